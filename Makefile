@@ -23,7 +23,7 @@ CODE := schema harness collector site tests benchmarks
 # One process per core, whole test files each, in their order: slow ones first (tests/conftest.py). Tiny models are slower on several threads when other work runs.
 PYTEST := -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-run demo sql test check tests wheel-test rehearse-pr test-neuron-stack neuron-api browser duckdb-wasm format schema support mutants mutation-score structure lock clean
+.PHONY: help setup setup-run demo sql test check tests wheel-test rehearse-pr test-neuron-stack neuron-api browser duckdb-wasm format schema support mutants mutation-score campaign structure lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -115,6 +115,9 @@ schema: setup ## Write the JSON Schema files after a change of the records.
 
 support: setup ## Write data/support.json from the capability table.
 	$(BIN)/python -m tunemark.harness.plan.capabilities
+
+campaign: setup ## Run the campaign of benchmarks/gpu_campaign.toml on this machine (STAGE=lora, REHEARSE=1 uses tiny cards).
+	$(BIN)/python benchmarks/gpu_campaign.py $(STAGE) $(if $(REHEARSE),--rehearse --minutes 60)
 
 structure: ## Print the structure of the code: modules, lines, import chains, single-importer modules.
 	$(PYTHON) benchmarks/structure.py

@@ -17,10 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tunemark.collector.importers.mlperf import read_entries
-from tunemark.collector.store.database import arrow_schemas, as_arrow, build_database
+from tunemark.collector.store.database import arrow_schemas, as_arrow, build_database, merge
 from tunemark.collector.store.fact_rows import fact_rows
 from tunemark.collector.store.published_rows import converted_rows
-from tunemark.collector.store.rows import merge
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.base import canonical_json, content_id
 

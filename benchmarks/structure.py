@@ -28,7 +28,7 @@ WALKS = {
         "schema.records.submission",
     ),
     "submission to database rows": (
-        "collector.commands.collect",
+        "collector.commands.database",
         "collector.store.loading",
         "collector.gate.read",
         "collector.gate.check",

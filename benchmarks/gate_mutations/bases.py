@@ -56,6 +56,7 @@ TRAITS: dict[str, Callable[[Content], Any]] = {
     "fixed": lambda c: c["plan"]["data"]["padding"] == "none",
     "causal": lambda c: c["plan"]["model"]["task"] == "causal_lm",
     "standard": lambda c: c["division"] == "standard",
+    "tuned": lambda c: c["division"] == "tuned",
     "open": lambda c: c["division"] == "open",
     "evaluated": lambda c: c["evaluation"],
     "micro": lambda c: c["trace"].get("micro_completed_at_s"),

@@ -144,6 +144,7 @@ def make_checkout(root: Path, committed: Iterable[Content] = (), folders: Iterab
         git(root, "init", "--quiet")
     for folder in folders:
         shutil.copytree(ROOT / "data" / folder, root / "data" / folder)
+    shutil.copy(ROOT / "data" / "support.json", root / "data" / "support.json")
     for content in committed:
         write(content, root)
     (root / "submissions").mkdir(exist_ok=True)

@@ -138,10 +138,11 @@ def _(c: Content) -> Content:
 
 
 @corrupt("identity", "same run_id with an earlier date, to displace the committed result", COPY)
-def _(c: Content) -> None:
+def _(c: Content) -> Content:
     run_id = c["run_id"]
     again(c, minutes=-1_441)["run_id"] = run_id
     retime(c, lambda times: times / 1.5)
+    return with_warnings(c)
 
 
 # Results that replace others ------------------------------------------------------------------------------------------------

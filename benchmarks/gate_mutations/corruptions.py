@@ -159,6 +159,8 @@ def retime(content: Content, new: Callable[[np.ndarray], np.ndarray], *, whole: 
         for name in ("joules", "window_s"):
             if content["utilisation"] and content["utilisation"]["energy"][name]:
                 content["utilisation"]["energy"][name] *= scale
+        for sampled in (content["utilisation"], *content["utilisation"]["devices"]) if content["utilisation"] else ():
+            sampled["samples"] = max(1, int(sampled["samples"] * scale))
 
 
 def phase(content: Content, name: str, *, last: bool = False) -> dict[str, Any]:

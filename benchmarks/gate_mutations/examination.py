@@ -136,9 +136,9 @@ def _do(task: Task) -> list[Case]:
 # The kinds of cases
 
 
-def examine(corruption: Corruption, alone: Checkout, committed: Checkout) -> list[Case]:
-    """Return the cases of a corruption. Its bases are different runs, so that they are judged together."""
-    chosen = corruption.bases
+def examine(corruption: Corruption, alone: Checkout, committed: Checkout, on: Sequence[Base] = ()) -> list[Case]:
+    """Return the cases of a corruption on all of its bases, or on some. They are different runs, so that they are judged together."""
+    chosen = on or corruption.bases
     checkout = committed if corruption.family in COMMITTED_FAMILIES else alone
     changed = [corruption.applied(base) for base in chosen]
     if all(len(contents) == 1 for contents in changed):

@@ -394,31 +394,30 @@ def options() -> Iterator[Honest]:
         yield Honest(
             f"open division: {setting}", lambda setting=setting, seed=seed: gpu(seed, options=Options(max_steps=60, overrides=(setting,)))
         )
+    for seed, settings in enumerate(
+        (
+            ("gradient_checkpointing=selective",),
+            ("gradient_checkpointing=none",),
+            ("compile=blocks",),
+            ("attention=eager",),
+            ("batch.micro_batch=2", "batch.gradient_accumulation=4"),
+            ("batch.micro_batch=4", "batch.gradient_accumulation=2", "compile=blocks"),
+        ),
+        start=161,
+    ):
+        yield Honest(
+            f"tuned division: {', '.join(settings)}",
+            lambda settings=settings, seed=seed: gpu(seed, options=Options(max_steps=60, overrides=settings)),
+        )
     point = {"study_id": "3b1f20c9aa41", "settings_sha256": "1f" * 32}
-    yield Honest(
-        "a point of a sweep",
-        lambda: gpu(
-            151,
-            options=Options(max_steps=60, overrides=("batch.micro_batch=2",)),
-            study=Study(kind="sweep", point="batch.micro_batch=2", position=2, **point),
-        ),
+    points = (
+        ("a point of a sweep", ("batch.micro_batch=2",), "sweep", "batch.micro_batch=2", 2),
+        ("an arm of an A/B test", ("lora.rank=32",), "ab", "b: lora.rank=32, pair 1", 2),
+        ("a point of a frontier", (), "frontier", "data.sequence_length=4096, batch.micro_batch=1", 1),
     )
-    yield Honest(
-        "an arm of an A/B test",
-        lambda: gpu(
-            152,
-            options=Options(max_steps=60, overrides=("lora.rank=32",)),
-            study=Study(kind="ab", point="b: lora.rank=32, pair 1", position=2, **point),
-        ),
-    )
-    yield Honest(
-        "a point of a frontier",
-        lambda: gpu(
-            153,
-            options=Options(max_steps=60),
-            study=Study(kind="frontier", point="data.sequence_length=4096, batch.micro_batch=1", position=1, **point),
-        ),
-    )
+    for seed, (name, overrides, kind, text, position) in enumerate(points, start=151):
+        options, study = Options(max_steps=60, overrides=overrides), Study(kind=kind, point=text, position=position, **point)
+        yield Honest(name, lambda seed=seed, options=options, study=study: gpu(seed, options=options, study=study))
 
 
 def honest() -> tuple[Honest, ...]:

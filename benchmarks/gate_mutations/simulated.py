@@ -198,6 +198,7 @@ class _Simulation:
         self.scenario, self.plan, self.random = scenario, resolved.plan, random
         self.card = FACTS.models[self.plan.model.key]
         self.on_cpu = self.plan.device.backend is Backend.CPU
+        self.compiles = self.plan.model.compile != "none"
         self.log = RunLog()
         self.now = 0.0
         self.train_s = (0.0, 0.0)
@@ -328,7 +329,9 @@ class _Simulation:
 
     def _teardown(self) -> None:
         self.now += self._in(0.06)
-        self.log.compile_cache = {"state": "none", "reason": None}
+        self.log.compile_cache = {"state": "cold" if self.compiles else "none", "reason": None}
+        if self.compiles and self.log.steps:
+            self.log.events.append({"step": 1, "what": "compile", "amount": 2})
 
     # Steps
 
@@ -406,9 +409,9 @@ class _Simulation:
         quantised = plan.quantisation
         return {
             "attention": plan.model.attention,
-            "attention_kernel": ("efficient" if masked else "flash") if plan.model.attention == "sdpa" else None,
+            "attention_kernel": ("efficient" if masked else "flash") if plan.model.attention == "sdpa" and not self.compiles else None,
             "fused_kernels": plan.model.fused_kernels,
-            "compile": "none",
+            "compile": "none" if plan.model.compile == "none" else f"{plan.model.compile}, inductor",
             "gradient_checkpointing": plan.model.gradient_checkpointing.value,
             "compute": plan.precision.compute.value,
             "quantisation": f"{quantised.format}{', double' if quantised.double else ''}" if quantised else "none",
@@ -450,7 +453,9 @@ class _Simulation:
 
     def _busy_cores(self) -> float:
         threads = (self.plan.device.threads or 1) * (self.plan.device.count if self.on_cpu else 1)
-        return threads * self.random.uniform(0.86, 0.93) if self.on_cpu else self.plan.device.count * self.random.uniform(1.03, 1.08)
+        busy = threads * self.random.uniform(0.86, 0.93) if self.on_cpu else self.plan.device.count * self.random.uniform(1.03, 1.08)
+        # Cores that others use are not free for the run.
+        return min(busy, self.scenario.machine.cpu_logical_cores - self.scenario.foreign_cores)
 
     def _host_bytes(self) -> int:
         if self.scenario.rss_bytes:

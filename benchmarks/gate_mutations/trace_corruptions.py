@@ -192,6 +192,11 @@ def _(c: Content) -> None:
     c["events"] = [{"step": step, "kind": "allocator_growth", "amount": MIB} for step in range(1, len(c["trace"]["loss"]) // 2)]
 
 
+@corrupt("arithmetic", "retries of an allocator on a CPU, to push the window", "events", "ok cpu")
+def _(c: Content) -> None:
+    c["events"] = [{"step": step, "kind": "allocator_retry", "amount": 1} for step in range(1, len(c["trace"]["loss"]) // 2)]
+
+
 @corrupt("arithmetic", "the allocator grew in every step, by more than it ever held", "events|memory", "ok gpu")
 def _(c: Content) -> None:
     c["events"] = [{"step": step, "kind": "allocator_growth", "amount": GIB} for step in range(1, len(c["trace"]["loss"]) + 1)]

@@ -21,6 +21,7 @@ from tunemark.collector.predict.cross_validation import HeldOut
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import shared_settings
 from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.division import Override, division_of
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission, submission_name
@@ -186,11 +187,12 @@ def bare_submission(steps: int = 130, **overrides: Any) -> Submission:
 
 
 def opened(*fields: str, **change: Any) -> dict[str, Any]:
-    """Return what makes a run with these changes one of division open, with overrides of these fields."""
+    """Return these changes with the overrides of these fields, and the division that follows."""
     plan = Plan.model_validate_json(json.dumps(bare_content(5, **change)["plan"]))
     settings = {setting.field: setting for setting in shared_settings(plan, FACTS.workloads[plan.workload])}
     listed = [{"field": field, "card": scalar(settings[field].card), "run": scalar(settings[field].run)} for field in fields]
-    return change | {"division": "open", "overrides": listed}
+    division = division_of(plan, [Override.model_validate(override) for override in listed])
+    return change | {"division": division.value, "overrides": listed}
 
 
 def scalar(value: Any) -> Any:

@@ -8,23 +8,29 @@ from typing import Any
 
 import numpy as np
 
+from tunemark.schema import plan_reasons
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.measurement_warnings import warnings_of_record
 from tunemark.schema.physics.architecture import adapted_linears
+from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import count_weights
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import StepTrace
+from tunemark.schema.sampling import MEMORY_TOOLS
 from tunemark.schema.statistics.loss_band import loss_band
 from tunemark.schema.vocabulary import Backend, Checkpointing, Method, Strategy, Task
 
 FIRST_STEP_S, STEP_S, JITTER_S = 0.3, 0.05, 0.002
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0", "accelerate": "1.15.0"}
-VERSIONS |= {"peft": "0.21.2", "bitsandbytes": "0.50.2", "deepspeed": "0.19.8"}
+VERSIONS |= {"peft": "0.21.2", "bitsandbytes": "0.50.2", "deepspeed": "0.19.8", "nvidia-ml-py": "13.615.71"}
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+PEAK_METHOD = "peak resident memory of the worker's processes (ru_maxrss, and every 0.2 s)"
+SWAP_METHOD = "VmSwap of the worker's processes every 0.2 s"
+USED_METHOD = "every 0.1 s, minus what was in use before the run"
 
 
 def settle(content: dict[str, Any], facts: FactBase, steps: int, *, asked: Callable[[str], bool]) -> None:
@@ -48,7 +54,8 @@ def settle(content: dict[str, Any], facts: FactBase, steps: int, *, asked: Calla
     trained = adapters or base + head
     stored = BYTES.get(plan.precision.parameters.value, 4)
     shards = plan.device.count if plan.device.strategy in {Strategy.FSDP2, Strategy.ZERO3} else 1
-    quantised = {"uint8": weights.quantised // 2} if plan.method is Method.QLORA else {}
+    scales = {"scales of 4-bit blocks": weights.quantised // 64, "scales of scales of 4-bit blocks": weights.quantised // 64 // 64}
+    quantised = {"uint8": weights.quantised // 2, **scales} if plan.method is Method.QLORA else {}
     formats = {plan.precision.parameters.value: (weights.plain + adapters + head) * stored // shards, **quantised}
     content["model"] = content["model"] and {
         "parameters": base + adapters + head,
@@ -56,17 +63,17 @@ def settle(content: dict[str, Any], facts: FactBase, steps: int, *, asked: Calla
         "parameter_bytes": formats,
         "adapter_bytes": adapters * stored // shards,
         "gradient_bytes": trained * stored // shards,
-        "optimizer_state_bytes": 2 * trained * stored // shards,
+        "optimizer_state_bytes": {"sgd": 0, "adamw_8bit": int(2.06 * trained)}.get(plan.optimizer.name, 2 * trained * stored) // shards,
     }
     held = sum(formats.values()) + 3 * trained * stored // shards
-    _memory(content, plan, held, asked)
+    _memory(content, plan, max(held, int(estimate_memory(shape).peak_allocated / 1.2)), asked)
     _times(content, plan, asked)
     content.setdefault("effective", effective_of(plan) if steps else None)
     if plan.device.count > 1 and steps and not asked("ranks"):
         times = np.diff([content["trace"]["started_at_s"], *content["trace"]["completed_at_s"]])
         own = [[float(f"{time * (0.9 + 0.05 * draw.random()):.6f}") for time in times] for _ in range(plan.device.count)]
         content["ranks"] = [{"rank": rank, "own_work_s": own_s} for rank, own_s in enumerate(own)]
-    overridden = bool(content["overrides"])
+    overridden = content["division"] == "open"
     if not asked("gates"):
         content["gates"] = _gates(content, plan, facts, shape, overridden) if steps and plan.measurement.gates else []
     if plan.measurement.probe and steps and not asked("probe"):
@@ -107,7 +114,7 @@ def trace_of(plan: Plan, facts: FactBase, steps: int, draw: random.Random, start
         "started_at_s": start,
         "completed_at_s": ends,
         **{name: [value] * steps for name, value in columns.items()},
-        "loss": [round(float(loss) * (1 + 2e-4 * draw.random()), 6) for loss in losses],
+        "loss": [round(float(loss) * (1 + 2e-3 * draw.random()), 6) for loss in losses],
     }
 
 
@@ -137,16 +144,27 @@ def effective_of(plan: Plan) -> dict[str, Any]:
     }
 
 
+def reasons_of(plan: Plan) -> dict[str, str]:
+    """Return the reasons of the values that every plan derives, as if the user had asked for those that may be asked for."""
+    batch, alone = plan.batch, plan.device.count == 1 and plan.device.strategy is Strategy.SINGLE
+    return {
+        "batch.global_batch": plan_reasons.global_batch(batch.micro_batch, batch.gradient_accumulation, batch.data_parallel),
+        "device.count": plan_reasons.REQUESTED_DEVICES,
+        "device.strategy": plan_reasons.NO_STRATEGY if alone else plan_reasons.REQUESTED_STRATEGY,
+        "precision.compute": plan_reasons.fastest_format(plan.device.backend),
+    }
+
+
 def _declare(content: dict[str, Any], plan: Plan, facts: FactBase, asked: Callable[[str], bool]) -> None:
     """List the overrides of a run in division open, and the packages and devices that its plan needs."""
     environment = content["environment"]
     if not asked("environment.os"):
         environment["os"] = "Linux 6.1 x86_64"
     if not asked("plan.reasons"):
-        why = ("batch.global_batch", "device.strategy", "precision.compute")
-        content["plan"]["reasons"] |= dict.fromkeys(why, "as the workload card says")
+        content["plan"]["reasons"] = reasons_of(plan)
     if not asked("environment.packages"):
         extra = {"peft": plan.method is not Method.FULL, "bitsandbytes": plan.method is Method.QLORA or "8bit" in plan.optimizer.name}
+        extra["nvidia-ml-py"] = plan.device.backend is Backend.CUDA
         extra["deepspeed"] = plan.device.strategy in {Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3}
         environment["packages"] = {name: version for name, version in VERSIONS.items() if extra.get(name, True)}
     if not asked("environment.backend"):
@@ -166,7 +184,7 @@ def _memory(content: dict[str, Any], plan: Plan, held: int, asked: Callable[[str
     if asked("memory"):
         return
     memory = content["memory"]
-    for name, method in (("host_rss", "peak resident memory of the worker's processes"), ("host_swap", "VmSwap")):
+    for name, method in (("host_rss", PEAK_METHOD), ("host_swap", SWAP_METHOD)):
         if memory[name]["peak_bytes"] is not None:
             memory[name]["method"] = method
     if not content["trace"]["loss"]:
@@ -175,7 +193,8 @@ def _memory(content: dict[str, Any], plan: Plan, held: int, asked: Callable[[str
         memory[name] = dict(memory[name])
     if plan.device.backend in {Backend.CUDA, Backend.ROCM}:
         for name, factor in (("device_allocated", 1.2), ("device_reserved", 1.3), ("device_used", 1.4)):
-            memory[name] = {"peak_bytes": int(held * factor), "method": "torch.cuda.max_memory", "reason": None}
+            method = f"{MEMORY_TOOLS[plan.device.backend]} {USED_METHOD}" if name == "device_used" else f"torch.cuda.max_memory_{name[7:]}"
+            memory[name] = {"peak_bytes": int(held * factor) // 2**21 * 2**21, "method": method, "reason": None}
     elif plan.device.backend is Backend.CPU:
         memory["host_rss"]["peak_bytes"] = max(memory["host_rss"]["peak_bytes"], int(held * 1.2) + 300_000_000)
 

@@ -237,7 +237,7 @@ def test_the_rate_of_a_measured_result_counts_slots_over_the_steady_window() -> 
 
 
 def test_a_failed_run_is_neither_used_nor_refused() -> None:
-    assert outcome(**on_h100(**{"outcome.status": "crash", "outcome.message": "boom"})) is None
+    assert outcome(**on_h100(**{"outcome.status": "crash", "outcome.message": "boom", "outcome.fix": "run it again"})) is None
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_the_accepted_submissions_of_a_checkout_are_used(checkout: Path) -> None
 
 
 def test_a_failed_submission_of_a_checkout_is_left_out(checkout: Path) -> None:
-    save(checkout, make_submission(**on_h100(**{"outcome.status": "crash", "outcome.message": "boom"})))
+    save(checkout, make_submission(**on_h100(**{"outcome.status": "crash", "outcome.message": "boom", "outcome.fix": "run it again"})))
     assert calibrate(checkout, findings=()) == Calibration((), {})
 
 

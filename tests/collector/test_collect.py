@@ -114,7 +114,7 @@ def test_steps_phases_facts_and_warnings_are_loaded(checkout: Path, db: Path) ->
     ]
     assert rows(db, "select sum(duration_s), sum(share) from phases")[0] == pytest.approx((submission.process.wall_s, 1.0))
     assert rows(db, "select value, reason from result_facts where topic = 'plan' and name = 'device.count'") == [
-        ("1", "this version trains on one device")
+        ("1", "requested with --devices")
     ]
     assert rows(db, "select value from result_facts where topic = 'packages' and name = 'torch'") == [("2.13.0",)]
     assert rows(db, "select reason from result_facts where topic = 'memory' and name = 'device_allocated'") == [
@@ -158,7 +158,10 @@ def test_a_bad_submission_is_noted_and_the_others_load(checkout: Path, db: Path,
 
 
 def test_a_failed_run_is_a_row(checkout: Path, db: Path) -> None:
-    save(checkout, make_submission(0, **{"outcome.status": "oom_host", "outcome.message": "out of memory", "model": None}))
+    save(
+        checkout,
+        make_submission(0, **{"outcome.status": "oom_host", "outcome.message": "out of memory", "outcome.fix": "use less", "model": None}),
+    )
     collect(checkout, db)
     assert rows(db, "select status, failed, rankable, tokens_per_s, message from results") == [
         ("oom_host", True, False, None, "out of memory")
@@ -330,3 +333,21 @@ def test_a_database_that_cannot_be_written_is_one_line_of_error(tmp_path: Path) 
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(TunemarkError, match="cannot be written"):
         database.build_database(tmp_path / "file" / "tunemark.duckdb", {})
+
+
+def test_a_collection_that_keeps_predictions_gives_the_rows_of_a_full_one(
+    published: Path, db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, make = [], loading._predictions
+    monkeypatch.setattr(loading, "_predictions", lambda *inputs: made.append("made") or make(*inputs))
+    first = save(published, make_submission(20, run_id=run_id(1)))
+    collect(published, db, rebuild=False)
+    assert collect(published, db, rebuild=False).unchanged
+    first.unlink()
+    save(published, make_submission(25, run_id=run_id(2)))
+    collect(published, db, rebuild=False)
+    kept = contents(db)
+    assert len(made) == 1
+    collect(published, db)
+    assert len(made) == 2
+    assert contents(db) == kept

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tunemark.collector.store.configurations import pool_configurations
+from tunemark.collector.store.loading import pool_configurations
 from tunemark.schema.statistics.intervals import one_more_run
 
 START = datetime(2026, 11, 1, tzinfo=UTC)

@@ -8,8 +8,8 @@ from factories import Tunemark, bare_content, give_to_git, make_content, make_su
 
 from tunemark.collector.gate.cross_file_checks import Candidate, Subject, accept
 from tunemark.collector.store import loading
+from tunemark.collector.store.database import Rows
 from tunemark.collector.store.loading import collect
-from tunemark.collector.store.rows import Rows
 from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.submission import Submission
@@ -33,7 +33,7 @@ def test_only_an_existing_result_can_be_superseded(checkout: Path, tunemark: Tun
 
 
 LATER = {"started_at": "2026-11-20T13:00:00Z", "supersedes_reason": "the first run was disturbed by a backup"}
-CRASHED = {"outcome.status": "crash", "outcome.message": "boom"}
+CRASHED = {"outcome.status": "crash", "outcome.message": "boom", "outcome.fix": "run it again"}
 
 
 def test_a_run_on_another_device_supersedes_nothing(checkout: Path, old: str, tunemark: Tunemark) -> None:
@@ -103,9 +103,16 @@ def test_a_file_that_is_not_a_submission_is_neither_kept_nor_a_repeat() -> None:
     assert (done.kept, [file for file, _ in done.problems]) == ([], ["z"])
 
 
-def test_a_count_above_32_bits_loads(checkout: Path) -> None:
-    evaluation = {"split": "held-out", "rows": 2**40, "loss": 1.0, "accuracy": None}
-    save(checkout, make_submission(**{"evaluation": evaluation, "plan.measurement.evaluate": True}))
+def test_a_count_above_32_bits_loads(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(checkout, make_submission())
+    rows = loading.measured_rows
+
+    def with_a_large_one(submission: Submission, *rest: Any) -> Rows:
+        made = rows(submission, *rest)
+        made["result_rows"][0]["evaluation_rows"] = 2**40
+        return made
+
+    monkeypatch.setattr(loading, "measured_rows", with_a_large_one)
     db = checkout / "build" / "tunemark.duckdb"
     assert collect(checkout, db).problems == []
     assert run_query("select evaluation_rows from results", db).rows == [(2**40,)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from factories import FACTS, make_content, make_submission, save
 
-from tunemark.collector.gate.checks import record_problems
+from tunemark.collector.gate.check import record_problems
 from tunemark.collector.store.loading import collect
 from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.derive import derive
@@ -31,7 +31,8 @@ def two_processes(**overrides: Any) -> dict[str, Any]:
         "plan.device": {"backend": "cpu", "accelerator": None, "count": 2, "strategy": "ddp", "launcher": "torchrun"},
         "effective": EFFECTIVE,
         "ranks": [
-            {"rank": rank, "own_work_s": [0.04 * (1 + 0.1 * rank) + step % 7 * 1e-4 * rank for step in range(STEPS)]} for rank in range(2)
+            {"rank": rank, "own_work_s": [0.04 * (1 + 0.1 * rank) + step % 7 * 1e-4 * (rank + 0.5) for step in range(STEPS)]}
+            for rank in range(2)
         ],
         **overrides,
     }
@@ -42,17 +43,17 @@ def on_h100(**overrides: Any) -> dict[str, Any]:
         "plan.device": {"backend": "cuda", "accelerator": H100.key, "count": 1, "strategy": "single"},
         "plan.precision": {"parameters": "bf16", "compute": "bf16"},
         "environment.backend": "cuda",
-        "environment.devices": [{"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 80 * 2**30}],
+        "environment.devices": [{"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 80 * 2**30, "driver": "580.95.05"}],
         **overrides,
     }
 
 
 def probe(rate: float, dtype: str = "bf16") -> dict[str, Any]:
-    return {"probe": {"dtype": dtype, "size": 8192, "before_flop_per_s": rate, "after_flop_per_s": rate}}
+    return {"probe": {"dtype": dtype, "size": 8192, "before_flop_per_s": rate, "after_flop_per_s": rate * 0.99}}
 
 
 def used(devices: list[dict[str, Any]], **energy: Any) -> dict[str, Any]:
-    seen = {"samples": 1, "interval_s": 0.1, "devices": devices}
+    seen = {"samples": 1, "interval_s": 0.2, "devices": devices}
     return {"utilisation": {**seen, "energy": {"source": "counter", **energy} if energy else None}}
 
 
@@ -92,7 +93,11 @@ def test_an_impossible_observation_is_refused(overrides: dict[str, Any], field: 
 
 
 def test_a_possible_observation_is_not_refused() -> None:
-    plausible = used([{"index": 0, "samples": 9, "busy_mean": 0.9, "busy_peak": 1.0, "power_mean_w": 690.0}], joules=2_000.0, window_s=3.0)
+    plausible = used(
+        [{"index": 0, "samples": 9, "busy_mean": 0.9, "busy_peak": 1.0, "power_mean_w": 690.0, "power_peak_w": 698.0}],
+        joules=1_030.0,
+        window_s=1.5,
+    )
     for overrides in (two_processes(), on_h100(**probe(8e14), **plausible), {}):
         assert problems_of(overrides) == []
 
@@ -158,3 +163,13 @@ def test_axes_and_matrices_of_workloads_are_loaded(checkout: Path) -> None:
     assert run_query("select choices from workload_axes where workload = 'bert-emotion' and field = 'data.padding'", path).rows == [
         (["static", "dynamic"],)
     ]
+
+
+def test_the_gate_knows_the_probes_and_throttle_reasons_of_the_harness() -> None:
+    from tunemark.collector.gate import model_checks, telemetry_checks
+    from tunemark.harness.vendors.cuda import THROTTLE_REASONS
+    from tunemark.harness.vendors.protocol import all_vendors
+
+    sizes = {vendor.backend: vendor.probe_size for vendor in all_vendors() if vendor.probe_size and vendor.backend.value != "fake"}
+    assert {backend: model_checks.PROBE_SIZES.get(backend, model_checks.PROBE_SIZE) for backend in sizes} == sizes
+    assert set(THROTTLE_REASONS.values()) < telemetry_checks.THROTTLE_REASONS

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.collector.store import export as module
-from tunemark.collector.store.export import FILES, FORMULA, RELATIONS, csv_text, export
+from tunemark.collector.store.export import FILES, RELATIONS, csv_text, export
 from tunemark.collector.store.loading import collect
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.safe_text import is_formula
 
 DAY = date(2026, 11, 22)
 
@@ -95,8 +96,8 @@ def test_a_text_that_a_spreadsheet_takes_for_a_formula_begins_with_an_apostrophe
 @given(st.lists(st.text(), min_size=2, max_size=2))
 def test_no_text_begins_like_a_formula_and_no_other_text_is_changed(texts: list[str]):
     (_, cells) = csv.reader(io.StringIO(csv_text(["a", "b"], [texts]), newline=""))
-    assert cells == [f"'{text}" if text.startswith(FORMULA) else text for text in texts]
-    assert not any(cell.startswith(FORMULA) for cell in cells)
+    assert cells == [f"'{text}" if is_formula(text) else text for text in texts]
+    assert not any(is_formula(cell) for cell in cells)
 
 
 def test_a_folder_with_an_export_is_replaced_only_by_force(database: Path, tmp_path: Path, tunemark: Tunemark):

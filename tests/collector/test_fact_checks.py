@@ -69,6 +69,10 @@ def test_the_committed_facts_and_results_pass() -> None:
         ("amd-mi325x", {"interconnect_gb_s": 8960}, "interconnect_gb_s"),
         ("nvidia-h200-141gb-sxm", {"interconnect_gb_s": 90}, "interconnect_gb_s"),
         ("nvidia-rtx-4090", {"msrp_usd": 15990}, "msrp_usd"),
+        ("nvidia-rtx-4090", {"memory_gib": 32}, "memory_gib"),
+        ("nvidia-a100-40gb-sxm", {"memory_gib": 53}, "memory_gib"),
+        ("nvidia-l4", {"memory_bus_bits": 24}, "memory_bus_bits"),
+        ("nvidia-l4", {"peak_clock_mhz": 2.04}, "peak_clock_mhz"),
         ("nvidia-h100-80gb-sxm", {"launch_year": 2016}, "launch_year"),
         ("nvidia-b300", {"launch_year": 2028}, "launch_year"),
         ("nvidia-a100-80gb-sxm", {"architecture": "Hopper"}, "architecture"),
@@ -175,6 +179,7 @@ def priced(machine: str, kind: str, **changes: Any) -> Iterator[str]:
         ("p5.48xlarge", "on_demand", {"usd_per_hour": 6.88}, "usd_per_hour"),
         ("g2-standard-4", "on_demand", {"usd_per_hour": 0.000196}, "usd_per_hour"),
         ("a3-highgpu-8g", "spot", {"usd_per_hour": 95}, "usd_per_hour"),
+        ("p4de.24xlarge", "spot", {"usd_per_hour": 1.164}, "usd_per_hour"),
         ("BM.GPU.MI300X.8", "on_demand", {"usd_per_hour": 4800}, "usd_per_hour"),
         ("gpu_1x_gh200", "on_demand", {"usd_per_hour": 229}, "usd_per_hour"),
         ("c6a.48xlarge", "on_demand", {"usd_per_hour": 73.44}, "usd_per_hour"),
@@ -297,7 +302,10 @@ def recorded(path: str, *change: tuple[str, Any]) -> set[str]:
         ("published/003/003-001.json", "conditions.sequence_length", 10**9, "conditions.sequence_length"),
         ("published/003/003-001.json", "conditions.model", "llama-9", "conditions.model"),
         ("published/003/003-001.json", "conditions.framework.torch", "99.0", "conditions.framework.torch"),
+        ("published/003/003-001.json", "conditions.framework.transformers", "4.49.8", "conditions.framework.transformers"),
         ("published/003/003-001.json", "claims.step_time_s.value", 47, "claims.step_time_s.value"),
+        ("published/003/003-010.json", "conditions.method", "full", "conditions.method"),
+        ("published/003/003-041.json", "conditions.accelerator_count", 2, "conditions.accelerator_count"),
         ("published/003/003-001.json", "note", "see\u202eexe", "line 1: text"),
         ("published/003/source.json", "url", "javascript:alert(1)", "url"),
         ("published/003/source.json", "url", "ftp://host.example/a", "line 1: source"),
@@ -315,6 +323,12 @@ def recorded(path: str, *change: tuple[str, Any]) -> set[str]:
 def test_a_result_or_document_that_contradicts_itself_is_named_by_its_field(path: str, name: str, value: Any, field: str) -> None:
     assert recorded(path) == set()
     assert field in recorded(path, (name, value))
+
+
+def test_a_workload_has_no_more_rows_than_its_dataset() -> None:
+    card = FACTS.workloads["bert-emotion"]
+    assert fields(workload_problems(card, BESIDE)) == set()
+    assert "evaluation_rows" in fields(workload_problems(changed(card, data__evaluation_rows=2_001), BESIDE))
 
 
 @pytest.mark.parametrize(
@@ -373,6 +387,7 @@ def test_a_patch_of_an_old_series_may_follow_a_new_series() -> None:
         {"releases": [{"library": "cuda", "version": "12.1", "released_on": str(LATER), "source": "an archive"}]},
         {"practices": [{"key": "high", "value": 80_000, "meaning": "a share", "source": "judgement"}]},
         {"generations": [{"architecture": "Volta", "tensor_core_generation": 1, "source": "n/a"}]},
+        {"requirements": [{"library": "torch", "since": "the second", "needs": "python", "least": "3.8", "source": "its registry"}]},
     ],
 )
 def test_impossible_known_facts_are_refused(known: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ def measured(steps: int = 200, step_s: float = 0.05) -> Times:
 
 
 def identity(times: Times) -> Identity:
-    return Identity((noise(times, np.ones(len(times))),), (), tuple(np.round(times * 1e9).astype(int).tolist()))
+    return Identity((noise(times, np.ones(len(times))),), tuple(np.round(times * 1e9).astype(int).tolist()))
 
 
 CHANGES: dict[str, Callable[[Times], Times]] = {
@@ -33,6 +33,8 @@ CHANGES: dict[str, Callable[[Times], Times]] = {
     "end cut": lambda times: times[: -len(times) // 4],
     "rounded": lambda times: np.round(times, 5),
     "reversed": lambda times: times[::-1],
+    "mirrored at the median": lambda times: 2 * np.median(times) - times,
+    "every other one drawn again": lambda times: np.where(np.arange(len(times)) % 2, times, RANDOM.permutation(times) * 1.001),
     "halves exchanged": lambda times: np.roll(times, len(times) // 2),
     "shuffled": RANDOM.permutation,
 }
@@ -57,3 +59,13 @@ def test_runs_on_the_same_data_share_the_times_of_their_shapes_and_are_no_copies
     work = RANDOM.integers(1, 12, 300) * 64.0
     runs = [0.05 * work / 400 * (1 + 0.05 * np.sin(work)) * (1 + 0.003 * RANDOM.normal(size=300)) for _ in range(40)]
     assert list(copies([(str(number), Identity((noise(times, work),))) for number, times in enumerate(runs)])) == []
+
+
+def test_runs_on_a_clock_with_coarse_ticks_share_times_and_are_no_copies() -> None:
+    seen = KnownMeasurements()
+    for number in range(400):
+        ticks = np.round(measured(int(RANDOM.integers(40, 300)), 0.01) / 5e-7) * 5e-7
+        one = identity(ticks)
+        assert seen.copy_of(one) is None
+        seen.add(str(number), one)
+    assert seen.copy_of(one) == "399"

@@ -10,7 +10,7 @@ from test_throughput_model import CHIPS, FACTS, combination, made_up, row_of
 from tunemark.collector.audit.rule import Finding
 from tunemark.collector.predict.fit import fit
 from tunemark.collector.predict.option_rates import Evidence, Step, best_on, consistent, is_direct, option_rows, places, rows_of_model
-from tunemark.collector.store.rows import Row
+from tunemark.collector.store.database import Row
 from tunemark.schema.formats import GIB
 from tunemark.schema.vocabulary import AuditVerdict, Checkpointing, Method
 
@@ -25,6 +25,7 @@ ROWS = [
     ),
 ]
 FITTED = fit(ROWS)
+OFFERED = [(FACTS.accelerators[key], devices) for key, devices in places(FACTS)]
 
 
 def rows_by_key(rows: list[Row]) -> dict[tuple[str, int, str, str, int], Row]:
@@ -33,7 +34,7 @@ def rows_by_key(rows: list[Row]) -> dict[tuple[str, int, str, str, int], Row]:
 
 @pytest.fixture(scope="module")
 def rows() -> dict[tuple[str, int, str, str, int], Row]:
-    return rows_by_key(rows_of_model(MODEL, FACTS, Evidence.of(FITTED), {f"llama-3.1-8b/{H100}/lora": "measured"}))
+    return rows_by_key(rows_of_model(MODEL, OFFERED, Evidence.of(FITTED), {f"llama-3.1-8b/{H100}/lora": "measured"}))
 
 
 def test_a_result_of_the_same_step_gives_its_own_rate_and_is_cited(rows) -> None:  # type: ignore[no-untyped-def]
@@ -63,7 +64,7 @@ def test_without_evidence_there_is_a_reason_and_no_rate(rows) -> None:  # type: 
 
 def test_software_of_vendors_has_rows_only_where_there_are_results_of_it() -> None:
     vendor = row_of(combination(level="vendor", stack="v"), "vendor result")
-    found = rows_of_model(MODEL, FACTS, Evidence.of(fit([*ROWS, vendor])), {})
+    found = rows_of_model(MODEL, OFFERED, Evidence.of(fit([*ROWS, vendor])), {})
     assert {row["accelerator"] for row in found if row["software"] == "vendor"} == {H100}
 
 
@@ -71,7 +72,7 @@ def test_the_mean_of_several_results_is_geometric_and_its_interval_narrower() ->
     one = row_of(combination(), "one")
     two = [one, row_of(combination(stack="b"), "two", 1.21)]
     single, pair = (
-        rows_by_key(rows_of_model(MODEL, FACTS, Evidence.of(fit([*ROWS[10:], *listed])), {}))["lora", 8192, "plain", H100, 1]
+        rows_by_key(rows_of_model(MODEL, OFFERED, Evidence.of(fit([*ROWS[10:], *listed])), {}))["lora", 8192, "plain", H100, 1]
         for listed in ([one], two)
     )
     assert pair["tokens_per_s"] == pytest.approx(one.tokens_per_s / 1.1, rel=1e-5)
@@ -83,13 +84,12 @@ def test_a_result_that_the_audit_doubts_is_no_evidence_of_its_own() -> None:
     name = f"llama-3.1-8b/{H100}/lora"
     doubt = Finding(AuditVerdict.SUSPICIOUS, (name,), "claim", "calculation", {}, ("tokens_per_s",), ())
     other = Finding(AuditVerdict.SUSPICIOUS, (f"llama-3.1-8b/{A100}/lora",), "claim", "calculation", {}, ("peak_memory_bytes",), ())
-    found = {
-        (row["accelerator"], row["evidence"])
-        for row in option_rows(FACTS, FITTED, {}, [doubt, other])
-        if (row["model"], row["method"], row["sequence_length"], row["software"], row["devices"]) == (MODEL.key, "lora", 8192, "plain", 1)
-    }
-    assert (H100, "predicted") in found
-    assert (A100, "direct") in found
+    rows = rows_by_key([row for row in option_rows(FACTS, FITTED, {}, [doubt, other]) if row["model"] == MODEL.key])
+    same, shorter, trusted = (rows["lora", length, "plain", chip, 1] for length, chip in ((8192, H100), (4096, H100), (8192, A100)))
+    assert (same["evidence"], trusted["evidence"], trusted["disputed"]) == ("predicted", "direct", [])
+    (observed,) = [each for each in FITTED.rows if each.id == name]
+    rate = pytest.approx(observed.tokens_per_s, rel=1e-5)
+    assert same["disputed"] == shorter["disputed"] == [{"result_id": name, "tokens_per_s": rate, "sequence_length": 8192}]
 
 
 def test_a_prediction_for_lora_is_never_below_that_for_full_fine_tuning() -> None:

@@ -41,7 +41,9 @@ def test_a_good_pull_request_is_accepted_with_its_rank_and_the_ratio_to_its_neig
     assert good.exit_code == 0
     assert "::error" not in good.log
     assert "**Accepted.**" in good.comment
-    assert re.search(r"`same workload and conditions`: rank \d of [2-9] by tokens/s\n    - \d\.\d{3} x `[0-9a-f]{12}`", good.comment)
+    assert re.search(
+        r"`same workload, conditions and division`: rank \d of [2-9] by tokens/s\n    - \d\.\d{3} x `[0-9a-f]{12}`", good.comment
+    )
     assert good.summary == f"{good.comment}\n"
 
 

@@ -40,7 +40,7 @@ def test_the_answer_comes_first_with_time_cost_and_evidence(tunemark: Tunemark, 
     assert "Best with results: A100" in done.out
     assert "No data: " in done.out
     assert "With tuned software: " in done.out
-    assert lines[-1].startswith("Includes an assumed 5 min 00 s of start-up.")
+    assert lines[-1].startswith("Includes an assumed 5 min of start-up.")
 
 
 def test_the_json_has_every_option_with_its_results(tunemark: Tunemark, whole_database: Path) -> None:
@@ -137,3 +137,14 @@ def test_a_missing_database_says_what_to_run(tunemark: Tunemark, tmp_path: Path)
     done = tunemark(*BASE, "--db", tmp_path / "none.duckdb")
     assert done.code == 2
     assert "run `tunemark collect` first" in done.err
+
+
+def test_no_reason_for_missing_data_names_another_model(whole_database: Path) -> None:
+    """Reasons are shared by the models that they hold for."""
+    import duckdb
+
+    with duckdb.connect(str(whole_database), read_only=True) as connection:
+        wrong = connection.execute(
+            "select distinct o.model, o.reason, m.name from option_rates o join models m on m.model != o.model and contains(o.reason, m.name)"
+        ).fetchall()
+    assert wrong == []

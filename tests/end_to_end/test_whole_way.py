@@ -15,18 +15,24 @@ from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.records.upgrade import read_record
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 MLPERF = {"mlperf-v4.0": 31, "mlperf-v4.1": 27, "mlperf-v5.0": 51, "mlperf-v5.1": 62}
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A checkout with all facts and without a submission."""
+    """A checkout with all facts and without a submission, in which a demo ends after a few steps: its figures are not the subject."""
     folder = tmp_path_factory.mktemp("checkout")
-    (folder / "data").symlink_to(ROOT / "data")
+    (folder / "data").mkdir()
+    for facts in (ROOT / "data").iterdir():
+        if facts.name != "workloads":
+            (folder / "data" / facts.name).symlink_to(facts)
+    shutil.copytree(ROOT / "data" / "workloads", folder / "data" / "workloads")
+    for card in (folder / "data" / "workloads").glob("smoke-*.toml"):
+        text = re.sub(r"^max_steps = .*$", "max_steps = 50", card.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        card.write_text(text, encoding="utf-8")
     shutil.copy(ROOT / "mkdocs.yml", folder)
-    (folder / "submissions").mkdir()
     return folder
 
 
@@ -36,42 +42,55 @@ def tunemark(checkout, *arguments):
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=500,
         cwd=checkout,
         env={**os.environ, "TUNEMARK_ROOT": str(checkout)},
     )
     assert done.returncode == 0, f"{arguments}: {done.stderr}"
-    return done.stdout
+    return done
+
+
+def rows(checkout, query):
+    return json.loads(tunemark(checkout, "query", query, "--json").stdout)
 
 
 @pytest.fixture(scope="module")
-def run(checkout):
-    """A real run, collected and built into a site."""
-    answer = json.loads(tunemark(checkout, "run", "smoke-full", "--steps", 40, "--json"))
-    tunemark(checkout, "validate")
-    tunemark(checkout, "collect")
-    tunemark(checkout, "site", "build")
-    return answer
+def demo(checkout):
+    """What `make demo` prints: three real runs, collected and built into a site."""
+    return tunemark(checkout, "demo", "--no-serve").stdout
 
 
-def test_the_submission_is_named_after_its_content(checkout, run):
-    path = Path(run["file"])
-    assert path.is_relative_to(checkout / "submissions" / "smoke-full")
-    assert len(read_record(path.read_bytes()).trace) == 40
+@pytest.fixture(scope="module")
+def run(checkout, demo):
+    """The submission of one of the runs, and its path."""
+    (path,) = (checkout / "submissions" / "smoke-full").glob("*.json")
+    assert path.name in demo
+    return read_record(path.read_bytes()), path
 
 
-@pytest.mark.usefixtures("run")
-def test_all_documents_and_this_run_are_in_the_database(checkout):
-    rows = json.loads(tunemark(checkout, "query", "select source, count(*) as n from results group by 1 order by 1", "--json"))
+def test_the_demo_ends_with_three_runs_and_the_path_of_the_site(checkout, demo):
+    for workload in ("smoke-lora", "smoke-full", "smoke-bert"):
+        (path,) = (checkout / "submissions" / workload).glob("*.json")
+        assert path.name in demo
+        assert len(read_record(path.read_bytes()).trace) == 50
+    index = checkout / "build" / "site" / "index.html"
+    assert demo.splitlines()[-1] == f"site: {index}"
+    assert index.is_file()
+
+
+@pytest.mark.usefixtures("demo")
+def test_all_documents_and_these_runs_are_in_the_database(checkout):
+    counts = rows(checkout, "select source, count(*) as n from results group by 1 order by 1")
     documents = {path.parent.name: json.loads(path.read_text())["results"] for path in (checkout / "data/published").glob("*/source.json")}
-    assert {row["source"]: row["n"] for row in rows} == {**documents, "measured": 1, **MLPERF}
+    assert {row["source"]: row["n"] for row in counts} == {**documents, "measured": 3, **MLPERF}
     assert sum(documents.values()) > 1_500
 
 
 def test_the_database_holds_what_is_derived_from_the_raw_steps(checkout, run):
-    derived = derive(read_record(Path(run["file"]).read_bytes()))
-    (row,) = json.loads(
-        tunemark(checkout, "query", "select tokens_per_s, step_time_s, train_loss from results where source = 'measured'", "--json")
+    submission, _ = run
+    derived = derive(submission)
+    (row,) = rows(
+        checkout, "select tokens_per_s, step_time_s, train_loss from results where workload = 'smoke-full' and source = 'measured'"
     )
     assert row["tokens_per_s"] == pytest.approx(derived.tokens_per_s.value)
     assert row["step_time_s"] == pytest.approx(derived.step_time.p50)
@@ -79,10 +98,11 @@ def test_the_database_holds_what_is_derived_from_the_raw_steps(checkout, run):
 
 
 def test_the_page_of_the_run_shows_its_throughput_and_names_its_file(checkout, run):
-    identity = re.search(r"([0-9a-f]{12})\.json$", run["file"])[1]
+    submission, path = run
+    identity = re.search(r"([0-9a-f]{12})\.json$", path.name)[1]
     page = (checkout / "build" / "site" / "results" / f"{identity}.html").read_text(encoding="utf-8")
-    assert formats.significant(run["tokens_per_s"]) in page
-    assert Path(run["file"]).name in page
+    assert formats.significant(derive(submission).tokens_per_s.value) in page
+    assert path.name in page
 
 
 class TableReader(HTMLParser):
@@ -112,7 +132,7 @@ class TableReader(HTMLParser):
             self.tables[-1][-1][-1] += data
 
 
-@pytest.mark.usefixtures("run")
+@pytest.mark.usefixtures("demo")
 @pytest.mark.parametrize("source", ["003", "004"])
 def test_the_tables_of_a_document_stand_on_its_page_digit_for_digit(checkout, source):
     golden = json.loads((ROOT / "tests" / "data" / "document_tables.json").read_text(encoding="utf-8"))[source]
@@ -123,7 +143,7 @@ def test_the_tables_of_a_document_stand_on_its_page_digit_for_digit(checkout, so
         assert [[" ".join(cell.split()) for cell in row] for row in table] in built, name
 
 
-@pytest.mark.usefixtures("run")
+@pytest.mark.usefixtures("demo")
 def test_nothing_in_the_site_is_fetched_from_elsewhere(checkout):
     for page in (checkout / "build" / "site").rglob("*.html"):
         tags = re.findall(r"<(?:script|link|img|iframe|source)\b[^>]*>", page.read_text(encoding="utf-8"))
@@ -131,9 +151,11 @@ def test_nothing_in_the_site_is_fetched_from_elsewhere(checkout):
         assert not [tag for tag in fetched if 'rel="canonical"' not in tag], page
 
 
-@pytest.mark.usefixtures("run")
-def test_a_second_collection_changes_nothing(checkout):
-    query = ("query", "select count(*) as n, sum(hash(result_id)) as h from results", "--json")
-    before = tunemark(checkout, *query)
-    tunemark(checkout, "collect")
-    assert tunemark(checkout, *query) == before
+def test_a_second_demo_measures_nothing_and_changes_nothing(checkout, demo):
+    every = "select count(*) as n, sum(hash(result_id)) as h from results"
+    before = rows(checkout, every)
+    again = tunemark(checkout, "demo", "--no-serve")
+    assert again.stderr.count("measured by an earlier demo") == 3
+    assert ", 0 of them new" in again.stdout
+    assert again.stdout.splitlines()[-1] == demo.splitlines()[-1]
+    assert rows(checkout, every) == before

@@ -54,13 +54,8 @@ def plain_bytes(tensors):
     return sum(one.nbytes for one in tensors if not isinstance(one, DTensor) and one.device.type != "meta")
 
 
-def case(family, folder, seen):
-    rank, plan, card = dist.get_rank(), plan_of(family, folder), small(family)
-    whole = build_model(plan, card, folder, None, Path(), Cpu())
-    model = build_model(plan, card, folder, None, Path(), Cpu(), empty=engines.shapes_only(plan, rank))
-    units = [plain_bytes(block.parameters()) for block in blocks(whole)]
-    seen["units"] = [*units, plain_bytes(whole.parameters()) - sum(units)]
-    seen["before"] = plain_bytes(model.parameters())
+def shard_and_watch(plan, model, seen, *, drawn):
+    """Shard a model, and note the bytes that are not sharded yet before each unit."""
     seen["at_once"] = []
     real = fsdp.fully_shard
 
@@ -69,8 +64,18 @@ def case(family, folder, seen):
         return real(unit, **settings)
 
     fsdp.fully_shard = watched
-    engines.shard(plan, model, Cpu())
+    engines.shard(plan, model, Cpu(), drawn=drawn)
     fsdp.fully_shard = real
+
+
+def case(family, folder, seen):
+    rank, plan, card = dist.get_rank(), plan_of(family, folder), small(family)
+    whole = build_model(plan, card, folder, None, Path(), Cpu())
+    model = build_model(plan, card, folder, None, Path(), Cpu(), empty=engines.shapes_only(plan, rank, drawn=False))
+    units = [plain_bytes(block.parameters()) for block in blocks(whole)]
+    seen["units"] = [*units, plain_bytes(whole.parameters()) - sum(units)]
+    seen["before"] = plain_bytes(model.parameters())
+    shard_and_watch(plan, model, seen, drawn=False)
     seen["after"] = plain_bytes(model.parameters())
     seen["meta_left"] = [name for name, one in (*model.named_parameters(), *model.named_buffers()) if one.device.type == "meta"]
     ids = torch.arange(24).reshape(2, 12) % 60 + 1
@@ -81,6 +86,17 @@ def case(family, folder, seen):
     seen["moved"] = float(outputs[0].std())
 
 
+def drawn_case(family, seen):
+    """Shard a model that each process draws itself, and gather what the shards hold."""
+    plan, card = plan_of(family, None), small(family)
+    model = build_model(plan, card, None, None, Path(), Cpu(), empty=engines.shapes_only(plan, 0, drawn=True))
+    seen["before"] = plain_bytes(model.parameters())
+    shard_and_watch(plan, model, seen, drawn=True)
+    seen["sums"] = {name: float(one.full_tensor().double().abs().sum()) for name, one in model.named_parameters()}
+    random = [one.full_tensor() for name, one in model.named_parameters() if "lora_B" not in name and one.ndim > 1]
+    seen["repeated"] = sum(torch.equal(one[: len(one) // 2], one[len(one) // 2 : 2 * (len(one) // 2)]) for one in random)
+
+
 def main():
     folder = Path(sys.argv[1])
     dist.init_process_group("gloo")
@@ -88,6 +104,8 @@ def main():
     cases = [(family, None) for family in OF_FAMILY] + [("llama", str(folder / "weights"))]
     for family, weights in cases:
         case(family, weights, report.setdefault(f"{family}, {'pretrained' if weights else 'random'}", {}))
+    for family in OF_FAMILY:
+        drawn_case(family, report.setdefault(f"{family}, drawn", {}))
     # A process that builds something else says so instead of waiting for tensors that never come.
     model = torch.nn.Linear(4, 4 + dist.get_rank())
     try:

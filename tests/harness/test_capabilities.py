@@ -5,7 +5,8 @@ from harness_making import make_machine
 
 from tunemark.harness.plan.capabilities import support_matrix
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.vendors.protocol import Feature, vendor_of
+from tunemark.harness.vendors.protocol import vendor_of
+from tunemark.schema.features import Feature
 from tunemark.schema.files import project_root
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.submission import DeviceFacts

@@ -8,8 +8,8 @@ from harness_making import make_machine, only_submission, tunemark
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.process import run_environment
-from tunemark.harness.worker import compile_cache
-from tunemark.harness.worker.compile_cache import CacheWatch, neuron_folder
+from tunemark.harness.worker import levers
+from tunemark.harness.worker.levers import CacheWatch, neuron_folder
 from tunemark.schema.vocabulary import Status
 
 QUICK = ("--steps", 3, "--set", "compile=blocks", "--set", "data.sequence_length=16", "--no-probe", "--no-gates")
@@ -67,12 +67,12 @@ def test_a_cold_run_has_its_caches_in_the_folder_that_is_removed_with_it(facts, 
 
 def test_a_cold_run_overrules_a_cache_folder_in_the_flags_of_the_neuron_compiler(monkeypatch, tmp_path):
     monkeypatch.setenv("NEURON_CC_FLAGS", "--cache_dir=/var/shared -O1")
-    assert compile_cache.fresh(tmp_path)["NEURON_CC_FLAGS"] == "-O1"
+    assert levers.fresh(tmp_path)["NEURON_CC_FLAGS"] == "-O1"
     monkeypatch.setenv("NEURON_CC_FLAGS", "--cache_dir=/var/shared")
-    assert compile_cache.fresh(tmp_path)["NEURON_CC_FLAGS"] == ""
+    assert levers.fresh(tmp_path)["NEURON_CC_FLAGS"] == ""
     assert neuron_folder({"NEURON_CC_FLAGS": "--cache_dir=/var/shared -O1", "NEURON_COMPILE_CACHE_URL": "/other"}) == "/var/shared"
     assert neuron_folder({"NEURON_COMPILE_CACHE_URL": "s3://bucket/cache"}) == "s3://bucket/cache"
-    assert neuron_folder({}) == compile_cache.NEURON_DEFAULT
+    assert neuron_folder({}) == levers.NEURON_DEFAULT
 
 
 HIT = "INFO ||NEURON_CC_WRAPPER||: Using a cached neff at CACHE/MODULE_1/model.neff\n"
@@ -94,7 +94,7 @@ def test_on_neuron_the_cache_state_follows_from_its_folder_and_the_compilers_out
     tmp_path, monkeypatch, in_folder, graphs, printed, said
 ):
     (before, after), (state, reason) = in_folder, said
-    monkeypatch.setattr(compile_cache, "compiled_graphs", lambda: graphs)
+    monkeypatch.setattr(levers, "compiled_graphs", lambda: graphs)
     place = tmp_path / "cache"
     for number in range(after or 0):
         (place / f"MODULE_{number}").mkdir(parents=True)
@@ -117,7 +117,7 @@ def test_on_neuron_the_cache_state_follows_from_its_folder_and_the_compilers_out
 )
 def test_a_graph_that_bypassed_the_cache_was_compiled(monkeypatch, counters, state):
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters=counters))
-    assert compile_cache.torch_state() == state
+    assert levers.torch_state() == state
 
 
 def test_an_extension_that_a_library_compiles_in_the_run_makes_it_cold(tmp_path, monkeypatch, facts, machine):

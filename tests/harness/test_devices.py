@@ -11,8 +11,9 @@ import torch
 
 from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors.neuron import Neuron
-from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, EventDevice, Feature, vendor_of
+from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, EventDevice, vendor_of
 from tunemark.harness.worker.levers import compiled_graphs
+from tunemark.schema.features import Feature
 from tunemark.schema.vocabulary import Backend
 
 MODULES = {backend: import_module(f"tunemark.harness.vendors.{backend.value}") for backend in Backend}
@@ -92,7 +93,7 @@ class ScriptedApi:
 
     def __init__(self, times_ms):
         self.times_ms, self.reached, self.synchronised = iter(times_ms), 0, 0
-        self.made = []
+        self.made, self.memory_calls = [], []
         api = self
 
         class Event:
@@ -119,8 +120,24 @@ class ScriptedApi:
         self.synchronised += 1
         self.reached = len(self.made)
 
+    def empty_cache(self):
+        self.memory_calls.append("empty_cache")
+
     def reset_peak_memory_stats(self):
-        pass
+        self.memory_calls.append("reset_peak_memory_stats")
+
+
+def test_peaks_of_training_begin_without_the_blocks_that_only_loading_used():
+    api = ScriptedApi([0.0])
+    EventDevice(torch, api).begin()
+    assert api.memory_calls == ["empty_cache", "reset_peak_memory_stats"]
+
+
+def test_the_state_of_the_allocator_is_read_from_its_counters():
+    api = SimpleNamespace(memory_stats=lambda: {"reserved_bytes.all.current": 7, "num_alloc_retries": 2})
+    assert EventDevice(torch, api).allocator() == (7, 2)
+    # Torch counts no retries on Intel GPUs, and nothing before the first allocation.
+    assert EventDevice(torch, SimpleNamespace(memory_stats=dict)).allocator() == (0, 0)
 
 
 def test_event_times_are_on_the_hosts_clock_and_waited_for_only_when_asked():

@@ -1,5 +1,6 @@
 """Disk space in the temporary folder is checked before a run, and a shortage is reported in bytes."""
 
+from importlib.metadata import version
 from types import SimpleNamespace
 
 import pytest
@@ -8,8 +9,10 @@ from harness_making import make_machine
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run import launch
 from tunemark.harness.run.launch import HEADER_BYTES, LOG_BYTES, refuse_full_disk, temporary_bytes
+from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.vocabulary import Backend
 
 READY = make_machine(packages={"torch": "2.13.0", "bitsandbytes": "0.50.2"})
 
@@ -35,6 +38,20 @@ def test_random_weights_that_are_quantised_need_disk_space_for_each_process(fact
     plan, card = make_plan(facts, "method=qlora", devices=2).plan, facts.model("tiny-llama")
     assert sum(temporary_bytes(plan, card).values()) == LOG_BYTES + 2 * 4 * count_parameters(card).total
     assert sum(temporary_bytes(make_plan(facts).plan, card).values()) == LOG_BYTES
+
+
+def test_random_weights_that_a_gpu_draws_are_quantised_there_and_need_no_disk_space(facts):
+    device = make_plan(facts, "method=qlora").plan.device.model_copy(update={"backend": Backend.CUDA})
+    plan = make_plan(facts, "method=qlora").plan.model_copy(update={"device": device})
+    large = facts.model("tiny-llama").model_copy(update={"parameters": 8_000_000_000})
+    # The files of transformers 4 must hold them: its initialisers set no buffers.
+    needed = [sum(temporary_bytes(plan, card).values()) - LOG_BYTES for card in (large, facts.model("tiny-llama"))]
+    assert (needed[0] > 0) is (not complete_initialisers())
+    assert needed[1] > 0
+
+
+def complete_initialisers():
+    return int(version("transformers").partition(".")[0]) >= COMPLETE_INITIALISERS
 
 
 def test_saved_weights_need_disk_space_once(facts):

@@ -10,12 +10,11 @@ import typer
 from harness_making import ScriptedNvml, make_machine, run_json, tunemark
 
 from tunemark.harness.commands import doctor as commands
-from tunemark.harness.commands.doctor import doctor, runnable
+from tunemark.harness.commands.doctor import doctor, runnable, self_tests
 from tunemark.harness.plan import memory_check
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.run import self_test
+from tunemark.harness.run import record
 from tunemark.harness.run.run_outcome import describe
-from tunemark.harness.run.self_test import self_tests
 from tunemark.harness.vendors.cuda import Cuda
 from tunemark.schema import VERSION
 from tunemark.schema.errors import Exit, TunemarkError
@@ -114,7 +113,7 @@ def test_a_working_device_has_its_rate_and_slow_workloads_have_the_time_of_their
     assert rows["smoke-lora"]["products_s"] < 1
     assert runnable(facts, here)[0]["products_s"] is None
     monkeypatch.setattr(commands, "detect", lambda: here)
-    monkeypatch.setattr(self_test, "ask_process", ask)
+    monkeypatch.setattr(commands, "ask_process", ask)
     doctor()
     printed = capsys.readouterr().out
     assert "works         device 0, Plain CPU: 100 GFLOP/s fp32, forward and backward" in printed
@@ -128,7 +127,7 @@ def test_each_gpu_is_tested_and_one_that_fails_is_named_with_the_fix(monkeypatch
     two = make_machine(backend=Backend.CUDA, devices=(h100, h100), compute_dtypes=(Dtype.BF16, Dtype.FP32), target="9.0", packages=REQUIRED)
     answers = {0: {"flop_per_s": 6e14, "seconds": 5.0}, 1: {"message": "no kernel image is available", "fix": "install another build"}}
     monkeypatch.setattr(commands, "detect", lambda: two)
-    monkeypatch.setattr(self_test, "ask_process", lambda _, place, dtype, __: answers[place] | {"dtype": dtype})
+    monkeypatch.setattr(commands, "ask_process", lambda _, place, dtype, __: answers[place] | {"dtype": dtype})
     with pytest.raises(typer.Exit) as ended:
         doctor()
     assert ended.value.exit_code == 4
@@ -180,25 +179,25 @@ def test_errors_of_a_gpu_have_a_fix(text, fix):
 
 
 def test_the_cpu_is_really_tested_and_a_wrong_product_is_found(monkeypatch):
-    answer = self_test.work(Backend.CPU, 0, Dtype.BF16, 1, 0.05)
+    answer = commands.work(Backend.CPU, 0, Dtype.BF16, 1, 0.05)
     assert answer["flop_per_s"] > 1e6
     assert answer["seconds"] >= 0.05
     product = torch.Tensor.__matmul__
     monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: product(a, b) * (1.5 if a.requires_grad else 1.0))
-    assert "differs from the CPU's by" in self_test.work(Backend.CPU, 0, Dtype.FP32, 1, 0.05)["message"]
+    assert "differs from the CPU's by" in commands.work(Backend.CPU, 0, Dtype.FP32, 1, 0.05)["message"]
 
 
 def test_a_process_that_crashes_or_has_no_torch_is_an_answer(monkeypatch, tmp_path):
     (tmp_path / "crash.py").write_text("import os, sys; sys.stderr.write('Segmentation fault\\n'); os._exit(139)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(self_test, "MODULE", "crash")
-    assert self_test.ask_process(Backend.CPU, 0, Dtype.FP32, 1)["message"] == "the process ended with code 139: Segmentation fault"
-    monkeypatch.setattr(self_test, "MODULE", "not_there")
-    assert "No module named not_there" in self_test.ask_process(Backend.CPU, 0, Dtype.FP32, 1)["message"]
+    monkeypatch.setattr(commands, "MODULE", "crash")
+    assert commands.ask_process(Backend.CPU, 0, Dtype.FP32, 1)["message"] == "the process ended with code 139: Segmentation fault"
+    monkeypatch.setattr(commands, "MODULE", "not_there")
+    assert "No module named not_there" in commands.ask_process(Backend.CPU, 0, Dtype.FP32, 1)["message"]
     (tmp_path / "hang.py").write_text("import time; time.sleep(60)")
-    monkeypatch.setattr(self_test, "MODULE", "hang")
-    monkeypatch.setattr(self_test, "LIMIT_S", 0.5)
-    assert self_test.ask_process(Backend.CPU, 0, Dtype.FP32, 1)["message"] == "no answer after 0.5 s"
+    monkeypatch.setattr(commands, "MODULE", "hang")
+    monkeypatch.setattr(commands, "LIMIT_S", 0.5)
+    assert commands.ask_process(Backend.CPU, 0, Dtype.FP32, 1)["message"] == "no answer after 0.5 s"
 
 
 @pytest.mark.process
@@ -217,6 +216,15 @@ importlib.metadata.version = version
 from tunemark.harness.run.record import harness_version, source_content
 print(harness_version().version, source_content())
 """
+
+
+def test_a_harness_without_a_checkout_has_the_commit_that_it_was_built_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "_git", lambda *_: None)
+    monkeypatch.setattr(record, "BUILT_FROM", tmp_path / "built_from.json")
+    assert (record.harness_version().commit, record.source_content()) == (None, VERSION)
+    record.BUILT_FROM.write_text('{"commit": "0123456789abcdef", "dirty": true}', encoding="utf-8")
+    harness = record.harness_version()
+    assert (harness.commit, harness.dirty, record.source_content()) == ("0123456789abcdef", True, f"{VERSION} 0123456789abcdef")
 
 
 def test_a_harness_that_is_not_installed_as_a_package_still_knows_its_version():

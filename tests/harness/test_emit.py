@@ -27,7 +27,7 @@ def run_slurm(text, folder, **environment):
     """Run a batch script as SLURM would on its first node, with stand-ins that say what they were given."""
     said = folder / "said.json"
     stand_ins = {
-        "srun": 'shift; exec "$@"',
+        "srun": 'while [[ $1 == -* ]]; do shift; done; exec "$@"',
         "scontrol": "printf 'node-a\\nnode-b\\n'",
         "tunemark": f'python3 -c \'import json, sys; json.dump(sys.argv[1:], open("{said}", "w"))\' "$@"',
     }
@@ -275,3 +275,9 @@ def test_more_accelerators_than_any_instance_has_are_noted_with_the_number_of_no
 def test_devices_that_need_another_build_of_torch_are_noted(facts):
     text = script(Format.SKYPILOT, "lora-8b", Options(devices=8), facts, "amd-mi300x", None)
     assert "# Note: `make setup-run` installs torch from the default index, which has no ROCm build" in text
+
+
+def test_a_slurm_task_has_all_cpus_of_its_node(facts, tmp_path):
+    text = emit(facts, "slurm", instance="p4d.24xlarge", nodes=2)
+    assert 'srun --cpus-per-task="${SLURM_CPUS_ON_NODE:-1}"' in text
+    assert run_slurm(text, tmp_path, SLURM_JOB_NODELIST="node-[a-b]", SLURM_NODEID="0", SLURM_CPUS_ON_NODE="96")[0] == "run"

@@ -13,6 +13,7 @@ from tunemark.harness.run.run_log import LogReader, LogWriter, RunLog
 from tunemark.harness.run.run_outcome import Finished
 from tunemark.harness.run.telemetry import Telemetry
 from tunemark.harness.vendors.fake import Fake
+from tunemark.harness.vendors.protocol import AllocatorState
 from tunemark.harness.worker.data import Counts
 from tunemark.harness.worker.engines import Engine
 from tunemark.harness.worker.entry import Order, run
@@ -77,7 +78,7 @@ def test_micro_steps_of_an_accumulated_batch_are_stored_and_have_the_scripted_ti
 
 def test_a_run_too_short_for_a_steady_window_still_has_micro_step_times(submission):
     trace = submission.trace
-    columns = {name: getattr(trace, name)[:4] for name in type(trace).model_fields if name != "started_at_s"}
+    columns = {name: getattr(trace, name)[:4] for name in type(trace).model_fields if name not in {"started_at_s", "data_wait_s"}}
     few = trace.model_copy(update=columns)
     micro = micro_steps(few, steady_window(few, submission.plan.measurement))
     assert (micro.time.p50, micro.count, micro.steady) == (pytest.approx(0.5 / 3), 6, False)
@@ -172,14 +173,18 @@ def test_steps_are_logged_when_the_device_reached_them_without_waiting(tmp_path)
     assert times == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
 
 
-def test_compilation_and_allocator_growth_are_logged_by_step(tmp_path):
+def test_compilation_and_the_growth_and_retries_of_the_allocator_are_logged_by_step(tmp_path):
     device, log = Fake((0.1,), lag=0), LogWriter(tmp_path / "log.jsonl", 0.0)
     trainer = Trainer(Engine(None, None, None, None), None, device, log, 1, StopRule(None, None, tmp_path / "stop"))
-    seen = [(2, 10), (0, 10), (0, 30), (0, 20)]
-    pending = deque(SubmittedStep(device.stamp(), None, (1.0, 0.0), Counts(8, 8, 7, 1, 1), graphs, held) for graphs, held in seen)
-    StepReader(trainer, pending, 0.0, 10).log_reached()
-    events = LogReader(tmp_path / "log.jsonl").read().events
-    assert events == [{"step": 1, "what": "compile", "amount": 2}, {"step": 3, "what": "allocator_growth", "amount": 20}]
+    # Graphs of the step; bytes that the allocator holds after it, and its retries since the process began.
+    seen = [(2, 10, 1), (0, 10, 1), (0, 30, 1), (0, 20, 4)]
+    counts = Counts(8, 8, 7, 1, 1)
+    pending = deque(
+        SubmittedStep(device.stamp(), None, (1.0, 0.0), counts, graphs, AllocatorState(held, retries)) for graphs, held, retries in seen
+    )
+    StepReader(trainer, pending, 0.0, AllocatorState(10, 1)).log_reached()
+    events = [(event["step"], event["what"], event["amount"]) for event in LogReader(tmp_path / "log.jsonl").read().events]
+    assert events == [(1, "compile", 2), (3, "allocator_growth", 20), (4, "allocator_retry", 3)]
 
 
 def test_the_parent_stops_a_run_once_its_throughput_is_sure(submission):

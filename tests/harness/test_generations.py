@@ -7,7 +7,8 @@ from tunemark.harness.commands.doctor import report
 from tunemark.harness.commands.emit import find_target
 from tunemark.harness.plan.capabilities import generation_of
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.vendors.protocol import Feature, all_vendors, vendor_of
+from tunemark.harness.vendors.protocol import all_vendors, vendor_of
+from tunemark.schema.features import Feature
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 

@@ -1,13 +1,20 @@
 """A run whose losses leave the reference band fails the gate, and its speed does not count."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from study_making import make_log
 
 from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.record import assemble
+from tunemark.harness.run.run_outcome import refused_run
+from tunemark.harness.studies.series import Bench
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.worker.gates import matrix_rate
-from tunemark.schema.records.trace import StepTrace
+from tunemark.schema.derive import derive
+from tunemark.schema.records.trace import StepTrace, Study
 from tunemark.schema.statistics.loss_band import loss_band, smoothed_loss
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -39,6 +46,38 @@ def test_a_changed_or_short_run_is_not_compared_and_says_why(facts, machine):
     other = resolve("smoke-full", facts, machine, Options(seed=5)).plan
     assert "seed" in loss_band(golden, other, trace_of([1.0] * STEPS), changed=False).detail
     assert loss_band(None, plan, trace_of([1.0] * STEPS), changed=False).passed is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "division", "passed"),
+    [
+        ((), "standard", False),
+        (("compile=blocks",), "tuned", False),
+        (("batch.micro_batch=2", "batch.gradient_accumulation=2"), "tuned", False),
+        (("optimizer.learning_rate=0.1",), "open", None),
+    ],
+)
+def test_a_tuned_run_must_train_as_its_card_does_and_an_open_one_is_not_compared(facts, machine, overrides, division, passed):
+    golden = facts.golden_losses("smoke-lora")
+    resolved = resolve("smoke-lora", facts, machine, Options(overrides=overrides, max_steps=60))
+    finished = replace(refused_run("-"), log=make_log(resolved.plan, steps=60, loss=1.3 * golden.losses[50]), wall_s=60.0)
+    record = assemble(resolved, machine, finished, golden=golden)
+    band = next(gate for gate in record.gates if gate.name == "loss_band")
+    assert (record.division.value, band.passed) == (division, passed), band.detail
+    assert not (band.passed is False and derive(record).rankable)
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_another_split_of_the_batch_trains_on_the_same_rows_in_each_step(facts, tmp_path):
+    options = Options(max_steps=12, probe=False, gates=False)
+    bench = Bench.here(facts, options.machine(), tmp_path)
+    study = Study(kind="tune", study_id="0" * 12, point="batch.micro_batch=2", position=1, settings_sha256="0" * 64)
+    split = replace(options, overrides=("batch.micro_batch=2", "batch.gradient_accumulation=2"))
+    card, tuned = (bench.trier(bench.plan("smoke-lora", chosen), study)[0] for chosen in (options, split))
+    bench.close()
+    assert card.trace.real_tokens == tuned.trace.real_tokens
+    assert card.trace.loss == pytest.approx(tuned.trace.loss, rel=1e-4)
 
 
 def test_every_smoke_workload_has_losses_taken_with_its_card_as_it_is(facts):

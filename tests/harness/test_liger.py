@@ -11,9 +11,9 @@ import pytest
 import torch
 from harness_making import make_machine
 
-from tunemark.harness.plan.capabilities import LIGER_FAMILIES
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker.levers import effective, fuse
+from tunemark.schema.plan_conflicts import LIGER_FAMILIES
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 

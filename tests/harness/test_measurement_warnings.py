@@ -19,7 +19,7 @@ from tunemark.schema.records.plan import Measurement
 from tunemark.schema.vocabulary import Status, WarningKind
 
 STEPS = 130
-LOUD = {WarningKind.LOW_DISK, WarningKind.BUSY_HOST, WarningKind.STRAGGLER, WarningKind.WIDE_INTERVAL}
+LOUD = {WarningKind.ALLOCATOR_RETRIES, WarningKind.LOW_DISK, WarningKind.BUSY_HOST, WarningKind.STRAGGLER, WarningKind.WIDE_INTERVAL}
 
 
 def run_log(step_times=(0.1,) * STEPS, own_work=()):
@@ -79,6 +79,14 @@ def test_a_busy_host_is_a_warning_with_the_number_of_busy_cores(facts, cores, ex
 def test_a_slow_process_is_named_by_its_rank(facts, slower, expected):
     found = warned(facts, run_log(own_work=(0.08, 0.08, 0.08 * (1 + slower), 0.08)), devices=4)
     assert found == ({WarningKind.STRAGGLER: "rank 2 needs 10% longer for its own work than the median of all ranks"} if expected else {})
+
+
+@pytest.mark.parametrize(("step", "expected"), [(100, True), (8, False)])
+def test_retries_of_the_allocator_in_the_steady_window_are_a_warning(facts, step, expected):
+    log = run_log()
+    log.events = [{"step": step, "what": "allocator_retry", "amount": 2}, {"step": 7, "what": "allocator_retry", "amount": 5}]
+    message = "the allocator found no memory 2 times in the steady window and emptied its cache, which waits for the device; "
+    assert warned(facts, log) == ({WarningKind.ALLOCATOR_RETRIES: f"{message}lower batch.micro_batch"} if expected else {})
 
 
 @pytest.mark.parametrize(("spread", "expected"), [(0.09, True), (0.005, False)])

@@ -11,14 +11,13 @@ import torch
 from harness_making import ROOT, make_machine
 from neuron_api import FIXTURE, installed, read_api, reader
 
-from tunemark.harness.plan import capabilities
-from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.plan.resolve import Node, Options, resolve
 from tunemark.harness.run import process
 from tunemark.harness.run.launch import Finished
 from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.run.telemetry import Telemetry
-from tunemark.harness.studies.settings_grid import Point, written
+from tunemark.harness.studies.series import Point, written
 from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.worker import neuron_trainer
 from tunemark.harness.worker.data import Counts, MicroBatch
@@ -26,6 +25,7 @@ from tunemark.harness.worker.entry import Order, run
 from tunemark.harness.worker.loop import LossNotFinite
 from tunemark.harness.worker.models import lora_keywords
 from tunemark.harness.worker.neuron_trainer import Rows, collate
+from tunemark.schema import plan_conflicts
 from tunemark.schema.derive import derive
 from tunemark.schema.records.plan import NeuronSettings
 from tunemark.schema.records.submission import DeviceFacts
@@ -90,7 +90,7 @@ def test_each_callback_that_we_wait_for_is_called_by_the_trainer():
 
 
 def test_the_families_are_the_ones_that_the_package_has():
-    assert sorted(capabilities.NEURON_FAMILIES) == API["causal_lm_families"]
+    assert sorted(plan_conflicts.NEURON_FAMILIES) == API["causal_lm_families"]
 
 
 def test_the_fixture_is_what_the_installed_package_says():
@@ -148,7 +148,7 @@ def test_the_compiler_does_not_cast_fp32(facts):
 
 
 def test_even_one_core_is_started_by_torchrun(facts):
-    command = process.command(plan_of(facts).plan.device, Path("folder"), process.Node())
+    command = process.command(plan_of(facts).plan.device, Path("folder"), Node())
     assert "torch.distributed.run" in command
     assert "--nproc-per-node=1" in command
 
@@ -218,7 +218,7 @@ def test_a_classifier_is_trained_by_the_plain_loop_on_one_core_or_several(facts)
     assert plan_of(facts, "smoke-bert", settings=()).unsupported is None
     assert plan_of(facts, "smoke-bert", cores=2, settings=(), devices=2).unsupported is None
     assert "use --strategy ddp" in plan_of(facts, "smoke-bert", cores=2, settings=(), devices=2, strategy="zero1").unsupported
-    assert not capabilities.by_trainer(plan_of(facts, "smoke-bert", settings=()).plan)
+    assert not plan_conflicts.by_trainer(plan_of(facts, "smoke-bert", settings=()).plan)
 
 
 @pytest.mark.parametrize("name", ["gpt2-small-full", "mistral-7b-lora-2k", "trainer-8k-gemma-7b-lora", "trainer-8k-phi-3-mini-lora"])

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.worker.data import load_samples, micro_batches, pack, packed_mask, rows_of_an_epoch, shape_of
+from tunemark.harness.worker.attention import packed_mask
+from tunemark.harness.worker.data import load_samples, micro_batches, pack, rows_of_an_epoch, shape_of
 from tunemark.harness.worker.gates import packed_documents
 from tunemark.harness.worker.models import build_model
 from tunemark.schema.physics.training_shape import Work, measured_shape
@@ -43,10 +44,10 @@ def test_each_document_is_counted_in_the_row_where_it_begins(lengths, width):
 
 def test_a_token_looks_back_inside_of_its_own_document_only():
     (row,) = pack(samples([2, 3]), 5)
-    seen = packed_mask([row], None)[0, 0]
+    seen = packed_mask(row.places[None], None)[0, 0]
     expected = [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 1, 1, 1]]
     assert seen.astype(int).tolist() == expected
-    assert packed_mask([row], 2)[0, 0][4].astype(int).tolist() == [0, 0, 0, 1, 1]
+    assert packed_mask(row.places[None], 2)[0, 0][4].astype(int).tolist() == [0, 0, 0, 1, 1]
 
 
 PACKED = ("data.packing=true", "data.name=random-documents", "data.sequence_length=64")

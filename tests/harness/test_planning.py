@@ -216,3 +216,9 @@ def test_the_family_that_is_refused_with_sdpa_has_no_sdpa_in_transformers():
     if int(transformers.__version__.split(".")[0]) < 5:
         pytest.skip("transformers declares that Gemma 2 has no sdpa only since version 5")
     assert not Gemma2PreTrainedModel._supports_sdpa
+
+
+def test_a_setting_that_is_given_twice_is_one_override_of_the_last_value(facts, machine):
+    twice = resolve("smoke-lora", facts, machine, Options(overrides=("batch.micro_batch=32", "batch_size=2")))
+    assert [(override.card, override.run) for override in twice.overrides] == [(4, 2)]
+    assert resolve("smoke-lora", facts, machine, Options(overrides=("batch.micro_batch=32", "batch_size=4"))).overrides == ()

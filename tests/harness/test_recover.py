@@ -14,7 +14,7 @@ import typer
 from harness_making import only_submission, tunemark
 
 from tunemark.harness.commands.run import recover
-from tunemark.harness.run import recover as recovery
+from tunemark.harness.run import launch as recovery
 from tunemark.harness.run.process import processes_of
 from tunemark.schema.vocabulary import Status
 

@@ -59,6 +59,17 @@ def test_a_sharded_model_computes_what_the_whole_one_does_in_every_process(two_p
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("family", OF_FAMILY)
+def test_processes_that_draw_their_weights_hold_one_block_at_a_time_and_shards_of_the_same_model(two_processes, family):
+    second, first = (seen[f"{family}, drawn"] for seen in two_processes)
+    units = two_processes[0][f"{family}, random"]["units"]
+    assert (first["before"], first["at_once"]) == (0, units)
+    assert first["sums"] == second["sums"]
+    # No shard repeats another one.
+    assert first["repeated"] == 0
+
+
+@pytest.mark.slow
 def test_a_process_that_built_another_model_fails_instead_of_waiting(two_processes):
     second, first = two_processes
     assert "process 1" in second["refused"]
@@ -70,7 +81,8 @@ def test_a_process_that_built_another_model_fails_instead_of_waiting(two_process
 def test_a_model_without_weights_has_nothing_else_that_holds_numbers(family):
     """What is neither a parameter nor a buffer would be handed out by nobody."""
     plan = plan_of(family, None)
-    assert [shapes_only(plan, rank) for rank in (0, 1, 2)] == [False, True, True]
+    assert [shapes_only(plan, rank, drawn=False) for rank in (0, 1, 2)] == [False, True, True]
+    assert shapes_only(plan, 0, drawn=True)
     model = build_model(plan, small(family), None, None, Path(), Cpu(), empty=True)
     tensors = [*model.parameters(), *model.buffers()]
     assert {tensor.device.type for tensor in tensors} == {"meta"}

@@ -10,7 +10,7 @@ from tunemark.harness.plan.resolve import Options
 from tunemark.harness.run.process import stop_signals
 from tunemark.harness.run.record import MEASURING, source_content
 from tunemark.harness.studies.report import points_table
-from tunemark.harness.studies.settings_grid import ALIASES, OPTIONS, Point, axis_of, field_named, grid, settings_of, star_of_card
+from tunemark.harness.studies.series import ALIASES, OPTIONS, Point, axis_of, field_named, grid, settings_of, star_of_card
 from tunemark.harness.studies.sweep import run_sweep
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import significant

@@ -31,7 +31,7 @@ def on_h100(**overrides: object) -> Submission:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 140), st.lists(st.integers(1, 140), max_size=6), st.randoms(use_true_random=False))
 def test_phases_sum_to_the_wall_time_whatever_was_compiled(steps: int, compiled: list[int], chance: random.Random) -> None:
-    kinds = ("compile", "allocator_growth")
+    kinds = ("compile", "allocator_growth", "allocator_retry")
     events = [{"step": step, "kind": chance.choice(kinds), "amount": 1} for step in compiled if step <= steps]
     submission = bare_submission(steps, events=events)
     phases = derive(submission).phases

@@ -28,13 +28,18 @@ HOUR = 3_600.0
 
 def rate(accelerator: str, tokens_per_s: float | None, devices: int = 1, **other: object) -> Rate:
     spread = (None, None) if tokens_per_s is None else (tokens_per_s * 0.8, tokens_per_s * 1.25)
-    values = {"evidence": "none" if tokens_per_s is None else "predicted", "memory": "fits", "needed_bytes": 2**34, "memory_bytes": 2**35}
+    values = {
+        "method": "lora",
+        "sequence_length": 2048,
+        "software": "plain",
+        "evidence": "none" if tokens_per_s is None else "predicted",
+        "memory": "fits",
+        "needed_bytes": 2**34,
+        "memory_bytes": 2**35,
+    }
     return Rate(
-        "lora",
-        2048,
-        "plain",
-        accelerator,
-        devices,
+        accelerator=accelerator,
+        devices=devices,
         tokens_per_s=tokens_per_s,
         tokens_per_s_low=spread[0],
         tokens_per_s_high=spread[1],
@@ -149,7 +154,7 @@ def test_own_hardware_stands_beside_rented_hardware() -> None:
     answer = recommend(replace(QUESTION, own=(own,)), RATES, OFFERS)
     assert answer.best is not None
     assert answer.best.offer is own
-    assert headline(QUESTION, answer).startswith("Use SLOW \N{MULTIPLICATION SIGN} 1 (own hardware, $0.100/h): about 10 h 00 min")
+    assert headline(QUESTION, answer).startswith("Use SLOW \N{MULTIPLICATION SIGN} 1 (own hardware, $0.100/h): about 10 h (")
 
 
 def test_a_longer_row_uses_the_rates_of_the_next_class_and_too_long_a_row_is_an_error() -> None:
@@ -225,6 +230,31 @@ def test_a_cheaper_price_never_ranks_lower(price: float) -> None:
         return next(number for number, option in enumerate(ranked) if option.rate.accelerator == "slow")
 
     assert place(price / 2) <= place(price)
+
+
+def test_at_equal_cost_and_time_the_method_that_needs_less_memory_comes_first() -> None:
+    full = rate("slow", 1_000.0, method="full", needed_bytes=2**35)
+    answer = recommend(replace(QUESTION, method="any"), [full, rate("slow", 1_000.0)], OFFERS)
+    assert [option.rate.method for option in answer.ranked] == ["lora", "full"]
+
+
+def test_no_data_names_what_has_rates() -> None:
+    rates = [
+        rate("slow", None, reason="none"),
+        rate("slow", 900.0, sequence_length=4096),
+        rate("slow", 900.0, method="qlora"),
+        rate("slow", 900.0, software="tuned", trust="published", evidence="direct"),
+        rate("slow", 900.0, software="tuned", method="full"),
+        rate("elsewhere", 900.0, method="full"),
+    ]
+    offers = [offer("slow", 1.0)]
+    assert headline(QUESTION, recommend(QUESTION, rates, offers)).endswith(
+        "There are rates for QLoRA, or for rows of 4,096 tokens, or with tuned software."
+    )
+    vendor = replace(QUESTION, software="vendor")
+    assert headline(vendor, recommend(vendor, rates, offers)).endswith("There are rates with tuned software.")
+    strict = replace(QUESTION, trust="published")
+    assert headline(strict, recommend(strict, rates, offers)).endswith("There are rates with tuned software.")
 
 
 def test_sizes_are_short_in_words() -> None:

@@ -235,7 +235,7 @@ insert into option_rates by name select 'llama-3.1-8b' as model, 'lora' as metho
     80 * 2**30 as memory_bytes, 2 as micro_batch, 'none' as checkpointing, 'single' as sharding, accelerator, devices, software, evidence,
     rate as tokens_per_s, 0.8 * rate as tokens_per_s_low, 1.25 * rate as tokens_per_s_high, memory,
     case when evidence in ('direct', 'near') then ['003-001', '003-002'] else [] end as result_ids,
-    case when evidence in ('direct', 'near') then 2 else 0 end as results,
+    [] as disputed, case when evidence in ('direct', 'near') then 2 else 0 end as results,
     case when evidence in ('direct', 'near') then 'published' end as trust, reason
 from (values
     ('{H100}', 1, 'plain', 'direct', 5000.0, 'fits', null), ('{H100}', 8, 'plain', 'near', 38000.0, 'fits', null),

@@ -72,7 +72,7 @@ def test_every_link_within_the_site_has_a_target(built: Path) -> None:
         if path.name == "404.html":
             continue
         for target in re.findall(r'(?:href|src)="([^"]*)"', path.read_text(encoding="utf-8")):
-            address = urldefrag(unescape(target))[0]
+            address = urldefrag(unescape(target))[0].partition("?")[0]
             if address and not re.match(r"[a-z]+:", address):
                 assert (path.parent / address).exists(), f"{path.relative_to(site)} links to {target}"
 

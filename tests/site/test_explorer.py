@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page
 from test_browser import NARROW, Visit
 
 from tunemark.schema.formats import MISSING
-from tunemark.site.explorer_data import FAILED, FIELDS, IMPOSSIBLE, TOY, encoded, explorer_rows, years_of
+from tunemark.site.pages.results import FAILED, FIELDS, IMPOSSIBLE, TOY, encoded, explorer_rows, years_of
 from tunemark.site.queries import Catalogue
 
 PAGE = "results/index.html"

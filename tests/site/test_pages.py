@@ -18,7 +18,7 @@ from tunemark.site.pages import all_pages, cost, documents, measured, prediction
 from tunemark.site.pages.guide import GLOSSARY, anchor
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import escape, markdown
-from tunemark.site.results_table import groups, rank_ranges, results_table, varying_keys
+from tunemark.site.results_table import best_rates, groups, rank_ranges, results_table, varying_keys
 from tunemark.site.tables import Table
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -304,11 +304,11 @@ def test_the_names_that_a_device_reports_are_on_its_page(pages: dict[str, Page])
     assert "unsloth/Meta-Llama-3.1-8B" in markdown(pages["models/llama-3.1-8b"])
 
 
-def test_a_model_page_shows_its_shape_first_and_models_without_results_are_listed_separately(
+def test_a_model_page_shows_its_results_first_and_models_without_results_are_listed_separately(
     catalogue: Catalogue, pages: dict[str, Page]
 ) -> None:
     text = markdown(pages["models/llama-3.1-8b"])
-    assert text.index("## Architecture") < text.index("## Results")
+    assert text.index("## Results") < text.index("## Architecture")
     page = pages["models/index"]
     used = {row["model"] for row in catalogue.results}
     shown, without = (page.context[name] for name in ("table", "without"))
@@ -512,6 +512,24 @@ def test_a_long_table_is_cut_and_links_to_all_its_rows(catalogue: Catalogue, mon
     text = markdown(Page("models/x", "X", "tables.md.j2", {"lead": "", "tables": [table]}))
     assert f"The first 2 of {len(rows)} rows." in text
     assert 'href="../results/index.html?model=Llama+3.1+8B"' in text
+
+
+def test_best_rates_are_per_device_and_leave_out_what_the_audit_refuses(catalogue: Catalogue) -> None:
+    usual = next(row for row in catalogue.results if row["tokens_per_s"] and row["model"] and not row["failed"] and not row["impossible"])
+    rows = [
+        {**usual, "result_id": name, "tokens_per_s": rate, "accelerator_count": count, **more}
+        for name, rate, count, more in (
+            ("a", 3_000.0, 1, {}),
+            ("b", 8_000.0, 8, {}),
+            ("c", 9_000.0, 1, {"impossible": True}),
+            ("d", 9_000.0, 1, {"failed": True}),
+        )
+    ]
+    table = best_rates(catalogue, rows, "Best", "model")
+    assert table is not None
+    ((_, _, number, best, _),) = [line.cells for line in table.rows]
+    assert (number.text, best.text, best.href) == ("2", "3,000", "results/a")
+    assert best_rates(catalogue, rows[2:], "Best", "model") is None
 
 
 def test_a_short_table_is_not_cut(catalogue: Catalogue) -> None:

@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, Page
 from test_browser import NARROW, Visit
 
 from tunemark.schema import recommendation_words as words
-from tunemark.schema.recommendation import NODES, OBJECTIVES, OWN, TRUSTS, Offer, Question, Rate, recommend
-from tunemark.site.front_chart import front, time_and_cost_svg
+from tunemark.schema.recommendation import NODES, OBJECTIVES, OWN, TRUSTS, DisputedRate, Offer, Question, Rate, recommend
+from tunemark.site.pages.home import front, time_and_cost_svg
 from tunemark.site.recommend_data import columnar
 
 METHODS, SOFTWARE, LENGTHS = ("full", "lora", "qlora"), ("plain", "tuned"), (512, 2048)
@@ -40,7 +40,7 @@ def _rate(draw: random.Random, method: str, software: str, length: int, chip: st
         *((speed, speed * 0.8, speed * 1.3) if known else (None, None, None)),
         memory, None if memory is None else 2**34, None if memory is None else 2**35, 2, "none", "ddp" if devices > 1 else "single",
         draw.choice(("published", "measured", "converted")) if ids else None, ids, len(ids), None if known else f"reason {memory}",
-        draw.choice((None, None, "a-1 (12 tokens/s)")),
+        draw.choice(((), (), (DisputedRate("a-1", 12.0, length), DisputedRate("a-2", 3.4, 2 * length)))),
     )  # fmt: skip
 
 
@@ -88,13 +88,13 @@ def test_script_and_python_agree_on_two_hundred_random_questions(script: Page) -
     questions = [made_up_question(draw) for _ in range(QUESTIONS)]
     rows = [asdict(rate) for rate in rates]
     script.evaluate(
-        "([data, offers]) => { window.rates = tunemark.decoded(data).map((r) => ({...r, result_ids: r.result_ids ? r.result_ids.split(' ') : []})); window.offers = offers; }",
+        "([data, offers]) => { window.rates = tunemark.decoded(data); window.offers = offers; }",
         [columnar(rows), [asdict(offer) for offer in offers]],
     )
     answers = script.evaluate(
         """(questions) => questions.map((question) => {
             const answer = tunemark.recommend(question, window.rates, window.offers);
-            return {...answer, headline: tunemark.headline(question, answer), disputed: answer.ranked.map(tunemark.disputed), alternatives: tunemark.alternatives(question, answer), changes: tunemark.changes(question, answer), missing: [...tunemark.ownHardware(question, answer), tunemark.notFitting(answer), tunemark.unknownOf(answer)]};
+            return {...answer, headline: tunemark.headline(question, answer), disputed: answer.ranked.map((option) => tunemark.disputed(option).map((part) => part.id ?? part).join("")), alternatives: tunemark.alternatives(question, answer), changes: tunemark.changes(question, answer), missing: [...tunemark.ownHardware(question, answer), tunemark.notFitting(answer), tunemark.unknownOf(answer)]};
         })""",
         [json.loads(json.dumps(asdict(question))) for question in questions],
     )
@@ -112,7 +112,8 @@ def test_script_and_python_agree_on_two_hundred_random_questions(script: Page) -
             kinds |= {group} if getattr(ours, group) else set()
             assert [asdict(without) for without in getattr(ours, group)] == theirs[group]
         assert ours.picks == theirs["picks"]
-        assert list(ours.other_methods) == theirs["other_methods"]
+        for name in ("other_methods", "other_lengths", "other_software"):
+            assert list(getattr(ours, name)) == theirs[name]
         assert words.headline(question, ours) == theirs["headline"]
         assert [words.disputed(option) for option in ours.ranked] == theirs["disputed"]
         assert words.alternatives(question, ours) == theirs["alternatives"]
@@ -133,7 +134,7 @@ def test_script_and_python_draw_the_same_chart(script: Page) -> None:
         ours = recommend(question, rates, offers)
         drawn = script.evaluate(
             """([question, data, offers]) => {
-                const rates = tunemark.decoded(data).map((r) => ({...r, result_ids: r.result_ids ? r.result_ids.split(' ') : []}));
+                const rates = tunemark.decoded(data);
                 const chart = tunemark.chartOf(tunemark.recommend(question, rates, offers).ranked);
                 return [...chart.children].map((e) => [e.tagName, Object.fromEntries([...e.attributes].map((a) => [a.name, a.value])), e.textContent]);
             }""",

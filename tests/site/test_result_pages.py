@@ -16,8 +16,8 @@ from fixture_database import CRASHED, ENTRY, MEASURED, OTHER, SLOWER, STRANGE, S
 from harness_making import make_machine
 from typer.testing import CliRunner
 
+from tunemark.collector.store.database import as_text
 from tunemark.collector.store.fact_rows import fact_rows
-from tunemark.collector.store.rows import as_text
 from tunemark.harness.plan.options import Options, takes_run_options
 from tunemark.harness.plan.resolve import Resolved, resolve
 from tunemark.schema.files import ROOT_VARIABLE

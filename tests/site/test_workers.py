@@ -7,7 +7,7 @@ import pytest
 from fixture_database import ROOT
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.site import charts, data_files, downloads, stamp, workers
+from tunemark.site import charts, downloads, stamp, workers
 from tunemark.site.build import build_site
 from tunemark.site.kept_results import KeptResults
 from tunemark.site.page import Page
@@ -42,9 +42,7 @@ def test_an_error_in_a_process_is_the_error_of_the_build(catalogue: Catalogue, t
     with (
         charts.kept_in(tmp_path / ".charts") as keep,
         pytest.raises(TunemarkError, match="run `tunemark collect` first"),
-        workers.working(
-            catalogue, tmp_path / "none.duckdb", tmp_path, KeptResults(tmp_path), keep=keep, jobs=2, write=data_files.write
-        ) as work,
+        workers.working(catalogue, tmp_path / "none.duckdb", tmp_path, KeptResults(tmp_path), keep=keep, jobs=2) as work,
     ):
         list(work.pages())
     assert not (tmp_path / workers.FOLDER).exists()

@@ -12,7 +12,7 @@ class Exit(IntEnum):
     """Exit codes of the command line."""
 
     OK = 0
-    INTERNAL = 1
+    INTERNAL = 1  # and a question that was answered with no
     USAGE = 2
     INVALID = 3
     UNSUPPORTED = 4

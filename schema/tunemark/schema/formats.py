@@ -7,6 +7,8 @@ MIB = 2**20
 GB = 10**9
 MINUTE_S = 60
 HOUR_S = 3_600
+SEVERAL = 10
+"""Minutes from which an estimate has no seconds, and hours from which it has no minutes."""
 TIMES = "\N{MULTIPLICATION SIGN}"
 MISSING = "\N{EN DASH}"
 
@@ -46,6 +48,17 @@ def duration(value_s: float) -> str:
         return f"{whole // MINUTE_S} min {whole % MINUTE_S:02d} s"
     minutes = round(value_s / MINUTE_S)
     return f"{minutes // 60:,} h {minutes % 60:02d} min"
+
+
+def estimated_duration(value_s: float) -> str:
+    """Return seconds as a duration without the digits that an estimate does not have: `6 min 05 s`, `25 min`, `1 h 32 min` or `26 h`."""
+    minutes = round(value_s / MINUTE_S)
+    if minutes >= SEVERAL * MINUTE_S:
+        return f"{round(value_s / HOUR_S):,} h"
+    if minutes >= MINUTE_S:
+        return duration(minutes * MINUTE_S)
+    whole = value_s >= 2 * MINUTE_S and round(value_s) % MINUTE_S == 0
+    return f"{minutes} min" if minutes >= SEVERAL or whole else duration(value_s)
 
 
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))

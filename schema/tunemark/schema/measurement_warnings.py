@@ -6,7 +6,7 @@ Most follow from the record itself: the harness stores them, and the gate derive
 from collections.abc import Iterator
 
 from tunemark.schema.derive import Derived
-from tunemark.schema.formats import GIB
+from tunemark.schema.formats import GIB, counted
 from tunemark.schema.records.effective import compared
 from tunemark.schema.records.submission import MeasurementWarning, Submission
 from tunemark.schema.records.trace import DeviceUse, Probe
@@ -22,6 +22,8 @@ BUSY_DEVICE_BYTES = GIB
 THROTTLED_SHARE = 0.05
 """Share of the steady window from which a throttle reason, including a power cap, causes a warning. A clock lowered by a fifth for
 this share of the time changes the rate by 1%, which is what `stable` allows."""
+DATA_WAIT_SHARE = 0.005
+"""Share of training that may pass in waiting for samples: half of the overhead that the harness may have."""
 RANDOM_WEIGHTS = "weights are random: speed and memory are representative, loss and accuracy are not"
 Warnings = Iterator[tuple[WarningKind, str]]
 
@@ -90,6 +92,10 @@ def probe_warnings(probe: Probe | None) -> Warnings:
         yield WarningKind.PEAK_ROSE, f"the matrix rate was {change:.0%} higher after training than before: {cause}"
 
 
+def _measured(step: int, derived: Derived) -> bool:
+    return derived.window is not None and step > derived.window.first
+
+
 def _circumstances(submission: Submission, derived: Derived) -> Warnings:
     rank = derived.slowest_rank
     if rank and rank.behind > SLOW_RANK:
@@ -99,6 +105,13 @@ def _circumstances(submission: Submission, derived: Derived) -> Warnings:
         yield WarningKind.UNKNOWN_ACCELERATOR, submission.plan.reasons.get("device.accelerator", unknown)
     if submission.plan.model.weights is Weights.RANDOM:
         yield WarningKind.RANDOM_WEIGHTS, RANDOM_WEIGHTS
+    waited = submission.trace.data_wait_share
+    if waited is not None and waited > DATA_WAIT_SHARE:
+        yield WarningKind.DATA_WAIT, f"training waited for samples in {waited:.1%} of its time; use a shorter preparation or a faster host"
+    retries = sum(event.amount for event in submission.events if event.kind == "allocator_retry" and _measured(event.step, derived))
+    if retries:
+        message = f"the allocator found no memory {counted(retries, 'time')} in the steady window and emptied its cache"
+        yield WarningKind.ALLOCATOR_RETRIES, f"{message}, which waits for the device; lower batch.micro_batch"
     use = submission.utilisation
     if use is not None and not use.samples and use.energy is not None:
         yield WarningKind.PARTIAL_TELEMETRY, use.energy.reason or "not every machine reported its samples"

@@ -5,7 +5,8 @@ import getpass
 import re
 import socket
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,10 @@ PATTERNS: dict[str, re.Pattern[str]] = {
         rf"(?<![\w:.])[0-9a-fA-F]{{4}}(?:(?::{_HEX}){{7}}|(?::{_HEX}){{0,6}}::(?:{_HEX}(?::{_HEX}){{0,6}})?)(?![\w:])"
     ),
     "a MAC address": re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])"),
+    "a MAC address without marks": re.compile(
+        r"\b(?:mac|ether|hwaddr|bssid|physical)\b(?: addr(?:ess)?)?[\s:=#]*[0-9a-f]{12}\b|\b(?=[0-9a-f.]*[a-f])[0-9a-f]{4}\.[0-9a-f]{4}\.[0-9a-f]{4}\b",
+        re.IGNORECASE,
+    ),
     "a MAC address with dashes": re.compile(r"(?<![\w-])(?:[0-9A-Fa-f]{2}-){5}[0-9A-Fa-f]{2}(?![\w-])"),
     "an e-mail address": re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+"),
     "an e-mail address, written out": re.compile(r"\w+ ?[\[(]?\b(?:at|AT)\b[\])]? ?[\w-]+ ?[\[(]?\b(?:dot|DOT)\b[\])]? ?\w{2,}"),
@@ -63,7 +68,7 @@ PATTERNS |= {
         rf"(?<![\w./@-])(?!(?:[\w-]+\.)*(?:{_LIBRARIES})\.)[A-Za-z][\w-]*(?:\.[\w-]+)*\.(?:{_TLD})(?![\w(.-])|"
         r"\b(?:DESKTOP|LAPTOP|WIN|PC)-[A-Z0-9]{5,}\b|\bip-\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3}\b|"
         r"\b[a-z][a-z0-9]*(?:-[a-z0-9]+)*-[0-9a-f]{8,10}-[a-z0-9]{5}\b|\b[\w-]+s-(?:MacBook|iMac|Mac)\b|"
-        rf"\b(?:{_WORDS})\s*[:=]\s*['\"]?[\w.\[-]+|\b(?:machine-id|container|pod)\s+[0-9a-f]{{8,}}\b|\bSLURM\w*\s*=|\b(?:gpu|node|cn|nid|worker|compute)\[?-?\d{{3,}}\b",
+        rf"\b(?:{_WORDS})\s*[:=]\s*['\"]?[\w.\[-]+|\b(?:machine-id|container|pod)\s+[0-9a-f]{{8,}}\b|\b(?:SLURM\w*|PBS_\w+|LOGNAME|SUDO_USER)\s*=|\b(?:gpu|node|cn|nid|worker|compute)\[?-?\d{{3,}}\b",
         re.IGNORECASE,
     ),
     "an identifier of hardware or an installation": re.compile(
@@ -74,23 +79,53 @@ PATTERNS |= {
     ),
     "a bucket": re.compile(r"\b(?:s3|gs|az|abfss?|wasbs?|hdfs|oss)://\S+", re.IGNORECASE),
     "a path of a machine, encoded": re.compile(r"(?:%2F|%5C)[\w.~-]+(?:%2F|%5C)", re.IGNORECASE),
-    "a phone number": re.compile(r"(?<![\w.])\+\d{1,3}[ .-]?(?:\(?\d{2,4}\)?[ .-]?){2,4}\d(?![\w.])"),
+    # With a country; a national one of five pairs, of an area in zeros or brackets; and after a word for it.
+    "a phone number": re.compile(
+        r"(?<![\w.])\+\d{1,3}[ .-]?(?:\(?\d{2,4}\)?[ .-]?){2,4}\d(?![\w.])|(?<![\w.,-])0[1-9](?:[ .-]\d\d){4}(?![\w.,-])|"
+        r"(?<![\w.,-])0[1-9]\d{1,3}(?:[ /-]\d{6,8}|[ -]\d{3,4}[ -]\d{3,4})(?![\w.,-])|(?<![\w.,-])(?:\([2-9]\d\d\) ?|[2-9]\d\d-)[2-9]\d\d-\d{4}(?![\w.-])|"
+        r"\b(?:tel|phone|telephone|telefon|fon|mobile|whatsapp)\b[.: ]*(?:\d[ ()./-]{0,3}){7,14}",
+        re.IGNORECASE,
+    ),
+    "a social security number": re.compile(r"(?<![\w.-])(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}(?![\w.-])"),
+    "a bank account": re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b"),
+    "credentials of a command": re.compile(
+        r"\blogin\b.{0,60}\s-{1,2}(?:u|user(?:name)?|p|password)[= ]?\S|\s-u ?\S+\s+-p ?\S|--(?:password|passwd|token|secret|api-key)(?:=\S{4,}| (?=\S*\d)\S{6,})|"
+        r"\b[a-z]+://[^\s/@:]+:[^\s/@]+@",
+        re.IGNORECASE,
+    ),
     # The forms in which services write their keys, and what is called a secret.
     "a secret": re.compile(
         r"\b(?:AKIA|ASIA|AGPA|AROA|AIDA|ANPA)[0-9A-Z]{16}\b|\bhf_[A-Za-z0-9]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{20,}|"
         r"\bglpat-[\w-]{16,}|\bsk-(?:proj-|ant-|live-)?[\w-]{16,}|\b[sr]k_(?:live|test)_\w{16,}|\bxox[abposr]-[\w-]{10,}|\bAIza[\w-]{30,}|\bya29\.[\w-]{20,}|"
         r"\beyJ[\w-]{10,}\.[\w-]{8,}\.?[\w-]*|-----BEGIN|\bssh-(?:rsa|ed25519|dss)\s+\S+|\becdsa-sha2-\S+|\bnpm_\w{30,}|\bpypi-\w{16,}|\bSG\.[\w-]{16,}|\bnvapi-[\w-]{20,}|"
-        r"\bdop_v1_\w{30,}|\bhooks\.slack\.com|\bbearer\s+[\w.~+/-]{16,}|"
+        r"\bgsk_\w{20,}|\bdapi[0-9a-f]{32}|\b\d{8,10}:[A-Za-z0-9_-]{33,}|\br8_\w{20,}|\b(?:AC|SK|SM|MM)[0-9a-f]{32}\b|\b(?!ZN)[a-z][a-z0-9]{0,9}_(?-i:(?=[A-Za-z0-9]*\d)(?=[A-Za-z0-9]*[a-z])(?=[A-Za-z0-9]*[A-Z]))[A-Za-z0-9]{28,}\b|"
+        r"\bshp(?:at|ca|pa|ss)_[0-9a-f]{32}|\bauthorization:?\s*basic\s+\S{8,}|\bdop_v1_\w{30,}|\bhooks\.slack\.com|\bbearer\s+[\w.~+/-]{16,}|"
         r"\b(?:[\w-]*_)?(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[_-]?key|access[_-]?key|account[_-]?key|private[_-]?key|auth|credential)s?(?:_\w+)?\s*[=:]\s*['\"]?[^\s'\"]{6,}|"
         r"\bsecret\b.{0,20}\S{20,}",
         re.IGNORECASE,
     ),
     "a key": re.compile(r"\b(?=[A-Za-z0-9+]*[A-Z])(?=[A-Za-z0-9+]*[a-z])(?=[A-Za-z0-9+]*\d)[A-Za-z0-9+]{36,}={0,2}|\b[0-9a-f]{32,}\b"),
 }
+
+
+def _is_bank_account(text: str) -> bool:
+    """Return True if a text begins with an international bank account number: its check digits make it 1 modulo 97 (ISO 13616)."""
+    compact = text.replace(" ", "")
+    for length in range(15, min(34, len(compact)) + 1):
+        moved = compact[4:length] + compact[:4]
+        if int("".join(str(int(character, 36)) for character in moved)) % 97 == 1:
+            return True
+    return False
+
+
+CHECKS: dict[str, Callable[[str], bool]] = {"a bank account": _is_bank_account}
+"""Kinds whose matches are only meant if they pass a check."""
 VERSIONS = re.compile(r"environment\.(?:packages|runtime)\.|environment\.devices\.\d+\.driver$")
 """Fields with versions. Some versions have four parts, like an IPv4 address."""
 SCANNED = 2_000
 """Characters of a text that are searched: no field may have more."""
+REMEMBERED = 8_192
+"""Texts whose verdict is kept."""
 HASHES = re.compile(r"run_id|harness\.commit|.*sha256|study\.study_id|supersedes|started_at|format")
 """Fields whose schema allows nothing but digits."""
 FREE_TEXT = re.compile(r"outcome\.(?:message|fix)|plan\.data\.name|warnings\.\d+\.message|overrides\.\d+\.(?:card|run)")
@@ -105,13 +140,17 @@ def scrub(text: str) -> str:
     names = machine_names()
     for _ in range(ROUNDS):
         before = text
-        for pattern in PATTERNS.values():
-            text = pattern.sub(REMOVED, text)
+        for what, pattern in PATTERNS.items():
+            text = pattern.sub(partial(_removed, CHECKS.get(what, bool)), text)
         for name in names:
             text = _whole(name).sub(REMOVED, text)
         if text == before:
             break
     return text
+
+
+def _removed(is_meant: Callable[[str], bool], match: re.Match[str]) -> str:
+    return REMOVED if is_meant(match[0]) else match[0]
 
 
 def machine_names() -> frozenset[str]:
@@ -133,12 +172,22 @@ def identity_leaks(record: dict[str, Any], names: frozenset[str] = frozenset()) 
         if HASHES.fullmatch(field):
             continue
         skipped = "an IPv4 address" if VERSIONS.match(field) else ""
-        # Full-width letters are those of ASCII to a reader.
-        plain = (text if text.isascii() else unicodedata.normalize("NFKC", text))[:SCANNED]
-        leaks.extend((field, match[0], what) for what, pattern in PATTERNS.items() if what != skipped and (match := pattern.search(plain)))
+        leaks.extend((field, match, what) for match, what in _matches(text) if what != skipped)
         if FREE_TEXT.fullmatch(field) and not _is_choice(record, field):
             leaks.extend((field, name, "the name of this host or user") for name in names if _whole(name).search(text))
     return leaks
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _matches(text: str) -> tuple[tuple[str, str], ...]:
+    """Return (match, kind) for each kind of identity in a text; records share most of their texts."""
+    # Full-width letters are those of ASCII to a reader.
+    plain = (text if text.isascii() else unicodedata.normalize("NFKC", text))[:SCANNED]
+    found = (
+        (next(filter(CHECKS.get(what, bool), (match[0] for match in pattern.finditer(plain))), None), what)
+        for what, pattern in PATTERNS.items()
+    )
+    return tuple((match, what) for match, what in found if match is not None)
 
 
 def _whole(name: str) -> re.Pattern[str]:

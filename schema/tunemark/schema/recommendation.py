@@ -45,6 +45,16 @@ OWN = "own hardware"
 
 
 @dataclass(frozen=True, slots=True)
+class DisputedRate:
+    """The rate of a result that the audit calls suspicious."""
+
+    result_id: str
+    tokens_per_s: float
+    """Of all devices."""
+    sequence_length: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rate:
     """How fast a step runs on some devices: a row of the table `option_rates`."""
 
@@ -72,13 +82,15 @@ class Rate:
     results: int = 0
     reason: str | None = None
     """Why there is no rate."""
-    disputed: str | None = None
-    """Results on the same devices that are not direct evidence, since the audit calls their rate suspicious, with their rates."""
+    disputed: tuple[DisputedRate, ...] = ()
+    """Results on the same devices that are not direct evidence, since the audit calls their rate suspicious."""
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "Rate":
         """Return the rate in a row of `option_rates`, whose model is not part of it."""
-        return cls(**{name: value for name, value in row.items() if name != "model"} | {"result_ids": tuple(row["result_ids"])})
+        disputed = tuple(DisputedRate(**each) for each in row["disputed"])
+        lists = {"result_ids": tuple(row["result_ids"]), "disputed": disputed}
+        return cls(**{name: value for name, value in row.items() if name != "model"} | lists)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +214,10 @@ class Answer:
     """Hardware without any similar result, or without one of the trust wanted."""
     other_methods: tuple[str, ...] = ()
     """Methods that were not asked for and have a rate for an offer, if the one asked for has none."""
+    other_lengths: tuple[int, ...] = ()
+    """Row lengths for which the methods asked for have a rate for an offer, if there is none for the length asked for."""
+    other_software: tuple[str, ...] = ()
+    """Software levels for which they have one, if there is none for the level asked for."""
     picks: dict[str, int] = field(default_factory=dict)
     """Objective -> place in `ranked` of its best option; `proven`: of the first one that is based on results."""
 
@@ -300,15 +316,29 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         tuple(too_large),
         tuple(in_order(unpriced, "fastest")),
         tuple(no_data),
-        () if options or unpriced or too_large else _with_rates({rate.method for rate in table.values()} - set(methods), table, chosen),
-        picks,
+        picks=picks,
+        **({} if options or unpriced or (too_large and not no_data) else _elsewhere(question, rates, chosen, methods, length)),
     )
 
 
-def _with_rates(methods: Iterable[str], table: Mapping[tuple[str, str, int], Rate], offers: Sequence[Offer]) -> tuple[str, ...]:
-    """Return the methods that have a rate for one of the offers."""
-    rates = ((method, table.get((method, offer.accelerator, offer.devices))) for method in sorted(methods) for offer in offers)
-    return tuple(dict.fromkeys(method for method, rate in rates if rate is not None and rate.tokens_per_s is not None))
+def _elsewhere(question: Question, rates: Iterable[Rate], offers: Sequence[Offer], methods: Sequence[str], length: int) -> dict[str, Any]:
+    """Return the methods, row lengths and software levels that have a rate for an offer and differ from the question in nothing else."""
+    offered = {(offer.accelerator, offer.devices) for offer in offers}
+    found: dict[str, set[Any]] = {"other_methods": set(), "other_lengths": set(), "other_software": set()}
+    for rate in rates:
+        if (rate.accelerator, rate.devices) not in offered or _why_missing(rate, question.trust) is not None:
+            continue
+        if question.most_devices is not None and rate.devices > question.most_devices:
+            continue
+        others = {
+            "other_methods": (rate.method in methods, rate.method),
+            "other_lengths": (rate.sequence_length == length, rate.sequence_length),
+            "other_software": (rate.software == question.software, rate.software),
+        }
+        differing = [name for name, (same, _) in others.items() if not same]
+        if len(differing) == 1:
+            found[differing[0]].add(others[differing[0]][1])
+    return {name: tuple(sorted(values)) for name, values in found.items()}
 
 
 def _offers(question: Question, offers: Iterable[Offer]) -> list[Offer]:
@@ -354,13 +384,14 @@ def in_order(options: Sequence[Option], objective: Objective) -> list[Option]:
         return []
     fastest, cheapest = min(option.seconds for option in options), min(option.usd for option in options)
 
-    def key(option: Option) -> tuple[float, float, str, str, str]:
+    def key(option: Option) -> tuple[float, float, int, str, str, str]:
         first, second = option.usd, option.seconds
         if objective == "fastest":
             first, second = second, first
         elif objective == "value":
             first = math.hypot(math.log(option.seconds / fastest), math.log(option.usd / cheapest) if cheapest else 0.0)
-        return first, second, option.offer.provider, option.offer.instance, option.rate.method
+        # At equal cost and time the step that needs less memory comes first: LoRA before full fine-tuning.
+        return first, second, option.rate.needed_bytes or 0, option.offer.provider, option.offer.instance, option.rate.method
 
     return sorted(options, key=key)
 

@@ -5,7 +5,7 @@ The script of the home page writes the same sentences; a test compares them.
 
 from collections.abc import Iterable, Iterator
 
-from tunemark.schema.formats import TIMES, duration, gib, plain, significant, usd
+from tunemark.schema.formats import TIMES, estimated_duration, gib, plain, significant, usd
 from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question, Without
 
 EVIDENCE = {
@@ -13,7 +13,7 @@ EVIDENCE = {
     "near": "of this model or one of the same shape with this method on this accelerator, with another row length or device count",
 }
 STATES = {
-    "full": "weights, gradients and AdamW states in bf16",
+    "full": "weights, gradients and AdamW states in bf16 with half the memory of fp32",
     "lora": "frozen weights in bf16",
     "qlora": "frozen weights in 4 bits",
 }
@@ -53,7 +53,7 @@ def hourly(option: Option) -> str:
 
 def time_and_cost(option: Option) -> str:
     """Return time and cost with their intervals."""
-    time = f"about {duration(option.seconds)} ({duration(option.seconds_low)} to {duration(option.seconds_high)})"
+    time = f"about {estimated_duration(option.seconds)} ({estimated_duration(option.seconds_low)} to {estimated_duration(option.seconds_high)})"
     return f"{time}, about {usd(option.usd)} ({usd(option.usd_low)} to {usd(option.usd_high)})"
 
 
@@ -70,9 +70,20 @@ def evidence(option: Option) -> str:
 
 def disputed(option: Option) -> str:
     """Return the results of this option that are not used, with their rates; empty without any."""
-    if option.rate.disputed is None:
+    if not option.rate.disputed:
         return ""
-    return f"Not direct evidence, since the audit calls the rate suspicious: {option.rate.disputed}; this answer assumes {significant(option.rate.tokens_per_s or 0)} tokens/s."
+    return f"Not direct evidence, since the audit calls the rate suspicious: {disputed_rates(option)}; this answer assumes {significant(option.rate.tokens_per_s or 0)} tokens/s."
+
+
+def disputed_rates(option: Option) -> str:
+    """Return the results that are not used: `003-002 (2,560 tokens/s at 8,192 tokens)`."""
+
+    def length(tokens: int) -> str:
+        return "" if tokens == option.rate.sequence_length else f" at {tokens:,} tokens"
+
+    return ", ".join(
+        f"{each.result_id} ({significant(each.tokens_per_s)} tokens/s{length(each.sequence_length)})" for each in option.rate.disputed
+    )
 
 
 def rank(option: Option) -> str:
@@ -125,9 +136,18 @@ def _nothing(question: Question, answer: Answer) -> str:
     if answer.too_large and not answer.no_data:
         return "The step does not fit on any accelerator offered. QLoRA, shorter rows or more devices need less memory."
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"
-    others = " or ".join(METHODS.get(method, method) for method in answer.other_methods)
-    instead = f" There are rates for {others}." if others else ""
-    return f"No data: there is no similar result for any accelerator offered{trusted}.{instead}"
+    return f"No data: there is no similar result for any accelerator offered{trusted}.{_instead(answer)}"
+
+
+def _instead(answer: Answer) -> str:
+    """Return the questions nearby that have an answer; empty without any."""
+    parts = [
+        ("for {}", [METHODS.get(method, method) for method in answer.other_methods]),
+        ("for rows of {} tokens", [f"{length:,}" for length in answer.other_lengths]),
+        ("with {} software", list(answer.other_software)),
+    ]
+    known = ", or ".join(words.format(" or ".join(names)) for words, names in parts if names)
+    return f" There are rates {known}." if known else ""
 
 
 def excess(question: Question, option: Option) -> float:
@@ -153,7 +173,7 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
         ]
         times = [option for option in answer.unpriced if option.offer == offer]
         if times:
-            time = f"about {duration(times[0].seconds)} ({duration(times[0].seconds_low)} to {duration(times[0].seconds_high)})"
+            time = f"about {estimated_duration(times[0].seconds)} ({estimated_duration(times[0].seconds_low)} to {estimated_duration(times[0].seconds_high)})"
             lines.append(
                 f"{name}{with_method(question, times[0])}: {time}, memory {memory(times[0])}. With its cost per hour it gets a place."
             )
@@ -201,7 +221,7 @@ def changes(question: Question, answer: Answer) -> Iterator[str]:
     if best.rank_high > 1:
         others = best.rank_high - 1
         yield f"{others} other option{' has' if others == 1 else 's have'} an overlapping interval: the evidence does not separate them."
-    yield f"With a deadline below {duration(best.seconds_high)} it may finish late."
+    yield f"With a deadline below {estimated_duration(best.seconds_high)} it may finish late."
 
 
 def unknown(answer: Answer) -> str:
@@ -231,7 +251,9 @@ def _listed(names: list[str]) -> str:
 
 def startup(question: Question) -> str:
     """Return the time that is assumed until training runs."""
-    return f"Includes an assumed {duration(question.startup_s)} of start-up." if question.startup_s else "Start-up is not included."
+    return (
+        f"Includes an assumed {estimated_duration(question.startup_s)} of start-up." if question.startup_s else "Start-up is not included."
+    )
 
 
 def tokens_in_words(tokens: float) -> str:

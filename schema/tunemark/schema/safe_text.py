@@ -4,6 +4,7 @@ Every function returns one line. Characters that a reader cannot see, or that a 
 Text of our own, without such characters, is returned unchanged by `terminal`.
 """
 
+import json
 import re
 import unicodedata
 
@@ -15,6 +16,7 @@ _BLANK = frozenset(
 _COMMAND = re.compile(r"\A(\s*):|##(?=\[|\Z)")
 # A tag begins with one of these after its bracket; other brackets, as in `<=`, are text within HTML too.
 _MARKUP = re.compile(r"\||<(?=[A-Za-z/!?])")
+_UNSEEN_IN_JSON = re.compile(r"[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef]")
 # Spreadsheets run a cell that begins with one of these; the last four are the full-width forms.
 _FORMULA = frozenset("=+-@\t\r\uff1d\uff0b\uff0d\uff20")
 
@@ -46,8 +48,17 @@ def csv_cell(value: object) -> object:
     if value is None or isinstance(value, bool | int | float):
         return value
     text = str(value)
-    guarded = text.lstrip(" \n")[:1] in _FORMULA and not _is_number(text)
-    return ("'" if guarded else "") + terminal(text)
+    return ("'" if is_formula(text) else "") + terminal(text)
+
+
+def is_formula(text: str) -> bool:
+    """Return True if a spreadsheet may read a text as a formula."""
+    return text.lstrip(" \n")[:1] in _FORMULA and not _is_number(text)
+
+
+def shown_json(text: str) -> str:
+    """Return JSON in which the characters that JSON allows, and that a terminal obeys or does not show, are escaped."""
+    return _UNSEEN_IN_JSON.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def workflow_data(text: str) -> str:

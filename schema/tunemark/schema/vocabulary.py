@@ -87,6 +87,12 @@ class Strategy(StrEnum):
     ZERO3 = "zero3"
 
 
+DEEPSPEED = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
+SHARDED_WEIGHTS = (Strategy.FSDP2, Strategy.ZERO3)
+SHARDED_STATES = (Strategy.FSDP2, *DEEPSPEED)
+"""Strategies that divide the weights, and the optimizer states, among the data-parallel devices."""
+
+
 class Status(StrEnum):
     """How a run of the harness ended. Each status is a result."""
 
@@ -136,9 +142,10 @@ class TrainPhase(StrEnum):
 
 
 class Division(StrEnum):
-    """`standard`: the workload card unchanged. `open`: with declared overrides."""
+    """`standard`: the workload card unchanged. `tuned`: only free settings changed (records/division.py). `open`: any other override."""
 
     STANDARD = "standard"
+    TUNED = "tuned"
     OPEN = "open"
 
 
@@ -195,6 +202,8 @@ class WarningKind(StrEnum):
     STRAGGLER = "straggler"
     TRUNCATED_LOG = "truncated_log"
     PARTIAL_TELEMETRY = "partial_telemetry"
+    DATA_WAIT = "data_wait"
+    ALLOCATOR_RETRIES = "allocator_retries"
 
 
 SoftwareLevel = Literal["plain", "tuned", "vendor"]
@@ -227,3 +236,17 @@ PACKAGES = (
 """Packages whose versions a record lists."""
 VENDOR_PACKAGES = ("torch-xla", "torch-neuronx", "neuronx-cc", "neuronx-distributed")
 """The same of a vendor's stack; they are not reported as missing elsewhere."""
+SDPA_KERNELS = ("math", "flash", "efficient", "cudnn", "overrideable")
+"""Kernels of scaled dot product attention, by torch's number."""
+TRIES = ("frontier", "tune")
+"""Kinds of study with tries, which are never ranked."""
+VARLEN = "varlen"
+"""The attention implementation for packed documents of different length that comes with torch."""
+ATTENTION_KERNELS = {"sdpa": SDPA_KERNELS, VARLEN: ("flash",)}
+"""Kernels that each attention implementation can choose from; the others name their kernel themselves."""
+MASTER_CHUNK = 2**26
+"""Gradients that the harness casts to fp32 at a time for its master weights, or those of the largest weight."""
+PACKING_NOISE = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}
+"""Largest difference of logits, relative to their spread, that rounding may cause: kernels may depend on the input."""
+BEFORE_AMPERE = {"Kepler", "Maxwell", "Pascal", "Volta", "Turing"}
+"""NVIDIA's architectures without bf16, tf32 and the kernel `flash`; the harness refuses these formats on them."""

@@ -21,7 +21,6 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import counted
 from tunemark.site import (
     charts,
-    data_files,
     duckdb_wasm,
     heads,
     kept_results,
@@ -79,7 +78,7 @@ def build_site(
         progress(f"building the site of {counted(len(catalogue.results), 'result')} from {database}")
         keys = kept_results.keys_of(catalogue)
         kept = kept_results.KeptResults.read(out, keys)
-        with workers.working(catalogue, database, out, kept, keep=keep, jobs=jobs, write=data_files.write) as work:
+        with workers.working(catalogue, database, out, kept, keep=keep, jobs=jobs) as work:
             written = _swap(out / "docs", lambda folder: _write_docs(catalogue, folder))
             progress(
                 f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding {counted(len(keys), 'result page')}, "

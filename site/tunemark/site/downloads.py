@@ -16,6 +16,7 @@ from pathlib import Path
 import duckdb
 
 from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.safe_text import is_formula
 from tunemark.site.queries import Database
 from tunemark.site.render import one_line
 from tunemark.site.tables import Row
@@ -24,8 +25,6 @@ FOLDER = "data"
 DUCKDB_FILE = f"{FOLDER}/tunemark.duckdb"
 STORAGE = "v1.4.0"
 """Storage format of the DuckDB file, named after the oldest DuckDB that reads it. DuckDB for browsers reads it too."""
-FORMULA = ("=", "+", "-", "@")
-"""First characters of a spreadsheet formula."""
 COSTS = (
     *("usd_per_hour", "usd_per_1k_samples", "usd_per_1k_samples_low", "usd_per_1k_samples_high"),
     *("usd_per_1m_tokens", "usd_per_1m_tokens_low", "usd_per_1m_tokens_high", "usd_per_epoch", "usd_per_training", "usd_per_run"),
@@ -40,6 +39,8 @@ RESULTS = f"""
         {", ".join(f"c.{name}" for name in COSTS)}
     from results r left join basis_costs c using (result_id)
 """  # noqa: S608 - our own names
+OPTION_RATES = "select * replace ([each.result_id for each in disputed] as disputed) from option_rates"
+"""The public tables have lists of ids only; the rates of disputed results are in the table of results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ RELATIONS = (
     Relation("findings", "Findings of the audit with their calculations.", key="finding", main=True),
     Relation("sources", "Documents and MLPerf rounds that results come from.", key="source", main=True),
     Relation("costs", "The cost of each result on each current offer with enough accelerators."),
-    Relation("option_rates", "Rates for recommendations, by model, method, row length, software and accelerator."),
+    Relation("option_rates", "Rates for recommendations, by model, method, row length, software and accelerator.", OPTION_RATES),
     Relation("claims", "Figures of results and statements exactly as printed."),
     Relation("readings", "All readings of each ambiguous figure."),
     Relation("result_facts", "Further facts of each result, such as its plan, packages and conditions."),
@@ -165,6 +166,8 @@ OWN_MEANINGS = {
     "accelerators.architecture": "Generation.",
     "accelerators.memory_gib": "Memory in GiB.",
     "accelerators.memory_bandwidth_gb_s": "Memory bandwidth in GB/s.",
+    "accelerators.memory_bus_bits": "Width of the memory bus in bits.",
+    "accelerators.peak_clock_mhz": "Clock of the compute units for which the peaks are given, MHz.",
     "accelerators.peak_fp16_tflops": "Dense peak in fp16, TFLOP/s.",
     "accelerators.peak_tf32_tflops": "Dense peak in tf32, TFLOP/s.",
     "accelerators.peak_fp32_tflops": "Dense peak in fp32, TFLOP/s.",
@@ -337,4 +340,4 @@ def _cell(value: object) -> object:
     if not isinstance(value, str):
         return plain(value)
     text = one_line(value)
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return f"'{text}" if is_formula(text) else text

@@ -49,6 +49,7 @@ DESCRIPTIONS = {
     "glossary.md.j2": "Terms of fine-tuning benchmarks, one definition each.",
     "contribute.md.j2": "Measure your own accelerator: run a workload and open a pull request with its submission.",
     "fields.md.j2": "Every field of a submission and of a published result, with type and meaning.",
+    "device_setup.md.j2": "How to measure one family of devices: driver, packages, commands, what is refused and what was never run.",
     "support.md.j2": "What the harness supports on each family of devices.",
     "predictions.md.j2": "Errors of predicted throughput and memory for results that were left out of the fit.",
     "gate.md.j2": "How many wrong submissions and facts the checks of Tunemark refuse, beside the checkers of other benchmarks.",

@@ -55,11 +55,18 @@ def rates(catalogue: Catalogue, model: str) -> list[Rate]:
     return [Rate.of_row(row) for row in catalogue.database.rows(RATES, model)]
 
 
+def _compact(value: object) -> object:
+    """Return a cell of a row; lists become tuples, and rows in them lose their names."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    return tuple(tuple(each.values()) if isinstance(each, dict) else each for each in value)
+
+
 def columnar(rows: Sequence[Row]) -> dict[str, object]:
     """Return rows as columns: lists of numbers, and codes into lists of values for text."""
     columns: dict[str, object] = {}
     for name in rows[0] if rows else ():
-        values = [" ".join(row[name]) or None if name == "result_ids" else row[name] for row in rows]
+        values = [_compact(row[name]) for row in rows]
         if name in CODED:
             known = list(dict.fromkeys(values))
             code = {value: number for number, value in enumerate(known)}

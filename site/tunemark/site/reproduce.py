@@ -24,7 +24,9 @@ from tunemark.site.tables import Row
 RECORDS = "data/records"
 PLAN_OF_CARD = {
     "attention": "model.attention",
+    "sdpa_kernel": "model.sdpa_kernel",
     "compile": "model.compile",
+    "compile_mode": "model.compile_mode",
     "fused_kernels": "model.fused_kernels",
     "gradient_checkpointing": "model.gradient_checkpointing",
     "compute": "precision.compute",

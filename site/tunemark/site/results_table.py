@@ -4,22 +4,35 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tunemark.schema.comparability import COMPARABILITY_KEYS
+from tunemark.schema.formats import MISSING, significant
 from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.records.division import MEANING
+from tunemark.schema.vocabulary import Division
 from tunemark.site import tables, wording
-from tunemark.site.page import document_path, model_path, result_path, workload_path
-from tunemark.site.queries import Catalogue
+from tunemark.site.page import accelerator_path, document_path, model_path, result_path, workload_path
+from tunemark.site.queries import Catalogue, grouped
 from tunemark.site.tables import Cell, Column, Row, Table, quantity_column
 
 AMBIGUOUS = "ambiguous"
 RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s"})
 
 
+MOST_BEST = 20
+"""Rows of a table of best rates."""
+MOST_BESIDE = 50
+"""Results in a table below a table of best rates."""
 MOST_RESULTS = 200
 """Results in a table beside the explorer; the largest pages of 10,000 results would have more than a thousand."""
 
 
 def results_table(
-    catalogue: Catalogue, rows: Iterable[Row], name: str, *, without: frozenset[str] = frozenset(), explorer: str = ""
+    catalogue: Catalogue,
+    rows: Iterable[Row],
+    name: str,
+    *,
+    without: frozenset[str] = frozenset(),
+    explorer: str = "",
+    most: int | None = None,
 ) -> Table:
     """Return a sortable table of results: measured first, newest first, failed and impossible results last.
 
@@ -57,9 +70,64 @@ def results_table(
         last=lambda row: row["failed"] or row["impossible"],
         interactive=True,
         searchable=False,
-        most=MOST_RESULTS,
+        most=most or MOST_RESULTS,
         all_rows=("All results in the explorer", f"results/index{'?' if explorer else ''}{explorer}"),
     )
+
+
+def best_rates(catalogue: Catalogue, rows: Iterable[Row], name: str, key: str) -> Table | None:
+    """Return the highest rate and the lowest cost by method and by `key`, `accelerator` or `model`; None without a usable result.
+
+    Failed and impossible results are left out, and rates that the audit calls suspicious or inconsistent.
+    """
+    usable = [
+        row
+        for row in rows
+        if not row["failed"] and not row["impossible"] and row["tokens_per_s"] and row[key] and not verdict_on_rate(catalogue, row)
+    ]
+    if not usable:
+        return None
+    columns: list[Column[list[Row]]] = [
+        Column("Model", lambda group: _model_cell(group[0]))
+        if key == "model"
+        else Column("Accelerator", lambda group: tables.text(group[0]["accelerator_name"], href=accelerator_path(group[0]["accelerator"]))),
+        Column("Method", lambda group: tables.text(wording.method(group[0]))),
+        Column("Results", lambda group: tables.number(len(group)), numeric=True),
+        Column(
+            "Highest tokens/s per device",
+            lambda group: _best_rate(max(group, key=_rate_per_device)),
+            numeric=True,
+            explained="Conditions such as row length differ between results.",
+        ),
+        Column(
+            "Lowest cost per 1M tokens",
+            lambda group: _best_cost(catalogue, group),
+            numeric=True,
+            explained="At the cheapest on-demand list price, for whole instances.",
+        ),
+    ]
+    groups = grouped(usable, lambda row: (row[key], wording.method(row)))
+    most_results_first = sorted(groups.values(), key=lambda group: (-len(group), group[0]["result_id"]))
+    return tables.table(name, columns, most_results_first[:MOST_BEST], interactive=True, searchable=False, stacked=True)
+
+
+def _rate_per_device(row: Row) -> float:
+    return float(row["tokens_per_s"] / row["accelerator_count"])
+
+
+def _best_rate(row: Row) -> Cell:
+    length = f", {row['sequence_length']:,} tokens per row" if row["sequence_length"] else ""
+    rate = _rate_per_device(row)
+    return Cell(significant(rate), small=f"{wording.devices(row)}{length}", href=result_path(row["result_id"]), sort=rate)
+
+
+def _best_cost(catalogue: Catalogue, group: Sequence[Row]) -> Cell:
+    costs = {row["result_id"]: catalogue.basis_costs.get(row["result_id"]) for row in group}
+    known = {result: cost["usd_per_1m_tokens"] for result, cost in costs.items() if cost and cost["usd_per_1m_tokens"] is not None}
+    if not known:
+        return Cell(MISSING)
+    cheapest = min(known, key=known.__getitem__)
+    return replace(cost_cell(costs[cheapest], "usd_per_1m_tokens", "cost_per_1m_tokens_usd"), href=result_path(cheapest))
 
 
 def _figure_column(catalogue: Catalogue, key: str, cell: Callable[[Row], Cell]) -> Column[Row]:
@@ -106,6 +174,12 @@ def status_cell(row: Row, verdict: str = "") -> Cell:
     return Cell(
         wording.words(row["status"]), badge=kind, sort=row["status"], small=small, mark="impossible" if row["impossible"] else verdict
     )
+
+
+def division_cell(row: Row) -> Cell:
+    """Return the division of a measured result."""
+    division = row["division"]
+    return Cell(division, badge="plain", explained=MEANING[Division(division)], sort=division) if division else Cell(MISSING)
 
 
 def trust_cell(row: Row) -> Cell:
@@ -169,11 +243,21 @@ def groups(rows: Sequence[Row]) -> list[Group]:
 def rank_ranges(group: Group, configurations: Mapping[str, Row]) -> dict[str, str]:
     """Return the rank of each rankable result: that of its configuration by tokens/s, as `1`, or `1 to 2` where intervals overlap.
 
-    The interval is that for one more run. A single run has none: its interval covers that run only.
+    Each division has its own ranking: a standard and a tuned run differ in what they were allowed to choose. The interval is that for
+    one more run. A single run has none: its interval covers that run only.
     """
     ranked = [
         row for row in group.rows if group.key is not None and row["rankable"] and not row["failed"] and row["tokens_per_s"] is not None
     ]
+    return {
+        result_id: rank
+        for division in {row["division"] for row in ranked}
+        for result_id, rank in _ranks_of([row for row in ranked if row["division"] == division], configurations).items()
+    }
+
+
+def _ranks_of(ranked: Sequence[Row], configurations: Mapping[str, Row]) -> dict[str, str]:
+    """Return the ranks of results that are ranked together."""
     bounds = {row["configuration"] or row["result_id"]: _bounds(row, configurations.get(row["configuration"])) for row in ranked}
 
     def rank_range(low: float, high: float) -> str:

@@ -21,7 +21,7 @@ PHASES = {
     "eval": "evaluation",
     "unfinished": "unfinished step",
 }
-SERIES = {"sweep": "sweep", "frontier": "frontier", "ab": "A/B comparison", "repeat": "repeats"}
+SERIES = {"sweep": "sweep", "frontier": "frontier", "ab": "A/B comparison", "repeat": "repeats", "tune": "tuning"}
 """Kind of a series of runs -> name."""
 BACKENDS = {
     "cpu": "CPU",
@@ -92,6 +92,7 @@ CODES = {
     "fsdp": "FSDP",
     "fsdp2": "FSDP2",
     "FULL_SHARD": "all states sharded",
+    "varlen": "variable-length FlashAttention",
     "lora-fa": "LoRA-FA",
     "paged_adamw": "paged AdamW",
     "paged_adamw_32bit": "paged AdamW, 32 bits",

@@ -5,20 +5,21 @@ Each process opens the database itself. Pages are written into files, from which
 
 import gc
 import json
-import multiprocessing
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tunemark.site import charts
-from tunemark.site.kept_results import KeptResults
+from tunemark.schema.processes import process_pool, worker_count
+from tunemark.site import charts, costs, downloads, recommend_data, reproduce
+from tunemark.site.api import RESULT, Api
+from tunemark.site.kept_results import KeptResults, paths_of
 from tunemark.site.page import Page, SiteOptions, result_path
-from tunemark.site.pages import result_pages
+from tunemark.site.pages import compare, predictions, result_pages
+from tunemark.site.pages.results import EXPLORER_PATH, explorer_json
 from tunemark.site.queries import Catalogue, Database
 from tunemark.site.stamp import Content, StampedPage, stamped_page
 
@@ -26,10 +27,7 @@ WORTH_IT = 400
 """Fewest results for which processes are started: one takes about two seconds to start."""
 SHARES_PER_JOB = 2
 """The process that writes the data files has less time for pages than the others."""
-MOST_JOBS = 8
 FOLDER = ".pages"
-Write = Callable[[Catalogue, Path, KeptResults], None]
-"""A function of a module, which another process can import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +52,20 @@ class Work:
 
 
 @contextmanager
-def working(
-    catalogue: Catalogue, database: Path, out: Path, kept: KeptResults, *, keep: charts.Keep, jobs: int | None, write: Write
-) -> Iterator[Work]:
-    """Start to make the data files with `write`, and the pages of the results that are not kept."""
+def working(catalogue: Catalogue, database: Path, out: Path, kept: KeptResults, *, keep: charts.Keep, jobs: int | None) -> Iterator[Work]:
+    """Start to make the data files and the pages of the results that are not kept."""
     results = [row["result_id"] for row in catalogue.results if row["result_id"] not in kept.files]
-    jobs = jobs or min(_cores(), MOST_JOBS)
+    jobs = jobs or worker_count()
     folder = out / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     data = folder / "data"
     data.mkdir(parents=True)
-    # Start fresh processes: the threads of DuckDB and of the chart library do not survive a fork.
-    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
-    try:
-        written: Callable[[], None] = partial(write, catalogue, data, kept)
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        pool = stack.enter_context(process_pool(jobs))
+        written: Callable[[], None] = partial(write_data, catalogue, data, kept)
         if jobs > 1 and len(catalogue.results) >= WORTH_IT:
-            written = pool.submit(write_data, write, database.absolute(), catalogue.site, data.absolute(), kept).result
+            written = pool.submit(_write_data_alone, database.absolute(), catalogue.site, data.absolute(), kept).result
         few = jobs == 1 or len(results) < WORTH_IT
         number = 0 if few else jobs * SHARES_PER_JOB
         shares = [
@@ -83,15 +79,34 @@ def working(
             _move(data, target)
 
         yield Work(lambda: map(stamped_page, pages_of(catalogue, results)) if few else _read(futures, shares), move)
-    finally:
-        pool.shutdown(cancel_futures=True)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_data(write: Write, database: Path, site: SiteOptions, folder: Path, kept: KeptResults) -> None:
-    """Write the data files into a folder."""
+def _write_data_alone(database: Path, site: SiteOptions, folder: Path, kept: KeptResults) -> None:
+    """Write the data files in a process of its own."""
     with uncollected(), Database(database) as opened:
-        write(Catalogue.read(opened, site), folder, kept)
+        write_data(Catalogue.read(opened, site), folder, kept)
+
+
+def write_data(catalogue: Catalogue, folder: Path, kept: KeptResults) -> None:
+    """Write all data files below a folder: for other tools, for the API, and for the scripts of pages. MkDocs does not see them."""
+    downloads.write_files(catalogue.database, folder)
+    downloads.write_duckdb(catalogue.database, folder)
+    texts = {
+        compare.DATA_PATH: compare.compare_json(catalogue),
+        costs.DATA_PATH: costs.cost_json(catalogue),
+        costs.CSV_PATH: downloads.csv_text(costs.default_costs(catalogue)),
+        EXPLORER_PATH: explorer_json(catalogue),
+        predictions.ERRORS_CSV: downloads.csv_text(catalogue.predictions["throughput_errors"]),
+        **dict(recommend_data.data_files(catalogue)),
+    }
+    for path, text in texts.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    reproduce.write_files(catalogue, folder)
+    api = Api(catalogue)
+    api.write(folder, kept.files)
+    for result in kept.files:
+        kept.renew(paths_of(result)[1], folder, api.start, RESULT)
 
 
 @contextmanager
@@ -140,7 +155,3 @@ def _move(source: Path, target: Path) -> None:
             _move(path, place)
         else:
             path.rename(place)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

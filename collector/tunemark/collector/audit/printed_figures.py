@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from tunemark.schema.records.published import Claim, Conditions
 from tunemark.schema.vocabulary import Padding
@@ -125,6 +126,7 @@ def stated_training_rows(note: str | None) -> int | None:
     return int(match[1].replace(",", "")) if match else None
 
 
+@cache
 def precision_class(printed: str | None) -> str | None:
     """Return the number format of matrix products in printed words, as in `Dtype`; `fp16/bf16` if both are named."""
     words = (printed or "").lower()

@@ -1,23 +1,34 @@
-"""Commands of the collector, one module each. They parse options and print; the other folders of the collector do the work."""
+"""Commands of the collector. They parse options and print; the other folders of the collector do the work."""
 
 import typer
 
-from tunemark.collector.commands import audit, collect, estimate, export, prices, pull_request, query, recommend, schema, submit, validate
+from tunemark.collector.commands import (
+    audit,
+    database,
+    estimate,
+    prices,
+    recommend,
+    schema,
+    submit,
+    validate,
+    withdraw,
+)
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}
 )
 for command in (
     validate.validate,
-    collect.collect,
+    database.collect,
     audit.audit,
-    query.query,
-    export.export,
+    database.query,
+    database.export,
     prices.prices,
     recommend.recommend,
     estimate.estimate,
     schema.schema,
     submit.submit,
-    pull_request.pull_request,
+    validate.pull_request,
+    withdraw.withdraw,
 ):
     app.command()(command)

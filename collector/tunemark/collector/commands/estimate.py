@@ -293,7 +293,7 @@ def _print_jobs(jobs: "Sequence[JobEstimate]", like: "Like") -> None:
                 job.name,
                 *_with_interval(throughput.tokens_per_s, formats.significant),
                 "" if job.tuned is None else formats.significant(job.tuned.value),
-                *_with_interval(job.seconds, formats.duration),
+                *_with_interval(job.seconds, formats.estimated_duration),
                 *_with_interval(job.usd, formats.usd),
                 _offer(job),
             )

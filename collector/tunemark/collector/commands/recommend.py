@@ -237,7 +237,6 @@ def as_data(card: ModelCard, question: Question, answer: Answer, tuned: Answer |
 def _changes(question: Question, answer: Answer, tuned: Answer | None) -> list[str]:
     tuned_words = [recommendation_words.with_tuned(answer, tuned)] if tuned is not None else []
     return [
-        *recommendation_words.own_hardware(question, answer),
         *recommendation_words.changes(question, answer),
         *filter(None, tuned_words),
     ]
@@ -251,6 +250,8 @@ def _print(card: ModelCard, question: Question, answer: Answer, tuned: Answer | 
         typer.echo(f"Rates are for rows of {answer.sequence_length:,} tokens.")
     typer.echo("")
     typer.echo(words.headline(question, answer))
+    for line in words.own_hardware(question, answer):
+        typer.echo(line)
     if answer.best is not None:
         typer.echo(words.evidence(answer.best))
         if words.disputed(answer.best):
@@ -282,8 +283,8 @@ def _print_options(question: Question, title: str, options: Iterable[Option]) ->
             words.hardware(option) + words.with_method(question, option),
             words.place(option),
             formats.usd(option.offer.usd_per_hour * option.instances),
-            formats.duration(option.seconds),
-            f"{formats.duration(option.seconds_low)} to {formats.duration(option.seconds_high)}",
+            formats.estimated_duration(option.seconds),
+            f"{formats.estimated_duration(option.seconds_low)} to {formats.estimated_duration(option.seconds_high)}",
             formats.usd(option.usd),
             f"{formats.usd(option.usd_low)} to {formats.usd(option.usd_high)}",
             option.rate.memory,

@@ -13,13 +13,14 @@ from typing import Annotated, Any
 import typer
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, problem_json, say
+from tunemark.collector.gate.git import git_text
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import is_checkout, project_root, write_atomically
 from tunemark.schema.formats import counted
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.safe_text import markdown, terminal
-from tunemark.schema.vocabulary import DataSource, Status
+from tunemark.schema.vocabulary import DataSource, Status, WarningKind
 
 # Modules that need numpy are imported by the command, so that --help stays fast.
 # ruff: noqa: PLC0415
@@ -94,6 +95,8 @@ def submit(
         raise TunemarkError("--json", "", "a program cannot be asked; add --yes to send, or --dry-run to look")
     root = project_root()
     chosen, left_out = _chosen(files, root)
+    for result in chosen:
+        _say_unranked(result)
     _check(chosen, root, as_json=as_json)
     target = Target.of(to, root)
     facts = {result.place: _facts(result.record) for result in chosen}
@@ -102,7 +105,7 @@ def submit(
     sent: dict[str, Any] = {"branch": None, "commit": None, "pull_request": None, "steps": target.steps(chosen)}
     if not dry_run and target.folder is not None:
         if not yes:
-            _ask(len(chosen), to or "the pull request")
+            _ask(len(chosen), to or "the pull request", target.origin())
         sent = target.send(chosen)
     if as_json:
         listed = [{"file": str(result.file), "place": result.place, "facts": facts[result.place]} for result in chosen]
@@ -164,15 +167,31 @@ def _chosen(files: Sequence[Path] | None, root: Path) -> tuple[list[Result], lis
 
 
 def _reason_to_leave_out(record: Submission) -> str | None:
-    from tunemark.schema.derive import derive
-
     if record.outcome.status is Status.INTERRUPTED:
         return "an interrupted run"
     if record.plan.data.source is DataSource.FILE:
         return "a run on your own text"
-    if record.outcome.status is Status.OK and not derive(record).rankable:
-        return "a try with too few steady steps for a rank"
+    if record.process.warm_worker:
+        return f"a try of the study {record.study.study_id if record.study else ''}"
+    rules, times = record.plan.measurement, record.trace.step_times_s[record.plan.measurement.min_warmup_steps :]
+    if record.outcome.status is Status.OK and len(times) < rules.min_steady_steps and sum(times) < rules.min_steady_s:
+        needed = f"a steady window needs {rules.min_steady_steps} or {rules.min_steady_s:g} s"
+        return f"a try with too few steps, {len(times)} after warm-up; {needed}"
     return None
+
+
+def _say_unranked(result: Result) -> None:
+    """Say that a successful run will be listed without a rank, and what would give it one."""
+    from tunemark.schema.derive import derive
+
+    record = result.record
+    if record.outcome.status is Status.OK and not derive(record).rankable:
+        failed = next((f"the check {gate.name} failed: {gate.detail}" for gate in record.gates if gate.passed is False), None)
+        unsteady = next(
+            (warning.message for warning in record.warnings if warning.kind is WarningKind.NOT_STABLE), "it has no steady window"
+        )
+        reason = failed or f"{unsteady}; repeat it on an idle machine for a rank"
+        say(terminal(f"{result.file}: is sent, and will be listed without a rank: {reason}"))
 
 
 def _check(chosen: Sequence[Result], root: Path, *, as_json: bool) -> None:
@@ -232,10 +251,11 @@ def _show(facts: Mapping[str, Mapping[str, str]], author: str | None) -> None:
         typer.echo(f"The commit also shows its author from your git settings: {terminal(author)}")
 
 
-def _ask(count: int, target: str) -> None:
+def _ask(count: int, target: str, origin: str | None) -> None:
     if not sys.stdin.isatty():
         raise TunemarkError("--yes", "", "this is not a terminal, so nobody can be asked; add --yes to send, or --dry-run to look")
-    typer.confirm(f"Send {counted(count, 'result')} to {terminal(target)}?", abort=True, err=True)
+    pushed = f", and push a branch to its origin, {terminal(origin)}" if origin else ""
+    typer.confirm(f"Send {counted(count, 'result')} to {terminal(target)}{pushed}?", abort=True, err=True)
 
 
 # Where it goes ----------------------------------------------------------------------------------------
@@ -261,7 +281,7 @@ class Target:
         if folder.is_dir():
             if not _is_git(folder):
                 return cls(folder)
-            top = Path(_tool("git", "-C", str(folder), "rev-parse", "--show-toplevel"))
+            top = Path(git_text(folder, "rev-parse", "--show-toplevel"))
             if not is_checkout(top):
                 raise TunemarkError("--to", to, "is a git repository, but not one of Tunemark; name a clone of your fork")
             return cls(top, author=_author(top))
@@ -271,6 +291,12 @@ class Target:
                 raise TunemarkError("--to", to, fix)
             return cls(Path(tempfile.gettempdir()), to, _author(Path.cwd()))
         raise TunemarkError("--to", to, "no such folder; name a clone of your fork, a folder, or OWNER/REPO on GitHub")
+
+    def origin(self) -> str | None:
+        """Return the address to which a branch of the clone is pushed; None for a plain folder or without one."""
+        if self.folder is None or self.author is None or self.fork is not None:
+            return None
+        return git_text(self.folder, "remote", "get-url", "origin") if "origin" in git_text(self.folder, "remote").split() else None
 
     def steps(self, chosen: Sequence[Result]) -> list[str]:
         """Return the steps to do by hand, as commands."""
@@ -300,38 +326,40 @@ class Target:
             clone = self.folder
             if self.fork is not None:
                 clone = Path(temporary) / "fork"
-                _tool("gh", "repo", "clone", self.fork, str(clone), "--", "--depth=1")
+                _gh("repo", "clone", self.fork, str(clone), "--", "--depth=1")
             return _branch_and_push(clone, Path(temporary) / "work", chosen)
 
 
 def _branch_and_push(clone: Path, work: Path, chosen: Sequence[Result]) -> dict[str, Any]:
     """Commit the files on a new branch in a work tree of its own, so that the clone's branch and files are not touched."""
     branch, start = _branch(chosen), _start(clone)
-    git = ("git", "-C", str(work))
-    _tool("git", "-C", str(clone), "worktree", "add", "--quiet", "-b", branch, str(work), start)
+    if git_text(clone, "branch", "--list", branch):
+        fix = f"has these results on its branch {branch} already; `git push -u origin {branch}` there, or `git branch -D {branch}` first"
+        raise TunemarkError("--to", str(clone), fix)
+    git_text(clone, "worktree", "add", "--quiet", "-b", branch, str(work), start)
     try:
         for result in chosen:
             write_atomically(work / result.place, result.content)
-        _tool(*git, "add", "--", *(result.place for result in chosen))
-        _tool(*git, "commit", "--quiet", "-m", _title(chosen))
-        commit = _tool(*git, "rev-parse", "HEAD")
+        git_text(work, "add", "--", *(result.place for result in chosen))
+        git_text(work, "commit", "--quiet", "-m", _title(chosen))
+        commit = git_text(work, "rev-parse", "HEAD")
     except BaseException:
-        _tool("git", "-C", str(clone), "worktree", "remove", "--force", str(work))
-        _tool("git", "-C", str(clone), "branch", "-D", branch)
+        git_text(clone, "worktree", "remove", "--force", str(work))
+        git_text(clone, "branch", "-D", branch)
         raise
     try:
         return {"branch": branch, "commit": commit, **_pushed(work, branch, chosen)}
     finally:
-        _tool("git", "-C", str(clone), "worktree", "remove", "--force", str(work))
+        git_text(clone, "worktree", "remove", "--force", str(work))
 
 
 def _pushed(work: Path, branch: str, chosen: Sequence[Result]) -> dict[str, Any]:
     """Push the branch and open the pull request; what is not possible here becomes a step."""
     left = [f"git push -u origin {branch}", _open_step(branch)]
-    if "origin" not in _tool("git", "-C", str(work), "remote").split():
+    if "origin" not in git_text(work, "remote").split():
         return {"pull_request": None, "steps": ["git remote add origin ADDRESS-OF-YOUR-FORK", *left]}
     try:
-        _tool("git", "-C", str(work), "push", "--quiet", "-u", "origin", branch)
+        git_text(work, "push", "--quiet", "-u", "origin", branch)
     except TunemarkError as error:
         say(f"the branch is committed, and was not pushed: {error.fix}")
         return {"pull_request": None, "steps": left}
@@ -345,7 +373,7 @@ def _pushed(work: Path, branch: str, chosen: Sequence[Result]) -> dict[str, Any]
         ]
     )
     try:
-        address = _tool("gh", "pr", "create", "--head", branch, "--title", _title(chosen), "--body", body, folder=work)
+        address = _gh("pr", "create", "--head", branch, "--title", _title(chosen), "--body", body, folder=work)
     except TunemarkError as error:
         say(f"the branch is pushed, and the pull request was not opened: {error.fix}")
         return {"pull_request": None, "steps": left[1:]}
@@ -368,7 +396,7 @@ def _start(clone: Path) -> str:
     """Return the commit that a branch starts from: the newest main that is known of the original, else of the fork, else HEAD."""
     for name in ("upstream/main", "origin/main", "origin/HEAD"):
         try:
-            return _tool("git", "-C", str(clone), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+            return git_text(clone, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
         except TunemarkError:
             continue
     return "HEAD"
@@ -376,22 +404,22 @@ def _start(clone: Path) -> str:
 
 def _is_git(folder: Path) -> bool:
     try:
-        return _tool("git", "-C", str(folder), "rev-parse", "--is-inside-work-tree") == "true"
+        return git_text(folder, "rev-parse", "--is-inside-work-tree") == "true"
     except TunemarkError:
         return False
 
 
 def _author(folder: Path) -> str:
     """Return name and e-mail address that git writes into a commit. Raises TunemarkError with git's advice if they are not set."""
-    return _tool("git", "-C", str(folder), "var", "GIT_AUTHOR_IDENT").rpartition(" ")[0].rpartition(" ")[0]
+    return git_text(folder, "var", "GIT_AUTHOR_IDENT").rpartition(" ")[0].rpartition(" ")[0]
 
 
-def _tool(name: str, *arguments: str, folder: Path | None = None) -> str:
-    """Return the output of git or gh. Raises TunemarkError with its own message if it fails."""
-    found = shutil.which(name)
+def _gh(*arguments: str, folder: Path | None = None) -> str:
+    """Return the output of GitHub's command line. Raises TunemarkError with its own message if it fails."""
+    found = shutil.which("gh")
     if found is None:
-        raise TunemarkError(name, "", "is not installed; install it, or use --to with a plain folder")
+        raise TunemarkError("gh", "", "is not installed; install it, or use --to with a plain folder")
     done = subprocess.run([found, *arguments], capture_output=True, text=True, check=False, timeout=600, cwd=folder, errors="replace")  # noqa: S603 - no shell
     if done.returncode:
-        raise TunemarkError(f"{name} {' '.join(arguments[:4])}", "", terminal(done.stderr.strip()[:500]) or "failed")
+        raise TunemarkError(f"gh {' '.join(arguments[:4])}", "", terminal(done.stderr.strip()[:500]) or "failed")
     return done.stdout.strip()

@@ -18,7 +18,7 @@ from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING
 from tunemark.schema.records.upgrade import Problem
-from tunemark.schema.safe_text import csv_cell, terminal
+from tunemark.schema.safe_text import csv_cell, shown_json, terminal
 
 # rich is imported by the functions that need it, so that --help stays fast.
 # ruff: noqa: PLC0415
@@ -28,8 +28,6 @@ Database = Annotated[
     Path | None, typer.Option("--db", help="The DuckDB file. Default: `build/tunemark.duckdb` of the checkout.", show_default=False)
 ]
 Word = TypeVar("Word", bound=str)
-UNSEEN = re.compile(r"[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef]")
-"""Characters that JSON allows and a terminal obeys or does not show."""
 MANY = 200
 """Number of items above which progress is shown."""
 SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
@@ -97,8 +95,7 @@ def problem_json(file: str, problem: Problem) -> dict[str, str]:
 
 def print_json(value: object) -> None:
     """Print JSON on standard output: ISO 8601 dates, numbers with full precision, null for NaN and infinities."""
-    text = json.dumps(_finite(value), indent=1, ensure_ascii=False, default=str, allow_nan=False)
-    typer.echo(UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], text))
+    typer.echo(shown_json(json.dumps(_finite(value), indent=1, ensure_ascii=False, default=str, allow_nan=False)))
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401 - any value of an answer

@@ -1,5 +1,6 @@
-"""The command `validate`: check records and facts."""
+"""The commands `validate` and `pull-request`: check files, and a pull request as data only."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,12 +9,14 @@ import typer
 from tunemark.collector.commands.terminal import AsJson, print_json, problem_json, progress, say
 from tunemark.schema.errors import Exit
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.files import project_root
+from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.formats import counted
 from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.safe_text import terminal
 
 if TYPE_CHECKING:
     from tunemark.collector.gate.check import Validation
+
 
 # Modules that need numpy are imported by the command, so that --help stays fast.
 # ruff: noqa: PLC0415
@@ -29,7 +32,7 @@ def validate(
     ] = None,
     *,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse what is no submission in `submissions/`: links, other files, changed results.")
+        bool, typer.Option("--strict", help="Refuse what is not a submission in `submissions/`: links, other files, changed results.")
     ] = False,
     github: Annotated[bool, typer.Option("--github", help="Also print annotations for GitHub and write the summary of the job.")] = False,
     as_json: AsJson = False,
@@ -86,6 +89,8 @@ def validate(
             say(f"{file}: {problem}")
         if not done.judged:
             say("records were not checked; correct the facts first")
+        if not done.files and not paths:
+            say(f"no records under {root}; `tunemark run` writes them to submissions/")
         facts_too = f" and {counted(done.facts, 'fact file')}" if cards else ""
         typer.echo(f"{counted(done.files, 'record')}{facts_too}, {done.invalid} invalid")
     raise typer.Exit(Exit.INVALID if done.problems else Exit.OK)
@@ -102,3 +107,61 @@ def _show_on_github(done: "Validation") -> None:
     rows = [{"path": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in done.problems]
     counts = f"{counted(done.files, 'record')}, {counted(done.facts, 'fact file')}, {done.invalid} invalid"
     append_summary(f"## tunemark validate\n\n{counts}\n\n{problems_markdown(rows, len(rows))}")
+
+
+# Modules that need numpy are imported by the command, so that --help stays fast.
+# ruff: noqa: PLC0415
+
+
+def pull_request(
+    base: Annotated[str, typer.Argument(metavar="BASE", help="Commit or branch that the pull request goes to.")],
+    head: Annotated[str, typer.Argument(metavar="HEAD", help="Commit of the pull request. It is never checked out.")],
+    *,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the report as JSON.", show_default=False)] = None,
+    github: Annotated[bool, typer.Option("--github", help="Also print annotations for GitHub and write the summary of the job.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check the submissions that a pull request adds, and show where each result ranks.
+
+    Run it in a checkout of the base: its code, facts and results judge. The content of the head is read from git as data. A pull
+    request may only add submissions; any other change needs a maintainer, and a change of a submission is refused.
+
+    Exit codes: 0 accepted or for a maintainer, 2 no such commit, 3 refused.
+
+    Examples
+    --------
+    - `tunemark pull-request main submit-0123456789ab`
+
+    - `tunemark pull-request main HEAD --json`
+
+    - `tunemark pull-request "$BASE" "$HEAD" --github --out report.json`
+    """
+    from tunemark.collector.gate.github import annotation, append_summary, report_markdown
+    from tunemark.collector.gate.pull_request import check, summary
+
+    root = project_root()
+    report = check(root, base, head, FactBase.of_root(root))
+    if out is not None:
+        write_atomically(out, (json.dumps(report, indent=1, sort_keys=True) + "\n").encode())
+    if github:
+        for problem in report["refused"]:
+            typer.echo(annotation(problem["path"], problem["field"], _joined(problem["value"], problem["fix"])))
+        for change in report["maintainer"]:
+            typer.echo(annotation(change["path"], "needs a maintainer", change["reason"], level="notice"))
+        append_summary(report_markdown(report))
+    if as_json:
+        print_json(report)
+    else:
+        for problem in report["refused"]:
+            say(terminal(_joined(*(problem[name] for name in ("path", "field", "value", "fix")))))
+        for change in report["maintainer"]:
+            say(terminal(f"{change['path']}: {change['reason']}"))
+        for file in report["files"]:
+            ranks = [f"rank {table['rank']} of {table['results']}, {table['table']}" for table in file["tables"]]
+            typer.echo(terminal(f"{file['path']}: {'; '.join(ranks) or file['note']}"))
+        typer.echo(summary(report))
+    raise typer.Exit(Exit.INVALID if report["verdict"] == "refused" else Exit.OK)
+
+
+def _joined(*parts: str) -> str:
+    return ": ".join(filter(None, parts))

@@ -15,27 +15,45 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel
 
-from tunemark.collector.gate import card_checks
-from tunemark.collector.gate.checks import record_problems
-from tunemark.collector.gate.claim_checks import missing_statistics
+from tunemark.collector.audit.rule import Finding
+from tunemark.collector.gate.audit_checks import audit_findings, audit_problems
+from tunemark.collector.gate.claim_checks import claim_problems, outdated_facts, plan_problems, unlikely_losses
 from tunemark.collector.gate.cross_file_checks import SECOND_RUN, Candidate, FileProblems, Subject, accept, committed_files, known_commits
+from tunemark.collector.gate.data_checks import data_problems
+from tunemark.collector.gate.effective_checks import effective_problems
 from tunemark.collector.gate.fact_book_checks import fact_record_problems
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.identity import identity_of
-from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, in_processes, shown_path
+from tunemark.collector.gate.machine_checks import machine_problems, unlikely_machine
+from tunemark.collector.gate.memory_checks import memory_problems, unlikely_memory
+from tunemark.collector.gate.model_checks import model_problems, unlikely_speed
+from tunemark.collector.gate.outcome_checks import outcome_problems, unlikely
+from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, shown_path
+from tunemark.collector.gate.reason_checks import reason_problems
+from tunemark.collector.gate.telemetry_checks import telemetry_problems, unlikely_telemetry
 from tunemark.collector.gate.text_checks import text_problems
-from tunemark.collector.gate.trace_checks import unlikely
+from tunemark.collector.gate.trace_checks import trace_problems
+from tunemark.collector.gate.version_checks import unlikely_versions, version_problems
+from tunemark.collector.gate.warning_checks import missing_statistics, warning_problems
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
-from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.processes import in_processes
+from tunemark.schema.records.base import content_id, flattened, is_canonical
 from tunemark.schema.records.submission import Submission, submission_name
 from tunemark.schema.records.upgrade import InvalidRecord, Problem, read_record
 from tunemark.schema.vocabulary import Status
 
 LARGEST_FILE_BYTES = 16 * 2**20
 """About 250,000 steps, more than any submission has."""
+LARGEST_EXACT = 2**53
+"""Above this, JSON readers and doubles no longer represent whole numbers exactly."""
+LARGEST_SETTING = 2**31
+"""Settings are stored as 32-bit numbers."""
+LONGEST_S = 10 * 365 * 24 * 3600.0
+"""Ten years: no run is that long."""
+UNPRINTABLE = 10**300
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +90,10 @@ class Verdict:
             reason=record.supersedes_reason,
             subject=_subject(record),
             finished=record.outcome.status is Status.OK,
+            steps=len(record.trace),
+            point=f"{record.study.kind} {record.study.point}" if record.study else "",
             started_at=record.started_at,
+            wall_s=record.process.wall_s,
             commit=record.harness.commit,
             group=_peer_group(record),
             rate=derived.tokens_per_s.value if derived and derived.rankable and derived.tokens_per_s else None,
@@ -123,7 +144,7 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
     outdated: tuple[Problem, ...] = ()
     doubts: tuple[Problem, ...] = ()
     if isinstance(record, Submission):
-        outdated = tuple(card_checks.outdated(record, facts))
+        outdated = tuple(outdated_facts(record, facts))
         try:
             with np.errstate(over="raise", divide="raise", invalid="raise"):
                 derived = derive(record)
@@ -131,7 +152,19 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
             problems.append(Problem("trace", "", f"the headline numbers cannot be derived from it: {error}"))
         problems += _submission_problems(record, derived, content, path, facts)
         if derived is not None and not problems:
-            doubts = (*_without_raising(missing_statistics(record, derived)), *unlikely(record))
+            findings: list[Finding] = []
+            problems += _without_raising(_audited(record, derived, facts, findings))
+            doubts = (
+                *audit_problems(findings, refuted=False),
+                *_without_raising(missing_statistics(record, derived)),
+                *_without_raising(unlikely(record, derived)),
+                *_without_raising(unlikely_speed(record, facts)),
+                *_without_raising(unlikely_telemetry(record, derived, facts)),
+                *_without_raising(unlikely_memory(record, facts)),
+                *_without_raising(unlikely_versions(record, facts)),
+                *_without_raising(unlikely_machine(record)),
+                *_without_raising(unlikely_losses(record)),
+            )
     elif SUBMISSIONS in path.absolute().parts[:-1]:
         problems = [Problem("format", repr(getattr(record, "format", None)), "is not a submission; other records are in data/")]
     else:
@@ -139,14 +172,61 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
     return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated, doubts)
 
 
+def _audited(record: Submission, derived: Derived, facts: FactBase, findings: list[Finding]) -> Iterator[Problem]:
+    """Yield what the audit refutes. All of its findings are added to a list."""
+    findings += audit_findings(record, derived, facts)
+    yield from audit_problems(findings, refuted=True)
+
+
 def _submission_problems(record: Submission, derived: Derived | None, content: bytes, path: Path, facts: FactBase) -> list[Problem]:
     return [
         *_canonical(record, content),
         *_file_name(record, content, path),
         *_without_raising(text_problems(record.model_dump(mode="json"))),
-        *_without_raising(card_checks.submission_problems(record, facts)),
+        *_without_raising(plan_problems(record, facts)),
         *_without_raising(record_problems(record, derived, facts, datetime.now(tz=UTC))),
     ]
+
+
+def record_problems(submission: Submission, derived: Derived | None, facts: FactBase, now: datetime) -> Iterator[Problem]:
+    """Yield all problems of a submission that need no other record."""
+    wrong = list(_sizes(submission))
+    yield from wrong
+    if wrong:
+        # Arithmetic with such numbers would fail.
+        return
+    yield from trace_problems(submission, now)
+    yield from data_problems(submission, facts)
+    yield from outcome_problems(submission, derived)
+    yield from machine_problems(submission, facts)
+    yield from version_problems(submission, facts)
+    yield from telemetry_problems(submission, derived, facts)
+    yield from memory_problems(submission, facts)
+    yield from model_problems(submission, facts)
+    yield from effective_problems(submission, facts)
+    yield from reason_problems(submission, facts)
+    yield from claim_problems(submission, facts)
+    if derived is not None:
+        yield from warning_problems(submission, derived)
+
+
+def _sizes(submission: Submission) -> Iterator[Problem]:
+    for field, value in flattened(submission.model_dump(mode="json")):
+        # Report one problem per column.
+        values = value if isinstance(value, list) else [value]
+        limit = LARGEST_SETTING if field.startswith("plan.") else LARGEST_EXACT
+        largest = max((number for number in values if type(number) is int), key=abs, default=0)
+        if abs(largest) >= limit:
+            shown = f"{largest:.3g}" if abs(largest) < UNPRINTABLE else "a number of hundreds of digits"
+            yield Problem(field, shown, f"larger than any plausible count; must be below {limit}")
+        if (
+            field.endswith("_s")
+            and not field.endswith("_per_s")
+            and max((number for number in values if isinstance(number, float)), default=0.0) > LONGEST_S
+        ):
+            yield Problem(field, "", "longer than ten years; check the unit")
+    if submission.model is not None and sum(submission.model.parameter_bytes.values()) >= LARGEST_EXACT:
+        yield Problem("model.parameter_bytes", "", f"sums to more than any plausible count; must be below {LARGEST_EXACT}")
 
 
 def _without_raising(problems: Iterator[Problem]) -> Iterator[Problem]:
@@ -166,8 +246,7 @@ def _without_raising(problems: Iterator[Problem]) -> Iterator[Problem]:
 def _canonical(record: Submission, content: bytes) -> list[Problem]:
     raw = json.loads(content)
     # A record of an older format is canonical in the form in which it was written.
-    as_read = record.model_dump(mode="json") if raw["format"] == record.format else raw
-    if content == canonical_json(raw) and _same(raw, as_read):
+    if is_canonical(content, raw) and (raw["format"] != record.format or _same(raw, record.model_dump(mode="json"))):
         return []
     fix = (
         "its bytes differ from those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the original file"
@@ -181,7 +260,7 @@ def _same(raw: object, as_read: object) -> bool:
         return all(name in as_read and _same(value, as_read[name]) for name, value in raw.items())
     if isinstance(raw, list) and isinstance(as_read, list):
         return len(raw) == len(as_read) and all(map(_same, raw, as_read))
-    return json.dumps(raw) == json.dumps(as_read)
+    return type(raw) is type(as_read) and raw == as_read
 
 
 def _file_name(record: Submission, content: bytes, path: Path) -> list[Problem]:

@@ -1,40 +1,53 @@
-"""Checks of what a record says about itself: effective settings, gates, warnings, losses, overrides, and its study.
+"""Checks of what a record says about itself: its plan and cards, gates, losses, overrides, and its study.
 
 A claim that follows from the record is derived again; one that is missing or that differs is a problem.
 """
 
 import json
 import re
-from collections.abc import Iterator
-from math import log
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from math import exp, log, sqrt
+from typing import get_args
 
-from tunemark.schema.derive import Derived
-from tunemark.schema.errors import TunemarkError
+import numpy as np
+
+from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.workloads import WorkloadCard, shared_settings
-from tunemark.schema.measurement_warnings import warnings_of_record
+from tunemark.schema.facts.workloads import SharedSetting, WorkloadCard, shared_settings
 from tunemark.schema.physics.architecture import adapted_linears, adapts_tokens
 from tunemark.schema.physics.training_shape import unlike_the_card
 from tunemark.schema.records.base import flattened
-from tunemark.schema.records.effective import OPTIMIZER_CLASSES, compared
+from tunemark.schema.records.division import FREE_SETTINGS
 from tunemark.schema.records.plan import LoraSettings, Measurement, Quantisation
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Gate
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.statistics.comparison import arm_run
 from tunemark.schema.statistics.loss_band import loss_band
-from tunemark.schema.vocabulary import Backend, Method, Status, Strategy, Task, WarningKind, Weights
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
+from tunemark.schema.synthetic_data import SPECIAL_TOKENS, UNIFORM
+from tunemark.schema.vocabulary import (
+    PACKING_NOISE,
+    SHARDED_WEIGHTS,
+    TRIES,
+    Backend,
+    DataSource,
+    Division,
+    Method,
+    Status,
+    Task,
+    Weights,
+)
 
-GATES = ("adapter_gradient", "packed_documents", "loss_band")
-REASONS = {"batch.global_batch", "device.count", "device.strategy", "precision.compute"}
-"""Values of every plan that have a reason."""
+GATES = get_args(Gate.model_fields["name"].annotation)
+NOT_PACKED, SHARDED_GATE = "documents are not packed", "the model is sharded by "
+BORDERLESS = ("packed documents attend to each other", "the first row holds one document only", SHARDED_GATE)
+"""How the detail of the gate packed_documents begins without a verdict."""
 DIFFERENCE = re.compile(r"by ([\d.e+-]+) of their spread")
 DEVIATION = re.compile(r"([\d.]+%) at step")
-ROUNDING = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}
-"""Largest difference of logits with which packed documents pass, by number format."""
 REACHED = re.compile(r"a gradient reaches (\d+) of (\d+) (weights|adapters)")
-SHARDED = {Strategy.FSDP2, Strategy.ZERO3}
 LEARNED_AT_ONCE, RANDOM_TOKENS = 0.5, 0.9
 """Loss after a few updates over the first; lowest loss on random tokens over the logarithm of their number."""
 FIRST_LOSS = (0.85, 1.05, 8.0)
@@ -42,13 +55,16 @@ FIRST_LOSS = (0.85, 1.05, 8.0)
 SPREAD = 0.0004 * 0.75
 """Loss above chance of random weights by width: logits of weights of a spread of 0.02 have half their variance as excess."""
 FEWEST_LOSSES = 5
-DERIVED = {WarningKind.GATE_FAILED, WarningKind.FALLBACK, WarningKind.RANDOM_WEIGHTS, WarningKind.UNKNOWN_ACCELERATOR}
-DERIVED |= {WarningKind.DIRTY_SOURCE, WarningKind.STRAGGLER, WarningKind.PEAK_FELL, WarningKind.PEAK_ROSE, WarningKind.BUSY_HOST}
-LITTLE_DISK_GIB = 2.1
-"""Kinds of warning that follow from the record or are not there."""
-SURELY_WIDE = 0.06
-WORDS = re.compile(r"[A-Za-z]{4,}")
-STATISTICAL = {WarningKind.FEW_STEPS, WarningKind.NOT_STABLE, WarningKind.WIDE_INTERVAL}
+EARLY, NOISE_OF_A_BATCH = 10, 0.5
+"""First steps, and nats by which batches differ."""
+MANY_LOSSES, FEW_DECIMALS, LEAST_TOKEN_SPREAD, FEW_MISSED = 20, 3, 0.08, 0.1
+"""Losses that are no chance, their decimals at least, the spread of the losses of tokens (of all committed runs above 0.2), and the share
+of the probability of wrong answers that is wrong, at least, of a classifier that knows how sure it is."""
+NUMBERS, NEGATIVE = re.compile(r"\d+(?:\.\d+)?"), re.compile(r"(?<![\w.])-\d")
+NO_LEARNING, LEARNED = 1e-9, 0.3
+"""Learning rate that changes no loss, and a fall of the loss in nats that is not noise."""
+TOKEN_LOSS_SPREAD, LOSS_ROUNDING = 2.0, 0.02
+"""Standard deviation of the loss of a token, at most; bf16 rounds sums of losses."""
 PLANNED_AT = {"seed": "measurement.seed", "devices.tensor_parallel": "device.tensor_parallel"}
 PLANNED_AT |= {"devices.pipeline_parallel": "device.pipeline_parallel"}
 """Settings of a card that are no shared settings -> where a plan holds them."""
@@ -57,14 +73,11 @@ ADDED_SECTIONS = {"lora": LoraSettings().model_dump(mode="json"), "quantisation"
 """Sections that a changed method adds to a card without them, with their defaults."""
 
 
-def claim_problems(submission: Submission, derived: Derived | None, facts: FactBase) -> Iterator[Problem]:
+def claim_problems(submission: Submission, facts: FactBase) -> Iterator[Problem]:
     """Yield each claim that the record does not bear out."""
     model = facts.models.get(submission.plan.model.key)
     yield from _plan(submission)
-    yield from _effective(submission)
     yield from _gates(submission, model, facts)
-    if derived is not None:
-        yield from _warnings(submission, derived)
     yield from _losses(submission, model, facts)
     yield from _study(submission, facts)
 
@@ -90,90 +103,29 @@ def _plan(s: Submission) -> Iterator[Problem]:
             f"weights are {plan.model.weights.value}, local is {plan.model.local}; pretrained weights come from a hub or a local directory"
         )
         yield Problem("plan.model.hub_id", repr(plan.model.hub_id), fix)
-    if plan.data.tokenizer == "none" and plan.data.source.value != "synthetic":
+    synthetic = plan.data.source is DataSource.SYNTHETIC
+    if rules.epochs is not None and synthetic and plan.data.training_rows is None:
+        yield Problem("plan.measurement.epochs", str(rules.epochs), "plan.data.training_rows is null; a stream without end has no epochs")
+    if plan.data.tokenizer == "none" and not synthetic:
         yield Problem(
             "plan.data.tokenizer", "'none'", f"plan.data.source is {plan.data.source.value!r}; only synthetic samples are tokens already"
         )
-    synthetic = plan.data.source.value == "synthetic"
     if synthetic and plan.data.tokenizer != "none":
         yield Problem("plan.data.tokenizer", repr(plan.data.tokenizer), "synthetic samples are tokens already; the tokenizer is 'none'")
-    if plan.data.sha256 is not None and plan.data.source.value != "file":
+    if plan.data.sha256 is not None and plan.data.source is not DataSource.FILE:
         yield Problem("plan.data.sha256", plan.data.sha256, f"plan.data.source is {plan.data.source.value!r}; only a file has a hash")
     if plan.neuron is not None and plan.device.backend is not Backend.NEURON:
         yield Problem("plan.neuron", "settings", f"plan.device.backend is {plan.device.backend.value!r}; they are for Neuron devices only")
-    known = {path for path, _ in flattened(plan.model_dump(mode="json"))} | set(type(plan).model_fields)
-    for name in sorted(set(plan.reasons) - known - {"method", "lora.target_modules"}):
-        yield Problem("plan.reasons", repr(name), "is no field of a plan")
-    factors = re.fullmatch(
-        r"micro_batch (\d+) x gradient_accumulation (\d+) x data_parallel (\d+)", plan.reasons.get("batch.global_batch", "")
-    )
-    if factors and [int(one) for one in factors.groups()] != [
-        plan.batch.micro_batch,
-        plan.batch.gradient_accumulation,
-        plan.batch.data_parallel,
-    ]:
-        yield Problem("plan.reasons.batch.global_batch", repr(factors[0]), "these are not the factors of plan.batch")
-    for name in sorted(REASONS - set(plan.reasons)):
-        yield Problem("plan.reasons", f"no {name}", "each derived value has its reason; keep the original record")
     if plan.device.launcher is not None and plan.device.count == 1:
         yield Problem("plan.device.launcher", repr(plan.device.launcher), "one process needs no launcher")
     for name in ("min_warmup_steps", "min_steady_steps", "min_steady_s"):
-        # A record may not lower the project's own minimum.
+        # A record may not lower the project's own minimum, and no option raises it.
         value, minimum = getattr(rules, name), getattr(Measurement(), name)
-        if value < minimum:
-            fix = f"below {minimum:g}, the minimum of every measurement; run it again with {minimum:g} or more"
-            yield Problem(f"plan.measurement.{name}", f"{value:g}", fix)
-
-
-def _effective(s: Submission) -> Iterator[Problem]:
-    """Yield settings in effect that differ from the plan without the warning `fallback`, and impossible combinations."""
-    ran = s.effective
-    if ran is None:
-        return
-    admitted = [warning.message for warning in s.warnings if warning.kind is WarningKind.FALLBACK]
-    for setting in compared(s.plan, ran, s.trace):
-        if setting.agrees is False and not any(message.startswith(f"{setting.setting}:") for message in admitted):
-            field = EFFECTIVE_FIELDS.get(setting.setting, setting.setting)
-            fix = f"the plan has {setting.requested}; such a run has the warning 'fallback'"
-            yield Problem(f"effective.{field}", repr(setting.effective), fix)
-    if ran.attention_kernel is not None and ran.attention_kernel not in KERNELS:
-        yield Problem("effective.attention_kernel", repr(ran.attention_kernel), f"is no kernel of torch; known are {', '.join(KERNELS)}")
-    masked = s.plan.data.packing and s.plan.data.document_borders and s.plan.device.backend in {Backend.CUDA, Backend.ROCM}
-    if ran.attention_kernel in {"cudnn", "efficient"} and s.plan.device.backend is Backend.CPU:
-        yield Problem("effective.attention_kernel", repr(ran.attention_kernel), "is a kernel for GPUs")
-    if ran.attention_kernel == "flash" and masked:
-        yield Problem("effective.attention_kernel", "'flash'", "this kernel takes no mask, which packed documents with borders need")
-    wrapped = s.plan.device.strategy in {Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3} or s.plan.device.backend is Backend.NEURON
-    if ran.optimizer.split()[-1] not in OPTIMIZER_CLASSES.values() and not wrapped:
-        yield Problem("effective.optimizer", repr(ran.optimizer), f"is no optimizer of the harness; {s.plan.optimizer.name} was planned")
-    alone = ran.processes == 1
-    if alone and ran.process_group is not None:
-        yield Problem("effective.process_group", repr(ran.process_group), "one process has no group")
-    elif not alone and ran.process_group is None and s.plan.device.backend is not Backend.NEURON:
-        yield Problem("effective.process_group", "null", f"{ran.processes} processes exchange their gradients in a group")
-    groups = {Backend.CPU: ("gloo", "mpi"), Backend.CUDA: ("nccl", "cpu:gloo,cuda:nccl"), Backend.ROCM: ("nccl", "cpu:gloo,cuda:nccl")}
-    known = groups.get(s.plan.device.backend)
-    if ran.process_group is not None and known is not None and not any(name in ran.process_group for name in known):
-        yield Problem("effective.process_group", repr(ran.process_group), f"the {s.plan.device.backend.value} back end uses {known[0]}")
-    sharded = s.plan.device.strategy in {Strategy.FSDP2, Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3}
-    if (s.plan.device.backend is not Backend.NEURON and (ran.sharding is not None) != sharded) or (
-        ran.sharding is not None and ("FSDP" in ran.sharding) != (s.plan.device.strategy is Strategy.FSDP2) and sharded
-    ):
-        yield Problem("effective.sharding", repr(ran.sharding), f"plan.device.strategy is {s.plan.device.strategy.value!r}")
-    types = {Backend.CPU: {"cpu"}, Backend.CUDA: {"cuda", "cpu"}, Backend.ROCM: {"cuda", "cpu"}}.get(s.plan.device.backend)
-    for name in ("parameters_on", "optimizer_states_on"):
-        strange = sorted(set(getattr(ran, name)) - types) if types else []
-        if strange:
-            yield Problem(f"effective.{name}", repr(strange[0]), f"the {s.plan.device.backend.value} back end holds nothing there")
-    if s.model is not None and s.model.optimizer_state_bytes and not ran.optimizer_states_on and s.plan.device.offload == "none" and types:
-        yield Problem(
-            "effective.optimizer_states_on", "[]", f"model.optimizer_state_bytes is {s.model.optimizer_state_bytes}; they are somewhere"
-        )
-
-
-KERNELS = ("math", "flash", "efficient", "cudnn", "overrideable")
-EFFECTIVE_FIELDS = {"compute_format": "compute", "trained_format": "trainable_dtypes"}
-"""Settings in `compared` whose field in the record has another name."""
+        if value != minimum:
+            yield Problem(f"plan.measurement.{name}", f"{value:g}", f"it is {minimum:g} in every measurement")
+    if rules.min_steps not in {0, rules.min_warmup_steps + RANKABLE_STEPS}:
+        fix = f"it is 0, or {rules.min_warmup_steps + RANKABLE_STEPS} in a run that only time ends"
+        yield Problem("plan.measurement.min_steps", str(rules.min_steps), fix)
 
 
 def _gates(s: Submission, model: ModelCard | None, facts: FactBase) -> Iterator[Problem]:
@@ -195,26 +147,43 @@ def _gates(s: Submission, model: ModelCard | None, facts: FactBase) -> Iterator[
     if plan.device.backend is Backend.NEURON:
         return
     gradient, packed, band = (by_name.get(name) for name in GATES)
-    sharded = plan.device.strategy in SHARDED
+    sharded = plan.device.strategy in SHARDED_WEIGHTS
     if gradient is not None:
         yield from _gradient_gate(s, gradient, model, sharded=sharded)
     if packed is not None:
         applies = plan.data.packing and plan.data.document_borders and not sharded
         if packed.passed is not None and not applies:
             yield Problem("gates.packed_documents", str(packed.passed), "rows are not packed with borders on one device; it does not apply")
+        if packed.passed is None and not packed.detail.startswith(BORDERLESS if plan.data.packing else (NOT_PACKED, SHARDED_GATE)):
+            yield Problem("gates.packed_documents", repr(packed.detail), "is not what this check reports; keep the original record")
         difference = DIFFERENCE.search(packed.detail)
-        if packed.passed and difference and float(difference[1]) > ROUNDING.get(plan.precision.compute.value, 1.0):
-            yield Problem("gates.packed_documents", packed.detail, "so large a difference is no rounding; the check did not pass")
+        if packed.passed is not None and difference is None:
+            yield Problem("gates.packed_documents", repr(packed.detail), "a verdict states the difference that was measured")
+        if NEGATIVE.search(packed.detail):
+            yield Problem("gates.packed_documents", packed.detail, "the size of a difference is not negative")
+        if packed.passed and difference and float(difference[1]) > PACKING_NOISE.get(plan.precision.compute.value, 1.0):
+            yield Problem("gates.packed_documents", packed.detail, "so large a difference is not rounding; the check did not pass")
         if packed.passed is None and applies and "one document only" not in packed.detail:
             yield Problem("gates.packed_documents", "null", "plan.data.packing is true; such a run is checked")
     if band is not None and plan.workload in facts.workloads and len(s.trace):
-        checked = loss_band(facts.golden_losses(plan.workload), plan, s.trace, changed=bool(s.overrides))
+        checked = loss_band(facts.golden_losses(plan.workload), plan, s.trace, changed=s.division is Division.OPEN)
         if checked.passed is not band.passed and not (band.passed is None and checked.passed is None):
             fix = f"the trace gives {checked.passed}: {checked.detail}; the verdict of a gate must match the trace"
             yield Problem("gates.loss_band", str(band.passed), fix)
+        if any(pattern.search(band.detail) for pattern in (REACHED, DIFFERENCE)) or band.detail.startswith((NOT_PACKED, *BORDERLESS)):
+            yield Problem("gates.loss_band", repr(band.detail), "is what another check reports; keep the original record")
+        if band.passed is None and checked.passed is None and _kind(band.detail) != _kind(checked.detail):
+            yield Problem("gates.loss_band", repr(band.detail), f"the record gives {checked.detail!r}")
         stated, found = (DEVIATION.search(gate.detail) for gate in (band, checked))
-        if stated and found and band.detail.startswith("largest") and stated[1] != found[1]:
+        if (stated and found and stated[1] != found[1]) or (
+            checked.passed is not None and NUMBERS.findall(band.detail) != NUMBERS.findall(checked.detail)
+        ):
             yield Problem("gates.loss_band", repr(band.detail), f"the trace gives {checked.detail!r}")
+
+
+def _kind(detail: str) -> str:
+    """Return the kind of reason for which losses were not compared: no reference losses, a short run, or other settings, in old words too."""
+    return next((word for word in ("no reference losses", "ended before") if word in detail), "not compared")
 
 
 def _gradient_gate(s: Submission, gate: Gate, model: ModelCard | None, *, sharded: bool) -> Iterator[Problem]:
@@ -222,6 +191,8 @@ def _gradient_gate(s: Submission, gate: Gate, model: ModelCard | None, *, sharde
     if gate.passed is None:
         if not sharded:
             yield Problem(field, "null", f"plan.device.strategy is {s.plan.device.strategy.value!r}; only a sharded model is not checked")
+        elif not gate.detail.startswith(SHARDED_GATE):
+            yield Problem(field, repr(gate.detail), "is not what this check reports; keep the original record")
         return
     found = REACHED.match(gate.detail)
     if sharded or found is None:
@@ -241,42 +212,6 @@ def _gradient_gate(s: Submission, gate: Gate, model: ModelCard | None, *, sharde
             yield Problem(field, f"{relevant} adapters", f"{model.key} has {expected} layers with an adapter")
 
 
-def _warnings(s: Submission, derived: Derived) -> Iterator[Problem]:
-    """Yield each warning that follows from the record and is not listed."""
-    listed = {warning.kind for warning in s.warnings}
-    following = list(warnings_of_record(s, derived))
-    for index, warning in enumerate(s.warnings):
-        if warning in s.warnings[:index]:
-            yield Problem(f"warnings.{index}", warning.kind.value, "is listed twice")
-        disk = re.match(r"([\d.]+) GiB of disk", warning.message) if warning.kind is WarningKind.LOW_DISK else None
-        if disk and float(disk[1]) > LITTLE_DISK_GIB:
-            yield Problem(f"warnings.{index}.message", repr(warning.message), f"only below {LITTLE_DISK_GIB} GiB little disk is free")
-    for index, warning in enumerate(s.warnings):
-        alike = [expected for expected in following if expected.kind is warning.kind]
-        if warning.kind in DERIVED and not alike:
-            yield Problem(f"warnings.{index}", warning.kind.value, "does not follow from the record; keep the original record")
-        elif alike and not any(set(WORDS.findall(expected.message)) & set(WORDS.findall(warning.message)) for expected in alike):
-            yield Problem(f"warnings.{index}.message", repr(warning.message), f"is not about this warning: {alike[0].message}")
-    # A run that ended early has few steps under any rule, and an interval far above the limit is wide under any.
-    rate = derived.tokens_per_s
-    certain = {WarningKind.FEW_STEPS} | ({WarningKind.WIDE_INTERVAL} if rate and rate.relative_half_width > SURELY_WIDE else set())
-    for expected in following:
-        if expected.kind not in listed | (STATISTICAL - certain):
-            listed.add(expected.kind)
-            yield Problem(
-                "warnings", f"no {expected.kind.value}", f"it follows from the record: {expected.message}; warnings cannot be left out"
-            )
-
-
-def missing_statistics(s: Submission, derived: Derived) -> Iterator[Problem]:
-    """Yield each missing warning that depends on the rules of the steady window and its interval, which change with versions."""
-    listed = {warning.kind for warning in s.warnings}
-    for expected in warnings_of_record(s, derived):
-        if expected.kind in STATISTICAL - listed:
-            fix = f"it follows from the steps by today's rules: {expected.message}"
-            yield Problem("warnings", f"no {expected.kind.value}", fix)
-
-
 def _losses(s: Submission, model: ModelCard | None, facts: FactBase) -> Iterator[Problem]:
     """Yield losses that random weights cannot begin with, that never change, or that are outside the band although nobody checked."""
     plan, losses = s.plan, [loss for loss in s.trace.loss if loss is not None]
@@ -284,6 +219,14 @@ def _losses(s: Submission, model: ModelCard | None, facts: FactBase) -> Iterator
         return
     if len(losses) >= FEWEST_LOSSES and len(set(losses)) == 1:
         yield Problem("trace.loss", f"{losses[0]:g} in all steps", "training changes the loss; keep the original record")
+    if plan.optimizer.learning_rate < NO_LEARNING and len(losses) >= FEWEST_LOSSES and losses[0] - min(losses) > LEARNED:
+        fix = f"at a learning rate of {plan.optimizer.learning_rate:g} no weight changes enough for that"
+        yield Problem("trace.loss", f"{losses[0]:g} to {min(losses):g}", fix)
+    floor = _lowest_loss(s, model)
+    below = next((step for step, loss in enumerate(s.trace.loss, start=1) if floor is not None and loss is not None and loss < floor), None)
+    if below is not None:
+        fix = f"random tokens cannot be predicted, by any weights: the mean loss of a step is above {floor:.3f}"
+        yield Problem("trace.loss", f"{s.trace.loss[below - 1]:g} at step {below}", fix)
     if unlike_the_card(plan) is None:
         chance = log(plan.model.labels) if plan.model.labels else log(model.vocabulary)
         low, factor, more = FIRST_LOSS
@@ -299,33 +242,91 @@ def _losses(s: Submission, model: ModelCard | None, facts: FactBase) -> Iterator
             early = min(losses[1:FEWEST_LOSSES], default=losses[0])
             if early < LEARNED_AT_ONCE * losses[0]:
                 yield Problem("trace.loss", f"{early:g} within {FEWEST_LOSSES} steps", f"from {losses[0]:g}; no model learns that fast")
+            yield from _too_steep(s, model, losses)
             if plan.data.name == "random-tokens" and min(losses) < RANDOM_TOKENS * chance:
                 yield Problem("trace.loss", f"{min(losses):g}", f"random tokens cannot be learned; their loss stays near {chance:.2f}")
     if plan.workload in facts.workloads and not plan.measurement.gates and s.outcome.status is Status.OK:
-        checked = loss_band(facts.golden_losses(plan.workload), plan, s.trace, changed=bool(s.overrides))
+        checked = loss_band(facts.golden_losses(plan.workload), plan, s.trace, changed=s.division is Division.OPEN)
         if checked.passed is False:
             yield Problem("trace.loss", checked.detail, "this run trained something else than its workload; run it with its gates")
+
+
+def _too_steep(s: Submission, model: ModelCard, losses: list[float]) -> Iterator[Problem]:
+    """Yield losses of random weights that fall faster than updates of this learning rate can make them.
+
+    AdamW moves each weight by about the learning rate, so that an update changes a logit by at most about the rate x width for the head,
+    and for each block; x alpha for adapters, which are that much narrower.
+    """
+    if not s.plan.optimizer.name.endswith(("adamw", "adamw_8bit")):
+        return
+    fall = max((before - after for before, after in pairwise(losses[:EARLY])), default=0.0)
+    width = s.plan.lora.alpha if s.plan.lora else model.hidden_size
+    most = s.plan.optimizer.learning_rate * width * (1 + model.layers) + NOISE_OF_A_BATCH
+    if fall > most:
+        yield Problem("trace.loss", f"{fall:.3g} in one step", f"an update at this learning rate lowers the loss by {most:.3g} at most")
+
+
+def unlikely_losses(s: Submission) -> Iterator[Problem]:
+    """Yield losses and evaluations that are possible, but unlike those of training: a reason to ask for a second run."""
+    losses = [loss for loss in s.trace.loss if loss is not None]
+    if len(losses) >= MANY_LOSSES:
+        if sum(loss == round(loss, FEW_DECIMALS) for loss in losses) > len(losses) / 2:
+            yield Problem("trace.loss", f"{losses[-1]:g}", f"most losses have {FEW_DECIMALS} decimals; a mean of many tokens has more")
+        # Second differences take out what is learned. Of normal noise, their median size is 1.65 standard deviations.
+        noise = float(np.median(np.abs(np.diff(losses, 2)))) / 1.65
+        tokens = float(np.median(s.trace.supervised_tokens))
+        if s.plan.data.training_rows is None and noise * sqrt(tokens) < LEAST_TOKEN_SPREAD:
+            fix = f"from batch to batch; {tokens:.0f} tokens that differ by {LEAST_TOKEN_SPREAD} or more make twice as much"
+            yield Problem("trace.loss", f"{noise:.2g} of noise", fix)
+    held_out = s.evaluation
+    if held_out is None or held_out.loss is None or held_out.accuracy is None:
+        return
+    missed, expected = 1 - held_out.accuracy, 1 - exp(-held_out.loss)
+    if missed < FEW_MISSED * expected:
+        fix = f"its rows have a probability of {1 - expected:.0%} on average, of which usually more than {FEW_MISSED:.0%} of the rest are wrong"
+        yield Problem("evaluation.accuracy", f"{held_out.accuracy:.2%} right at a loss of {held_out.loss:.3g}", fix)
+
+
+def _lowest_loss(s: Submission, model: ModelCard) -> float | None:
+    """Return the lowest mean loss of a step on uniformly random tokens, less five standard errors; None for other data."""
+    data = s.plan.data
+    if data.source is not DataSource.SYNTHETIC or data.name not in UNIFORM or data.training_rows is not None or s.plan.model.labels:
+        return None
+    supervised = min(s.trace.supervised_tokens, default=0)
+    return log(model.vocabulary - SPECIAL_TOKENS) - 5 * TOKEN_LOSS_SPREAD / sqrt(max(1, supervised)) - LOSS_ROUNDING
 
 
 def _study(s: Submission, facts: FactBase) -> Iterator[Problem]:
     """Yield a study whose kind does not fit the name of its point, or whose point does not name the plan's settings."""
     study = s.study
+    if s.process.warm_worker and (study is None or study.kind not in TRIES or "in a fresh process" in study.point):
+        fix = f"only tries of a study of kind {' or '.join(TRIES)} run in a warm worker"
+        yield Problem("process.warm_worker", "true", fix)
     if study is None:
         return
     point, arm = study.point, arm_run(study.point)
-    frontier = re.fullmatch(r"data\.sequence_length=\d+, batch\.micro_batch=\d+(, memory limited to .+)?", point) is not None
-    fits = {"ab": arm is not None, "frontier": frontier, "sweep": arm is None, "repeat": arm is None}[study.kind]
-    if not fits or ("memory limited" in point and study.kind != "frontier"):
+    frontier = (
+        re.fullmatch(r"data\.sequence_length=\d+, batch\.micro_batch=\d+(, memory limited to .+)?(, in a fresh process)?", point)
+        is not None
+    )
+    fits = {"ab": arm is not None, "frontier": frontier, "sweep": arm is None, "repeat": arm is None, "tune": arm is None and "=" in point}[
+        study.kind
+    ]
+    if not fits or ("memory limited" in point and study.kind not in TRIES):
         yield Problem("study.kind", repr(study.kind), f"the point {point!r} is of another kind of study")
         return
     limit = re.search(r"memory limited to ([-\d.]+)", point)
     if (study.kind == "sweep" and "=" not in point) or (arm and arm.pair > MOST_RUNS) or (limit and float(limit[1]) <= 0):
-        yield Problem("study.point", repr(point), f"is no point of a study of kind {study.kind!r}")
+        yield Problem("study.point", repr(point), f"is not a point of a study of kind {study.kind!r}")
     if study.position > MOST_RUNS:
         yield Problem("study.position", str(study.position), f"no study has more than {MOST_RUNS:,} runs")
     if study.kind == "repeat" and re.search(r", repeat \d+$", point) is None:
         yield Problem("study.point", repr(point), "a repeat is numbered: its point ends with ', repeat N'")
-    settings = arm.settings if arm else re.sub(r"(, repeat \d+|, memory limited to .+)$", "", point)
+    if arm and study.position < 2 * arm.pair - 1:
+        yield Problem(
+            "study.position", str(study.position), f"pair {arm.pair} begins with run {2 * arm.pair - 1} of a study at the earliest"
+        )
+    settings = arm.settings if arm else re.sub(r"(, repeat \d+|, memory limited to .+|, in a fresh process)$", "", point)
     card = facts.workloads.get(s.plan.workload)
     if card is None:
         return
@@ -383,3 +384,95 @@ def _equal(stated: object, values: tuple[object, ...]) -> bool:
     """Return True if an override's value is one of the values; lists are stored as JSON text."""
     written = [value if isinstance(value, str | float | int | bool) or value is None else json.dumps(value) for value in values]
     return any(stated == value and isinstance(stated, bool) == isinstance(value, bool) for value in written)
+
+
+# The plan against the cards --------------------------------------------------------------------------
+
+
+def plan_problems(submission: Submission, facts: FactBase) -> Iterator[Problem]:
+    """Yield a problem for each unknown card, each wrong device, and each undeclared difference from the workload card."""
+    plan = submission.plan
+    yield from _unknown("plan.workload", plan.workload, facts.workloads, "workloads")
+    yield from _unknown("plan.model.key", plan.model.key, facts.models, "models")
+    yield from _unknown("plan.device.accelerator", plan.device.accelerator, facts.accelerators, "accelerators")
+    planned, reported = plan.device.backend, submission.environment.backend
+    if planned is not reported:
+        fix = f"plan.device.backend is {planned.value!r}; a run must use the devices that it was planned for"
+        yield Problem("environment.backend", repr(reported.value), fix)
+    if Backend.FAKE in {planned, reported}:
+        yield Problem("plan.device.backend", repr(planned.value), "a scripted device measures nothing; run it on a real one")
+    yield from _accelerator(submission, facts)
+    if ran_current_card(submission, facts):
+        yield from card_problems(submission, facts.workloads[plan.workload], facts)
+        yield from override_problems(submission, facts.workloads[plan.workload])
+
+
+def outdated_facts(submission: Submission, facts: FactBase) -> Iterator[Problem]:
+    """Yield a problem for each fact that has changed since the run. It is a reason to reject only new submissions."""
+    plan = submission.plan
+    # In every division: without its card, nothing that a run declares could be compared.
+    if plan.workload in facts.workloads and not ran_current_card(submission, facts):
+        fix = f"is not the card {plan.workload} of this catalogue, which may have changed since the run; run it again"
+        yield Problem("plan.workload_sha256", repr(plan.workload_sha256), fix)
+    known = facts.recognise_device(submission.environment.devices[0].name, submission.environment.backend)
+    if plan.device.accelerator is None and known is not None:
+        yield Problem(
+            "plan.device.accelerator", "null", f"the catalogue now has the device as {known.key}; run it again with this catalogue"
+        )
+
+
+def ran_current_card(submission: Submission, facts: FactBase) -> bool:
+    """Return True if the workload card has not changed since the run; a changed card is another workload."""
+    plan = submission.plan
+    return plan.workload in facts.workloads and plan.workload_sha256 == facts.workload_sha256(plan.workload)
+
+
+def _unknown(field: str, key: str | None, cards: Mapping[str, object], folder: str) -> Iterator[Problem]:
+    if key is not None and key not in cards:
+        yield Problem(field, repr(key), f"no such card in data/{folder}; {did_you_mean(key, cards)}")
+
+
+def _accelerator(submission: Submission, facts: FactBase) -> Iterator[Problem]:
+    """Yield a problem for each device that reports the name of another card than the planned one."""
+    key = submission.plan.device.accelerator
+    if key not in facts.accelerators:
+        return
+    for name in dict.fromkeys(device.name for device in submission.environment.devices):
+        card = facts.recognise_device(name, submission.environment.backend)
+        if card is None or card.key != key:
+            owner = "a device without a card" if card is None else f"the device of {card.key}"
+            fix = f"environment.devices reports {name!r}, {owner}; use the card that has this alias, or null if there is none"
+            yield Problem("plan.device.accelerator", repr(key), fix)
+
+
+def card_problems(submission: Submission, card: WorkloadCard, facts: FactBase) -> Iterator[Problem]:
+    """Yield a problem for each setting that differs from the card without a declared override."""
+    plan, declared = submission.plan, {override.field for override in submission.overrides}
+    settings = list(shared_settings(plan, card))
+    if plan.model.weights is Weights.PRETRAINED and card.model in facts.models:
+        # The model card names the repository of pretrained weights.
+        settings.append(SharedSetting("weights.from", "model.hub_id", facts.models[card.model].hub_id, plan.model.hub_id))
+    for setting in settings:
+        # An override names the setting, its section, or the method that adds the section with its defaults.
+        section = setting.field.partition(".")[0]
+        added = setting.field in ADDED_SECTIONS and "method" in declared
+        if setting.run in (setting.card, *card.own_values(setting.field)) or {setting.field, section} & declared:
+            continue
+        if added:
+            yield from _unlike_defaults(section, setting.run, declared)
+            continue
+        division = submission.division
+        if division is Division.STANDARD:
+            other = Division.TUNED if setting.field in FREE_SETTINGS else Division.OPEN
+            fix = f"a run in division 'standard' must follow its card; use {other.value!r} and list the overrides"
+        else:
+            fix = f"a run in division {division.value!r} must list its changes; add {setting.field} to the overrides"
+        yield Problem(f"plan.{setting.place}", repr(setting.run), f"the card {card.key} has {setting.card!r}; {fix}")
+
+
+def _unlike_defaults(section: str, run: object, declared: set[str]) -> Iterator[Problem]:
+    """Yield settings of a section that a changed method has added, and that neither have their defaults nor are declared."""
+    for name, value in run.items() if isinstance(run, dict) else ():
+        default = ADDED_SECTIONS[section][name]
+        if value != default and f"{section}.{name}" not in declared:
+            yield Problem(f"plan.{section}.{name}", repr(value), f"the default is {default!r}; add {section}.{name} to the overrides")

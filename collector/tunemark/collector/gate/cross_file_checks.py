@@ -1,18 +1,18 @@
 """Checks that need several submissions or their checkout: repeated runs, copies, superseded results, peers, commits, changed facts."""
 
-import shutil
-import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from math import log
+from datetime import UTC, datetime, timedelta
+from math import exp, log
 from pathlib import Path
 from statistics import median
 from typing import Generic, NamedTuple, TypeVar
 
+from tunemark.collector.gate.git import git
 from tunemark.collector.gate.identity import Identity, copies
 from tunemark.collector.gate.read import SUBMISSIONS
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.upgrade import Problem
 
 FileProblems = list[tuple[str, Problem]]
@@ -52,7 +52,13 @@ class Candidate:
     subject: Subject = NOTHING
     finished: bool = True
     """True if the run succeeded."""
+    steps: int = 0
+    """Completed steps."""
+    point: str = ""
+    """Point of the study that the run belongs to; empty for a run of its own."""
     started_at: datetime = LONG_AGO
+    wall_s: float = 0.0
+    """Duration of the run."""
     commit: str | None = None
     group: str = ""
     """Name of the results whose rates are peers of this one."""
@@ -99,6 +105,7 @@ def accept(
     settled = committed | {each.file for each in others}
     runs: dict[str, Candidate] = {}
     results: dict[str, Candidate] = {}
+    begun: dict[tuple[datetime, str], str] = {}
     problems: FileProblems = []
     copied = dict(copies([(each.file, each.identity) for each in ordered if each.run_id and not each.problems]))
     for candidate in ordered:
@@ -110,12 +117,17 @@ def accept(
             own = [Problem("file", candidate.result_id, f"is the id of {same_result.file} already; two results cannot share an id")]
         elif not own and candidate.reason is not None and candidate.supersedes is None:
             own = [Problem("supersedes_reason", repr(candidate.reason), "belongs to a result in supersedes, which is null")]
+        elif not own and (candidate.started_at, candidate.subject.machine) in begun and candidate.file not in settled:
+            fix = f"{begun[candidate.started_at, candidate.subject.machine]} began in the same microsecond on the same machine"
+            own = [Problem("started_at", candidate.started_at.isoformat(), fix)]
         elif not own and candidate.file in copied and candidate.file not in settled:
             fix = f"its step times are those of {copied[candidate.file]}; submit a measurement of your own"
             own = [Problem("trace.completed_at_s", "a copy", fix)]
         problems.extend((candidate.file, problem) for problem in own)
         if not own and candidate.run_id:
             runs[candidate.run_id] = results[candidate.result_id] = candidate
+            if candidate.started_at.microsecond:
+                begun[candidate.started_at, candidate.subject.machine] = candidate.file
     replaced: dict[str, Candidate] = {}
     refused = set()
     for candidate in ordered:
@@ -126,8 +138,21 @@ def accept(
                 refused.add(candidate.file)
             else:
                 replaced[candidate.supersedes] = candidate
+    other_points = [
+        (
+            new.file,
+            Problem(
+                "supersedes",
+                repr(new.supersedes),
+                f"it is {old.point or 'a run of its own'!r}, and this run {new.point or 'one of its own'!r}",
+            ),
+        )
+        for old, new in ((results[replaced_id], new) for replaced_id, new in replaced.items())
+        if old.point != new.point
+    ]
     kept = [each for each in listed if runs.get(each.run_id) is each and each.file not in refused]
     doubts = [(candidate.file, doubt) for candidate in kept for doubt in candidate.doubts]
+    doubts += [(file, doubt) for file, doubt in other_points if file in {candidate.file for candidate in kept}]
     doubts += [*_far_from_peers(kept, others), *(_unknown_commits(kept, is_known) if is_known else ())]
     return Accepted(kept, problems, [(candidate.file, note) for candidate in kept for note in candidate.outdated], doubts)
 
@@ -155,15 +180,11 @@ def known_commits(root: Path, commits: Sequence[str]) -> set[str]:
 
 
 def _git(root: Path, *arguments: str, text: str = "") -> str | None:
-    git = shutil.which("git")
-    if git is None:
-        return None
-    command = [git, "-C", str(root), *arguments]
+    """Return git's output; None without git or outside a repository."""
     try:
-        done = subprocess.run(command, input=text.encode(), capture_output=True, check=True, timeout=60)  # noqa: S603 - fixed arguments
-    except (OSError, subprocess.SubprocessError):
+        return git(root, *arguments, content=text.encode()).decode(errors="replace")
+    except TunemarkError:
         return None
-    return done.stdout.decode(errors="replace")
 
 
 def _superseding(candidate: Candidate, target: Candidate | None, replaced: dict[str, Candidate]) -> Iterator[Problem]:
@@ -178,6 +199,11 @@ def _superseding(candidate: Candidate, target: Candidate | None, replaced: dict[
             yield Problem("supersedes", shown, f"{what}; only a run of the same plan on the same machine replaces a result")
     if target.finished and not candidate.finished:
         yield Problem("supersedes", shown, "it succeeded, and this run did not; only a run that went as far replaces a result")
+    if not target.finished and not candidate.finished and candidate.steps < target.steps:
+        fix = f"it completed {target.steps} steps, and this run {candidate.steps}; only a run that went as far replaces a result"
+        yield Problem("supersedes", shown, fix)
+    if target.started_at < candidate.started_at < target.started_at + timedelta(seconds=target.wall_s):
+        yield Problem("supersedes", shown, "it was still running when this run began; two runs at once disturb each other, so run it again")
     if candidate.started_at <= target.started_at:
         yield Problem("supersedes", shown, f"it began later, at {target.started_at:%Y-%m-%d %H:%M}; only a newer run replaces a result")
     if target.result_id in replaced:
@@ -203,7 +229,7 @@ def _far_from_peers(kept: Sequence[Candidate], others: Sequence[Candidate]) -> I
         spread = max(LEAST_SPREAD, 1.4826 * median(abs(value - middle) for value in logs))
         for peer, value in zip(peers, logs, strict=True):
             if peer.file in judged and abs(value - middle) > FARTHEST * spread:
-                ratio = f"{(peer.rate or 0.0) / 2.718281828459045**middle:.2f} times"
+                ratio = f"{(peer.rate or 0.0) / exp(middle):.2f} times"
                 fix = f"{ratio} the median of {len(peers)} results of the same configuration"
                 yield peer.file, Problem("trace.completed_at_s", f"{peer.rate:,.0f} tokens/s", fix)
 

@@ -13,6 +13,7 @@ from datetime import date
 from itertools import pairwise
 from pathlib import Path
 
+from packaging.version import Version
 from pydantic import BaseModel
 
 from tunemark.collector.gate.fact_checks import Neighbours, day_problems, skeleton, source_problems, text_problems
@@ -22,14 +23,14 @@ from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import AWS
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard
-from tunemark.schema.facts.world_facts import WorldFacts
+from tunemark.schema.facts.world_facts import Library, WorldFacts
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.claims import Claim
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import Conditions, PublishedResult, PublishedSet, SourceDocument, Statement, published_results
 from tunemark.schema.records.upgrade import Problem
-from tunemark.schema.vocabulary import PriceKind, Task, Weights
+from tunemark.schema.vocabulary import Method, PriceKind, Task, Weights
 
 # Prices ----------------------------------------------------------------------------------------------
 
@@ -40,6 +41,8 @@ PRICE_STEP = 3.0
 """A provider's price of an accelerator-hour changes by less between its nearest machines and days: the largest cut was 1.8x (2025)."""
 CPU_PRICE_STEP = 1.6
 """CPU machines cost the same per core whatever their size; families with twice the memory per core cost 1.5x."""
+LARGEST_DISCOUNT = 0.08
+"""Spot prices are up to 90% below those on demand, as their providers say; the lowest of the book is 0.1 of it."""
 MARKET_STEP = 4.0
 """Beyond the cheapest and the dearest offer of others, a provider is rarely off by more: the same card differs 4x between clouds."""
 USD_PER_PFLOP_H = (0.25, 75.0)
@@ -183,6 +186,10 @@ def _price(row: PriceRow, card: AcceleratorCard | None, same: Sequence[PriceRow]
                 "usd_per_hour", shown, f"a {row.kind.value} price is not above the price on demand, {list_price:g}; swap them or correct it"
             )
             return
+        if list_price < math.inf and row.usd_per_hour < LARGEST_DISCOUNT * list_price:
+            fix = f"is {row.usd_per_hour / list_price:.1%} of the price on demand, {list_price:g}; prices are for the whole machine"
+            yield Problem("usd_per_hour", shown, fix)
+            return
     near = [other for other in in_region if other.kind is row.kind] or [
         o for o in others if (o.provider, o.kind) == (row.provider, row.kind)
     ]
@@ -245,6 +252,14 @@ def workload_problems(card: WorkloadCard, beside: Neighbours) -> Iterator[Proble
     tokens = card.batch.micro_batch * card.batch.gradient_accumulation * card.data.sequence_length * card.devices.count
     if tokens > LARGEST_STEP:
         yield Problem("micro_batch", str(card.batch.micro_batch), f"a step would have {tokens} tokens; at most {LARGEST_STEP} make sense")
+    rows = beside.world.dataset(card.data.name)
+    if rows is not None:
+        for name, stated, most in (
+            ("training_rows", card.data.training_rows or 0, rows.training_rows),
+            ("evaluation_rows", card.data.evaluation_rows, max(rows.validation_rows or 0, rows.test_rows or 0)),
+        ):
+            if stated > most > 0:
+                yield Problem(name, str(stated), f"{rows.key} has {most} of them")
     model = beside.models.get(card.model)
     if model is not None:
         longest = model.context_length * (
@@ -325,9 +340,27 @@ def fact_record_problems(record: BaseModel, content: bytes, path: Path, facts: F
 def result_problems(result: PublishedResult | Statement) -> Iterator[Problem]:
     """Yield problems of the claims of a result or a statement."""
     conditions = result.conditions if isinstance(result, PublishedResult) else None
+    yield from _labels(result) if isinstance(result, PublishedResult) else ()
     for quantity, claim in result.claims.items():
         for problem in claim_problems(quantity, claim, conditions):
             yield Problem(f"claims.{quantity}.{problem.field}", problem.value, problem.fix)
+
+
+def _labels(result: PublishedResult) -> Iterator[Problem]:
+    """Yield conditions that the words of the document's own table contradict: the method, and the number of devices."""
+    labels, conditions = result.labels, result.conditions
+    words = re.search(r"\b(q?lora|full)\b", labels.get("method") or "", re.IGNORECASE)
+    # Tables call adapters on quantised weights LoRA too.
+    printed_method = words[1].lower() if words else None
+    alike = {"lora": {Method.LORA, Method.QLORA}, "qlora": {Method.QLORA}, "full": {Method.FULL}}.get(printed_method or "")
+    if alike is not None and conditions.method is not None and conditions.method not in alike:
+        yield Problem("conditions.method", repr(conditions.method.value), f"the label of the table is {labels['method']!r}")
+    printed = re.search(r"\bx ?(\d+)\b|\u00d7 ?(\d+)\b|^(\d+) ?[x\u00d7]", labels.get("accelerator") or "")
+    count = next((int(number) for number in printed.groups() if number), None) if printed else None
+    if count is not None and conditions.accelerator_count not in {None, count}:
+        yield Problem(
+            "conditions.accelerator_count", str(conditions.accelerator_count), f"the label of the table is {labels['accelerator']!r}"
+        )
 
 
 def condition_problems(conditions: Conditions, facts: FactBase) -> Iterator[Problem]:
@@ -348,11 +381,23 @@ def _versions(conditions: Conditions, facts: FactBase) -> Iterator[Problem]:
     Betas and versions installed from a repository, such as FlashAttention 4 where 2 is the newest released, come earlier.
     """
     for library in (each for each in facts.known.libraries if each.library in conditions.framework):
+        printed = conditions.framework[library.library]
+        if _never_released(printed, library):
+            fix = f"{library.library} has no release of this version; copy it from the document"
+            yield Problem(f"conditions.framework.{library.library}", repr(printed), fix)
         match = re.match(r"v?(\d+)\.\d", conditions.framework[library.library])
         newest = max((int(found[0]) for version in library.released_on if (found := re.match(r"\d+", version))), default=0)
         if match and int(match[1]) > newest + AHEAD:
             fix = f"{newest} is the newest major version known on {library.read_on}; correct it, or run `tunemark import releases`"
             yield Problem(f"conditions.framework.{library.library}", repr(conditions.framework[library.library]), fix)
+
+
+def _never_released(printed: str, library: Library) -> bool:
+    """Return True for a final version of a series of which other releases are known, and this one is not."""
+    if not re.fullmatch(r"v?\d+\.\d+\.\d+", printed):
+        return False
+    version, known = Version(printed), set(map(Version, library.released_on))
+    return version < library.newest and version not in known and any(other.release[:2] == version.release[:2] for other in known)
 
 
 def claim_problems(quantity: str, claim: Claim, conditions: Conditions | None) -> Iterator[Problem]:
@@ -445,13 +490,20 @@ FIRST_LIBRARY = date(2010, 1, 1)
 
 def known_problems(known: WorldFacts) -> Iterator[Problem]:
     """Yield problems of known facts: days of releases out of order or after they were read, empty sources, impossible bounds."""
-    for entries in (known.releases, known.libraries, known.series, known.datasets, known.generations, known.architectures, known.practices):
+    kinds = (known.releases, known.libraries, known.series, known.datasets, known.generations, known.architectures, known.requirements)
+    for entries in (*kinds, known.practices):
         for entry in entries:
             yield from source_problems(entry)
+    for requirement in known.requirements:
+        for version in filter(None, (requirement.since, requirement.least, requirement.newest)):
+            if not VERSION.fullmatch(version):
+                yield Problem("requirements", repr(version), f"is not a version; correct the requirement of {requirement.library}")
     for library in known.libraries:
         for version, day in library.released_on.items():
             if not VERSION.fullmatch(version):
-                yield Problem(version, repr(version), f"is no version of {library.library}; write it as its registry does, such as 2.13.0")
+                yield Problem(
+                    version, repr(version), f"is not a version of {library.library}; write it as its registry does, such as 2.13.0"
+                )
             if not FIRST_LIBRARY <= day <= library.read_on:
                 yield Problem(version, str(day), f"must be from {FIRST_LIBRARY} to {library.read_on}, when {library.library} was read")
         yield from _order(library.library, library.released_on)

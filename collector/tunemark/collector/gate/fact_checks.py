@@ -17,11 +17,13 @@ from typing import Any, TypeVar
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, CoreCluster, CpuFacts, ModelCard
-from tunemark.schema.facts.fact_base import read_card
+from tunemark.schema.facts.fact_base import read_card, read_known
 from tunemark.schema.facts.names import cpu_name
+from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.physics.architecture import FAMILIES, count_parameters
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.safe_text import is_visible
+from tunemark.schema.vocabulary import BEFORE_AMPERE
 
 Card = TypeVar("Card", AcceleratorCard, ModelCard)
 EARLIEST = date(2020, 1, 1)
@@ -43,6 +45,14 @@ class Neighbours:
     def models(self) -> dict[str, ModelCard]:
         """Model cards by key."""
         return {card.key: card for card in _readable(self.data / "models", ModelCard)}
+
+    @cached_property
+    def world(self) -> WorldFacts:
+        """The known row counts of datasets; empty if they cannot be read."""
+        try:
+            return WorldFacts.model_validate(read_known(self.data / "known" / "datasets.toml"))
+        except (TunemarkError, OSError):
+            return WorldFacts()
 
     @cached_property
     def spellings(self) -> dict[str, dict[str, set[str]]]:
@@ -209,6 +219,8 @@ RELATIONS = (
 BOUNDS: dict[str, tuple[float, float, str]] = {
     "memory_gib": (4, 2048, "smaller memories hold no model, larger ones do not exist"),
     "memory_bandwidth_gb_s": (50, 40_000, "from one channel of DDR to eight stacks of HBM4; GB/s, not TB/s"),
+    "peak_clock_mhz": (500, 4_500, "a clock in MHz"),
+    "memory_bus_bits": (64, 32_768, "from one channel of DDR to sixteen stacks of HBM4"),
     "tdp_w": (15, 4000, "watts of one chip or board"),
     "interconnect_gb_s": (8, 8000, "from PCIe 3.0 x8 to the next NVLink, both directions together"),
     "msrp_usd": (100, 100_000, "US dollars of one device"),
@@ -224,6 +236,9 @@ CPU_BOUNDS: dict[str, tuple[float, float, str]] = {
     "memory_channels": (1, 32, "64-bit channels of a socket"),
     "memory_mt_s": (800, 20_000, "from DDR3 to MRDIMM, in millions per second"),
 }
+STACK_BITS, STACK_GIB, KEPT_BACK = 1_024, (1, 4, 8, 16, 24, 32, 36, 48, 64), 0.08
+CHANNEL_BITS, CHANNEL_GIB = 32, (0.5, 1, 1.5, 2, 3, 4, 6, 8)
+"""Sizes of a stack of HBM, and of a chip of GDDR; a channel of GDDR has one or two chips."""
 NEAREST_YEARS = 3
 """A vendor uses the name of an architecture for chips whose launches follow each other within three years."""
 FEW_PEERS = 3
@@ -283,6 +298,15 @@ def _ranges(card: AcceleratorCard, _: Neighbours) -> Iterator[Problem]:
         value = _value(card, name)
         if value is not None and not low <= value <= high:
             yield Problem(name, f"{value:g}", f"must be {low:g} to {high:g}: {meaning}; check the unit")
+    if card.memory_gib and card.memory_bus_bits and card.unit != "cpu":
+        stacked = card.memory_bus_bits >= STACK_BITS
+        parts = card.memory_bus_bits / (STACK_BITS if stacked else CHANNEL_BITS)
+        each, sizes = card.memory_gib / parts, STACK_GIB if stacked else CHANNEL_GIB
+        # A part of a stack may be kept back for error correction and yield.
+        if not any((1 - KEPT_BACK * stacked) * size <= each <= size for size in sizes):
+            what = "stack of HBM" if stacked else "channel of 32 bits"
+            fix = f"is {each:.4g} GiB for each {what} of a bus of {card.memory_bus_bits} bits; they have {', '.join(f'{size:g}' for size in sizes)}"
+            yield Problem("memory_gib", f"{card.memory_gib:g}", fix)
     whole_gb = (card.memory_gib or 0) * GB_PER_GIB
     if card.memory_gib and not card.memory_gib.is_integer() and abs(whole_gb / 8 - round(whole_gb / 8)) * 8 < whole_gb * 1e-3:
         fix = f"looks like {whole_gb:.0f} GB converted; the capacity of a device is sold in units of 2^30: write {whole_gb:.0f}"
@@ -332,6 +356,10 @@ def _ratio(card: AcceleratorCard, relation: Relation) -> float | None:
 
 def _formats(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
     """Yield a problem for a 16- or 8-bit float format that all other cards of the architecture have, or that none of them has."""
+    if card.vendor == "NVIDIA" and card.architecture in BEFORE_AMPERE and _value(card, "peak_tflops.bf16") is not None:
+        yield Problem(
+            "peak_tflops.bf16", f"{_value(card, 'peak_tflops.bf16'):g}", f"{card.architecture} has no bf16, which began with Ampere"
+        )
     peers = [peer for peer in _same_architecture(card, beside) if len(peer.peak_tflops) > 1]
     if card.cpu is not None or len(peers) < FEW_PEERS or len(card.peak_tflops) <= 1 or "architecture" in (card.notes or ""):
         return

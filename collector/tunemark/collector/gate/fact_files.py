@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from tunemark.collector.gate import fact_book_checks as book
 from tunemark.collector.gate.cross_file_checks import FileProblems
-from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, model_problems, text_problems
-from tunemark.collector.gate.read import DOCUMENT, RESULT, shown_path
+from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, day_problems, model_problems, text_problems
+from tunemark.collector.gate.read import DOCUMENT, RESULT, SUBMISSIONS, records_in, shown_path, submission_id
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
@@ -34,6 +35,7 @@ from tunemark.schema.records.upgrade import Problem
 
 CARDS: dict[str, type[Any]] = {"accelerators": AcceleratorCard, "models": ModelCard, "golden": GoldenLosses}
 """Folder of a card -> its model; a file of data/workloads may hold several cards."""
+FIRST_SUBMISSION = date(2026, 1, 1)
 SET_HEAD = 64
 """Bytes at the beginning of a set that hold its format."""
 WORKLOADS, KNOWN, PRICES = "workloads", "known", "prices.csv"
@@ -143,7 +145,9 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
                 missing.add(card.model)
             yield from book.workload_problems(card, beside)
     elif folder == KNOWN:
-        yield from book.known_problems(WorldFacts.model_validate(read_known(path)))
+        known = WorldFacts.model_validate(read_known(path))
+        yield from book.known_problems(known)
+        yield from withdrawal_problems(known, beside.data.parent / SUBMISSIONS)
     elif folder == "accelerators":
         yield from accelerator_problems(read_card(path, AcceleratorCard), beside)
     elif folder == "models":
@@ -153,6 +157,19 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
         workload = facts.workloads.get(golden.key)
         sha256 = facts.workload_sha256(golden.key) if workload is not None else ""
         yield from book.golden_problems(golden, workload, sha256, beside.models.get(workload.model) if workload is not None else None)
+
+
+def withdrawal_problems(known: WorldFacts, submissions: Path) -> Iterator[Problem]:
+    """Yield a problem for the withdrawal of a submission that does not exist, or that is withdrawn already."""
+    ids = {submission_id(path) for path in records_in(submissions).files} if known.withdrawn else set()
+    seen: set[str] = set()
+    for entry in known.withdrawn:
+        if entry.result_id not in ids:
+            yield Problem("result_id", repr(entry.result_id), f"no submission has this id; {did_you_mean(entry.result_id, ids)}")
+        elif entry.result_id in seen:
+            yield Problem("result_id", repr(entry.result_id), "is withdrawn already; remove one of the entries")
+        seen.add(entry.result_id)
+        yield from day_problems("withdrawn_on", entry.withdrawn_on, FIRST_SUBMISSION)
 
 
 def _prices(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple[str, Problem]]:

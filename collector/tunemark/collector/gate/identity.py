@@ -1,13 +1,14 @@
 """Fingerprints of step times: a copy of a measurement is recognised under another date, device or person.
 
 The noise of step times is as individual as a fingerprint. Only its order within short windows is used, so that a copy is found
-after scaling, shifting, cutting, reversing, rounding, and small changes of every value. What two honest runs share is taken out
+after scaling, shifting, cutting, reversing, mirroring, rounding, and small changes of every value. What two honest runs share is taken out
 first: the work of a step, and slow changes of its time.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -27,8 +28,11 @@ LEAST_OVERLAP = 0.4
 """Share of the shorter series that the other one covers."""
 FEWEST_OF_A_KIND = 3
 """Steps of the same work from which their expected time is known."""
-SAME_VALUES = 0.5
+SAME_VALUES = 0.45
 """Share of the step times, to the nanosecond, that a copy in another order has in common."""
+SAME_MARKS, MOST_LIKELY = 3, 5
+"""Times of phases, rates of the probe and other readings with many digits that a copy has in common."""
+LARGE = 1e6
 Series = NDArray[np.float32]
 
 
@@ -38,18 +42,31 @@ class Identity:
 
     series: tuple[Series, ...] = ()
     """The noise of the step times and of each rank's own work; none for a run too short to be told from others."""
-    exact: tuple[int, ...] = ()
-    """Step times of a short run in nanoseconds, if they are not too few."""
     values: tuple[int, ...] = ()
     """All step times in nanoseconds: two measurements share almost none, in whatever order."""
+    marks: frozenset[float] = frozenset()
+    """Readings with many digits: the times of the phases and of the whole run, the rates of the probe, power and energy."""
 
 
 def identity_of(submission: Submission) -> Identity:
     """Return the fingerprints of the measurement of a submission."""
     times, slots = np.asarray(submission.trace.step_times_s)[1:], np.asarray(submission.trace.slot_tokens, dtype=float)[1:]
     series = [noise(times, slots), *(noise(np.asarray(rank.own_work_s)[1:], slots) for rank in submission.ranks)]
-    exact = nanoseconds(submission) if FEWEST_OF_A_KIND <= len(times) < 2 * WINDOW else ()
-    return Identity(tuple(one for one in series if len(one)), exact, nanoseconds(submission))
+    return Identity(tuple(one for one in series if len(one)), nanoseconds(submission), readings(submission))
+
+
+def readings(submission: Submission) -> frozenset[float]:
+    """Return the readings that no two runs share."""
+    probe, use, process = submission.probe, submission.utilisation, submission.process
+    found = {mark.at_s for mark in submission.timeline} | {process.wall_s}
+    if probe is not None:
+        found |= {probe.before_flop_per_s, probe.after_flop_per_s or 0.0}
+    if use is not None:
+        energy = (use.energy.joules, use.energy.window_s, use.energy.idle_w) if use.energy else ()
+        each = (reading for device in use.devices for reading in (device.power_mean_w, device.clock_mean_mhz, device.busy_mean))
+        found |= {value or 0.0 for value in (*energy, *each, use.cpu_busy_mean, use.foreign_cpu_busy_mean)}
+    # Those with few digits can be equal by chance.
+    return frozenset(value for value in found if value != round(value, 3 if value < LARGE else -3))
 
 
 def nanoseconds(submission: Submission) -> tuple[int, ...]:
@@ -104,6 +121,18 @@ def rank_correlations(one: Series, other: Series) -> NDArray[np.float64]:
     return np.asarray(1 - 6 * (difference**2).sum(axis=1) / (n * (n * n - 1)), dtype=float)
 
 
+def _shared_by_chance(one: Sequence[int], other: Sequence[int]) -> float:
+    """Return the number of step times that two runs seldom share where a clock has coarse ticks.
+
+    Equal times within the runs tell the number of ticks that their times cover: b = (n^2 + m^2) / (2 x equal), and of n and m times
+    n x m / b are shared on average. Both are taken with five standard deviations.
+    """
+    n, m = len(one), len(other)
+    equal = n + m - len(set(one)) - len(set(other))
+    expected = 2 * n * m * (equal + 4 * sqrt(equal) + 8) / (n * n + m * m)
+    return expected + 5 * sqrt(expected)
+
+
 @dataclass
 class KnownMeasurements:
     """The measurements seen so far, found by their landmarks."""
@@ -114,19 +143,30 @@ class KnownMeasurements:
     places: dict[tuple[int, ...], list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     """Landmark -> (number of the series, index in it)."""
     exact: dict[tuple[int, ...], str] = field(default_factory=dict)
+    """Measurement by all of its step times in nanoseconds."""
     values: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Step time in nanoseconds -> measurements that have it."""
+    measured: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """The step times of each measurement in nanoseconds."""
+    marks: dict[float, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """Reading -> measurements that have it."""
 
     def copy_of(self, identity: Identity) -> str | None:
         """Return the name of the measurement of which this is a copy, or None."""
-        if identity.exact in self.exact and identity.exact:
-            return self.exact[identity.exact]
-        shared = Counter(name for value in set(identity.values) for name in self.values.get(value, ()))
+        if FEWEST_OF_A_KIND < len(identity.values) <= 2 * WINDOW and identity.values in self.exact:
+            # Longer ones are found by their noise.
+            return self.exact[identity.values]
+        different = set(identity.values)
+        shared = Counter(name for value in different for name in self.values.get(value, ()))
+        for name, count in shared.most_common(MOST_LIKELY) if len(identity.values) >= WINDOW else ():
+            if count > max(SAME_VALUES * len(identity.values), _shared_by_chance(identity.values, self.measured[name])):
+                return name
+        shared = Counter(name for value in identity.marks for name in self.marks.get(value, ()))
         name, count = next(iter(shared.most_common(1)), ("", 0))
-        if len(identity.values) >= WINDOW and count > SAME_VALUES * len(identity.values):
+        if count >= SAME_MARKS:
             return name
         for series in identity.series:
-            for turned in (series, series[::-1]):
+            for turned in (series, series[::-1], -series, -series[::-1]):
                 found = next(self._matches(turned), None)
                 if found is not None:
                     return found
@@ -148,8 +188,10 @@ class KnownMeasurements:
         self.names.append(name)
         for value in set(identity.values):
             self.values[value].append(name)
-        if identity.exact:
-            self.exact.setdefault(identity.exact, name)
+        for mark in identity.marks:
+            self.marks[mark].append(name)
+        self.exact.setdefault(identity.values, name)
+        self.measured[name] = identity.values
         for series in identity.series:
             for landmark, index in landmarks(series):
                 self.places[landmark].append((len(self.series), index))

@@ -4,8 +4,6 @@ A pull request may add submissions. Every other change needs a maintainer, and a
 """
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,10 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tunemark.collector.gate.check import LARGEST_FILE_BYTES, judge, validate_all
+from tunemark.collector.gate.git import git
 from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, records_in, shown_path, submission_id
+from tunemark.collector.store.database import Row
 from tunemark.collector.store.measured_rows import measured_rows
-from tunemark.collector.store.rows import Row
-from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import counted
 from tunemark.schema.records.submission import Submission
@@ -69,9 +67,9 @@ def check(root: Path, base: str, head: str, facts: FactBase) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         written = {_write(root, change, Path(folder)): change.path for change in added}
         records = records_in(root / SUBMISSIONS)
-        done = validate_all(RecordFiles(sorted([*records.files, *written])), [], root, facts, lambda: None)
+        # The results of the base are compared with, and not checked again.
+        done = validate_all(RecordFiles(sorted(written)), [], root, facts, lambda: None)
         names = {shown_path(path, root): change for path, change in written.items()}
-        # A problem of the base's own files is not one of the pull request.
         invalid = [(names[file], problem) for file, problem in done.problems if file in names] if done.judged else done.problems
         refused += [{"path": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in invalid]
         bad = {file for file, _ in invalid}
@@ -97,9 +95,9 @@ def check(root: Path, base: str, head: str, facts: FactBase) -> dict[str, Any]:
 
 def changes(root: Path, base: str, head: str) -> list[Change]:
     """Return the changes of a head since it left the base. Nothing of the head is run, filtered or written."""
-    first, last = (_git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").decode().strip() for name in (base, head))
-    fork_point = _git(root, "merge-base", first, last).decode().strip()
-    listed = _git(root, "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--no-textconv", fork_point, last)
+    first, last = (git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").decode().strip() for name in (base, head))
+    fork_point = git(root, "merge-base", first, last).decode().strip()
+    listed = git(root, "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--no-textconv", fork_point, last)
     parts = listed.decode(errors="surrogateescape").split("\0")
     found = []
     for entry, path in zip(parts[::2], parts[1::2], strict=False):
@@ -118,7 +116,7 @@ def _sorted_out(root: Path, changed: Sequence[Change]) -> tuple[list[Change], li
         if not change.path.startswith(f"{SUBMISSIONS}/"):
             maintainer.append({"path": terminal(change.path), "reason": "is not a submission"})
             continue
-        size = int(_git(root, "cat-file", "-s", change.blob)) if change.mode in {FILE_MODE, "100755", "120000"} else 0
+        size = int(git(root, "cat-file", "-s", change.blob)) if change.mode in {FILE_MODE, "100755", "120000"} else 0
         total += size
         problem = next(_place_problems(change, size, total, len(added)), None)
         if problem is None:
@@ -151,22 +149,8 @@ def _write(root: Path, change: Change, folder: Path) -> Path:
     """Write the content of a submission as data into a temporary folder; its name has been checked."""
     path = folder / change.path
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(_git(root, "cat-file", "blob", change.blob))
+    path.write_bytes(git(root, "cat-file", "blob", change.blob))
     return path
-
-
-def _git(root: Path, *arguments: str) -> bytes:
-    """Return git's output. Raises TunemarkError with git's own message."""
-    git = shutil.which("git")
-    if git is None:
-        raise TunemarkError("git", "", "is not installed; install it")
-    # Hooks, aliases and filters of the repository play no part in these commands; file system monitors could.
-    command = [git, "-C", str(root), "-c", "core.fsmonitor=false", *arguments]
-    try:
-        return subprocess.run(command, capture_output=True, check=True, timeout=120).stdout  # noqa: S603 - no shell, names come after checks
-    except subprocess.CalledProcessError as error:
-        message = terminal(error.stderr.decode(errors="replace").strip())
-        raise TunemarkError(f"git {arguments[0]}", terminal(arguments[-1]), message or "failed") from error
 
 
 # The place of a result among others -------------------------------------------------------------------
@@ -192,12 +176,12 @@ def _landing(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
         return headline | {"tables": [], "note": "is listed, but not ranked: it did not finish, or has too few steady steps"}
     alike = [other for other in rows if other["rankable"] and other["tokens_per_s"] and _conditions(other) == _conditions(row)]
     same_device = [other for other in alike if _hardware(other) == _hardware(row)]
-    tables = [("same workload and conditions", alike), ("the same on this device", same_device)]
+    tables = [("same workload, conditions and division", alike), ("the same on this device", same_device)]
     return headline | {"tables": [asdict(_table(name, row, members)) for name, members in tables], "note": ""}
 
 
 def _conditions(row: Row) -> tuple[object, ...]:
-    return row["workload"], row["comparability_group"]
+    return row["workload"], row["comparability_group"], row["division"]
 
 
 def _hardware(row: Row) -> tuple[object, ...]:

@@ -1,14 +1,10 @@
-"""Record files: which files under a path are records, where records are kept, and how many of them are read in parallel."""
+"""Record files: which files under a path are records, where records are kept, and how one is read."""
 
 import os
 import re
-import signal
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
-from typing import TypeVar
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.upgrade import InvalidRecord, read_record
@@ -23,15 +19,6 @@ RESULT = re.compile(r"\d{3}-\d{3}\.json")
 """File name of a published result."""
 DOCUMENT = "source.json"
 """File name of the document of a source."""
-
-PARALLEL_ABOVE = 200
-"""Number of files above which starting worker processes pays off."""
-CHUNK = 50
-MAX_WORKERS = 8
-"""Each worker needs the memory of a Python process with numpy and pyarrow."""
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -125,22 +112,3 @@ def shown_path(path: Path, root: Path) -> str:
     absolute = path.absolute()
     text = absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else path.as_posix()
     return terminal(os.fsencode(text).decode("utf-8", "backslashreplace"))
-
-
-def in_processes(
-    work: Callable[[Item], Result], items: Sequence[Item], *, parallel_above: int = PARALLEL_ABOVE, chunk: int = CHUNK
-) -> Iterator[Result]:
-    """Yield `work(item)` for each item, in order; many go through a pool of processes, `chunk` at a time, so `work` must be picklable."""
-    # In a container fewer cores may be usable than the machine has.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(cores, MAX_WORKERS)
-    if len(items) <= parallel_above or workers == 1:
-        yield from map(work, items)
-        return
-    # Spawned, not forked: this process has threads of numpy and DuckDB. Interrupts are left to this process.
-    ignored = (signal.SIGINT, signal.SIG_IGN)
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=signal.signal, initargs=ignored)
-    try:
-        yield from pool.map(work, items, chunksize=chunk)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)

@@ -1,15 +1,16 @@
 """The policy for text in submissions: which characters and lengths each field may have, and what no field may hold.
 
-Most fields hold names, versions and sentences that the harness writes, in ASCII. Only the message of a failure may be in any
-language. Nothing may identify a person or a machine (`schema.privacy`), act on a reader's program, or hide from his eyes.
+Most fields hold names, versions and sentences that the harness writes, in ASCII. Only the message of a failure and the reason of
+a replacement may be in any language. Nothing may identify a person or a machine (`schema.privacy`), act on a reader's program, or hide from his eyes.
 """
 
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tunemark.schema.privacy import HASHES, identity_leaks, texts
+from tunemark.schema.privacy import HASHES, REMEMBERED, identity_leaks, texts
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.safe_text import shortened, terminal
 
@@ -28,6 +29,13 @@ class Policy(NamedTuple):
 SIGNS = "®™©µ°±²³×·–—…≤≥≈→"
 POLICIES = (
     Policy(re.compile(r"outcome\.message"), re.compile(r"."), 1_000, "a message"),
+    # Letters of formulas, in circles and of full width are of no language.
+    Policy(
+        re.compile(r"supersedes_reason"),
+        re.compile(r"[^\n\t\u2460-\u24ff\U0001d400-\U0001d7ff\U0001f100-\U0001f1ff\uff21-\uff3a\uff41-\uff5a]"),
+        700,
+        "a sentence",
+    ),
     Policy(re.compile(r"plan\.data\.template"), re.compile(r"[\x20-\x7e\n\t]"), 1_000, "a template in ASCII"),
     Policy(
         re.compile(
@@ -74,6 +82,8 @@ ABUSE: dict[str, re.Pattern[str]] = {
     ),
 }
 """Text that would act on a page, a terminal, a spreadsheet or a workflow. All outputs neutralise it too; no honest record holds it."""
+FEWEST_WORDS, FEWEST_LETTERS, FEWEST_SIGNS = 2, 6, 4
+"""Words and letters of a reason, or letters of a script outside ASCII."""
 MOST_MARKS = 4
 """Combining marks on one letter; the scripts that stack them use two or three."""
 JOINERS = "\u200c\u200d"
@@ -86,14 +96,34 @@ def text_problems(record: dict[str, Any], names: frozenset[str] = frozenset()) -
     for field, text in texts(record, ""):
         if HASHES.fullmatch(field):
             continue
-        policy = next(each for each in POLICIES if each.fields.fullmatch(field))
-        found = next(_found(text, policy), None)
+        found = _first_problem(text, _policy_of(field)) or (_no_sentence(text) if field == "supersedes_reason" else None)
         if found is not None:
             yield Problem(terminal(field), _shown(text), found)
 
 
+def _no_sentence(text: str) -> str | None:
+    """Return the problem of a reason that says nothing. A script without blanks needs fewer letters."""
+    letters = [character for character in text if character.isalpha()]
+    words = [word for word in re.findall(r"[^\W\d_]+", text) if len(set(word)) > 1]
+    short = len(letters) < FEWEST_LETTERS or len(words) < FEWEST_WORDS
+    return (
+        None if not short or sum(not letter.isascii() for letter in letters) >= FEWEST_SIGNS else "is not a reason; say it in a few words"
+    )
+
+
 def _shown(text: str) -> str:
     return repr(terminal(shortened(text, 60)))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _policy_of(field: str) -> Policy:
+    return next(each for each in POLICIES if each.fields.fullmatch(field))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _first_problem(text: str, policy: Policy) -> str | None:
+    """Return the first thing that a text may not be; records share most of their texts."""
+    return next(_found(text, policy), None)
 
 
 def _found(text: str, policy: Policy) -> Iterator[str]:
@@ -125,6 +155,9 @@ def _is_hidden(text: str, index: int) -> bool:
         # Scripts of India and Persia need them between their letters.
         around = text[max(0, index - 1)] + text[min(len(text) - 1, index + 1)]
         return around.isascii() or not all(unicodedata.category(each)[0] in "LM" for each in around)
+    if character == "\ufffc":
+        # Stands for an object that a text does not have.
+        return True
     if character == "\ufe0f":
         # Shows the symbol before it in colour.
         return unicodedata.category(text[max(0, index - 1)]) != "So"
@@ -138,6 +171,9 @@ def _disguised(text: str) -> Iterator[str]:
         if len(alphabets & {"LATIN", "CYRILLIC", "GREEK", "CHEROKEE", "ARMENIAN", "COPTIC", "LISU"}) > 1:
             yield f"the word {word!r} mixes letters of alphabets that look alike"
             return
+        if alphabets and alphabets <= RARE and (any(map(str.isdigit, word)) or (len(word) < LONE and re.search(r"[A-Za-z]{2}", text))):
+            yield f"the word {word!r} is written in letters that look like Latin ones"
+            return
         if alphabets and alphabets <= {"CYRILLIC", "GREEK"} and _latin_twin(word):
             yield f"the word {word!r} is written in letters that look like Latin ones"
             return
@@ -149,6 +185,8 @@ def _disguised(text: str) -> Iterator[str]:
             return
 
 
+RARE, LONE = frozenset({"CHEROKEE", "LISU", "COPTIC", "DESERET", "OLD"}), 3
+"""Alphabets with letters like Latin ones, in which nobody writes a name or a number of a device; letters of a word that stands alone."""
 TWINS = frozenset("АВЕКМНОРСТХІЅЈΑΒΕΖΗΙΚΜΝΟΡΤΥΧ0123456789")
 
 

@@ -6,16 +6,14 @@ Each function yields one kind of problem. The tolerances are for clock ticks and
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from math import ceil, log
+from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tunemark.schema.derive import Derived
-from tunemark.schema.formats import GIB
-from tunemark.schema.records.submission import Submission, Utilisation
+from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.upgrade import Problem
-from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
-from tunemark.schema.vocabulary import Backend, DataSource, Padding, Phase, Status, Task
+from tunemark.schema.vocabulary import Backend, DataSource, Phase, Status, Weights
 
 CLOCK_TOLERANCE = timedelta(days=1)
 """Clocks are often wrong by hours but seldom by days."""
@@ -28,37 +26,47 @@ TICK_S, LONGEST_GAP_S, GAP_SHARE = 0.01, 0.25, 0.01
 """Training starts and ends with its phase. In every run here the difference was below 1 ms."""
 BEFORE_TRAINING = {Phase.IMPORT, Phase.DATA, Phase.LOAD, Phase.CHECK, Phase.PROBE}
 AFTER_TRAINING = {Phase.PROBE, Phase.EVAL, Phase.SAVE, Phase.TEARDOWN}
-SHORTEST_IMPORT_S = 0.02
-"""Even a process that starts with its libraries loaded needs longer."""
+SHORTEST_IMPORT_S = 0.25
+"""Importing torch and transformers takes seconds; no machine does it faster than this."""
+PART_OF_A_STEP = 0.2
+"""Time of a forward and backward pass of a check, and of a micro-step, over that of other micro-steps, at least."""
+PART_OF_TRAINING = 0.001
+"""Time of a row in evaluation over its time in training, at least."""
 BUSY_TRAINING = 0.02
 """Share of one core that training keeps busy at least: the host submits all work, and computes it on a CPU."""
 SMOOTH, DISTINCT = 0.05, 0.6
 FEWEST_STEPS = 20
-"""Steps from which regularity is no chance."""
+"""Steps from which regularity is not chance."""
+LEAST_OWN_WORK = 0.3
+"""Own work of a process in a step over that of its other steps, at least, where all steps have as many tokens."""
+FEWEST_TURNS, MOST_REPEATED = 0.3, 0.3
+"""Share of steps that are longer or shorter than both neighbours, two thirds in noise; share of steps that repeat others in order."""
+MOST_REPEATED_CHANGE = 1e-3
+"""Difference of two ratios of losses below which a lag is looked at."""
+REPEATED_S, COMPARED_STEPS = 2e-9, 600
+SHORT_STEP, SHORT_STEPS, LATE = 0.35, 0.02, 1.5
+HALF, EQUAL_HALVES, HALVED_STEPS = (0.4, 0.7), 0.02, 0.04
+"""Pace of half a step, difference of two halves of one step, and share of such pairs that chance does not make."""
 SAME_S = 1e-6
-LEARNED_AT_ONCE = 0.5
-"""The second to fifth loss of random weights over the first: one update never halves the loss of a language model."""
 SHORTEST_UPDATE = 0.3
 """Time of the last micro-step over that of its step: the update takes less than the rest."""
 SHORTEST_PROBE_S = 0.1
-LONGEST_TEARDOWN_S = 120.0
-RAM_BYTES_PER_S = 1e12
+LONGEST_TEARDOWN_S, SHORTEST_END_S = 120.0, 1e-3
+RAM_BYTES_PER_S, BUS_BYTES_PER_S = 2e11, 64e9
+"""Weights are drawn in the memory of host or device at this rate at most. Those that are read from files reach a device over a bus, of which
+PCI Express 5.0 x16 is the fastest of x86 hosts, 63 GB/s."""
 COPIED = 1e-5
 """Relative difference below which the own work of two processes over many steps is a copy."""
+MOST_LAG, LONG_MICRO_STEP, COARSE_S = 10, 4.0, 0.01
 
 
-def trace_problems(submission: Submission, derived: Derived | None, now: datetime) -> Iterator[Problem]:
+def trace_problems(submission: Submission, now: datetime) -> Iterator[Problem]:
     """Yield each contradiction between the step log and the rest of the record."""
     yield from _clock(submission, now)
     yield from _phases(submission)
-    yield from _counts(submission)
-    yield from _stop(submission, derived)
-    yield from _ending(submission)
     yield from _events(submission)
     yield from _processes(submission)
     yield from _cpu_time(submission)
-    yield from _evaluation(submission)
-    yield from _row_lengths(submission)
     yield from _regular(submission)
     yield from _micro_steps(submission)
     yield from _limits(submission)
@@ -90,7 +98,7 @@ def _phases(s: Submission) -> Iterator[Problem]:
     if s.outcome.status is Status.OK and phases[-1] is not Phase.TEARDOWN:
         yield Problem("timeline", repr(phases[-1].value), "a successful run ends with the phase teardown")
     yield from _expected_phases(s, phases)
-    if s.timeline[1].at_s < SHORTEST_IMPORT_S:
+    if s.timeline[1].at_s < SHORTEST_IMPORT_S and not s.process.warm_worker:
         fix = f"importing the libraries takes longer than {SHORTEST_IMPORT_S} s; times count from the spawn of the worker"
         yield Problem("timeline.1.at_s", f"{s.timeline[1].at_s:g} s", fix)
     yield from _training_fills_its_phase(s, start)
@@ -116,12 +124,29 @@ def _expected_phases(s: Submission, phases: Sequence[Phase]) -> Iterator[Problem
     lasted = dict.fromkeys(Phase, 0.0)
     for mark, after in zip(s.timeline, s.timeline[1:], strict=False):
         lasted[mark.phase] += after.at_s - mark.at_s
+    first_s = s.trace.step_times_s[0] if len(s.trace) else 0.0
+    if any(gate.passed is not None for gate in s.gates) and lasted[Phase.CHECK] < PART_OF_A_STEP * _median_micro_step_s(s):
+        fix = f"a check trains on a micro-batch, which takes about {_median_micro_step_s(s):.3g} s"
+        yield Problem("timeline", f"{lasted[Phase.CHECK]:g} s of check", fix)
+    if s.evaluation is not None and len(s.trace):
+        row_s = (sum(s.trace.step_times_s) - first_s) / max(1, sum(s.trace.rows[1:]))
+        if lasted[Phase.EVAL] < PART_OF_TRAINING * row_s * s.evaluation.rows:
+            fix = f"evaluating {s.evaluation.rows} rows takes longer, as a row takes {row_s:.3g} s in training"
+            yield Problem("timeline", f"{lasted[Phase.EVAL]:g} s of eval", fix)
     probing = [after.at_s - mark.at_s for mark, after in zip(s.timeline, s.timeline[1:], strict=False) if mark.phase is Phase.PROBE]
     if s.probe is not None and probing and min(probing) < SHORTEST_PROBE_S:
         yield Problem("timeline", f"{min(probing):g} s of probe", "a probe multiplies matrices for half a second")
     weights = sum(s.model.parameter_bytes.values()) if s.model else 0
-    if lasted[Phase.LOAD] < weights / RAM_BYTES_PER_S:
+    from_host = s.plan.device.backend in {Backend.CUDA, Backend.ROCM} and not re.search("aarch64|ARM64", s.environment.os)
+    from_host &= s.plan.model.weights is Weights.PRETRAINED or s.plan.quantisation is not None
+    # Each device is copied to over a bus of its own.
+    if lasted[Phase.LOAD] < weights / (BUS_BYTES_PER_S if from_host else RAM_BYTES_PER_S):
         yield Problem("timeline", f"{lasted[Phase.LOAD]:g} s of load", f"{weights:,} bytes of weights are not made in this time")
+
+
+def _median_micro_step_s(s: Submission) -> float:
+    times = s.trace.step_times_s
+    return float(np.median(times)) / s.plan.batch.gradient_accumulation if len(times) else 0.0
 
 
 def _training_fills_its_phase(s: Submission, start: int) -> Iterator[Problem]:
@@ -147,204 +172,26 @@ def _training_fills_its_phase(s: Submission, start: int) -> Iterator[Problem]:
         yield Problem("trace.completed_at_s", f"{last_s:g} s", fix)
 
 
-def _counts(s: Submission) -> Iterator[Problem]:
-    """Yield counts of tokens, documents and rows that the plan does not give."""
-    data, batch, trace = s.plan.data, s.plan.batch, s.trace
-    device = s.plan.device
-    group = device.tensor_parallel * device.pipeline_parallel
-    if batch.data_parallel * group != device.count and s.outcome.status is not Status.UNSUPPORTED:
-        fix = f"x {group} devices of a model replica are not the {device.count} of plan.device.count"
-        yield Problem("plan.batch.data_parallel", str(batch.data_parallel), fix)
-    if not len(trace):
-        return
-    slots, real, supervised, documents, rows = (
-        np.asarray(getattr(trace, name)) for name in ("slot_tokens", "real_tokens", "supervised_tokens", "documents", "rows")
-    )
-    # Only the step at the end of finite data may be smaller.
-    short = np.flatnonzero(rows[:-1] < batch.global_batch) if _finite(s) else np.flatnonzero(rows < batch.global_batch)
-    if len(short):
-        fix = f"step {short[0] + 1} has fewer than the {batch.global_batch} rows of plan.batch.global_batch; steps are full until the data ends"
-        yield Problem("trace.rows", str(rows[short[0]]), fix)
-    if data.packing:
-        whole = rows * data.sequence_length
-        pieces = real - supervised
-        # A row cuts at most one document in two at each of its ends.
-        fewest, most = rows, documents + 2 * rows
-        wrong = (slots != whole) | (real != whole) | (pieces < fewest) | (pieces > most) | (documents > pieces)
-        if not data.document_borders:
-            wrong = (slots != whole) | (real != whole) | (pieces != rows)
-        fix = f"packed rows are full ({data.sequence_length} tokens), and each of their documents has one token without a label"
-    else:
-        expected = real - rows if s.plan.model.task is Task.CAUSAL_LM else rows
-        wrong = (documents != rows) | (supervised != expected) | (real > slots)
-        fix = "rows that are not packed hold one document each; in a language model all of its tokens but one have a label, in classification one"
-        full = data.padding is Padding.STATIC
-        wrong |= (slots != rows * data.sequence_length) if full else np.zeros_like(wrong)
-        wrong |= (
-            (real != slots) if data.padding is Padding.NONE else (slots % np.maximum(1, rows) != 0) & (batch.gradient_accumulation == 1)
-        )
-        wrong |= slots > rows * data.sequence_length
-    if wrong.any():
-        step = int(np.flatnonzero(wrong)[0])
-        counted = f"slots {slots[step]}, real {real[step]}, supervised {supervised[step]}, documents {documents[step]}, rows {rows[step]}"
-        yield Problem(_column_of(s, step), f"step {step + 1}: {counted}", f"{fix}; padding is {data.padding.value!r}")
-    elif not documents.sum():
-        yield Problem("trace.documents", "0 in all steps", "a run trains on documents; keep the original record")
-
-
-def _column_of(s: Submission, step: int) -> str:
-    """Return the column that is most likely wrong in a step."""
-    trace, data = s.trace, s.plan.data
-    slots, real, documents, rows = trace.slot_tokens[step], trace.real_tokens[step], trace.documents[step], trace.rows[step]
-    if not data.packing and documents != rows:
-        return "trace.documents"
-    filled = data.padding is Padding.NONE or data.packing
-    if filled and real != slots:
-        return "trace.real_tokens"
-    return "trace.slot_tokens" if data.packing and slots != rows * data.sequence_length else "trace.supervised_tokens"
-
-
-def _finite(s: Submission) -> bool:
-    return s.plan.data.training_rows is not None or s.plan.data.source is not DataSource.SYNTHETIC
-
-
-def _planned_steps(s: Submission) -> int | None:
-    """Return the number of steps that the plan asks for, or None."""
-    rules, limits = s.plan.measurement, []
-    if rules.max_steps is not None:
-        limits.append(rules.max_steps)
-    total = s.plan.data.training_rows or (s.row_lengths.rows if s.row_lengths and not s.plan.data.packing else None)
-    if rules.epochs is not None and total is not None and not s.plan.data.packing:
-        limits.append(ceil(total * rules.epochs / s.plan.batch.global_batch))
-    return min(limits) if limits else None
-
-
-def _stop(s: Submission, derived: Derived | None) -> Iterator[Problem]:
-    """Yield more steps than planned, and a successful run that stopped before any of its limits."""
-    rules, steps, planned = s.plan.measurement, len(s.trace), _planned_steps(s)
-    if planned is not None and steps > planned:
-        yield Problem("trace", f"{steps} steps", f"plan.measurement asks for {planned}; a run stops there")
-    if s.outcome.status is not Status.OK or planned is None or steps >= planned:
-        return
-    trained_s = s.trace.completed_at_s[-1] - s.trace.started_at_s
-    out_of_time = rules.max_train_s is not None and steps >= rules.min_steps and trained_s >= rules.max_train_s / TIME_TOLERANCE
-    rate = derived.tokens_per_s if derived else None
-    narrow = rules.until_relative_ci is not None and rate is not None and rate.relative_half_width <= 2 * rules.until_relative_ci
-    ended = rules.epochs is None and s.plan.data.source is not DataSource.SYNTHETIC
-    if not (out_of_time or narrow or ended):
-        fix = f"plan.measurement asks for {planned}, and neither its time limit nor its interval was reached; steps are missing"
-        yield Problem("trace", f"{steps} steps", fix)
-
-
-def _ending(s: Submission) -> Iterator[Problem]:
-    """Yield statuses that the record does not bear out."""
-    status, rules, trace = s.outcome.status, s.plan.measurement, s.trace
-    message = s.outcome.message or ""
-    if status is Status.OK and message and not message.startswith("not rankable"):
-        yield Problem("outcome.message", repr(message), "outcome.status is 'ok'; a successful run has no message of a failure")
-    if status is Status.OK and not message and s.outcome.fix is not None:
-        yield Problem("outcome.fix", repr(s.outcome.fix), "outcome.status is 'ok'; there is nothing to fix")
-    phases = [mark.phase for mark in s.timeline]
-    after = phases[phases.index(Phase.TRAIN) :] if Phase.TRAIN in phases else []
-    if s.probe is not None and s.probe.after_flop_per_s is not None and Phase.PROBE not in after:
-        yield Problem("probe.after_flop_per_s", f"{s.probe.after_flop_per_s:g}", "timeline has no probe after training")
-    if (
-        status is Status.TIMEOUT
-        and rules.timeout_s is not None
-        and s.process.wall_s > rules.timeout_s * TIME_TOLERANCE + LONGEST_TEARDOWN_S
-    ):
-        yield Problem(
-            "process.wall_s", f"{s.process.wall_s:g} s", f"plan.measurement.timeout_s is {rules.timeout_s:g}; such a run is ended then"
-        )
-    if OUT_OF_MEMORY.search(message) and status not in {Status.OOM_DEVICE, Status.OOM_HOST}:
-        yield Problem(
-            "outcome.status", repr(status.value), "the message says that memory ran out; the status is 'oom_device' or 'oom_host'"
-        )
-    if status is Status.OOM_DEVICE and s.plan.device.backend is Backend.CPU:
-        yield Problem("outcome.status", "'oom_device'", "a CPU has the memory of its host; the status is 'oom_host'")
-    if status is Status.INTERRUPTED and s.timeline[-1].phase is Phase.TEARDOWN:
-        yield Problem("outcome.status", "'interrupted'", "timeline ends with teardown: everything that was planned is done")
-    missing = [step for step, loss in enumerate(trace.loss, start=1) if loss is None]
-    evaluated_nan = s.evaluation is not None and s.evaluation.loss is None
-    if status is Status.NAN and not evaluated_nan and missing != [len(trace)]:
-        fix = "a run ends with its first loss that is not a finite number, stored as null; there is none at its end"
-        yield Problem("outcome.status", "'nan'", fix)
-    elif status is not Status.NAN and missing:
-        yield Problem("trace.loss", f"null at step {missing[0]}", f"outcome.status is {status.value!r}; the status of such a run is 'nan'")
-    negative = next((step for step, loss in enumerate(trace.loss, start=1) if loss is not None and loss < 0), None)
-    if negative is not None:
-        yield Problem("trace.loss", f"{trace.loss[negative - 1]} at step {negative}", "a cross-entropy is never negative")
-    if status is Status.TIMEOUT:
-        yield from _timeout(s)
-    if status is Status.OOM_DEVICE:
-        yield from _out_of_memory(s)
-    if status is Status.UNSUPPORTED and len(trace):
-        yield Problem("outcome.status", "'unsupported'", f"trace has {len(trace)} steps; a run that trained was supported")
-    if status is Status.OK and rules.max_train_s is not None and _planned_steps(s) is None and len(trace) < RANKABLE_STEPS:
-        yield Problem("outcome.status", "'ok'", f"{len(trace)} steps within the time limit; the status of such a run is 'timeout'")
-
-
-OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemoryError|can.t allocate memory|cannot allocate memory", re.IGNORECASE)
-TOTAL, IN_USE = re.compile(r"total capacity of ([\d.]+) GiB"), re.compile(r"this process has ([\d.]+) GiB")
-GIB_TOLERANCE, USED_TOLERANCE = 0.05, 0.6
-
-
-def _out_of_memory(s: Submission) -> Iterator[Problem]:
-    """Yield a failure for lack of device memory whose own figures are not those of the record."""
-    total, used = TOTAL.search(s.outcome.message or ""), IN_USE.search(s.outcome.message or "")
-    memory = s.environment.devices[0].memory_bytes
-    peak = s.memory.device_reserved.peak_bytes or s.memory.device_allocated.peak_bytes
-    if total and memory and abs(float(total[1]) * GIB / memory - 1) > GIB_TOLERANCE:
-        yield Problem("outcome.message", total[0], f"the device has {memory / GIB:.2f} GiB")
-    if used and peak and len(s.trace) and peak < float(used[1]) * GIB * USED_TOLERANCE:
-        fix = f"the message says that {used[1]} GiB were in use when memory ran out; check the unit"
-        yield Problem("memory.device_allocated.peak_bytes", str(peak), fix)
-
-
-MEMORY_SHORT = 0.1
-
-
-def unlikely(s: Submission) -> Iterator[Problem]:
-    """Yield what is possible, but unlikely: a reason to ask for a second run."""
-    peak, total = s.memory.host_rss.peak_bytes, s.environment.memory_bytes
-    if s.outcome.status is Status.OOM_HOST and peak is not None and peak < MEMORY_SHORT * total and "memory limited" not in _point(s):
-        yield Problem("outcome.status", "'oom_host'", f"the run held {peak / total:.1%} of the memory of its host")
-    held, device = s.memory.device_reserved.peak_bytes, s.environment.devices[0].memory_bytes
-    if s.outcome.status is Status.OOM_DEVICE and held is not None and device and held < device / 2:
-        yield Problem("outcome.status", "'oom_device'", f"the run held {held / device:.1%} of the memory of its device")
-
-
-def _point(s: Submission) -> str:
-    return s.study.point if s.study else ""
-
-
-def _timeout(s: Submission) -> Iterator[Problem]:
-    rules, trace, wall_s = s.plan.measurement, s.trace, s.process.wall_s
-    last_s = max(s.timeline[-1].at_s, trace.completed_at_s[-1] if len(trace) else 0.0)
-    trained_s = trace.completed_at_s[-1] - trace.started_at_s if len(trace) else 0.0
-    limits = (
-        (rules.timeout_s, wall_s),
-        (rules.no_step_s, wall_s - last_s),
-        (rules.max_train_s if len(trace) < rules.min_warmup_steps + RANKABLE_STEPS else None, trained_s),
-    )
-    if not any(limit is not None and reached >= limit / TIME_TOLERANCE - 1 for limit, reached in limits):
-        fix = f"the run ended {wall_s:.0f} s after its start and {wall_s - last_s:.0f} s after its last sign of progress, before each of its limits"
-        yield Problem("outcome.status", "'timeout'", fix)
-
-
 def _events(s: Submission) -> Iterator[Problem]:
     """Yield compilations in a run that compiled nothing, and growth of an allocator that the device does not have."""
     plan, kinds = s.plan, {event.kind for event in s.events}
-    compiles = plan.model.compile != "none" or plan.model.attention == "flex_attention" or plan.device.backend is Backend.NEURON
-    if "compile" in kinds and not compiles:
+    if "compile" in kinds and not _compiles(s):
         yield Problem("events", "compile", "plan.model.compile is 'none'; nothing is compiled in such a run")
+    if "allocator_retry" in kinds and plan.device.backend is Backend.CPU:
+        yield Problem("events", "allocator_retry", "a CPU has no allocator whose retries are counted")
     if "allocator_growth" not in kinds:
         return
-    reserved, grown = s.memory.device_reserved.peak_bytes, sum(event.amount for event in s.events if event.kind == "allocator_growth")
+    reserved, amounts = s.memory.device_reserved.peak_bytes, [event.amount for event in s.events if event.kind == "allocator_growth"]
+    grown = sum(amounts)
     if plan.device.backend is Backend.CPU:
         yield Problem("events", "allocator_growth", "a CPU has no allocator whose growth is observed")
-    elif reserved is not None and grown > reserved * plan.device.count:
+    elif reserved is not None and (grown > reserved * plan.device.count or max(amounts) > reserved):
         yield Problem("events", f"{grown} bytes", f"the allocator reserved {reserved} bytes at most; growth cannot exceed that")
+
+
+def _compiles(s: Submission) -> bool:
+    model = s.plan.model
+    return model.compile != "none" or model.attention == "flex_attention" or s.plan.device.backend is Backend.NEURON
 
 
 def _processes(s: Submission) -> Iterator[Problem]:
@@ -372,7 +219,14 @@ def _processes(s: Submission) -> Iterator[Problem]:
         ]
         if longer:
             yield Problem(field, f"step {longer[0]}", "longer than the step that contains it")
-    yield from _copied_ranks([rank.own_work_s for rank in s.ranks])
+        usual_s = median(rank.own_work_s) if rank.own_work_s else 0.0
+        short = [step for step, own in enumerate(rank.own_work_s, 1) if own < LEAST_OWN_WORK * usual_s]
+        if len(rank.own_work_s) >= FEWEST_STEPS and max(rank.own_work_s) - min(rank.own_work_s) < SAME_S * usual_s:
+            yield Problem(field, f"{usual_s:.6g} s", "the same in every step; measured times differ from one to the next")
+        if short and s.plan.data.packing:
+            fix = f"usually {usual_s:.3g} s for the same number of tokens; no step is that much faster"
+            yield Problem(field, f"{rank.own_work_s[short[0] - 1]:.3g} s in step {short[0]}", fix)
+    yield from _copied_ranks([rank.own_work_s for rank in s.ranks], times)
     for index, rank in enumerate(s.ranks):
         whole = s.memory.host_rss.peak_bytes
         if (
@@ -384,15 +238,21 @@ def _processes(s: Submission) -> Iterator[Problem]:
             yield Problem(f"ranks.{index}.host_rss_bytes", str(rank.host_rss_bytes), f"all processes together peaked at {whole} bytes")
 
 
-def _copied_ranks(own: Sequence[Sequence[float]]) -> Iterator[Problem]:
+def _copied_ranks(own: Sequence[Sequence[float]], whole: Sequence[float]) -> Iterator[Problem]:
+    """Yield a process whose own work is that of another one, or what another one leaves of each step."""
     for later in range(1, len(own)):
+        # As they are, in reverse, or some steps late.
+        moved = [np.roll(turned, lag) for turned in (own[later], own[later][::-1]) for lag in range(-MOST_LAG, MOST_LAG + 1)]
         for earlier in range(later):
             a, b = np.asarray(own[earlier]), np.asarray(own[later])
             if len(a) != len(b) or len(a) < 3 or not (a > 0).all() or not (b > 0).all():  # noqa: PLR2004 - a ratio needs some steps
                 continue
-            ratios = b / a
-            if ratios.std() < COPIED * ratios.mean() and a.std() > COPIED * a.mean():
-                fix = f"the same times as rank {earlier}, step for step; each process is measured by itself"
+            shared = len(set(own[earlier]) & set(own[later])) > MOST_REPEATED * len(a)
+            rest = np.asarray(whole[: len(b)]) - b
+            ratios = np.array([*moved, *([rest] if (rest > 0).all() else [])]) / a
+            copied = (ratios.std(axis=1) < COPIED * ratios.mean(axis=1)).any() and a.std() > COPIED * a.mean()
+            if shared or copied:
+                fix = f"the same times as rank {earlier}; each process is measured by itself"
                 yield Problem(f"ranks.{later}.own_work_s", "", fix)
                 return
 
@@ -404,16 +264,20 @@ def _cpu_time(s: Submission) -> Iterator[Problem]:
     if used_s > (process.wall_s * cores + 1) * TIME_TOLERANCE:
         fix = f"{used_s:.1f} CPU seconds do not fit into {process.wall_s} s on {cores} cores; check the units"
         yield Problem("process.user_s", str(process.user_s), fix)
+    if (process.user_s is None) != (process.system_s is None):
+        yield Problem("process.user_s", str(process.user_s), f"process.system_s is {process.system_s}; the system reports both or neither")
     if process.user_s is None or not len(s.trace):
         return
     trained_s = s.trace.completed_at_s[-1] - s.trace.started_at_s
     use = s.utilisation
-    if use is not None:
-        yield from _samples(s, use, trained_s)
-    busy_s = BUSY_TRAINING * trained_s + SHORTEST_IMPORT_S
+    busy_s = BUSY_TRAINING * trained_s + (0.0 if process.warm_worker else SHORTEST_IMPORT_S)
     if use is not None and use.cpu_busy_mean is not None and s.plan.device.nodes == 1:
         window_s = use.samples * use.interval_s
-        busy_s = max(busy_s, use.cpu_busy_mean * min(window_s, trained_s) / 2)
+        busy_s = max(busy_s, use.cpu_busy_mean * min(window_s, trained_s) * 0.7)
+        free_s = max(0.0, process.wall_s - window_s) * environment.cpu_usable_cores
+        if use.samples >= FEWEST_STEPS and used_s > (use.cpu_busy_mean * window_s + free_s) * 1.1 + 1:
+            fix = f"{use.cpu_busy_mean:.2f} busy cores for {window_s:.0f} s were sampled, and {environment.cpu_usable_cores} cores were usable for the rest; more CPU time is not possible"
+            yield Problem("process.user_s", f"{used_s:.1f} s", fix)
         most = environment.cpu_usable_cores * TIME_TOLERANCE + 0.1
         if use.cpu_busy_mean > most:
             fix = f"the process could use {environment.cpu_usable_cores} cores; check how it was sampled"
@@ -422,78 +286,6 @@ def _cpu_time(s: Submission) -> Iterator[Problem]:
     if used_s < busy_s and s.outcome.status is not Status.CRASH:
         fix = f"{used_s:g} CPU seconds are too few for {trained_s:.1f} s of training after importing the libraries; check the units"
         yield Problem("process.user_s", str(process.user_s), fix)
-
-
-def _samples(s: Submission, use: Utilisation, trained_s: float) -> Iterator[Problem]:
-    """Yield telemetry that does not fit into the time of the run."""
-    if use.interval_s < SHORTEST_INTERVAL_S:
-        yield Problem("utilisation.samples", f"{use.samples} samples every {use.interval_s:g} s", f"training took {trained_s:.1f} s")
-    if use.interval_s > LONGEST_INTERVAL_S or use.samples * use.interval_s > 2 * s.process.wall_s + LONGEST_INTERVAL_S:
-        yield Problem("utilisation.interval_s", f"{use.samples} samples every {use.interval_s:g} s", f"training took {trained_s:.1f} s")
-    if not use.samples and use.cpu_busy_mean is not None:
-        yield Problem("utilisation.samples", "0", "a mean needs a sample")
-    mean, peak = use.cpu_busy_mean, use.cpu_busy_peak
-    if mean is not None and peak is not None and s.plan.device.nodes == 1 and peak < mean * (1 - 1e-6):
-        yield Problem("utilisation.cpu_busy_peak", f"{peak:g}", f"below the mean {mean:g}")
-    if mean is not None and s.plan.device.backend is Backend.CPU and mean < BUSY_TRAINING:
-        yield Problem("utilisation.cpu_busy_mean", f"{mean:g}", "a CPU that trains is busy")
-    for index, device in enumerate(use.devices):
-        if device.samples > s.process.wall_s * FASTEST_SAMPLES:
-            yield Problem(f"utilisation.devices.{index}.samples", str(device.samples), f"the whole run took {s.process.wall_s:.1f} s")
-
-
-LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S = 10.0, 0.05
-FASTEST_SAMPLES = 200
-"""Samples of a device per second that no monitor exceeds."""
-
-
-def _evaluation(s: Submission) -> Iterator[Problem]:
-    """Yield evaluations that the plan does not ask for, missing ones, and an accuracy that its loss rules out."""
-    planned, held_out, rules = s.plan.data.evaluation_rows, s.evaluation, s.plan.measurement
-    if held_out is None:
-        if s.outcome.status is Status.OK and rules.evaluate and s.plan.device.backend is not Backend.NEURON:
-            yield Problem("evaluation", "null", "plan.measurement.evaluate is true; a successful run has it")
-        return
-    if not rules.evaluate:
-        yield Problem("evaluation", "", "plan.measurement.evaluate is false; such a run does not evaluate")
-    if planned and held_out.rows > planned:
-        yield Problem("evaluation.rows", str(held_out.rows), f"plan.data.evaluation_rows is {planned}; no more rows are held out")
-    if (held_out.accuracy is not None) != (s.plan.model.task is Task.SEQUENCE_CLASSIFICATION):
-        yield Problem("evaluation.accuracy", str(held_out.accuracy), "a classifier has an accuracy, a language model has none")
-    labels, loss, accuracy = s.plan.model.labels, held_out.loss, held_out.accuracy
-    if loss is None and s.outcome.status is Status.OK:
-        yield Problem("evaluation.loss", "null", "outcome.status is 'ok'; a run whose evaluation gives no finite loss is 'nan'")
-    if loss is not None and held_out.loss_standard_error is not None and held_out.loss_standard_error > loss:
-        yield Problem("evaluation.loss_standard_error", f"{held_out.loss_standard_error:g}", f"above the loss itself, {loss:g}")
-    if loss is not None and loss < 0:
-        yield Problem("evaluation.loss", f"{loss:g}", "a cross-entropy is never negative")
-    if labels is None or loss is None or accuracy is None:
-        return
-    # A row that is classified correctly has a loss below ln(labels); a wrong one has at least ln 2.
-    least, most = (1 - accuracy) * log(2), 0.9 * log(labels) * accuracy + (1 - accuracy) * 30
-    if not least * 0.999 <= loss <= most:
-        fix = f"with {accuracy:.1%} of rows correct, the mean loss of {labels} classes is between {least:.3g} and {most:.3g}"
-        yield Problem("evaluation.accuracy", f"{accuracy:g} with a loss of {loss:g}", fix)
-    correct = accuracy * held_out.rows
-    if abs(correct - round(correct)) > 1e-6 * held_out.rows:
-        yield Problem("evaluation.accuracy", f"{accuracy:g}", f"is no whole number of {held_out.rows} rows; accuracy is a share of them")
-
-
-def _row_lengths(s: Submission) -> Iterator[Problem]:
-    lengths = s.row_lengths
-    if lengths is None:
-        return
-    if not _finite(s):
-        yield Problem("row_lengths", f"{lengths.rows} rows", "synthetic rows without end have no lengths; write null")
-    longest = s.plan.data.sequence_length
-    if not s.plan.data.packing and lengths.maximum > longest:
-        yield Problem("row_lengths.maximum", str(lengths.maximum), f"rows are cut to plan.data.sequence_length {longest}")
-    if s.plan.data.training_rows is not None and lengths.rows > s.plan.data.training_rows:
-        yield Problem("row_lengths.rows", str(lengths.rows), f"plan.data.training_rows is {s.plan.data.training_rows}")
-    rows, real = sum(s.trace.rows), sum(s.trace.real_tokens)
-    if not s.plan.data.packing and rows >= 50 and not lengths.mean / 3 < real / rows < lengths.mean * 3:  # noqa: PLR2004 - a mean of few rows says little
-        fix = f"the rows of the data have {lengths.mean:.0f} tokens on average, those trained on {real / rows:.0f}"
-        yield Problem("trace.real_tokens", f"{real} in {rows} rows", fix)
 
 
 def _regular(s: Submission) -> Iterator[Problem]:
@@ -507,8 +299,17 @@ def _regular(s: Submission) -> Iterator[Problem]:
                 f"only {min(distinct, len(changes))} different times or changes in {len(times)} steps; a clock never measures such a series"
             )
             yield Problem("trace.completed_at_s", "", fix)
+        hundredths = np.abs(times / COARSE_S - np.round(times / COARSE_S)) < SAME_S
+        if hundredths.mean() > 0.5 and np.median(times) > COARSE_S:  # noqa: PLR2004 - half of them
+            yield Problem("trace.completed_at_s", "whole hundredths of a second", "clocks count microseconds; keep the original record")
+        yield from _patterns(times[1:])
+        yield from _short_steps(times, np.asarray(s.trace.slot_tokens, dtype=float))
     if len(losses) >= FEWEST_STEPS:
         # Losses of real batches jump from step to step by more than they fall.
+        lag = _repeated_after(losses)
+        if lag is not None:
+            fix = "repeat those from the first step on, but for a factor; training goes on"
+            yield Problem("trace.loss", f"the losses from step {lag + 1} on", fix)
         smooth = np.median(np.abs(np.diff(losses, 2))) < SMOOTH * np.median(np.abs(np.diff(losses)))
         if smooth or len(np.unique(losses)) < DISTINCT * len(losses) or (losses == np.round(losses)).mean() > 0.5:  # noqa: PLR2004 - half are whole
             yield Problem(
@@ -516,18 +317,91 @@ def _regular(s: Submission) -> Iterator[Problem]:
             )
 
 
+def _repeated_after(losses: NDArray[np.float64]) -> int | None:
+    """Return the number of steps after which losses repeat those from the first step on, but for a factor; None if they never do."""
+    # A few losses that rise and fall together are chance. The first two tell most lags apart.
+    first = np.where(losses[:2] == 0, 1, losses[:2])
+    alike = np.abs(losses[:-1] / first[0] - losses[1:] / first[1]) < MOST_REPEATED_CHANGE * np.abs(losses[:-1] / first[0])
+    for lag in np.flatnonzero(alike[: len(losses) - FEWEST_STEPS // 2 + 1]).tolist():
+        if lag < FEWEST_STEPS // 2:
+            continue
+        earlier, later = losses[: len(losses) - lag], losses[lag:]
+        ratios = later / np.where(earlier == 0, 1, earlier)
+        if ratios.std() < COPIED * abs(ratios.mean()) and later.std() > COPIED * abs(later.mean()):
+            return lag
+    return None
+
+
+def _patterns(times: NDArray[np.float64]) -> Iterator[Problem]:
+    """Yield times that lie on a smooth curve, or that repeat earlier ones in the same or the opposite order."""
+    changes = np.diff(times)
+    turns = float((changes[1:] * changes[:-1] < 0).mean())
+    if turns < FEWEST_TURNS:
+        fix = f"only {turns:.0%} of the steps are longer or shorter than both neighbours; measured times scatter, and have two thirds"
+        yield Problem("trace.completed_at_s", "a smooth curve", fix)
+    part = times[:COMPARED_STEPS]
+    earlier, later = np.nonzero(np.triu(np.abs(part[:, None] - part[None, :]) < REPEATED_S, 1))
+    # Pairs in the same order have one distance, and mirrored ones have one centre, where each stands once.
+    for places, order in ((later - earlier, "the same"), (later + earlier, "the opposite")):
+        repeated = int(np.bincount(places).max(initial=0))
+        if repeated > MOST_REPEATED * len(part):
+            yield Problem(
+                "trace.completed_at_s", f"{repeated} repeated times", f"they follow each other in {order} order; a clock repeats none"
+            )
+            return
+
+
+def _short_steps(times: NDArray[np.float64], slots: NDArray[np.float64]) -> Iterator[Problem]:
+    """Yield a first step, or single steps between others, that are far shorter than the rest for their tokens."""
+    pace = times / np.maximum(slots, 1) / float(np.median(times / np.maximum(slots, 1)))
+    if pace[0] < SHORT_STEP:
+        fix = f"{pace[0]:.1%} of the usual time for its tokens; the first step fills caches and allocates memory, and is never that short"
+        yield Problem("trace.completed_at_s", f"step 1: {times[0]:.3g} s", fix)
+    # A mark that comes late lengthens one step and shortens the next. A machine may be faster for a while.
+    single = (pace[1:-1] < SHORT_STEP) & (pace[:-2] > SHORT_STEP) & (pace[2:] > SHORT_STEP) & (pace[:-2] < LATE)
+    if single.sum() > max(2, SHORT_STEPS * len(times)):
+        fix = "single steps of the same work are never that much shorter than the steps beside them"
+        yield Problem("trace.completed_at_s", f"{int(single.sum())} short steps", fix)
+    # Two steps in a row that take the time of one are one step that was written twice.
+    half = (pace > HALF[0]) & (pace < HALF[1])
+    pairs = half[1:-2] & half[2:-1] & ~half[:-3] & ~half[3:] & (np.abs(pace[1:-2] - pace[2:-1]) < EQUAL_HALVES)
+    if pairs.sum() > max(2, HALVED_STEPS * len(times)):
+        fix = "two steps of half the usual time follow each other; one step of its tokens was written as two"
+        yield Problem("trace.completed_at_s", f"{int(pairs.sum())} pairs of short steps", fix)
+
+
 def _micro_steps(s: Submission) -> Iterator[Problem]:
     micro, times = s.trace.micro_completed_at_s, s.trace.step_times_s
     accumulated, total = s.plan.batch.gradient_accumulation, len(s.trace)
-    starts, shares = (s.trace.started_at_s, *s.trace.completed_at_s), []
+    starts, shares, parts = (s.trace.started_at_s, *s.trace.completed_at_s), [], []
     for step, inside in enumerate(micro):
         if not inside:
             continue
-        if len(inside) != accumulated and not (step == total - 1 and _finite(s)):
+        if len(inside) != accumulated and not (step == total - 1 and s.plan.data.finite):
             fix = f"plan.batch.gradient_accumulation is {accumulated}; a step has all of its micro-steps"
             yield Problem("trace.micro_completed_at_s", f"{len(inside)} in step {step + 1}", fix)
             return
         shares.append((inside[-1] - starts[step]) / times[step])
+        if len(inside) == accumulated:
+            parts.append(np.diff([starts[step], *inside]) / times[step])
+    if len(parts) >= FEWEST_STEPS:
+        spread, typical = np.std(parts, axis=0), np.median(parts, axis=0)
+        if (spread < COPIED).all():
+            fix = "all micro-steps take the same share of their step; a clock never measures that"
+            yield Problem("trace.micro_completed_at_s", "", fix)
+        elif len(typical) > 2 and typical[:-1].max() > LONG_MICRO_STEP * np.median(typical):  # noqa: PLR2004 - two have no usual one
+            # The last one may hold the exchange of gradients.
+            place = int(typical[:-1].argmax()) + 1
+            fix = (
+                f"micro-step {place} of a step takes {typical.max():.0%} of it, the others {np.median(typical):.1%}; they do the same work"
+            )
+            yield Problem("trace.micro_completed_at_s", "", fix)
+        elif typical.min() < PART_OF_A_STEP * np.median(typical):
+            place = int(typical.argmin()) + 1
+            fix = (
+                f"micro-step {place} of a step takes {typical.min():.2%} of it, the others {np.median(typical):.0%}; they do the same work"
+            )
+            yield Problem("trace.micro_completed_at_s", "", fix)
     if shares and np.median(shares) < SHORTEST_UPDATE:
         fix = "micro-steps end in the first part of their steps; the update takes less time than they do"
         yield Problem("trace.micro_completed_at_s", f"{np.median(shares):.1%} of a step", fix)
@@ -536,10 +410,16 @@ def _micro_steps(s: Submission) -> Iterator[Problem]:
 def _limits(s: Submission) -> Iterator[Problem]:
     """Yield runs that are longer than their own limits allow, and results that the plan does not ask for."""
     rules, process, times = s.plan.measurement, s.process, s.trace.step_times_s
-    if rules.timeout_s is not None and s.outcome.status is Status.OK and process.wall_s > rules.timeout_s * TIME_TOLERANCE + RANK_SLACK_S:
+    # Ending a run takes a while too.
+    slack_s = {Status.OK: RANK_SLACK_S, Status.TIMEOUT: LONGEST_TEARDOWN_S}.get(s.outcome.status)
+    if rules.timeout_s is not None and slack_s is not None and process.wall_s > rules.timeout_s * TIME_TOLERANCE + slack_s:
         yield Problem("process.wall_s", f"{process.wall_s:g} s", f"plan.measurement.timeout_s is {rules.timeout_s:g}; such a run is ended")
     if s.outcome.status is Status.OK:
         last = s.timeline[-1]
+        if process.wall_s - last.at_s < SHORTEST_END_S:
+            yield Problem(
+                "process.wall_s", f"{process.wall_s:g} s", f"the last phase begins at {last.at_s:g} s; ending a process takes time"
+            )
         if last.phase is Phase.TEARDOWN and process.wall_s - last.at_s > LONGEST_TEARDOWN_S + last.at_s:
             yield Problem("process.wall_s", f"{process.wall_s:g} s", f"the last phase begins at {last.at_s:g} s; check the unit")
         compiled = any(event.kind == "compile" for event in s.events)
@@ -558,8 +438,7 @@ def _limits(s: Submission) -> Iterator[Problem]:
         yield Problem("saved_bytes", str(s.saved_bytes), "plan.measurement.save is false; such a run saves nothing")
     elif s.saved_bytes is None and rules.save and s.outcome.status is Status.OK and s.plan.device.backend is not Backend.NEURON:
         yield Problem("saved_bytes", "null", "plan.measurement.save is true; a successful run has saved")
-    compiles = s.plan.model.compile != "none" or s.plan.model.attention == "flex_attention" or s.plan.device.backend is Backend.NEURON
-    if process.compile_cache in {"cold", "warm"} and not compiles and s.plan.model.fused_kernels == "none":
+    if process.compile_cache in {"cold", "warm"} and not _compiles(s) and s.plan.model.fused_kernels == "none":
         yield Problem(
             "process.compile_cache", repr(process.compile_cache), "plan.model.compile is 'none'; nothing is compiled in such a run"
         )

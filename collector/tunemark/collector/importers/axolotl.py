@@ -391,7 +391,7 @@ def devices_of(config: Config) -> WorkloadDevices:
         config.cannot("deepspeed", "only axolotl's own zero1, zero2 and zero3 files are known by name")
         return WorkloadDevices()
     if zero["rest"] and zero["rest"] not in OFFLOADS:
-        config.cannot("deepspeed", f"{zero['rest'].strip('_')} is no field of a workload card")
+        config.cannot("deepspeed", f"{zero['rest'].strip('_')} is not a field of a workload card")
     config.assumed.append("devices.count")
     return WorkloadDevices(strategy=Strategy(f"zero{zero['stage']}"), offload=OFFLOADS.get(zero["rest"], "none"))
 

@@ -30,8 +30,7 @@ from tunemark.schema.vocabulary import Checkpointing, Method, Padding, Published
 
 if TYPE_CHECKING:
     from tunemark.collector.predict.estimate import Throughput
-    from tunemark.collector.predict.fit import Combination, Observed
-    from tunemark.collector.predict.roofline import Missing
+    from tunemark.collector.predict.fit import Combination, Missing, Observed
 
 # The predictor needs numpy, which --help does not.
 # ruff: noqa: PLC0415
@@ -296,8 +295,7 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> Jud
     from tunemark.collector.predict.calibration_rows import calibrate
     from tunemark.collector.predict.derived_figures import add_derived_figures
     from tunemark.collector.predict.estimate import distance, predict
-    from tunemark.collector.predict.fit import fit, without_copies
-    from tunemark.collector.predict.roofline import Missing
+    from tunemark.collector.predict.fit import Missing, fit, without_copies
 
     evidence = load_evidence(facts.root.parent, facts)
     others = tuple(other for other in evidence.results if other.id != result.id)
@@ -459,7 +457,7 @@ def _rate(judgement: Judgement) -> float | None:
 
 
 def _as_json(log: OwnLog, result: PublishedResult, level: SoftwareLevel, judgement: Judgement) -> dict[str, Any]:
-    from tunemark.collector.predict.roofline import Missing
+    from tunemark.collector.predict.fit import Missing
 
     predicted = judgement.prediction
     rate = _rate(judgement)
@@ -507,7 +505,7 @@ RECORD_FIELD = {"devices": "accelerator_count"}
 
 def _print_prediction(level: SoftwareLevel, judgement: Judgement) -> None:
     from tunemark.collector.predict.estimate import LEVEL
-    from tunemark.collector.predict.roofline import Missing
+    from tunemark.collector.predict.fit import Missing
 
     predicted = judgement.prediction
     if isinstance(predicted, Missing):

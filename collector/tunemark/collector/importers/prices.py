@@ -481,7 +481,7 @@ def provider_of(file: Path, stated: str | None, known: Iterable[str]) -> str:
         return provider
     if stated is not None:
         raise TunemarkError("--provider", stated, f"no provider of the price book or of SkyPilot; {did_you_mean(stated, known)}")
-    fix = f"give --provider; {provider!r}, from the path of the file, is no provider; {did_you_mean(provider, known)}"
+    fix = f"give --provider; {provider!r}, from the path of the file, is not a provider; {did_you_mean(provider, known)}"
     raise TunemarkError("--provider", "", fix)
 
 

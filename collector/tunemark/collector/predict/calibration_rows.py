@@ -11,8 +11,7 @@ from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding
 from tunemark.collector.audit.token_rates import Rate, token_rates
 from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, submission_id
-from tunemark.collector.predict.fit import Combination, Observed, observe, without_copies
-from tunemark.collector.predict.roofline import Missing
+from tunemark.collector.predict.fit import Combination, Missing, Observed, observe, without_copies
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import Software

@@ -2,15 +2,15 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 
 from tunemark.collector.predict.estimate import QUANTILE, Range, interval_of, no_data
-from tunemark.collector.predict.fit import Combination, Fit, Observed, fit, meaning_of_parameter, parameters
-from tunemark.collector.store.rows import Row, Rows
+from tunemark.collector.predict.fit import Combination, Fit, Missing, Observed, fit, meaning_of_parameter, parameters
+from tunemark.collector.store.database import Row, Rows
 
 LeftOut = Literal["source", "level", "accelerator", "model"]
 GROUP: dict[LeftOut, Callable[[Combination], str]] = {
@@ -63,9 +63,15 @@ def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:
     for fold in sorted(set(fold_of.values())):
         lines = [line for line, row in enumerate(fitted.rows) if fold_of[key(row.config)] == fold]
         others = [row for row in fitted.rows if fold_of[key(row.config)] != fold]
+        reasons: dict[tuple[object, ...], Missing | None] = {}
         for line, estimate in zip(lines, fitted.predict_rows(fitted.without(lines), lines), strict=True):
             row = fitted.rows[line]
-            missing = no_data(others, row.config)
+            shape = row.config.shape
+            # All that a reason depends on: many rows share it.
+            same = (shape.model.name, shape.method, row.config.generation, shape.sequence_length, shape.slots)
+            if same not in reasons:
+                reasons[same] = no_data(others, row.config)
+            missing = reasons[same]
             rate = None if missing else interval_of(estimate, row.config.devices)
             yield HeldOut(row, left_out, key(row.config), rate, missing.reason if missing else None)
 
@@ -76,12 +82,11 @@ def cross_validate(rows: Sequence[Observed]) -> tuple[Fit, list[HeldOut]]:
     return fitted, [held_out for way in get_args(LeftOut) for held_out in leave_out(fitted, way)]
 
 
-def throughput_rows(fitted: Fit, held_out: Sequence[HeldOut], refused: Mapping[str, str]) -> Rows:
-    """Return the rows of `throughput_model`, `throughput_errors` and `throughput_refused`; `refused` is result id -> reason."""
+def throughput_rows(fitted: Fit, held_out: Sequence[HeldOut]) -> Rows:
+    """Return the rows of `throughput_model` and `throughput_errors`."""
     return {
         "throughput_model": list(_parameters(fitted)),
         "throughput_errors": [_error_row(one) for one in held_out],
-        "throughput_refused": [{"result_id": result, "reason": reason} for result, reason in sorted(refused.items())],
     }
 
 

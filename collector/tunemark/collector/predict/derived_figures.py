@@ -15,7 +15,7 @@ from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding
 from tunemark.collector.audit.token_rates import rows_per_step, samples_per_s
 from tunemark.collector.predict.fit import Observed
-from tunemark.collector.store.rows import Rows, fact
+from tunemark.collector.store.database import Rows, fact
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.physics.flops import flops_ledger, palm_flops
 from tunemark.schema.records.published import PublishedResult

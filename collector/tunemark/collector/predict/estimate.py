@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from tunemark.collector.predict.fit import Combination, Estimate, Fit, Observed, generation_of
-from tunemark.collector.predict.roofline import Missing
+from tunemark.collector.predict.fit import Combination, Estimate, Fit, Missing, Observed, generation_of
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
@@ -157,13 +156,13 @@ def unmeasured(
     if not alike:
         return Missing(f"no accepted result of {method.value}")
     if FAMILIES[model.family].encoder and not any(FAMILIES[row.config.shape.model.family].encoder for row in alike):
-        return Missing(f"{model.name} is an encoder, and no accepted {method.value} result is for an encoder")
+        return Missing(f"this model is an encoder, and no accepted {method.value} result is for an encoder")
     if not any(row.config.accelerator.vendor == card.vendor for row in rows):
         return Missing(f"no accepted result on {card.vendor} devices")
     generation = generation_of(card)
     of_generation = {FAMILIES[row.config.shape.model.family].encoder for row in rows if row.config.generation == generation}
     if of_generation == {True} and not FAMILIES[model.family].encoder:
-        return Missing(f"only encoders were measured on {generation} devices, and {model.name} is a decoder")
+        return Missing(f"only encoders were measured on {generation} devices, and this model is a decoder")
     lengths = [row.config.shape.sequence_length for row in alike]
     if not SMALLEST_PART * min(lengths) <= length <= LARGEST_TIMES * max(lengths):
         return Missing(f"rows of {length:,} tokens; accepted results have {min(lengths):,} to {max(lengths):,}")

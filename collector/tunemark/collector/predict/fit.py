@@ -18,16 +18,106 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunemark.collector.predict.roofline import MEANING, TERMS, Missing, Term, work_seconds
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
-from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.vocabulary import SoftwareLevel
+from tunemark.schema.physics.architecture import block_linears
+from tunemark.schema.physics.flops import flops_ledger
+from tunemark.schema.physics.training_shape import BYTES, TrainingShape
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
+
+# Work at the limits of an accelerator --------------------------------------------------------------
+
+Term = Literal["matmul", "attention", "elementwise", "adapters", "scores", "exchange"]
+TERMS: tuple[Term, ...] = get_args(Term)
+
+MEANING: dict[Term, str] = {
+    "matmul": "matrix products, recomputed ones included, over the dense peak of the format that multiplies",
+    "attention": "attention as s^2 pairs, heads filled up to a power of two, over the dense peak of the format of the activations",
+    "elementwise": "norms, activations, residuals and rotations: bytes over memory bandwidth",
+    "adapters": "work of adapters, with inputs cast to their format, dropped out and kept: bytes over memory bandwidth",
+    "scores": "attention scores, if the kernel writes them (eager): bytes over memory bandwidth",
+    "exchange": "weights that sharding gathers and gradients that it scatters: bytes over the link between devices or to the host",
+}
+HOST_LINK_BYTES_PER_S = 32e9
+"""PCI Express 4.0 x16, one direction: the card of an accelerator does not describe its host."""
+TERA, GIGA = 1e12, 1e9
+SIXTEEN_BIT = {Dtype.BF16: Dtype.FP16, Dtype.FP16: Dtype.BF16}
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The reason why there is no figure."""
+
+    reason: str
+
+
+def work_seconds(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Term, float] | Missing:
+    """Return seconds of one device per token of its micro-step, by class of work, each at the limit of the card.
+
+    Tensor-parallel devices share the tokens: their seconds add up to the seconds of one device that does all the work.
+
+    Matrix products use the format of the activations, also in bitsandbytes' 4-bit layers unless configured otherwise. The default
+    of `bnb_4bit_compute_dtype` is fp32; assuming it halves the errors of the QLoRA rows of held-out models.
+    """
+    computed = shape.autocast or shape.activations
+    # Devices without bf16 run 16-bit work in fp16.
+    other = SIXTEEN_BIT.get(computed, computed)
+    peak, bandwidth = accelerator.peak_tflops.get(computed, accelerator.peak_tflops.get(other)), accelerator.memory_bandwidth_gb_s
+    if peak is None:
+        return Missing(f"the card of {accelerator.name} has no dense peak for {computed.value}")
+    if bandwidth is None:
+        return Missing(f"the card of {accelerator.name} has no memory bandwidth")
+    link = HOST_LINK_BYTES_PER_S if shape.offload else (accelerator.interconnect_gb_s or 64) / 2 * GIGA
+    flops, moved = work_of(shape)
+    seconds = {term: amount / (peak * TERA * shape.tokens) for term, amount in flops.items()}
+    for term, size in moved.items():
+        seconds[term] = size / ((link if term == "exchange" else bandwidth * GIGA) * shape.tokens)
+    return seconds
+
+
+@lru_cache(maxsize=4096)
+def work_of(shape: TrainingShape) -> tuple[dict[Term, float], dict[Term, float]]:
+    """Return the FLOPs and the moved bytes of a micro-step of one device, by class of work. They are the same on every accelerator."""
+    # All s^2 pairs count, recomputed ones included. Kernels work in tiles: a head of 96 takes as long as one of 128.
+    ledger, recomputes = flops_ledger(shape, "square"), shape.checkpointing is Checkpointing.FULL
+    attention = ledger.of("forward_attention", "backward_attention") + (ledger.of("forward_attention") if recomputes else 0)
+    tile = 2 ** math.ceil(math.log2(shape.model.head_dim)) / shape.model.head_dim
+    return {"matmul": ledger.executed - attention, "attention": attention * tile}, moved_bytes(shape)
+
+
+def moved_bytes(shape: TrainingShape) -> dict[Term, float]:
+    """Return the bytes that a device moves in a micro-step, by class of work.
+
+    A block reads and writes about ten tensors as wide as the model (two norms, two residuals, rotations) and four as wide as
+    its feed-forward layer (gate, activation, product); the head three as wide as the vocabulary.
+    """
+    model = shape.model
+    # Passes of activations through memory: forward, twice that backward, and the recomputed forward.
+    passes = 4 if shape.checkpointing is Checkpointing.FULL else 3
+    block = 10 * model.hidden_size + 4 * model.intermediate_size * (model.active_experts or 1)
+    elementwise = shape.slots * (model.layers * block * passes + 3 * model.vocabulary * 2) * BYTES[shape.activations]
+    # Adapters: input cast and dropped out, output added, in their format.
+    widths = sum((3 if shape.lora_dropout else 1) * linear.inputs + 2 * linear.outputs for linear in shape.adapted)
+    adapters = shape.slots * model.layers * widths * BYTES[shape.adapters] * passes
+    # An eager kernel writes and reads all scores: product, mask, softmax in fp32, cast.
+    scores = shape.micro_batch * model.attention_heads * shape.sequence_length**2 * model.layers * 16.0 * passes
+    # Sharding gathers 16-bit weights forward, backward and for recomputation; full fine-tuning also scatters gradients.
+    weights = 2.0 * model.layers * sum(linear.inputs * linear.outputs * linear.copies for linear in block_linears(model))
+    gathers = passes - 1 if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else 0
+    exchanged = weights * (gathers + (shape.method is Method.FULL))
+    return {
+        "elementwise": elementwise,
+        "adapters": adapters,
+        "scores": scores if shape.attention == "eager" else 0.0,
+        "exchange": 0.0 if shape.world_size == 1 or shape.sharding == "single" else exchanged,
+    }
+
 
 # Combinations and calibration rows -----------------------------------------------------------------
 
@@ -310,7 +400,10 @@ def fit(rows: Iterable[Observed]) -> Fit:
 
 
 def posterior_of(fitted: Fit, lines: NDArray[np.integer[Any]]) -> Posterior:
-    """Return the posterior given some of the rows, by Gauss-Newton steps with the weights of Student's t distribution."""
+    """Return the posterior given some of the rows, by Gauss-Newton steps with the weights of Student's t distribution.
+
+    The steps begin at the mean of the prior: rows that are left out have no influence at all.
+    """
     priors = [prior_of(name) for name in fitted.names]
     middle, precision = np.array([prior.mean for prior in priors]), np.diag([1 / prior.sd**2 for prior in priors])
     observed = np.array([fitted.rows[line].log_seconds for line in lines])
@@ -321,7 +414,9 @@ def posterior_of(fitted: Fit, lines: NDArray[np.integer[Any]]) -> Posterior:
         predicted, slopes = fitted.design.linear(mean, lines)
         residuals = observed - predicted
         weights = capped * (FREEDOM + 1) / (FREEDOM + (residuals / NOISE) ** 2) / NOISE**2
-        curvature = (slopes.T * weights) @ slopes + precision
+        # A product of a matrix with its own transpose takes half of the time.
+        weighed = slopes * np.sqrt(weights)[:, None]
+        curvature = weighed.T @ weighed + precision
         step = np.linalg.solve(curvature, slopes.T @ (weights * residuals) - precision @ (mean - middle))
         mean = mean + step
         if float(np.abs(step).max()) < CLOSE:

@@ -15,25 +15,22 @@ for any software of the level.
 """
 
 import math
-import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from statistics import fmean
 
 import numpy as np
 
 from tunemark.collector.audit.rule import Finding
-from tunemark.collector.gate.read import in_processes
 from tunemark.collector.predict.estimate import QUANTILE, unmeasured
-from tunemark.collector.predict.fit import ROW_VARIANCE, Combination, Estimate, Fit, Observed, architecture_of, generation_of
-from tunemark.collector.predict.roofline import Missing
-from tunemark.collector.store.rows import Row
+from tunemark.collector.predict.fit import ROW_VARIANCE, Combination, Estimate, Fit, Missing, Observed, architecture_of, generation_of
+from tunemark.collector.store.database import Row
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow, current_prices
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.formats import GIB, gib, significant
+from tunemark.schema.formats import GIB, gib
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryVerdict
@@ -268,25 +265,25 @@ def option_rows(facts: FactBase, fitted: Fit, trust: Mapping[str, str], findings
         for finding in findings
         if finding.verdict is AuditVerdict.SUSPICIOUS and not RATES.isdisjoint(finding.quantities)
     )
-    work = partial(rows_of_model, facts=facts, evidence=Evidence.of(fitted, suspicious), trust=trust)
-    # Starting processes takes longer than a table without any prediction.
-    several = PARALLEL_ABOVE if fitted.rows else sys.maxsize
-    for rows in in_processes(work, models_asked(facts), parallel_above=several, chunk=1):
-        yield from rows
+    evidence, offered = Evidence.of(fitted, suspicious), [(facts.accelerators[key], devices) for key, devices in places(facts)]
+    for model in models_asked(facts):
+        yield from rows_of_model(model, offered, evidence, trust)
 
 
-def rows_of_model(model: ModelCard, facts: FactBase, evidence: Evidence, trust: Mapping[str, str]) -> list[Row]:
-    """Return the rows of a model."""
+def rows_of_model(
+    model: ModelCard, offered: Sequence[tuple[AcceleratorCard, int]], evidence: Evidence, trust: Mapping[str, str]
+) -> list[Row]:
+    """Return the rows of a model on the offered accelerators and device counts."""
+    architecture = architecture_of(model)
     rows: list[Row] = []
     pending: list[tuple[Row, Combination, Sequence[Observed]]] = []
-    offered = [(facts.accelerators[key], devices) for key, devices in places(facts)]
     for method, level, length, (card, devices) in product(METHODS, LEVELS, lengths_of(model, evidence), offered):
-        found = evidence.groups.get((architecture_of(model), method, card.key, level), ())
+        found = evidence.groups.get((architecture, method, card.key, level), ())
         if level == "vendor" and not found:
             continue
         row, step = _row(model, method, length, level, card, devices), Step(model, method, length, devices, level != "plain")
         direct = [each for each in found if is_direct(each, devices, length)]
-        suspected = evidence.disputed.get((architecture_of(model), method, card.key, level), ())
+        suspected = evidence.disputed.get((architecture, method, card.key, level), ())
         row["disputed"] = _disputed([each for each in suspected if each.config.devices == devices], length, direct=bool(direct))
         # Memory takes longest to compute, so the cheaper checks come first.
         missing = None if direct else evidence.missing(step, level, card, MOST_SLOTS)
@@ -342,25 +339,28 @@ def _row(model: ModelCard, method: Method, length: int, level: SoftwareLevel, ca
         "devices": devices,
         "evidence": "none",
         **dict.fromkeys(("tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "memory", "needed_bytes", "memory_bytes")),
-        **dict.fromkeys(("micro_batch", "checkpointing", "sharding", "trust", "reason", "disputed")),
+        **dict.fromkeys(("micro_batch", "checkpointing", "sharding", "trust", "reason")),
         "result_ids": [],
+        "disputed": [],
         "results": 0,
     }
 
 
-def _disputed(rows: Sequence[Observed], length: int, *, direct: bool) -> str | None:
-    """Return results on the same devices that are not used with their rates, the first by id: `003-002 (2,560 tokens/s)`.
+def _disputed(rows: Sequence[Observed], length: int, *, direct: bool) -> list[Row]:
+    """Return results on the same devices that are not used with their rates, the first by id.
 
     If an option has no direct result, those of another row length count too, since they would be the nearest.
     """
     alike = [row for row in rows if is_direct(row, row.config.devices, length)]
     first = sorted(alike if direct or alike else rows, key=lambda row: row.id)[:MOST_DISPUTED]
-    return ", ".join(f"{row.id} ({_rate_in_words(row, length)})" for row in first) or None
-
-
-def _rate_in_words(row: Observed, length: int) -> str:
-    shown = f"{significant(row.config.devices * math.exp(-row.log_seconds))} tokens/s"
-    return shown if is_direct(row, row.config.devices, length) else f"{shown} at {row.config.shape.sequence_length:,} tokens"
+    return [
+        {
+            "result_id": row.id,
+            "tokens_per_s": float(f"{row.config.devices * math.exp(-row.log_seconds):.6g}"),
+            "sequence_length": row.config.shape.sequence_length,
+        }
+        for row in first
+    ]
 
 
 def _memory(chosen: Configuration, verdict: MemoryVerdict, memory_bytes: int) -> Row:

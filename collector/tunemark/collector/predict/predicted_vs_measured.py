@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tunemark.collector.audit.published_shape import expected_bytes, published_shape
-from tunemark.collector.store.rows import Row
+from tunemark.collector.store.database import Row
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import MemoryConvention

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tunemark.collector.predict.cross_validation import HeldOut
 from tunemark.collector.predict.fit import Combination
-from tunemark.collector.store.rows import Row
+from tunemark.collector.store.database import Row
 from tunemark.schema.physics.architecture import block_linears, count_parameters
 from tunemark.schema.physics.memory_states import divided
 from tunemark.schema.physics.training_shape import TrainingShape

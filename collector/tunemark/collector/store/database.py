@@ -1,16 +1,41 @@
 """The DuckDB file: written to a temporary file that replaces the old one, and opened read-only."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunemark.collector.store.rows import Row
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import replacing
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+
+
+Row = dict[str, Any]
+Rows = dict[str, list[Row]]
+
+
+def fact(topic: str, name: str, value: object, reason: object = None) -> Row:
+    """Return a row of `result_facts` without its result."""
+    return {"topic": topic, "name": name, "value": as_text(value), "reason": reason}
+
+
+def as_text(value: object) -> str | None:
+    """Return a value as text: strings unchanged, None as None, anything else as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    return json.dumps(value, ensure_ascii=False)
+
+
+def merge(target: Rows, added: Rows) -> None:
+    """Append rows to the rows of the same table."""
+    for table, rows in added.items():
+        target.setdefault(table, []).extend(rows)
+
 
 # duckdb and pyarrow are imported by the functions that need them, so that importing this module stays cheap.
 # ruff: noqa: PLC0415

@@ -20,6 +20,7 @@ from tunemark.collector.store.sql_query import relation_reference
 from tunemark.schema import VERSION
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.safe_text import is_formula
 
 if TYPE_CHECKING:
     import duckdb
@@ -36,8 +37,6 @@ RELATIONS = (
 README, CITATION = "README.md", "CITATION.cff"
 FILES = frozenset({README, CITATION, *(f"{name}.{kind}" for name in RELATIONS for kind in ("parquet", "csv"))})
 """Names of all files of an export."""
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""First letters of a text that a spreadsheet takes for a formula (OWASP, CSV injection)."""
 TITLE = "Tunemark: measured and published fine-tuning results"
 AUTHORS = "Tunemark contributors"
 LICENCE = "CC-BY-4.0"
@@ -140,7 +139,7 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def _cell(value: Any) -> Any:  # noqa: ANN401 - any value of a table
     if isinstance(value, str):
-        return f"'{value}" if value.startswith(FORMULA) else value
+        return f"'{value}" if is_formula(value) else value
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, date | datetime):

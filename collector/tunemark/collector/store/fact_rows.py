@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from tunemark.collector.store.rows import Row, Rows, as_text
+from tunemark.collector.store.database import Row, Rows, as_text
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceBasis, PriceRow
 from tunemark.schema.facts.fact_base import FactBase, SupportMatrix

@@ -4,46 +4,44 @@ import ast
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
+from itertools import combinations
+from math import log
 from pathlib import Path
+from statistics import geometric_mean, stdev
 from typing import TYPE_CHECKING
 
-from tunemark.collector.audit.evidence import AuditedResult
+from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.load import audited_submission, load_evidence
 from tunemark.collector.audit.rule import Finding, Rule
 from tunemark.collector.gate.check import Verdict, judge
 from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files, known_commits
 from tunemark.collector.gate.fact_files import missing_document, wrong_count
-from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, RecordFiles, in_processes, records_in, shown_path
-from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
+from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, RecordFiles, records_in, shown_path
+from tunemark.collector.predict.calibration_rows import Calibration, CalibrationOutcome, calibrate, calibration_outcome
 from tunemark.collector.predict.derived_figures import add_derived_figures
 from tunemark.collector.predict.predicted_vs_measured import memory_errors
-from tunemark.collector.store.configurations import pool_configurations
-from tunemark.collector.store.database import arrow_schemas, as_arrow, build_database, open_database
+from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, merge
 from tunemark.collector.store.fact_rows import fact_rows
 from tunemark.collector.store.measured_rows import measured_rows
 from tunemark.collector.store.published_rows import converted_rows, document_rows, known_dataset_rows, published_rows
-from tunemark.collector.store.rows import Row, Rows, merge
-from tunemark.schema import errors
+from tunemark.collector.store.reuse import PREDICTIONS, Previous, counts_if_unchanged, facts_sha256, inputs_sha256, predictions_sha256
+from tunemark.schema.comparability import configuration
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.files import data_folder
+from tunemark.schema.processes import in_processes
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import SourceDocument, published_results
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.records.upgrade import Problem, read_record
+from tunemark.schema.statistics.intervals import one_more_run
+from tunemark.schema.vocabulary import Trust
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
-
-CODE = Path(__file__).parents[2]
-"""The package of the collector."""
-SCHEMA = Path(errors.__file__).parent
-"""The package of the schema, wherever it is installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,51 +83,52 @@ def collect(
     facts, published or converted results are invalid: raises TunemarkError with exit code 3. Without `rebuild`, a database of the
     same inputs is left as it is.
     """
-    day, digest, schemas = as_of or datetime.now(tz=UTC).date(), inputs_sha256(root), arrow_schemas()
+    day, schemas, facts_digest = as_of or datetime.now(tz=UTC).date(), arrow_schemas(), facts_sha256(root)
+    digest = inputs_sha256(root, facts_digest)
     counts = None if rebuild else counts_if_unchanged(database, digest, day, schemas)
     if counts is not None:
         return Collected(*counts, [], [], unchanged=True)
-    # Imported here: worker processes import this module to load submissions and need neither the audit's rules nor the predictor.
+    previous = Previous() if rebuild else Previous.of(database)
+    # Imported here: worker processes import this module to load submissions, and need neither.
     import pyarrow as pa  # noqa: PLC0415
 
     from tunemark.collector.audit.rule import all_rules, audit  # noqa: PLC0415
-    from tunemark.collector.predict.cross_validation import cross_validate, throughput_rows  # noqa: PLC0415
-    from tunemark.collector.predict.option_rates import option_rows  # noqa: PLC0415
-    from tunemark.collector.predict.rules_of_thumb import rule_rows  # noqa: PLC0415
 
     facts = FactBase.of_root(root)
     rows = fact_rows(facts)
-    undescribed = _add_documents(rows, facts)
-    _add_converted(rows, facts)
+    checked = facts_digest == previous.facts_sha256
+    undescribed = _add_documents(rows, facts, checked=checked)
+    _add_converted(rows, facts, checked=checked)
     submissions = []
     for loaded in in_processes(partial(load_submission, root=root, facts=facts, schemas=schemas), submission_files(root).files):
         submissions.append(loaded)
         advance()
     accepted = accept(submissions, committed_files(root), is_known=partial(known_commits, root))
+    ids = {kept.file: kept.result_id for kept in accepted.kept}
     rows.setdefault("warnings", []).extend(
-        {"result_id": kept.result_id, "kind": "second_run", "message": f"{doubt.field}: {doubt.value}: {doubt.fix}"}
-        for kept in accepted.kept
+        {"result_id": ids[file], "kind": "second_run", "message": f"{doubt.field}: {doubt.value}: {doubt.fix}"}
         for file, doubt in accepted.doubts
-        if file == kept.file
     )
-    rows.setdefault("result_rows", []).extend(_headlines(accepted.kept))
+    rows.setdefault("result_rows", []).extend(_headlines(accepted.kept, facts))
     rows["configurations"] = pool_configurations(rows["result_rows"])
-    evidence = load_evidence(root, facts, [loaded.run for loaded in accepted.kept if loaded.run is not None])
+    trusted = [loaded for loaded in accepted.kept if facts.known.withdrawal(loaded.result_id) is None]
+    evidence = load_evidence(root, facts, [loaded.run for loaded in trusted if loaded.run is not None])
     rules = all_rules()
     findings = audit(evidence, rules)
     merge(rows, finding_rows(findings, rules))
-    measured = [loaded.calibration for loaded in accepted.kept if loaded.calibration is not None]
+    measured = [loaded.calibration for loaded in trusted if loaded.calibration is not None]
     calibration = calibrate(root, facts, evidence, findings, measured)
-    fitted, held_out = cross_validate(calibration.rows)
-    merge(rows, throughput_rows(fitted, held_out, calibration.refused))
     add_derived_figures(rows, calibration.by_result, calibration.refused, evidence, findings)
+    rows["throughput_refused"] = [{"result_id": result, "reason": reason} for result, reason in sorted(calibration.refused.items())]
     trust = {row["result_id"]: row["trust"] for row in rows["result_rows"]}
-    rows["option_rates"] = list(option_rows(facts, fitted, trust, findings))
-    memory = list(memory_errors(facts, evidence.records))
-    rows["memory_errors"] = [row for row, _ in memory]
-    rows["rule_errors"] = list(rule_rows(memory, (one for one in held_out if one.left_out == "source")))
+    predicted_from = predictions_sha256(facts_digest, day, calibration, trust, findings)
+    predictions = previous.tables(PREDICTIONS) if predicted_from == previous.predictions_sha256 else None
+    if predictions is None:
+        merge(rows, _predictions(facts, calibration, evidence, trust, findings))
     problems = [*undescribed, *accepted.problems]
-    rows["collection"] = [{"as_of": day, "inputs_sha256": digest, "complete": not problems and not accepted.notes}]
+    complete = not problems and not accepted.notes
+    digests = {"inputs_sha256": digest, "facts_sha256": facts_digest, "predictions_sha256": predicted_from}
+    rows["collection"] = [{"as_of": day, **digests, "complete": complete}]
     rows["load_problems"] = [
         {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in problems
     ]
@@ -138,10 +137,28 @@ def collect(
             [as_arrow(rows.get(name, []), schema), *(loaded.tables[name] for loaded in accepted.kept if name in loaded.tables)]
         )
         for name, schema in schemas.items()
-    }
+    } | (predictions or {})
     build_database(database, tables)
     sources = Counter(row["source"] for row in rows["result_rows"])
     return Collected({name: table.num_rows for name, table in tables.items()}, dict(sources), problems, accepted.notes)
+
+
+def _predictions(
+    facts: FactBase, calibration: Calibration, evidence: Evidence, trust: Mapping[str, str], findings: Sequence[Finding]
+) -> Rows:
+    """Return the rows of the tables that `reuse.PREDICTIONS` names."""
+    # Worker processes, which load submissions, need no predictor.
+    from tunemark.collector.predict.cross_validation import cross_validate, throughput_rows  # noqa: PLC0415
+    from tunemark.collector.predict.option_rates import option_rows  # noqa: PLC0415
+    from tunemark.collector.predict.rules_of_thumb import rule_rows  # noqa: PLC0415
+
+    fitted, held_out = cross_validate(calibration.rows)
+    memory = list(memory_errors(facts, evidence.records))
+    return throughput_rows(fitted, held_out) | {
+        "option_rates": list(option_rows(facts, fitted, trust, findings)),
+        "memory_errors": [row for row, _ in memory],
+        "rule_errors": list(rule_rows(memory, (one for one in held_out if one.left_out == "source"))),
+    }
 
 
 def submission_files(root: Path) -> RecordFiles:
@@ -173,8 +190,8 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
     return LoadedSubmission(**checked, headline=rows["result_rows"][0], tables=tables, run=run, calibration=calibration)
 
 
-def _headlines(submissions: list[LoadedSubmission]) -> list[Row]:
-    """Return the rows of `result_rows`; superseded results and results of a changed card stay readable but are never ranked."""
+def _headlines(submissions: list[LoadedSubmission], facts: FactBase) -> list[Row]:
+    """Return the rows of `result_rows`; superseded and withdrawn results, and those of a changed card, stay readable and are not ranked."""
     replaced: dict[str, list[str]] = {}
     for loaded in submissions:
         if loaded.supersedes is not None:
@@ -188,6 +205,9 @@ def _headlines(submissions: list[LoadedSubmission]) -> list[Row]:
             row |= {"division": "open", "rankable": False, "note": note}
         if loaded.result_id in replaced:
             row |= {"rankable": False, "note": f"superseded by {', '.join(sorted(replaced[loaded.result_id]))}"}
+        withdrawal = facts.known.withdrawal(loaded.result_id)
+        if withdrawal is not None:
+            row |= {"rankable": False, "note": f"withdrawn on {withdrawal.withdrawn_on}: {withdrawal.reason}"}
         rows.append(row)
     return rows
 
@@ -225,9 +245,9 @@ def finding_rows(findings: Iterable[Finding], rules: Iterable[Rule]) -> Rows:
 # Published and converted results are part of the project: any problem in them stops the collection.
 
 
-def _add_documents(rows: Rows, facts: FactBase) -> FileProblems:
+def _add_documents(rows: Rows, facts: FactBase, *, checked: bool) -> FileProblems:
     """Add the rows of all documents and their results; return a problem for each source without a document, which is left out."""
-    verdicts = _valid(PUBLISHED, facts)
+    verdicts = _valid(PUBLISHED, facts, checked=checked)
     documents = {file: verdict.record for file, verdict in verdicts.items() if isinstance(verdict.record, SourceDocument)}
     results = [(file, result, verdict) for file, verdict in verdicts.items() for result in published_results(verdict.record)]
     known = {document.id for document in documents.values()}
@@ -245,9 +265,9 @@ def _add_documents(rows: Rows, facts: FactBase) -> FileProblems:
     return [(f"{PUBLISHED}/{source}/{DOCUMENT}", missing_document(source, number)) for source, number in sorted(undescribed.items())]
 
 
-def _add_converted(rows: Rows, facts: FactBase) -> None:
+def _add_converted(rows: Rows, facts: FactBase, *, checked: bool) -> None:
     results = []
-    for file, verdict in _valid(CONVERTED, facts).items():
+    for file, verdict in _valid(CONVERTED, facts, checked=checked).items():
         if not isinstance(verdict.record, ConvertedResult):
             record_format = getattr(verdict.record, "format", None)
             fix = f"is not a converted result; {CONVERTED} must contain only converted results"
@@ -257,14 +277,22 @@ def _add_converted(rows: Rows, facts: FactBase) -> None:
     merge(rows, converted_rows(results))
 
 
-def _valid(folder: str, facts: FactBase) -> dict[str, Verdict]:
-    """Return the verdict on each file of a folder of the facts; raises TunemarkError (exit code 3) for the first problem."""
+def _valid(folder: str, facts: FactBase, *, checked: bool) -> dict[str, Verdict]:
+    """Return the verdict on each file of a folder of the facts; raises TunemarkError (exit code 3) for the first problem.
+
+    Files that were `checked` by the last collection, with the same code and facts, are only read.
+    """
     root = facts.root.parent
-    verdicts = {shown_path(path, root): judge(path, facts) for path in records_in(root / folder).files}
+    verdicts = {shown_path(path, root): _read(path) if checked else judge(path, facts) for path in records_in(root / folder).files}
     for file, verdict in verdicts.items():
         if verdict.problems:
             raise _as_error(file, verdict.problems[0])
     return verdicts
+
+
+def _read(path: Path) -> Verdict:
+    content = path.read_bytes()
+    return Verdict((), read_record(content), sha256=hashlib.sha256(content).hexdigest())
 
 
 def _as_error(file: str, problem: Problem) -> TunemarkError:
@@ -285,53 +313,64 @@ def _refuse_repeated_ids(ids: Iterable[tuple[str, str]]) -> None:
         files[result_id] = file
 
 
-# A collection is skipped if the database was built from the same inputs: files, code and day -----------
+# Results of one configuration ------------------------------------------------------------------------
+
+INDEPENDENT_AFTER = timedelta(hours=1)
+"""Series of one configuration that start within this time of each other share the state of the machine."""
 
 
-def inputs_sha256(root: Path) -> str:
-    """Return the hash of all inputs of a collection: the files of data and submissions, which of them git tracks, and the code."""
-    digest = hashlib.sha256()
-    folders = (data_folder(root), root / SUBMISSIONS, CODE, SCHEMA)
-    for folder in folders:
-        for path in sorted(_files(folder)):
-            digest.update(f"{path.relative_to(folder)}\0".encode(errors="surrogateescape"))
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    digest.update("\0".join(sorted(committed_files(root))).encode(errors="surrogateescape"))
-    return digest.hexdigest()
+def pool_configurations(result_rows: Iterable[Row]) -> list[Row]:
+    """Return one row per configuration of rankable measured results, and set `configuration` and `trust` of those results.
 
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder that could be inputs, without caches."""
-    for path in folder.rglob("*"):
-        if path.is_file() and path.suffix != ".pyc":
-            yield path
-
-
-def counts_if_unchanged(database: Path, digest: str, as_of: date, tables: Iterable[str]) -> tuple[dict[str, int], dict[str, int]] | None:
-    """Return the rows by table and the results by source of a database with these inputs; None if it is missing or has other inputs.
-
-    A database that left out a file, or noted something about one, counts as changed, so that this is reported again.
+    A configuration is `reproduced` if two independent series agree.
     """
-    try:
-        with open_database(database) as connection:
-            same = _row(connection, "select inputs_sha256 = ? and as_of = ? and complete from collection", [digest, as_of])
-            if not same:
-                return None
-            rows = {name: _row(connection, f"select count(*) from {name}") for name in tables}  # noqa: S608 - our own tables
-            sources = connection.execute("select source from result_rows").fetchall()
-    except (TunemarkError, LookupError):
-        return None
-    return rows, dict(Counter(source for (source,) in sources))
+    members: dict[str, list[Row]] = {}
+    for row in result_rows:
+        if row["source"] == "measured" and row["rankable"] and row["tokens_per_s"]:
+            row["configuration"] = configuration(row)
+            if row["configuration"] is not None:
+                members.setdefault(row["configuration"], []).append(row)
+    return [_pooled(name, rows) for name, rows in sorted(members.items())]
 
 
-def _row(connection: "duckdb.DuckDBPyConnection", sql: str, values: list[object] | None = None) -> int:
-    """Return the single value of a query. Raises LookupError if there is none, such as in a database of an older version."""
-    import duckdb  # noqa: PLC0415 - not needed to import this module
+def _pooled(name: str, rows: Sequence[Row]) -> Row:
+    rates = [row["tokens_per_s"] for row in rows]
+    pooled = one_more_run(rates) if len(rates) > 1 else None
+    series = _independent_series(rows)
+    reproduced = any(_agree(a, b) for a, b in combinations(series, 2))
+    if reproduced:
+        for row in rows:
+            row["trust"] = Trust.REPRODUCED.value
+    return {
+        "configuration": name,
+        "runs": len(rows),
+        "series": len(series),
+        "tokens_per_s": pooled.value if pooled else rates[0],
+        "tokens_per_s_low": pooled.low if pooled else None,
+        "tokens_per_s_high": pooled.high if pooled else None,
+        "between_run_cv": stdev(map(log, rates)) if pooled else None,
+        "reproduced": reproduced,
+        "result_ids": sorted(row["result_id"] for row in rows),
+    }
 
-    try:
-        row = connection.execute(sql, values or []).fetchone()
-    except duckdb.Error as error:
-        raise LookupError(str(error)) from error
-    if row is None:
-        raise LookupError(sql)
-    return int(row[0])
+
+def _independent_series(rows: Sequence[Row]) -> list[list[float]]:
+    """Return the rates of each independent series: runs of one study, or runs that started shortly after each other."""
+    series: list[list[float]] = []
+    last: Row | None = None
+    for row in sorted(rows, key=lambda row: (row["started_at"], row["result_id"])):
+        same_study = last is not None and row.get("study_id") is not None and row.get("study_id") == last.get("study_id")
+        if last is not None and (same_study or row["started_at"] - last["started_at"] < INDEPENDENT_AFTER):
+            series[-1].append(row["tokens_per_s"])
+        else:
+            series.append([row["tokens_per_s"]])
+        last = row
+    return series
+
+
+def _agree(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Return True if the mean of one series lies within the interval for one more run of the other, which needs repeats."""
+    return any(
+        len(a) > 1 and (interval := one_more_run(a)).low <= geometric_mean(b) <= interval.high
+        for a, b in ((first, second), (second, first))
+    )

@@ -7,7 +7,7 @@ from math import isfinite
 import numpy as np
 
 from tunemark.collector.predict.predicted_vs_measured import compare_memory
-from tunemark.collector.store.rows import Row, Rows, as_text, fact
+from tunemark.collector.store.database import Row, Rows, as_text, fact
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.derive import Derived, step_labels
 from tunemark.schema.facts.fact_base import FactBase

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping
 
 from tunemark.collector.audit import printed_figures as rates
-from tunemark.collector.store.rows import Row, Rows, fact, merge
+from tunemark.collector.store.database import Row, Rows, fact, merge
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.converted import ConvertedResult, TimeToTarget, run_energy, time_to_target, training_rate

@@ -5,11 +5,15 @@
 create table collection (
     as_of date not null,
     inputs_sha256 varchar,
+    facts_sha256 varchar,
+    predictions_sha256 varchar,
     complete boolean
 );
 comment on table collection is 'When the database was built: one row.';
 comment on column collection.as_of is 'Day of the current prices: the day of collecting, or `collect --as-of`.';
 comment on column collection.inputs_sha256 is 'Hash of all files that the rows come from, and of the code that makes them.';
+comment on column collection.facts_sha256 is 'Hash of the files of data, and of the code.';
+comment on column collection.predictions_sha256 is 'Hash of all that the tables of predictions depend on.';
 comment on column collection.complete is 'True if no file had a problem or a note.';
 
 -- Facts ---------------------------------------------------------------------------------------------
@@ -23,6 +27,8 @@ create table accelerators (
     unit varchar not null,
     memory_gib double,
     memory_bandwidth_gb_s double,
+    memory_bus_bits integer,
+    peak_clock_mhz double,
     peak_bf16_tflops double,
     peak_fp16_tflops double,
     peak_tf32_tflops double,
@@ -390,7 +396,7 @@ comment on column result_rows.result_id is '''003-001'', or the content hash of 
 comment on column result_rows.source is 'A document such as ''003'', ''measured'', or a round such as ''mlperf-v5.1''.';
 comment on column result_rows.software_level is 'How far the training loop is tuned: plain | tuned | vendor.';
 comment on column result_rows.trust is 'published | converted | measured | reproduced';
-comment on column result_rows.division is 'standard | open; measured results only.';
+comment on column result_rows.division is 'standard | tuned | open; measured results only. Ranks are within a division.';
 comment on column result_rows.workload is 'Key of the workload; measured results only.';
 comment on column result_rows.section is 'Place in the document; published results only.';
 comment on column result_rows.model is 'Key of the model.';
@@ -418,7 +424,7 @@ comment on column result_rows.stable is 'True if a steady window was found; meas
 comment on column result_rows.attention is 'Effective attention kernel; this column and the next four: measured results only.';
 comment on column result_rows.process_group is 'Library for collectives of several processes, such as nccl.';
 comment on column result_rows.study_id is 'Series that the run is part of.';
-comment on column result_rows.study_kind is 'sweep | frontier | ab | repeat';
+comment on column result_rows.study_kind is 'sweep | frontier | ab | repeat | tune';
 comment on column result_rows.study_point is 'Point, arm or repeat within the series.';
 comment on column result_rows.study_position is 'Order of the run in the series, from 1.';
 comment on column result_rows.gates is 'Correctness checks of training: passed | failed; NULL if none applied.';
@@ -498,7 +504,7 @@ create table step_events (
     amount bigint not null
 );
 comment on table step_events is 'Events of measured results that exclude a step from the steady state.';
-comment on column step_events.kind is 'compile | allocator_growth';
+comment on column step_events.kind is 'compile | allocator_growth | allocator_retry';
 comment on column step_events.amount is 'Number of graphs, or bytes.';
 
 create table effective (
@@ -751,7 +757,7 @@ create table option_rates (
     result_ids varchar[] not null,
     results integer not null,
     reason varchar,
-    disputed varchar,
+    disputed struct(result_id varchar, tokens_per_s double, sequence_length integer)[] not null,
     primary key (model, method, sequence_length, software, accelerator, devices)
 );
 comment on table option_rates is 'Rates from which `tunemark recommend` and the home page choose.';
@@ -768,7 +774,7 @@ comment on column option_rates.trust is 'Best trust level of the results.';
 comment on column option_rates.result_ids is 'Results that the rate is based on, at most six.';
 comment on column option_rates.results is 'Number of these results.';
 comment on column option_rates.reason is 'Why there is no rate.';
-comment on column option_rates.disputed is 'Results of just this option that are not used, since the audit calls their rate suspicious, with their rates; at most three.';
+comment on column option_rates.disputed is 'Results on the same devices that are not used, since the audit calls their rate suspicious; at most three.';
 
 create table rule_errors (
     kind varchar not null,

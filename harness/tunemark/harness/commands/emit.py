@@ -254,8 +254,8 @@ set -euo pipefail
 {environment}cd "$SLURM_SUBMIT_DIR"
 export TUNEMARK="${{TUNEMARK:-.venv/bin/tunemark}}"
 {head_node}
-# Each node runs this once; the first writes the submission.
-srun --kill-on-bad-exit=1 bash -c {command}
+# Each node runs this once, on all of its CPUs: some clusters would give the one task a single core. The first writes the submission.
+srun --cpus-per-task="${{SLURM_CPUS_ON_NODE:-1}}" --kill-on-bad-exit=1 bash -c {command}
 """
 SLURM_NEURON = """\
 # .venv must contain the Neuron stack and Tunemark (see `On a Neuron machine` in the README). TUNEMARK=PROGRAM selects another program.

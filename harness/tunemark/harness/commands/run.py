@@ -114,7 +114,7 @@ def run(
     replaced = superseded(supersedes, reason, resolved.plan, out)
     if not force and not resolved.unsupported:
         refuse_too_large(resolved.plan, facts.model(resolved.plan.model.key), machine)
-    submission, path = run_once(resolved, facts, machine, out, replaced)
+    submission, path = run_once(resolved, facts, machine, out, supersedes=replaced)
     if as_json:
         print_json(summary(submission) | {"file": str(path)})
     else:
@@ -130,7 +130,7 @@ def recover(*, as_json: Json = False) -> None:
 
     Exit codes: 0 all were written, or there are none; 1 a log could not be used, or its worker is still running.
     """
-    from tunemark.harness.run import recover as recovery  # noqa: PLC0415 - only this command needs processes
+    from tunemark.harness.run import launch as recovery  # noqa: PLC0415 - only this command needs processes
 
     facts, failed = FactBase.of_project(), False
     written: list[dict[str, Any]] = []

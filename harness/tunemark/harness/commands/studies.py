@@ -1,4 +1,4 @@
-"""`tunemark sweep`, `frontier`, `ab` and `predict`: series of runs, and a whole job predicted from short runs."""
+"""`tunemark sweep`, `frontier`, `tune`, `ab` and `predict`: series of runs, and a whole job predicted from short runs."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -10,8 +10,8 @@ from rich.markup import escape
 
 from tunemark.harness.plan.options import Json, Options, Workload, fraction, takes_run_options
 from tunemark.harness.run.show import answers, print_json, say
-from tunemark.harness.studies.report import edges_table, points_table, prediction_table, verdict
-from tunemark.harness.studies.settings_grid import Over, Question
+from tunemark.harness.studies.frontier import Over, Question
+from tunemark.harness.studies.report import edges_table, points_table, prediction_table, tries_table, verdict
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -96,8 +96,9 @@ def frontier(
 ) -> None:
     """Find the largest micro-batch and the longest sequence that fit, by doubling and halving.
 
-    Each trial is a short run on full rows, in a fresh process, with its own submission. Out of memory means that it does not fit;
-    any other failure ends the search with its reason. The same command resumes where it stopped.
+    Each trial is a short run on full rows with its own submission, in a process forked from one that has loaded the libraries. The
+    largest that fits is confirmed in a fresh process. Out of memory means that it does not fit; any other failure ends the search with
+    its reason. The same command resumes where it stopped.
     """
     from tunemark.harness.studies.frontier import Frontier  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415
@@ -124,6 +125,48 @@ def frontier(
     if ended:
         say(f"tunemark: {ended}")
         raise typer.Exit(Exit.UNTRUSTWORTHY)
+
+
+@app.command(
+    epilog="Examples: tunemark tune lora-8b | tunemark tune smoke-lora --budget 5 --runs 5 | tunemark tune full-8b --devices 8 --set compile=none --json"
+)
+@takes_run_options
+def tune(
+    workload: Workload,
+    *,
+    budget: Annotated[
+        float, _study("--budget", "Search for at most this many minutes. Earlier trials of a resumed search count.", "MINUTES", min=0.1)
+    ] = 30.0,
+    runs: Annotated[int, _study("--runs", "Measure the card's and the best settings N times each; a verdict needs three.", min=1)] = 3,
+    out: Out = None,
+    again: Again = False,
+    as_json: Json = False,
+    options: Options,
+) -> None:
+    """Find the fastest configuration of the tuned division on this machine, then measure it beside the card's.
+
+    It varies one setting at a time: attention, fused kernels, checkpointing, compilation, strategy on several devices, and the split of the global
+    batch. A setting given with --set is not varied. Trials are short, and are not ranked. The measurement is in fresh processes,
+    interleaved as in `ab`, and its submissions are in the standard and the tuned division. The same command resumes.
+    """
+    from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
+    from tunemark.harness.studies.tune import run_tune  # noqa: PLC0415
+
+    bench = Bench.here(FactBase.of_project(), options.machine(), out)
+    result = run_tune(workload, options, bench, budget_s=60 * budget, runs=runs, again=again)
+    if as_json:
+        compared = result.comparison and replace(result.comparison, runs=())
+        print_json(
+            {"workload": workload, "kind": "tune", **asdict(replace(result, comparison=None)), "comparison": compared and asdict(compared)}
+        )
+    else:
+        answers().print(tries_table(result.tries))
+        answers().print(f"best: {result.best}" + ("" if result.complete else " (the search is not complete)"), soft_wrap=True, markup=False)
+        for line in verdict(result.comparison) if result.comparison else ():
+            answers().print(line, soft_wrap=True, markup=False)
+    if result.ended:
+        say(f"tunemark: {result.ended}")
+    raise typer.Exit(result.exit_code)
 
 
 @app.command(

@@ -12,8 +12,10 @@ import psutil
 
 from tunemark.harness.vendors.protocol import FoundDevice, Vendor, all_vendors
 from tunemark.harness.vendors.vendor_tools import UnusableMask, cpu_model, hides_all
+from tunemark.schema import plan_reasons
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.privacy import scrub
+from tunemark.schema.processes import usable_cores
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import PACKAGES, VENDOR_PACKAGES, Backend, Dtype
 
@@ -66,7 +68,7 @@ def detect(requested: Backend | None = None) -> Machine:
     release = platform.release().split("-")[0].split(".")
     return Machine(
         backend=vendor.backend,
-        backend_reason="requested with --backend" if requested else reason,
+        backend_reason=plan_reasons.REQUESTED_BACKEND if requested else reason,
         devices=tuple(device.facts for device in devices),
         compute_dtypes=vendor.formats,
         # More of a kernel's release may name its builder or owner.
@@ -134,14 +136,3 @@ def package_versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
-
-
-def usable_cores() -> int:
-    """Return the number of hardware threads that this process may use: its affinity, or the container's quota if lower."""
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = Path("/sys/fs/cgroup/cpu.max")
-    if quota.exists():
-        limit, _, period = quota.read_text(encoding="ascii").strip().partition(" ")
-        if limit != "max":
-            return max(1, min(affinity, int(limit) // int(period)))
-    return affinity

@@ -10,18 +10,18 @@ from typing import Any, Literal, TypeVar
 
 from tunemark.harness.plan.capabilities import generation_of, unsupported_reason
 from tunemark.harness.plan.machine import Machine
-from tunemark.harness.plan.options import Options
-from tunemark.harness.plan.overrides import apply_overrides
-from tunemark.harness.vendors.protocol import FEATURE_OF_FORMAT, Feature, Generation, vendor_of
+from tunemark.harness.plan.options import Options, apply_overrides
+from tunemark.harness.vendors.protocol import FEATURE_OF_FORMAT, Generation, vendor_of
 from tunemark.harness.worker.sample_files import FULL_ROWS, SYNTHETIC, check_file, describe_file
+from tunemark.schema import plan_reasons
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.names import names_cpu_model
 from tunemark.schema.facts.workloads import WorkloadCard, shared_settings
+from tunemark.schema.features import Feature
 from tunemark.schema.physics.architecture import targets_in
+from tunemark.schema.records.division import Override
 from tunemark.schema.records.plan import Batch, DataChoice, DeviceChoice, LoraSettings, Measurement, ModelChoice, Offload, Plan, Precision
-from tunemark.schema.records.submission import Override
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Padding, Strategy, Task, Weights
 
@@ -127,9 +127,7 @@ def neuron_point(card: WorkloadCard, options: Options, reasons: Reasons) -> tupl
     point = next((point for point in card.points if "devices.tensor_parallel" in point), {})
     if any(options.sets(field) for field in point):
         return ()
-    reasons.update(
-        dict.fromkeys((field.replace("devices.", "device.") for field in point), "the workload card's settings on Neuron devices")
-    )
+    reasons.update(dict.fromkeys((field.replace("devices.", "device.") for field in point), plan_reasons.NEURON_POINT))
     return tuple(f"{field}={json.dumps(value)}" for field, value in point.items())
 
 
@@ -183,6 +181,8 @@ def model_choice(card: WorkloadCard, facts: FactBase, options: Options) -> tuple
         gradient_checkpointing=card.gradient_checkpointing,
         fused_kernels=card.fused_kernels,
         compile=card.compile,
+        compile_mode=card.compile_mode,
+        sdpa_kernel=card.sdpa_kernel,
     )
     return choice, weights_from
 
@@ -194,7 +194,7 @@ def lora_choice(card: WorkloadCard, facts: FactBase, reasons: Reasons) -> LoraSe
     model = facts.model(card.model)
     targets = targets_in(model, card.lora.target_modules)
     if targets != card.lora.target_modules:
-        reasons.give("lora.target_modules", targets, f"the requested layers, by their names in {model.family}")
+        reasons.give("lora.target_modules", targets, plan_reasons.layer_names(model.family))
     return card.lora.model_copy(update={"target_modules": targets})
 
 
@@ -203,12 +203,12 @@ def precision_choice(card: WorkloadCard, machine: Machine, generation: Generatio
 
     A card in bf16 uses the fastest format of devices that lack it, unless the user has set one.
     """
-    compute, why = Dtype.FP32, "the workload card sets it"
+    compute, why = Dtype.FP32, plan_reasons.BY_CARD
     lacks_bf16 = generation is not None and Feature.BF16 in generation.cannot
     if card.compute != "auto" and (card.compute != Dtype.BF16.value or not lacks_bf16 or sets_compute(options)):
         compute = Dtype(card.compute)
     elif generation is None:
-        compute, why = machine.compute_dtypes[0], f"the fastest format of a {machine.backend.value} device"
+        compute, why = machine.compute_dtypes[0], plan_reasons.fastest_format(machine.backend)
     else:
         newest, compute = machine.compute_dtypes[0], next(iter(generation.formats(machine.compute_dtypes)), Dtype.FP32)
         lacking = "" if newest is compute else f"; {newest.value}: {generation.cannot[FEATURE_OF_FORMAT[newest]]}"
@@ -217,7 +217,7 @@ def precision_choice(card: WorkloadCard, machine: Machine, generation: Generatio
     parameters = reasons.give(
         "precision.parameters",
         Dtype.BF16 if compute is Dtype.BF16 else Dtype.FP32,
-        "fp16 updates underflow, so the weights are kept in fp32" if compute is Dtype.FP16 else "weights are stored in the compute format",
+        plan_reasons.stored_format(compute),
     )
     return Precision(parameters=parameters, compute=compute)
 
@@ -234,16 +234,14 @@ def data_choice(card: WorkloadCard, machine: Machine, options: Options, reasons:
     """Return the samples, and the hub id or path that they are read from."""
     source, name, sha256, place = _data_source(card, options)
     if source is DataSource.SYNTHETIC:
-        tokenizer = reasons.give("data.tokenizer", "none", "synthetic samples are token ids already")
+        tokenizer = reasons.give("data.tokenizer", "none", plan_reasons.TOKENIZERS["none"])
     elif options.weights.startswith("pretrained") or (options.weights == "card" and card.weights is Weights.PRETRAINED):
-        tokenizer = reasons.give("data.tokenizer", "model", "pretrained weights come with their tokenizer")
+        tokenizer = reasons.give("data.tokenizer", "model", plan_reasons.TOKENIZERS["model"])
     else:
-        why = "random weights have no tokenizer, so each frequent word of the training rows becomes a token"
-        tokenizer = reasons.give("data.tokenizer", "word-level", why)
+        tokenizer = reasons.give("data.tokenizer", "word-level", plan_reasons.TOKENIZERS["word-level"])
     borders = card.data.document_borders
     if card.data.packing and borders and machine.backend is Backend.NEURON and not options.sets("data.document_borders"):
-        why = "the attention kernels of optimum-neuron ignore document borders: documents are concatenated and attend to each other"
-        borders = reasons.give("data.document_borders", value=False, why=why)
+        borders = reasons.give("data.document_borders", value=False, why=plan_reasons.NO_BORDERS)
     choice = DataChoice(
         source=source,
         name=name,
@@ -303,10 +301,8 @@ def _padding(card: WorkloadCard, machine: Machine, source: DataSource, name: str
         fix = f"rows of {name} differ in length; give dynamic or static, or data.packing=true"
         raise TunemarkError("--set data.padding", padding.value, fix)
     if machine.backend is Backend.NEURON:
-        why = "rows differ in length, and Neuron compiles a graph for each new length: all rows are padded to the full length"
-        return reasons.give("data.padding", Padding.STATIC, why)
-    why = "rows differ in length, and the card is for full rows: each micro-batch is padded to its longest row"
-    return reasons.give("data.padding", Padding.DYNAMIC, why)
+        return reasons.give("data.padding", Padding.STATIC, plan_reasons.PADDED_FOR_NEURON)
+    return reasons.give("data.padding", Padding.DYNAMIC, plan_reasons.PADDED_TO_LONGEST)
 
 
 # Devices and batch
@@ -316,9 +312,9 @@ def device_choice(
     card: WorkloadCard, machine: Machine, accelerator: AcceleratorCard | None, options: Options, reasons: Reasons
 ) -> DeviceChoice:
     """Return the devices, with the matching accelerator card if there is one, and the distribution of the work."""
-    known = "its reported name is an alias of the card" if accelerator else missing_card(machine)
+    known = plan_reasons.KNOWN_NAME if accelerator else plan_reasons.missing_card(machine.devices[0].name, machine.backend)
     count = options.devices if options.devices is not None else card.devices.count
-    reasons.give("device.count", count, "requested with --devices" if options.devices else "the workload card sets it")
+    reasons.give("device.count", count, plan_reasons.REQUESTED_DEVICES if options.devices else plan_reasons.BY_CARD)
     if count % options.nodes:
         raise TunemarkError("--devices", count, f"is for all {options.nodes} nodes together; give a multiple of {options.nodes}")
     if options.rendezvous is not None and options.nodes == 1:
@@ -343,34 +339,24 @@ def device_choice(
     )
     if not vendor_of(machine.backend).on_host:
         return choice
-    # The processes of a machine share its physical cores.
     processes = count // options.nodes
-    cores = min(machine.cpu_physical_cores or machine.cpu_usable_cores, machine.cpu_usable_cores)
-    why = "one thread per physical core that this process may use" + (f", shared by {processes} processes" if processes > 1 else "")
-    return choice.model_copy(update={"threads": reasons.give("device.threads", max(1, cores // processes), why)})
-
-
-def missing_card(machine: Machine) -> str:
-    """Return the reason why the devices of a machine have no card."""
-    name = machine.devices[0].name
-    if machine.backend is Backend.CPU and not names_cpu_model(name):
-        return f"the CPU reports the name {name!r}, which many models share; peaks and prices are unknown"
-    return f"no card in data/accelerators has the alias {name!r}; peaks and prices are unknown"
+    threads = plan_reasons.threads_of(machine.cpu_physical_cores, machine.cpu_usable_cores, processes)
+    return choice.model_copy(update={"threads": reasons.give("device.threads", threads, plan_reasons.threads(processes))})
 
 
 def _strategy(card: WorkloadCard, count: int, options: Options, reasons: Reasons) -> Strategy:
     requested = options.strategy or card.devices.strategy
     if count == 1 and not options.strategy:
-        return reasons.give("device.strategy", Strategy.SINGLE, "one device needs none")
+        return reasons.give("device.strategy", Strategy.SINGLE, plan_reasons.NO_STRATEGY)
     if requested == "auto":
         alone = count == 1
-        why = "one device needs none" if alone else "each device holds a replica"
+        why = plan_reasons.NO_STRATEGY if alone else plan_reasons.REPLICAS
         return reasons.give("device.strategy", Strategy.SINGLE if alone else Strategy.DDP, why)
     words = [strategy.value for strategy in Strategy]
     if requested not in words:
         raise TunemarkError("--strategy", requested, did_you_mean(requested, words))
     return reasons.give(
-        "device.strategy", Strategy(requested), "requested with --strategy" if options.strategy else "the workload card sets it"
+        "device.strategy", Strategy(requested), plan_reasons.REQUESTED_STRATEGY if options.strategy else plan_reasons.BY_CARD
     )
 
 
@@ -378,11 +364,9 @@ def batch_choice(card: WorkloadCard, device: DeviceChoice, reasons: Reasons) -> 
     """Return the batch, from one micro-step to one optimizer step."""
     micro, accumulation = card.batch.micro_batch, card.batch.gradient_accumulation
     group = device.tensor_parallel * device.pipeline_parallel
-    why = "each device sees different rows" if group == 1 else f"{device.count} devices / tensor x pipeline parallel {group}"
     # An invalid number of devices is reported as unsupported later; until then the plan has one replica.
-    replicas = reasons.give("batch.data_parallel", max(1, device.count // group), why)
-    why = f"micro_batch {micro} x gradient_accumulation {accumulation} x data_parallel {replicas}"
-    rows = reasons.give("batch.global_batch", micro * accumulation * replicas, why)
+    replicas = reasons.give("batch.data_parallel", max(1, device.count // group), plan_reasons.data_parallel(device.count, group))
+    rows = reasons.give("batch.global_batch", micro * accumulation * replicas, plan_reasons.global_batch(micro, accumulation, replicas))
     return Batch(micro_batch=micro, gradient_accumulation=accumulation, data_parallel=replicas, global_batch=rows)
 
 
@@ -397,12 +381,11 @@ def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -
     counted = options.max_steps is not None or options.epochs is not None
     until_ci = options.until_ci
     if until_ci is not None:
-        why = "requested with --until-ci"
+        why = plan_reasons.REQUESTED_INTERVAL
     elif counted:
-        why = "all requested steps are done"
+        why = plan_reasons.ALL_STEPS
     else:
-        whole = f"; --epochs {card.stop.epochs} runs the whole job" if card.stop.epochs else ""
-        why = f"the default: a steady window whose 95% interval is this narrow needs no more steps{whole}"
+        why = plan_reasons.narrow_enough(card.stop.epochs)
         until_ci = Measurement().until_relative_ci
     return Measurement(
         max_steps=options.max_steps if counted else card.stop.max_steps,
@@ -427,11 +410,11 @@ def _time_limits(
     """Return the time limit of training. Requested steps are always completed, so they have none by default."""
     name = "measurement.max_train_s"
     if options.max_train_s is not None:
-        return {"max_train_s": reasons.give(name, options.max_train_s, "requested with --seconds")}
+        return {"max_train_s": reasons.give(name, options.max_train_s, plan_reasons.REQUESTED_SECONDS)}
     if counted:
         return {"max_train_s": None}
     if card.stop.max_train_s is not None or card.stop.max_steps is not None:
         return {"max_train_s": card.stop.max_train_s}
     fewest = Measurement().min_warmup_steps + RANKABLE_STEPS
-    why = f"the default without a requested end; at least {fewest} steps are done, of which {RANKABLE_STEPS} can be ranked"
+    why = plan_reasons.default_time(fewest, RANKABLE_STEPS)
     return {"max_train_s": reasons.give(name, DEFAULT_MAX_TRAIN_S, why), "min_steps": fewest}

@@ -1,35 +1,36 @@
-"""One run: check, start the worker in a fresh process, watch it, and write the record, whatever happened."""
+"""One run: check, start the worker in a fresh process, watch it, and write the record, whatever happened.
+
+The record of a run whose parent was killed is written later, from its folder.
+"""
 
 import contextlib
+import math
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 import psutil
+from pydantic import BaseModel, ValidationError
 
-from tunemark.harness.plan.machine import Machine
+from tunemark.harness.plan.machine import Machine, package_versions
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
 from tunemark.harness.run.node_telemetry import answer
-from tunemark.harness.run.process import command, environment, processes_of, run_environment, stop_signals, with_memory_limit
+from tunemark.harness.run.process import Ended, FreshWorker, WorkerProcess, processes_of, stop_signals
 from tunemark.harness.run.record import Superseded, assemble, write
-from tunemark.harness.run.recover import NOTE_FILE, RecoveryNote
 from tunemark.harness.run.run_log import (
     FOLDER_PREFIX,
     LOG_FILE,
-    MAXRSS_UNIT,
     ORDER_FILE,
     OUTPUT_FILE,
-    PARENT,
     STOP_FILE,
     LogReader,
     Order,
@@ -38,6 +39,7 @@ from tunemark.harness.run.run_log import (
 from tunemark.harness.run.run_outcome import CacheState, Finished, refused_run
 from tunemark.harness.run.show import RunProgress
 from tunemark.harness.run.telemetry import HostSampler, Telemetry, open_sampler
+from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HOST, vendor_of
 from tunemark.schema import formats
 from tunemark.schema.derive import rates_over
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
@@ -47,6 +49,7 @@ from tunemark.schema.files import project_root
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.training_shape import BYTES, shape_of_plan
 from tunemark.schema.privacy import identity_leaks, machine_names
+from tunemark.schema.records.division import Override
 from tunemark.schema.records.plan import Measurement, Plan
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
@@ -56,6 +59,9 @@ from tunemark.schema.vocabulary import DataSource, Phase, Status, Weights
 POLL_S = 0.1
 GRACE_S = 5.0
 OUTPUT_TAIL_BYTES = 8_000
+NOTE_FILE = "recovery.json"
+Spawn = Callable[[Resolved, Path], WorkerProcess]
+"""Starts the worker of a plan, whose order lies in the folder."""
 
 
 def run_once(
@@ -63,10 +69,14 @@ def run_once(
     facts: FactBase,
     machine: Machine,
     out: Path | None,
+    *,
     supersedes: Superseded | None = None,
     study: Study | None = None,
+    spawn: Spawn = FreshWorker,
 ) -> tuple[Submission, Path]:
     """Run a plan and write its submission; return both.
+
+    `spawn` starts the worker: in a fresh process, or for a try in one that a warm process forks.
 
     Raises TunemarkError before the run starts if the plan identifies this machine or a disk is full. If the submission cannot be
     written, it is printed on standard output instead.
@@ -80,7 +90,7 @@ def run_once(
         finished = (
             refused_run(resolved.unsupported)
             if resolved.unsupported
-            else launch(resolved, facts, machine, stopped, _recovery_note(resolved, machine, out, supersedes, study))
+            else launch(resolved, facts, machine, stopped, _recovery_note(resolved, machine, out, supersedes, study), spawn)
         )
         golden = facts.golden_losses(resolved.plan.workload)
         submission = assemble(resolved, machine, finished, supersedes=supersedes, study=study, golden=golden)
@@ -171,7 +181,7 @@ def refuse_full_disk(plan: Plan, card: ModelCard) -> None:
 def temporary_bytes(plan: Plan, card: ModelCard) -> dict[str, int]:
     """Return the bytes that the processes of one machine write into the temporary folder, by purpose."""
     written = {"the worker's log": LOG_BYTES}
-    if plan.quantisation is not None and plan.model.weights is Weights.RANDOM:
+    if plan.quantisation is not None and plan.model.weights is Weights.RANDOM and not _quantised_as_drawn(plan, card):
         processes = plan.device.count // plan.device.nodes
         purpose = "random weights, which are quantised as they are read" + (f", of {processes} processes" if processes > 1 else "")
         written[purpose] = processes * int(count_parameters(card).total * BYTES[plan.precision.parameters])
@@ -181,7 +191,37 @@ def temporary_bytes(plan: Plan, card: ModelCard) -> dict[str, int]:
     return written
 
 
+def _quantised_as_drawn(plan: Plan, card: ModelCard) -> bool:
+    """Return True if the worker draws and quantises random weights on the device, layer by layer, and saves none."""
+    drawn = vendor_of(plan.device.backend).device.draws_weights and (card.parameters or 0) > DRAWN_ON_HOST
+    release = package_versions().get("transformers", "").partition(".")[0]
+    return drawn and release.isdecimal() and int(release) >= COMPLETE_INITIALISERS
+
+
 # Start a worker and wait for its end
+
+
+class RecoveryNote(BaseModel):
+    """What the parent knows about a run, besides the order and the log."""
+
+    parent_pid: int
+    parent_created_s: float
+    """Start of the parent process, seconds since 1970, since numbers of processes are used again."""
+    started_at: datetime
+    out: Path | None
+    supersedes: Superseded | None
+    study: Study | None
+    overrides: tuple[Override, ...]
+    machine: Machine
+    model_cache: CacheState
+
+    @property
+    def parent_alive(self) -> bool:
+        """True if the process that started the run is still there."""
+        try:
+            return abs(psutil.Process(self.parent_pid).create_time() - self.parent_created_s) < 1
+        except psutil.Error:
+            return False
 
 
 def _recovery_note(
@@ -201,7 +241,14 @@ def _recovery_note(
     )
 
 
-def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threading.Event, note: RecoveryNote | None = None) -> Finished:
+def launch(
+    resolved: Resolved,
+    facts: FactBase,
+    machine: Machine,
+    stopped: threading.Event,
+    note: RecoveryNote | None = None,
+    spawn: Spawn = FreshWorker,
+) -> Finished:
     """Run this machine's worker to its end, with progress on the terminal; `stopped` ends it early.
 
     `note` is kept beside the log while the run lasts, so that the run can be recovered. Whatever happens here, no worker is left running.
@@ -228,7 +275,7 @@ def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threa
         if note is not None:
             (folder / NOTE_FILE).write_text(note.model_dump_json(), encoding="utf-8")
         reader = LogReader(folder / LOG_FILE)
-        process = _spawn(resolved, folder)
+        process, ended = spawn(resolved, folder), None
         devices.follow(process.pid, spawned_at_s)
         try:
             with HostSampler(process.pid, spawned_at_s) as host:
@@ -238,75 +285,64 @@ def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threa
                     progress(log)
                     answer(folder, telemetry)
 
-                ended_by, status, usage = _watch(process.pid, reader, plan, folder, stopped, on_progress)
-            process.returncode = os.waitstatus_to_exitcode(status)
+                ended_by, ended = _watch(process, reader, plan, folder, stopped, on_progress)
         finally:
-            if process.returncode is None:
-                _end(process.pid)
+            if ended is None:
+                _end(process)
             end_leftovers(folder)
         return Finished(
             log=merge_failures(reader.finish(), folder),
             telemetry=telemetry,
             started_at=started_at,
             wall_s=time.monotonic() - spawned_at_s,
-            user_s=usage.ru_utime,
-            system_s=usage.ru_stime,
-            max_rss_bytes=usage.ru_maxrss * MAXRSS_UNIT,
-            exit_code=process.returncode,
+            **ended._asdict(),
             ended_by=ended_by,
+            warm_worker=process.warm,
             host_oom_kills=_oom_kills() - kills,
             model_cache=cache,
             output_tail=(folder / OUTPUT_FILE).read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace"),
         )
 
 
-def _spawn(resolved: Resolved, folder: Path) -> "subprocess.Popen[bytes]":
-    """Start the worker in its own session, so that an interactive Ctrl-C reaches only this process."""
-    with (folder / OUTPUT_FILE).open("wb") as output:
-        return subprocess.Popen(  # noqa: S603 - our own module
-            with_memory_limit(command(resolved.plan.device, folder, resolved.node), resolved.limit_memory_bytes),
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            env=environment(resolved.plan.device) | run_environment(resolved.plan, folder) | {PARENT: str(os.getpid())},
-        )
-
-
 def _watch(
-    pid: int, reader: LogReader, plan: Plan, folder: Path, stopped: threading.Event, on_progress: Callable[[RunLog], None]
-) -> tuple[str | None, int, "os._Rusage"]:  # type: ignore[name-defined]
+    process: WorkerProcess,
+    reader: LogReader,
+    plan: Plan,
+    folder: Path,
+    stopped: threading.Event,
+    on_progress: Callable[[RunLog], None],
+) -> tuple[str | None, Ended]:
     """Follow the worker until it ends; end it on request or when its time is over."""
     judge, watchdog = SteadinessJudge(plan.measurement), Watchdog(plan.measurement, time.monotonic())
     while True:
-        done, status, usage = os.wait4(pid, os.WNOHANG)
+        ended = process.poll()
         log = reader.read()
         on_progress(log)
-        if done:
-            return None, status, usage
+        if ended is not None:
+            return None, ended
         if judge.sure(log):
             # A full disk must not end the run.
             with contextlib.suppress(OSError):
                 (folder / STOP_FILE).touch()
         ended_by = "interrupted" if stopped.is_set() else watchdog.expired(log, time.monotonic())
         if ended_by:
-            status, usage = _end(pid)
-            return ended_by, status, usage
+            return ended_by, _end(process)
         stopped.wait(POLL_S)
 
 
-def _end(pid: int) -> tuple[int, "os._Rusage"]:  # type: ignore[name-defined]
+def _end(process: WorkerProcess) -> Ended:
     """End the worker's process group: first with a request, after some seconds by force."""
-    os.killpg(pid, signal.SIGTERM)
-    until_s = time.monotonic() + GRACE_S
-    while time.monotonic() < until_s:
-        done, status, usage = os.wait4(pid, os.WNOHANG)
-        if done:
-            return status, usage
-        time.sleep(POLL_S)
-    os.killpg(pid, signal.SIGKILL)
-    _, status, usage = os.wait4(pid, 0)
-    return status, usage
+    for number, grace_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, math.inf)):
+        # A forked worker is collected by the warm process, so it may be gone already.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        until_s = time.monotonic() + grace_s
+        while time.monotonic() < until_s:
+            ended = process.poll()
+            if ended is not None:
+                return ended
+            time.sleep(POLL_S)
+    raise AssertionError
 
 
 def end_leftovers(folder: Path) -> None:
@@ -404,3 +440,56 @@ class SteadinessJudge:
         trace = log.trace()
         window = steady_window(trace, self._rules, settled_after((event["step"] for event in log.events), len(trace)))
         return window.stable and rates_over(trace, window).tokens_per_s.relative_half_width <= limit
+
+
+# Recover runs whose parent process was killed: their logs stay in the temporary folder, and become submissions.
+# The parent notes in the run's folder what a submission needs besides the log. A folder is recovered once the parent is
+# gone and its worker has ended, which takes seconds: until then the worker still writes the log.
+
+WORKER_ENDS_S = 15.0
+"""Time for a worker to notice that its parent is gone, and for its launcher to end."""
+
+
+def orphans() -> Iterator[tuple[Path, RecoveryNote]]:
+    """Yield the folders of runs without a parent, oldest first."""
+    folders = sorted(Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"), key=lambda folder: folder.stat().st_mtime)
+    for folder in folders:
+        try:
+            note = RecoveryNote.model_validate_json((folder / NOTE_FILE).read_bytes())
+        except (OSError, ValidationError):
+            continue
+        if not note.parent_alive:
+            yield folder, note
+
+
+def running(folder: Path, wait_s: float) -> list[int]:
+    """Return the processes of a run that are still alive after `wait_s`; they end by themselves once they notice that the parent is gone."""
+    until = time.monotonic() + wait_s
+    # A process that has ended but was not collected by its parent has no arguments any longer, so it is not listed.
+    while (alive := processes_of(folder)) and time.monotonic() < until:
+        time.sleep(POLL_S)
+    return sorted(process.pid for process in alive)
+
+
+def recover(folder: Path, note: RecoveryNote, facts: FactBase) -> tuple[Submission, Path]:
+    """Write the submission of an orphaned run and remove its folder; return both.
+
+    The run ends with its last log line: the times of its processes are unknown, and nothing was sampled from outside.
+    """
+    order = Order.model_validate_json((folder / ORDER_FILE).read_bytes())
+    log = LogReader(folder / LOG_FILE).finish()
+    marks = [mark["at_s"] for mark in log.phases] + [step["completed_at_s"] for step in log.steps]
+    finished = Finished(
+        log=log,
+        telemetry=Telemetry(),
+        started_at=note.started_at,
+        wall_s=max(marks, default=0.0),
+        ended_by="parent killed",
+        model_cache=note.model_cache,
+    )
+    resolved = Resolved(order.plan, note.overrides, None, None, None)
+    golden = facts.golden_losses(order.plan.workload)
+    submission = assemble(resolved, note.machine, finished, supersedes=note.supersedes, study=note.study, golden=golden)
+    path = write(submission, note.out)
+    shutil.rmtree(folder)
+    return submission, path

@@ -14,12 +14,13 @@ from statistics import fmean
 from pydantic import BaseModel, ValidationError
 
 from tunemark.harness.run.run_log import LOG_FILE, LogReader, LogWriter, RunLog, rank_of_this_process
-from tunemark.harness.run.telemetry import INTERVAL_S, Telemetry, memory_used, utilisation, window_times
+from tunemark.harness.run.telemetry import Telemetry, memory_used, utilisation, window_times
 from tunemark.harness.vendors.protocol import Device
 from tunemark.schema.files import write_atomically
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import MemoryReading, Utilisation
 from tunemark.schema.records.trace import Energy
+from tunemark.schema.sampling import HOST_INTERVAL_S
 from tunemark.schema.statistics.steady_state import settled_after, steady_window
 
 WINDOW_FILE = "window.json"
@@ -134,11 +135,11 @@ def joined(uses: dict[int, NodeUse], nodes: int) -> Utilisation:
     missing = [str(node) for node in range(nodes) if node not in parts]
     if missing:
         reason = f"no samples from node {', '.join(missing)} of {nodes}, so the energy of all devices is unknown"
-        return Utilisation(samples=0, interval_s=INTERVAL_S, energy=Energy(source="none", reason=reason))
+        return Utilisation(samples=0, interval_s=HOST_INTERVAL_S, energy=Energy(source="none", reason=reason))
     devices = [device.model_copy(update={"node": node}) for node, part in parts.items() for device in part.devices]
     return Utilisation(
         samples=sum(part.samples for part in parts.values()),
-        interval_s=INTERVAL_S,
+        interval_s=HOST_INTERVAL_S,
         cpu_busy_mean=fmean(part.cpu_busy_mean or 0.0 for part in parts.values()),
         cpu_busy_peak=max(part.cpu_busy_peak or 0.0 for part in parts.values()),
         foreign_cpu_busy_mean=max(part.foreign_cpu_busy_mean or 0.0 for part in parts.values()),

@@ -1,23 +1,27 @@
-"""The worker's process: its command line and environment, and the signals that ask a run to stop."""
+"""The worker's process: its command line, environment and end, and the signals that ask a run to stop."""
 
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import psutil
 
-from tunemark.harness.plan.resolve import Node
+from tunemark.harness.run.run_log import MAXRSS_UNIT, OUTPUT_FILE, PARENT
 from tunemark.harness.vendors.protocol import vendor_of
-from tunemark.harness.worker.compile_cache import fresh
-from tunemark.harness.worker.levers import STOCHASTIC_ROUNDING
+from tunemark.harness.worker.levers import ALLOCATOR_VARIABLES, STOCHASTIC_ROUNDING, fresh
 from tunemark.schema.records.plan import DeviceChoice, Plan
 from tunemark.schema.vocabulary import Backend, Dtype
+
+if TYPE_CHECKING:
+    from tunemark.harness.plan.resolve import Node, Resolved
 
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "ACCELERATE_")
 """Variables of an enclosing distributed job. The worker would mistake the processes of that job for its own."""
@@ -26,7 +30,55 @@ LIMIT = "import os, resource, sys; most = int(sys.argv[1]); resource.setrlimit(r
 """Limits data memory, not address space: libraries reserve far more addresses than they use."""
 
 
-def command(device: DeviceChoice, folder: Path, node: Node) -> list[str]:
+class Ended(NamedTuple):
+    """The end of a worker as the operating system reports it."""
+
+    exit_code: int
+    """Negative: the signal that ended it."""
+    user_s: float
+    system_s: float
+    max_rss_bytes: int
+
+
+class WorkerProcess(Protocol):
+    """A worker that has been started. It leads a process group of its own."""
+
+    pid: int
+    warm: bool
+    """True if its libraries were imported before it was started."""
+
+    def poll(self) -> Ended | None:
+        """Return its end, or None while it runs; not called again afterwards."""
+
+
+class FreshWorker:
+    """A worker that is started as a program, and imports the libraries."""
+
+    warm = False
+
+    def __init__(self, resolved: "Resolved", folder: Path) -> None:
+        with (folder / OUTPUT_FILE).open("wb") as output:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                with_memory_limit(command(resolved.plan.device, folder, resolved.node), resolved.limit_memory_bytes),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                # An interactive Ctrl-C reaches only this process.
+                start_new_session=True,
+                env=environment(resolved.plan.device) | worker_environment(resolved.plan, folder),
+            )
+        self.pid = self._process.pid
+
+    def poll(self) -> Ended | None:
+        """Return its end, or None while it runs."""
+        done, status, usage = os.wait4(self.pid, os.WNOHANG)
+        if not done:
+            return None
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        return Ended(self._process.returncode, usage.ru_utime, usage.ru_stime, usage.ru_maxrss * MAXRSS_UNIT)
+
+
+def command(device: DeviceChoice, folder: Path, node: "Node") -> list[str]:
     """Return the command that runs the worker: python for one process, torchrun or accelerate for several."""
     host, _, port = (node.rendezvous or "").rpartition(":")
     # The Neuron stack needs a process group for one process too.
@@ -85,9 +137,16 @@ def environment(device: DeviceChoice) -> dict[str, str]:
     }
 
 
+def worker_environment(plan: Plan, folder: Path) -> dict[str, str]:
+    """Return the variables of the worker of a run, beside those of its devices."""
+    return run_environment(plan, folder) | {PARENT: str(os.getpid())}
+
+
 def run_environment(plan: Plan, folder: Path) -> dict[str, str]:
     """Return the variables that only this run has: its own compile caches, and settings of its device family."""
     caches = fresh(folder / "caches") if plan.measurement.cold else {}
+    set_by_user = any(name in os.environ for name in ALLOCATOR_VARIABLES)
+    caches |= {} if set_by_user else vendor_of(plan.device.backend).environment
     return caches | (neuron_environment(plan, {**os.environ, **caches}) if plan.device.backend is Backend.NEURON else {})
 
 

@@ -1,5 +1,6 @@
 """Assemble the submission from log, plan and machine. The parent does this, so that it also works after the worker has died."""
 
+import json
 import shutil
 import subprocess
 import uuid
@@ -12,7 +13,7 @@ from tunemark.harness.plan.machine import Machine
 from tunemark.harness.run.node_telemetry import joined, node_uses
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import Finished, outcome_of
-from tunemark.harness.run.telemetry import INTERVAL_S, memory_used, utilisation, window_times
+from tunemark.harness.run.telemetry import memory_used, utilisation, window_times
 from tunemark.schema import VERSION
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
@@ -22,6 +23,7 @@ from tunemark.schema.formats import GIB
 from tunemark.schema.measurement_warnings import warnings_of_record
 from tunemark.schema.privacy import identity_leaks, machine_names
 from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.division import division_of
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import (
     Environment,
@@ -39,6 +41,7 @@ from tunemark.schema.records.submission import (
     submission_name,
 )
 from tunemark.schema.records.trace import Effective, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
+from tunemark.schema.sampling import HOST_INTERVAL_S
 from tunemark.schema.statistics.loss_band import loss_band
 from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Division, Phase, WarningKind
@@ -46,6 +49,8 @@ from tunemark.schema.vocabulary import Division, Phase, WarningKind
 if TYPE_CHECKING:
     from tunemark.harness.plan.resolve import Resolved
 
+BUILT_FROM = Path(__file__).parents[1] / "built_from.json"
+"""Commit of an installed package: `hatch_build.py` writes it into distributions."""
 LOW_DISK_BYTES = 2 * GIB
 MEASURING = ("schema", "harness", "data/models")
 """Folders of the checkout that a measurement depends on. A commit of results or of pages changes none of them."""
@@ -73,14 +78,15 @@ def assemble(
     reference losses of the workload.
     """
     plan, log = resolved.plan, finished.log
+    division = division_of(plan, resolved.overrides)
     gates = tuple(Gate.model_validate(gate) for gate in log.gates)
     if plan.measurement.gates and log.steps:
-        gates = (*gates, loss_band(golden, plan, log.trace(), changed=bool(resolved.overrides)))
+        gates = (*gates, loss_band(golden, plan, log.trace(), changed=division is Division.OPEN))
     draft = Submission(
         run_id=uuid.uuid4().hex,
         started_at=finished.started_at,
         harness=harness_version(),
-        division=Division.OPEN if resolved.overrides else Division.STANDARD,
+        division=division,
         overrides=resolved.overrides,
         supersedes=supersedes.result_id if supersedes else None,
         supersedes_reason=supersedes.reason if supersedes else None,
@@ -93,6 +99,7 @@ def assemble(
             wall_s=finished.wall_s,
             user_s=finished.user_s,
             system_s=finished.system_s,
+            warm_worker=finished.warm_worker,
             model_cache=finished.model_cache,
             compile_cache=log.compile_cache["state"] if log.compile_cache else "none",
             compile_cache_reason=log.compile_cache["reason"] if log.compile_cache else None,
@@ -160,10 +167,10 @@ def memory(finished: Finished, nodes: int = 1) -> Memory:
     if finished.max_rss_bytes:
         peaks = [finished.max_rss_bytes, *(sample.rss_bytes for sample in samples), *(use.host_rss_bytes for use in uses.values())]
         peak = max(peaks)
-        method = f"peak resident memory of the worker's processes{where} (ru_maxrss, and every {INTERVAL_S:g} s)"
+        method = f"peak resident memory of the worker's processes{where} (ru_maxrss, and every {HOST_INTERVAL_S:g} s)"
         host_rss = MemoryReading(peak_bytes=peak, method=method)
     if swap is not None:
-        host_swap = MemoryReading(peak_bytes=swap, method=f"VmSwap of the worker's processes{where} every {INTERVAL_S:g} s")
+        host_swap = MemoryReading(peak_bytes=swap, method=f"VmSwap of the worker's processes{where} every {HOST_INTERVAL_S:g} s")
     return Memory(
         device_allocated=_highest(log.memory["allocated"], log.ranks, "device_allocated_bytes") if log.memory else missing,
         device_reserved=_highest(log.memory["reserved"], log.ranks, "device_reserved_bytes") if log.memory else missing,
@@ -215,17 +222,20 @@ def write(submission: Submission, folder: Path | None = None) -> Path:
 
 
 def harness_version() -> Harness:
-    """Return version and, in a checkout, commit and whether it has uncommitted changes."""
+    """Return version and commit, and if it has uncommitted changes: of the checkout, else of the one that the package was built from."""
     commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
-    return Harness(version=VERSION, commit=commit or None, dirty=None if not commit or changes is None else bool(changes))
+    if commit and changes is not None:
+        return Harness(version=VERSION, commit=commit, dirty=bool(changes))
+    built = json.loads(BUILT_FROM.read_bytes()) if BUILT_FROM.exists() else {"commit": None, "dirty": None}
+    return Harness(version=VERSION, commit=built["commit"], dirty=built["dirty"])
 
 
 def source_content() -> str:
-    """Return a hash of the folders that measure, with uncommitted changes; the version where there is no checkout."""
+    """Return a hash of the folders that measure, with uncommitted changes; version and commit where there is no checkout."""
     folders = _git("rev-parse", *(f"HEAD:{folder}" for folder in MEASURING))
     changes = _git("diff", "HEAD", "--", *MEASURING)
     if folders is None or changes is None:
-        return VERSION
+        return " ".join(filter(None, (VERSION, harness_version().commit)))
     return sha256(f"{folders}\n{changes}".encode()).hexdigest()
 
 

@@ -100,6 +100,7 @@ class RunLog:
     """Summary of each machine's samples, for a run on several machines."""
     notes: list[dict[str, Any]] = field(default_factory=list)
     """Library messages that are kept out of the output."""
+    data_wait: dict[str, Any] | None = None
     compile_cache: dict[str, Any] | None = None
     saved: dict[str, Any] | None = None
     failure: dict[str, Any] | None = None
@@ -111,7 +112,8 @@ class RunLog:
         """Return the steps as columns."""
         names = ("completed_at_s", *COUNT_COLUMNS, "loss")
         columns: dict[str, tuple[Any, ...]] = {name: tuple(step[name] for step in self.steps) for name in names}
-        return StepTrace(started_at_s=self.started_at_s, **columns, micro_completed_at_s=self._micro_steps())
+        waited_s = self.data_wait["seconds"] if self.data_wait and self.steps else None
+        return StepTrace(started_at_s=self.started_at_s, **columns, micro_completed_at_s=self._micro_steps(), data_wait_s=waited_s)
 
     def _micro_steps(self) -> tuple[tuple[float, ...], ...]:
         """Return the micro-step times by step. In a long run only the last steps have them, to limit the size of the record."""

@@ -119,6 +119,7 @@ def summary(submission: Submission) -> dict[str, Any]:
         "accuracy_standard_error": derived.accuracy_standard_error,
         "gates": {gate.name: gate.passed for gate in submission.gates},
         **{name: known.value for name, known in _physics(submission, derived).figures().items()},
+        "data_wait_s": submission.trace.data_wait_s,
         "compile_overhead_s": derived.compile_overhead_s,
         "slowest_rank": derived.slowest_rank.rank if derived.slowest_rank else None,
         "wall_s": submission.process.wall_s,

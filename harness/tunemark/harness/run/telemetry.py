@@ -16,14 +16,15 @@ from typing import NamedTuple, Self, TypeVar
 
 import psutil
 
-from tunemark.harness.vendors.protocol import DeviceMonitor, Feature, Reading, vendor_of
+from tunemark.harness.vendors.protocol import DeviceMonitor, Reading, vendor_of
 from tunemark.harness.vendors.vendor_tools import MonitorUnavailable
+from tunemark.schema.features import Feature
 from tunemark.schema.records.submission import MemoryReading, Utilisation
 from tunemark.schema.records.trace import DeviceUse, Energy, StepTrace
+from tunemark.schema.sampling import HOST_INTERVAL_S, SLOWEST_INTEGRATION_S
 from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Backend
 
-INTERVAL_S = 0.2
 TREE_EVERY = 5
 """Samples between two listings of the process tree."""
 KIB = 1024
@@ -31,8 +32,6 @@ SAMPLES_BEFORE = 5
 """Samples of the idle devices, taken before the worker is spawned."""
 PROCESSES_EVERY_S = 2.0
 """Listing a device's processes costs more than reading its sensors."""
-SLOWEST_INTEGRATION_S = 0.125
-"""Largest mean sampling interval for integrating power: 0.1 s plus 25% for late wake-ups."""
 Value = TypeVar("Value", int, float)
 
 
@@ -89,7 +88,7 @@ class Telemetry:
 
     def between(self, start_s: float, end_s: float) -> list[Sample]:
         """Return the samples that cover an interval of the run."""
-        return [sample for sample in self.samples if start_s + INTERVAL_S <= sample.at_s <= end_s]
+        return [sample for sample in self.samples if start_s + HOST_INTERVAL_S <= sample.at_s <= end_s]
 
 
 # Sample the host
@@ -115,7 +114,7 @@ class HostSampler:
     def _run(self) -> None:
         tree: list[psutil.Process] = []
         for turn in count():
-            if self._done.wait(INTERVAL_S):
+            if self._done.wait(HOST_INTERVAL_S):
                 return
             if turn % TREE_EVERY == 0:
                 try:
@@ -252,7 +251,7 @@ def utilisation(telemetry: Telemetry, start_s: float, end_s: float) -> Utilisati
         return None
     return Utilisation(
         samples=len(samples),
-        interval_s=INTERVAL_S,
+        interval_s=HOST_INTERVAL_S,
         cpu_busy_mean=sum(sample.busy_cores for sample in samples) / len(samples),
         cpu_busy_peak=max(sample.busy_cores for sample in samples),
         foreign_cpu_busy_mean=sum(sample.foreign_cores for sample in samples) / len(samples),

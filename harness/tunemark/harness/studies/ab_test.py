@@ -8,8 +8,8 @@ from typing import Literal, get_args
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say
-from tunemark.harness.studies.series import Bench, Done, Series, Stopped
-from tunemark.harness.studies.settings_grid import Point, card_with, settings_of
+from tunemark.harness.studies.series import Bench, Done, Point, Series, Stopped, card_with, settings_of
+from tunemark.schema import plan_reasons
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import Submission
@@ -117,8 +117,7 @@ def plan_of_pair(resolved: Resolved, pair: int) -> Resolved:
     plan = resolved.plan
     first = plan.measurement.seed
     measurement = plan.measurement.model_copy(update={"seed": first + pair - 1})
-    why = f"pair {pair} of an A/B: both runs of a pair share a seed, which is {first} for the first pair and one higher for each next"
-    reasons = {**plan.reasons, "measurement.seed": why}
+    reasons = {**plan.reasons, "measurement.seed": plan_reasons.paired_seed(pair, first)}
     return replace(resolved, plan=plan.model_copy(update={"measurement": measurement, "reasons": reasons}))
 
 

@@ -1,14 +1,17 @@
-"""The frontier: the largest micro-batch and the longest sequence that fit, with each trial in a short separate process."""
+"""The frontier: the largest micro-batch and the longest sequence that fit, with each trial in a short process forked from a warm one.
+
+The largest that fits is confirmed in a fresh process.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import NamedTuple
 
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say
-from tunemark.harness.studies.series import Bench, Series
-from tunemark.harness.studies.settings_grid import Over, Point, Question, card_with
+from tunemark.harness.studies.series import Bench, Point, Series, card_with
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
@@ -21,7 +24,32 @@ TRY_STEPS = 3
 HOST_SHARE = 0.8
 """Fraction of the host's memory to use by default: a machine that runs out of memory kills other programs too."""
 UNIT_TOKENS = 64
+CONFIRMED = ", in a fresh process"
+"""Ending of the name of a point that confirms a try."""
 DOES_NOT_FIT = (Status.OOM_DEVICE, Status.OOM_HOST)
+
+
+class Over(StrEnum):
+    """The setting that is maximised."""
+
+    MICRO_BATCH = "micro_batch"
+    SEQUENCE_LENGTH = "sequence_length"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a frontier searches for."""
+
+    over: Over = Over.MICRO_BATCH
+    lengths: tuple[int, ...] = ()
+    """Sequence lengths at which to find the largest micro-batch; empty: the card's, or those that fit."""
+    limit_bytes: int | None = None
+    """Host memory that the worker's processes may use together."""
+    most: int = 65_536
+    """Largest micro-batch to try."""
+    within: float = 0.0
+    """Tolerance as a fraction; 0 is exact."""
 
 
 class Failed(Exception):
@@ -93,7 +121,7 @@ class Frontier:
         unit = min(UNIT_TOKENS, card_length)
         most = max(1, self.bench.facts.model(self.card.model).context_length // unit)
         before = len(self.series.done)
-        largest = find_largest(lambda units: self._fits(units * unit, micro_batch), card_length // unit, most, self.question.within)
+        largest = self._largest(lambda units: self._point(units * unit, micro_batch), card_length // unit, most)
         longest = None if largest.fits is None else largest.fits * unit
         failed = None if largest.fails is None else f"{largest.fails * unit} tokens"
         self._add_edge(longest or unit, micro_batch if longest else None, failed, before)
@@ -104,26 +132,44 @@ class Frontier:
         # Start with the tokens that fitted at the previous length, else with the card's micro-batch.
         known = [edge for edge in self.edges if edge.micro_batch]
         start = known[-1].sequence_length * (known[-1].micro_batch or 1) // length if known else self.card.batch.micro_batch
-        largest = find_largest(lambda rows: self._fits(length, rows), start, self.question.most, self.question.within)
+        largest = self._largest(lambda rows: self._point(length, rows), start, self.question.most)
         self._add_edge(length, largest.fits, None if largest.fails is None else formats.counted(largest.fails, "row"), before)
+
+    def _largest(self, point: "Callable[[int], Point]", start: int, most: int) -> "Largest":
+        """Find the largest number whose point fits. It counts once it fits in a fresh process too; otherwise the search goes on below it."""
+        tried: dict[int, bool] = {}
+
+        def fits(number: int) -> bool:
+            if number not in tried:
+                tried[number] = self._fits(point(number))
+            return tried[number]
+
+        failed = None
+        while True:
+            largest = find_largest(fits, start, most, self.question.within)
+            largest = largest if largest.fails is not None else Largest(largest.fits, failed)
+            if largest.fits is None or self.bench.trier is None or self._fits(point(largest.fits), confirm=True):
+                return largest
+            tried[largest.fits], failed = False, largest.fits
+            start = most = largest.fits - 1
+            if not most:
+                return Largest(None, failed)
 
     def _add_edge(self, length: int, rows: int | None, first_failed: str | None, before: int) -> None:
         """Add the edge that the tries since `before` have found, with the peak memory of the largest that fits."""
         name, peak = self._point(length, rows or 0).text, None
         for done in self.series.done:
-            if done.point == name or done.point.startswith(f"{name}, memory"):
+            if done.point == name or done.point.startswith(f"{name}, "):
                 peak = derive(done.record.submission).peak_memory.peak_bytes
-                break
         self.edges.append(Edge(length, rows, first_failed, peak, len(self.series.done) - before))
 
     def _point(self, length: int, rows: int) -> Point:
         return Point((("data.sequence_length", str(length)), ("batch.micro_batch", str(rows))))
 
-    def _fits(self, length: int, rows: int) -> bool:
-        point = self._point(length, rows)
+    def _fits(self, point: Point, *, confirm: bool = False) -> bool:
+        """Return True if a point fits, by a try or with `confirm` by a run in a fresh process."""
         plan = limited(self.bench.plan(self.workload, point.applied(self.options)), self.question.limit_bytes)
-        memory = f", memory limited to {formats.gib(plan.limit_memory_bytes)} for each process" if plan.limit_memory_bytes else ""
-        done = self.series.run(point.text + memory, plan)
+        done = self.series.run(point.text + limit_words(plan) + (CONFIRMED if confirm else ""), plan, attempt=not confirm)
         outcome = done.record.submission.outcome
         if plan.limit_memory_bytes and outcome.phase is Phase.IMPORT and done.status in (*DOES_NOT_FIT, Status.CRASH):
             given = f"--limit-memory {formats.gib(plan.limit_memory_bytes)} for each process"
@@ -172,6 +218,11 @@ def limited(resolved: Resolved, limit_bytes: int | None) -> Resolved:
         fix = f"only host memory can be limited; a {device.backend.value} device is tested up to its own memory"
         raise TunemarkError("--limit-memory", formats.gib(limit_bytes), fix)
     return resolved
+
+
+def limit_words(resolved: Resolved) -> str:
+    """Return the words about the memory limit of its processes in the name of a point; empty without one."""
+    return f", memory limited to {formats.gib(resolved.limit_memory_bytes)} for each process" if resolved.limit_memory_bytes else ""
 
 
 class Largest(NamedTuple):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich.table import Column, Table
 
@@ -155,6 +155,44 @@ def edges_table(edges: Sequence["Edge"]) -> Table:
             edge.first_failed or formats.MISSING,
             formats.gib(edge.peak_memory_bytes) if edge.peak_memory_bytes else formats.MISSING,
             str(edge.tries),
+        )
+    return table
+
+
+TryVerdict = Literal["card", "kept", "no gain", "does not fit", "failed", "excluded"]
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One value of one lever, on top of what was kept before."""
+
+    lever: str
+    settings: str
+    tokens_per_s: float | None
+    """Estimated from few steps; None if it did not run."""
+    gain: float | None
+    """Rate over the best one before, minus 1."""
+    peak_memory_bytes: int | None
+    verdict: TryVerdict
+    reason: str = ""
+    """Why it did not run."""
+
+
+def tries_table(tries: Sequence["Try"]) -> Table:
+    """Return the levers of a search with their gains as a table, in the order in which they were tried."""
+    columns = [Column("lever", no_wrap=True), Column("settings", overflow="fold")]
+    columns += [Column(name, justify="right", no_wrap=True) for name in ("tokens/s", "gain", "peak memory")]
+    table = Table(*columns, Column("", overflow="fold"), box=None, padding=(0, 2, 0, 0))
+    for tried in tries:
+        table.add_row(
+            *as_text(
+                tried.lever,
+                tried.settings,
+                f"{tried.tokens_per_s:,.0f}" if tried.tokens_per_s else formats.MISSING,
+                f"{tried.gain:+.1%}" if tried.gain is not None else formats.MISSING,
+                formats.gib(tried.peak_memory_bytes) if tried.peak_memory_bytes else formats.MISSING,
+                f"{tried.verdict}: {tried.reason}" if tried.reason else tried.verdict,
+            )
         )
     return table
 

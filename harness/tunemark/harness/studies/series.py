@@ -1,23 +1,26 @@
-"""The engine of all series: run a point unless it is done, report it, and on request stop once the current run is recorded.
+"""What a series varies, and the engine of all series: run a point unless it is done, report it, and stop on request.
 
-The same command, with the same source on the same machine, resumes the runs it began. Runs that another source or other
-libraries measured are named, and never mixed with new ones.
+Points have their settings by the card's field names or their aliases. The same command, with the same source on the same
+machine, resumes the runs it began. Runs that another source or other libraries measured are named, and never mixed with new ones.
 """
 
 import getpass
+import json
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
 from tunemark.harness.plan.machine import Machine
-from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.options import ALIASES, Options, apply_overrides, similar_settings
 from tunemark.harness.plan.resolve import Resolved, resolve
 from tunemark.harness.run.process import stop_signals
 from tunemark.harness.run.record import environment, harness_version, source_content
@@ -26,20 +29,120 @@ from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
-from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.base import canonical_json, content_id, flattened
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import Environment, Harness, Submission
 from tunemark.schema.records.trace import Study
 from tunemark.schema.records.upgrade import InvalidRecord, read_record
 from tunemark.schema.vocabulary import Status
 
-Kind = Literal["sweep", "frontier", "ab", "repeat"]
+# What a series varies
+
+Axis = tuple[str, tuple[str, ...]]
+"""A setting and its values, as they are written in `--set`."""
+OPTIONS = {"devices.count": "devices", "devices.strategy": "strategy", "devices.offload": "offload", "seed": "seed"}
+"""Settings that are options of `run`: a seed or a number of devices does not override the card."""
+AS_GIVEN = "as given"
+"""Name of the point without a changed setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Settings of one run of a series."""
+
+    settings: tuple[tuple[str, str], ...]
+    """Field of the card and value as it is written in `--set`."""
+
+    @property
+    def text(self) -> str:
+        """Return the point's name in records, tables and messages."""
+        return ", ".join(f"{field}={value}" for field, value in self.settings) or AS_GIVEN
+
+    def applied(self, options: Options) -> Options:
+        """Return the options of a run of this point. The point's settings override those that the user set for all."""
+        chosen: dict[str, Any] = {
+            OPTIONS[field]: int(value) if value.isdecimal() else value for field, value in self.settings if field in OPTIONS
+        }
+        sets = tuple(f"{field}={value}" for field, value in self.settings if field not in OPTIONS)
+        return replace(options, overrides=(*options.overrides, *sets), **chosen)
+
+
+def field_named(name: str, option: str, card: WorkloadCard) -> str:
+    """Return the card's field for a name or alias. Raises TunemarkError with the nearest names when there is none."""
+    field = ALIASES.get(name.strip().lower(), name.strip())
+    if field in OPTIONS:
+        return field
+    known = dict(flattened(card.model_dump(mode="json", exclude={"axes", "points"})))
+    if field not in known:
+        raise TunemarkError(option, name, f"not a setting of {card.key}; {similar_settings(name, [*known, *ALIASES])}")
+    return field
+
+
+def axis_of(text: str, card: WorkloadCard) -> Axis:
+    """Return field and values of `--over field=v1,v2`; for `--over field`, the values of the card's own axis."""
+    name, equals, listed = text.partition("=")
+    field = field_named(name, "--over", card)
+    own = tuple(dict.fromkeys(written(value) for axis in card.axes if axis.field == field for value in axis.values))
+    values = tuple(value.strip() for value in listed.split(",") if value.strip()) if equals else own
+    if not values:
+        raise TunemarkError("--over", text, "give a setting and its values, such as batch_size=8,16,32")
+    repeated = sorted({value for value in values if values.count(value) > 1})
+    if repeated:
+        raise TunemarkError("--over", text, f"{', '.join(repeated)} is given twice; name each value once, and repeat with --repeats")
+    return field, values
+
+
+def star_of_card(card: WorkloadCard) -> list[Point]:
+    """Return the points that the card lists: the card itself, each value of its axes with the rest unchanged, and its points.
+
+    Axes are varied one at a time, as their source did; all combinations would be thousands.
+    """
+    along = [{**axis.at, axis.field: value} for axis in card.axes for value in axis.values]
+    return [Point(tuple((field, written(value)) for field, value in settings.items())) for settings in ({}, *along, *card.points)]
+
+
+def written(value: object) -> str:
+    """Return a value as it is written in `--set`."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def grid(axes: Sequence[Axis]) -> list[Point]:
+    """Return every combination of the axes' values, the last axis varying fastest."""
+    fields = [field for field, _ in axes]
+    for name in fields:
+        if fields.count(name) > 1:
+            raise TunemarkError("--over", name, "is given twice; give all of its values in one --over")
+    return [Point(tuple(zip(fields, values, strict=True))) for values in product(*(values for _, values in axes))]
+
+
+def settings_of(text: str, option: str, card: WorkloadCard) -> Point:
+    """Return the point of `field=value,field=value`. Raises TunemarkError for a setting without a value."""
+    settings = []
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if not equals or not value.strip():
+            raise TunemarkError(option, text, "give field=value, separated by commas, such as compile=blocks,lr=1e-3")
+        settings.append((field_named(name, option, card), value.strip()))
+    return Point(tuple(settings))
+
+
+def card_with(card: WorkloadCard, options: Options) -> WorkloadCard:
+    """Return the card as `--set` changes it for the whole series."""
+    return apply_overrides(card, options.overrides)[0]
+
+
+# Run a series
+
+Kind = Literal["sweep", "frontier", "ab", "repeat", "tune"]
 Runner = Callable[[Resolved, Study], tuple[Submission, Path]]
 """Runs a plan once and writes its submission. Tests use a scripted one."""
 TRIED_AGAIN = (Status.INTERRUPTED, Status.CRASH, Status.TIMEOUT)
 """Endings that are not a result of the point: the next command runs it again."""
+FORK_REFUSED = "forked subprocess"
+"""In torch's message where a library has opened the device before the fork."""
 SOFTWARE = ("packages", "python", "os", "runtime")
 """Fields of the environment that may change on the same machine."""
 
@@ -56,13 +159,29 @@ class Bench:
     machine: Machine
     out: Path | None
     runner: Runner
+    """Runs in a fresh process."""
+    trier: Runner | None = None
+    """Runs a try in a warm worker; None if tries too have fresh processes."""
+    close: Callable[[], None] = lambda: None
+    """Ends the warm worker. The next try starts another one."""
 
     @classmethod
     def here(cls, facts: FactBase, machine: Machine, out: Path | None) -> "Bench":
-        """Return the bench of this machine: fresh processes, submissions in a folder."""
+        """Return the bench of this machine: fresh processes for results, a warm worker for tries, submissions in a folder."""
         from tunemark.harness.run.launch import run_once  # noqa: PLC0415 - scripted benches start no process
+        from tunemark.harness.run.warm_worker import WarmWorker  # noqa: PLC0415
 
-        return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study))
+        warm, run = WarmWorker(), partial(run_once, facts=facts, machine=machine, out=out)
+
+        def attempt(resolved: Resolved, study: Study) -> tuple[Submission, Path]:
+            submission, path = run(resolved, study=study, spawn=warm.spawn)
+            if submission.process.warm_worker and FORK_REFUSED in (submission.outcome.message or ""):
+                path.unlink()
+                warm.give_up(submission.outcome.message or "")
+                return run(resolved, study=study)
+            return submission, path
+
+        return cls(facts, machine, out, lambda resolved, study: run(resolved, study=study), attempt, warm.close)
 
     def plan(self, workload: str, options: Options) -> Resolved:
         """Return the plan of a run of the series."""
@@ -153,23 +272,31 @@ class Series:
         except Stopped as stopped:
             self.ended = f"stopped at {stopped}"
         finally:
+            self.bench.close()
             lock.release()
 
-    def run(self, point: str, resolved: Resolved) -> Done:
+    def finished(self, point: str) -> Record | None:
+        """Return the last earlier record of a point that is a result of it, or None if the point must be run."""
+        records = (record for record in reversed(self.earlier) if record.study.point == point)
+        return next((record for record in records if record.submission.outcome.status not in TRIED_AGAIN), None)
+
+    def run(self, point: str, resolved: Resolved, *, attempt: bool = False) -> Done:
         """Return the record of a point: the earlier one, or that of a new run. Raises Stopped when the user stopped it.
 
+        `attempt` runs it in the warm worker, if the bench has one: a try that is never ranked.
         An interrupted run leaves its record, and the next command runs it again.
         """
-        records = [record for record in self.earlier if record.study.point == point and record.submission.outcome.status not in TRIED_AGAIN]
-        if records:
-            done = Done(point, records[-1], earlier=True)
+        record = self.finished(point)
+        if record is not None:
+            done = Done(point, record, earlier=True)
         elif self._stopped.is_set():
             raise Stopped(point)
         else:
             last = max((record.study.position for record in self.earlier), default=0)
             position = last + sum(not done.earlier for done in self.done) + 1
             study = Study(kind=self.kind, study_id=self.study_id, point=point, position=position, settings_sha256=self.settings_sha256)
-            submission, path = self.bench.runner(resolved, study)
+            runner = self.bench.trier if attempt and self.bench.trier else self.bench.runner
+            submission, path = runner(resolved, study)
             if submission.outcome.status is Status.INTERRUPTED:
                 raise Stopped(point)
             done = Done(point, Record(submission, path), earlier=False)

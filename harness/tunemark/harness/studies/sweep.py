@@ -7,8 +7,7 @@ from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say
 from tunemark.harness.studies.report import Row, summarise_points
-from tunemark.harness.studies.series import Bench, Kind, Series
-from tunemark.harness.studies.settings_grid import Point, axis_of, card_with, grid, star_of_card
+from tunemark.harness.studies.series import Bench, Kind, Point, Series, axis_of, card_with, grid, star_of_card
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import counted
 

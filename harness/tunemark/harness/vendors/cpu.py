@@ -4,8 +4,10 @@ from typing import Self
 
 import psutil
 
-from tunemark.harness.vendors.protocol import HOPPER_ONLY, Device, Feature, FoundDevice, Vendor
+from tunemark.harness.vendors.protocol import HOPPER_ONLY, NVIDIA_ONLY, Device, FoundDevice, Vendor
 from tunemark.harness.vendors.vendor_tools import cpu_model
+from tunemark.schema.features import Feature
+from tunemark.schema.plan_reasons import FOUND_BY
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -35,7 +37,7 @@ VENDOR = Vendor(
     device=Cpu,
     formats=(Dtype.FP32, Dtype.BF16),
     find=find,
-    found_by="no accelerator was found",
+    found_by=FOUND_BY[Backend.CPU],
     preference=0,
     probe_size=1024,
     on_host=True,
@@ -43,6 +45,7 @@ VENDOR = Vendor(
         Feature.FLASH_ATTENTION: "its kernels are for GPUs; use attention=sdpa",
         Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
         Feature.FLEX_ATTENTION: "it has no backward pass on CPUs; use attention=sdpa",
+        **NVIDIA_ONLY,
         Feature.LIGER: "its kernels are for GPUs; use fused_kernels=none",
         Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has these optimizers for GPUs only; use optimizer.name=adamw",
         Feature.TF32: "a format of GPUs; use compute=fp32",

@@ -10,15 +10,17 @@ from tunemark.harness.vendors.protocol import (
     NO_MODEL_PARALLEL,
     DeviceMonitor,
     EventDevice,
-    Feature,
     FoundDevice,
     Generation,
     Reading,
     Vendor,
 )
 from tunemark.harness.vendors.vendor_tools import MonitorUnavailable, text_of, visible_indexes
+from tunemark.schema.features import Feature
 from tunemark.schema.formats import MIB
+from tunemark.schema.plan_reasons import FOUND_BY
 from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.sampling import DEVICE_INTERVAL_S, MEMORY_TOOLS
 from tunemark.schema.vocabulary import Backend, Dtype
 
 INSTALL = "nvidia-ml-py is not installed: pip install 'tunemark[nvidia]'"
@@ -95,8 +97,8 @@ THROTTLE_REASONS = {
 class NvmlMonitor(DeviceMonitor):
     """Lists and monitors GPUs by their NVML numbers."""
 
-    interval_s = 0.1
-    memory_method = "nvmlDeviceGetMemoryInfo"
+    interval_s = DEVICE_INTERVAL_S[Backend.CUDA]
+    memory_method = MEMORY_TOOLS[Backend.CUDA]
     energy_reason = "NVML reports neither an energy counter nor power of this device"
 
     def __init__(self, nvml: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
@@ -181,9 +183,13 @@ class NvmlMonitor(DeviceMonitor):
             self._nvml.nvmlShutdown()
 
 
+EXPANDABLE = "expandable_segments:True"
 SINCE_AMPERE = "NVIDIA's matrix units have it since compute capability 8.0 (Ampere); use compute=fp16 or fp32"
 SINCE_VOLTA = "NVIDIA GPUs have matrix units since compute capability 7.0 (Volta); use compute=fp32"
-NO_FLASH = {Feature.FLASH_ATTENTION: "its kernels need compute capability 8.0 (Ampere) or newer; use attention=sdpa"}
+NO_FLASH = dict.fromkeys(
+    (Feature.FLASH_ATTENTION, Feature.VARLEN_ATTENTION, Feature.CUDNN_ATTENTION),
+    "its kernels need compute capability 8.0 (Ampere) or newer; use attention=sdpa",
+)
 NO_FLASH_3 = {Feature.FLASH_ATTENTION_3: HOPPER_ONLY}
 NO_TRITON = "Triton needs compute capability 7.0 (Volta) or newer; use"
 VENDOR = Vendor(
@@ -191,13 +197,15 @@ VENDOR = Vendor(
     device=Cuda,
     formats=(Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32),
     find=find,
-    found_by="NVML lists a device",
+    found_by=FOUND_BY[Backend.CUDA],
     masks=("CUDA_VISIBLE_DEVICES",),
     missing_tool=missing_tool,
     preference=50,
     monitor=NvmlMonitor.open,
     card_vendor="NVIDIA",
     cannot=NO_MODEL_PARALLEL,
+    # Rows of changing length would otherwise leave holes that no later tensor fits into.
+    environment={"PYTORCH_ALLOC_CONF": EXPANDABLE},
     # "Compute Capabilities" of the CUDA programming guide: fp16 tensor cores since 7.0, bf16 and tf32 since 8.0. torch emulates
     # a format without a matrix unit, many times slower than the device's own formats.
     generations=(
@@ -207,6 +215,7 @@ VENDOR = Vendor(
             ("Kepler", "Maxwell", "Pascal"),
             dict.fromkeys((Feature.BF16, Feature.FP16, Feature.TF32), SINCE_VOLTA)
             | {Feature.COMPILE: f"{NO_TRITON} compile=none", Feature.LIGER: f"{NO_TRITON} fused_kernels=none"}
+            | {Feature.FLEX_ATTENTION: f"{NO_TRITON} attention=sdpa"}
             | NO_FLASH
             | NO_FLASH_3,
         ),

@@ -10,7 +10,7 @@ from itertools import chain, repeat
 from typing import Self
 
 from tunemark.harness.vendors import cpu
-from tunemark.harness.vendors.protocol import Device, DeviceMemory, Stamp, Vendor
+from tunemark.harness.vendors.protocol import AllocatorState, Device, DeviceMemory, Stamp, Vendor
 from tunemark.schema.records.submission import MemoryReading
 from tunemark.schema.vocabulary import Backend
 
@@ -58,9 +58,9 @@ class Fake(Device):
         done = stamp < self._waited_for or len(self._marks) - 1 - stamp >= self._lag
         return self._marks[stamp] if done else None
 
-    def held_bytes(self) -> int | None:
+    def allocator(self) -> AllocatorState | None:
         """Return the scripted peak, which is held from the start."""
-        return self._peak_bytes
+        return AllocatorState(self._peak_bytes)
 
     def memory(self) -> DeviceMemory:
         """Return the scripted peak."""

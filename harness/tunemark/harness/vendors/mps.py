@@ -4,7 +4,9 @@ import platform
 from typing import Any, Self
 
 from tunemark.harness.vendors import cpu
-from tunemark.harness.vendors.protocol import HOPPER_ONLY, Device, DeviceMemory, DeviceUnavailable, Feature, FoundDevice, Vendor
+from tunemark.harness.vendors.protocol import HOPPER_ONLY, NVIDIA_ONLY, Device, DeviceMemory, DeviceUnavailable, FoundDevice, Vendor
+from tunemark.schema.features import Feature
+from tunemark.schema.plan_reasons import FOUND_BY
 from tunemark.schema.records.submission import MemoryReading
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -53,7 +55,7 @@ VENDOR = Vendor(
     device=Mps,
     formats=(Dtype.BF16, Dtype.FP16, Dtype.FP32),  # Metal has bf16 since macOS 14, which torch requires.
     find=find,
-    found_by="an Apple GPU shares the memory of this machine",
+    found_by=FOUND_BY[Backend.MPS],
     preference=10,
     probe_size=4096,
     cannot={
@@ -61,6 +63,7 @@ VENDOR = Vendor(
         Feature.FLASH_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
         Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
         Feature.FLEX_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
+        **NVIDIA_ONLY,
         Feature.LIGER: "its kernels are written in Triton, which has no Metal back end; use fused_kernels=none",
         Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has no kernels for Metal; use optimizer.name=adamw",
         Feature.TF32: "a format of NVIDIA GPUs; use compute=fp32",

@@ -18,16 +18,19 @@ from typing import Any, Self
 from tunemark.harness.vendors import vendor_tools as tools
 from tunemark.harness.vendors.protocol import (
     HOPPER_ONLY,
+    NVIDIA_ONLY,
     Device,
     DeviceMonitor,
     DeviceUnavailable,
-    Feature,
     FoundDevice,
     Need,
     Reading,
     Vendor,
 )
+from tunemark.schema.features import Feature
+from tunemark.schema.plan_reasons import FOUND_BY
 from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.sampling import DEVICE_INTERVAL_S, MEMORY_TOOLS
 from tunemark.schema.vocabulary import Backend, Dtype
 
 DRIVER_INFO = Path("/sys/devices/virtual/neuron_device/neuron0/info/architecture")
@@ -133,8 +136,8 @@ CONFIG = {"period": "1s", "neuron_runtimes": [{"tag_filter": ".*", "metrics": ME
 class NeuronMonitor(DeviceMonitor):
     """Monitors NeuronCores by their numbers on the instance. neuron-monitor prints a JSON line per second."""
 
-    interval_s = 1.0
-    memory_method = "neuron-monitor memory_used"
+    interval_s = DEVICE_INTERVAL_S[Backend.NEURON]
+    memory_method = MEMORY_TOOLS[Backend.NEURON]
     energy_reason = "neuron-monitor reports no power"
 
     def __init__(self, lines: tools.LineStream, indexes: Sequence[int], config: Path | None = None) -> None:
@@ -194,7 +197,7 @@ VENDOR = Vendor(
     device=Neuron,
     formats=(Dtype.BF16, Dtype.FP32),
     find=find,
-    found_by="neuron-ls lists a device",
+    found_by=FOUND_BY[Backend.NEURON],
     preference=30,
     monitor=NeuronMonitor.open,
     card_vendor="AWS",
@@ -207,6 +210,7 @@ VENDOR = Vendor(
         Feature.SELECTIVE_CHECKPOINTING: "PyTorch/XLA recomputes whole blocks; use gradient_checkpointing=full or none",
         Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
         Feature.FLEX_ATTENTION: "it has no kernel for these devices; use attention=sdpa",
+        **NVIDIA_ONLY,
         Feature.LIGER: "its kernels are written in Triton, which has no Neuron back end; use fused_kernels=none",
         Feature.COMPILE: "the Neuron compiler compiles each graph anyway; use compile=none",
         Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has no kernels for Neuron; use optimizer.name=adamw",

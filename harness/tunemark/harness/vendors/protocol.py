@@ -8,46 +8,24 @@ import pkgutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from importlib import import_module
 from typing import Any, NamedTuple, Self
 
+from tunemark.schema.features import Feature
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
 from tunemark.schema.vocabulary import Backend, Dtype
 
 # What a family can do
 
 
-class Feature(StrEnum):
-    """A capability, as the support matrix names it. A family lists what it cannot do; it supports the rest."""
-
-    FULL = "full fine-tuning"
-    LORA = "LoRA"
-    QLORA = "QLoRA"
-    PACKING = "packed documents"
-    FULL_CHECKPOINTING = "full checkpointing"
-    SELECTIVE_CHECKPOINTING = "selective checkpointing"
-    FLASH_ATTENTION = "flash attention"
-    FLASH_ATTENTION_3 = "FlashAttention 3"
-    FLEX_ATTENTION = "flex attention"
-    LIGER = "Liger fused kernels"
-    COMPILE = "torch.compile"
-    EIGHT_BIT_OPTIMIZER = "8-bit optimizer states"
-    TF32 = "tf32"
-    BF16 = "bf16"
-    FP16 = "fp16"
-    DDP = "DDP"
-    FSDP2 = "FSDP2"
-    ZERO = "DeepSpeed ZeRO"
-    OFFLOAD = "offload to host memory"
-    TENSOR_PARALLEL = "tensor parallel"
-    PIPELINE_PARALLEL = "pipeline parallel"
-    PEAK_MEMORY = "peak memory of the allocator"
-    UTILISATION = "device utilisation"
-    ENERGY = "energy counter"
-
-
 FEATURE_OF_FORMAT: dict[Dtype, Feature] = {Dtype.BF16: Feature.BF16, Dtype.FP16: Feature.FP16, Dtype.TF32: Feature.TF32}
+CUDA_ONLY = "its kernel comes with torch for CUDA only; use attention=sdpa"
+NVIDIA_ONLY: dict[Feature, str] = {
+    Feature.VARLEN_ATTENTION: CUDA_ONLY,
+    Feature.CUDNN_ATTENTION: "cuDNN is for NVIDIA GPUs; use sdpa_kernel=auto",
+    Feature.CUDA_GRAPHS: "for NVIDIA GPUs only in this version; use compile_mode=default",
+}
+"""Features of NVIDIA GPUs that no other family has, with the reason."""
 HOPPER_ONLY = "its kernels are for NVIDIA's Hopper GPUs; use attention=sdpa"
 NO_MODEL_PARALLEL: dict[Feature, str] = dict.fromkeys(
     (Feature.TENSOR_PARALLEL, Feature.PIPELINE_PARALLEL), "on Neuron devices only in this version; use fsdp2 or zero3"
@@ -120,12 +98,28 @@ class DeviceUnavailable(RuntimeError):
     """The plan asks for a device that torch cannot use here."""
 
 
+class AllocatorState(NamedTuple):
+    """What the allocator of this process holds now."""
+
+    held_bytes: int
+    """Bytes that it has reserved."""
+    retries: int = 0
+    """Times since the process began that it found no memory, emptied its cache, which waits for the device, and tried again."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
     """Peaks of this process's allocator since `begin`."""
 
     allocated: MemoryReading
     reserved: MemoryReading
+
+
+DRAWN_ON_HOST = 200_000_000
+"""Parameters of the largest model that is always drawn on the host, in two seconds: the smoke workloads have the same weights, and
+so the same losses, on all devices."""
+COMPLETE_INITIALISERS = 5
+"""First major release of transformers whose initialisers also set buffers, such as the frequencies of rotary positions."""
 
 
 class Device:
@@ -141,6 +135,10 @@ class Device:
     """torch.distributed backend that connects such devices: `gloo`, `nccl`."""
     free_marks = False
     """True if a mark inside a step does not wait for the device, so that micro-steps can be marked without slowing them."""
+    draws_weights = False
+    """True if its own generator draws random weights much faster than the host's."""
+    pins_memory = False
+    """True if it copies from pinned host memory while the host goes on."""
     marks_exchange = True
     """True if a mark can separate a process's own work from the exchange of gradients."""
     no_peaks = "torch has no allocator for it that counts peaks"
@@ -151,6 +149,9 @@ class Device:
         """Return the device of a process; `threads` limits CPU threads. Raises DeviceUnavailable when torch cannot use it."""
         return cls()
 
+    def adopt_thread(self) -> None:
+        """Make this the device of another thread of the process, which may then pin memory."""
+
     def now(self) -> float:
         """Return the host's clock."""
         return time.monotonic()
@@ -160,7 +161,7 @@ class Device:
         return None
 
     def begin(self) -> None:
-        """Start measuring: wait for all work, set the clock of marks, and reset memory peaks."""
+        """Start measuring: wait for all work, set the clock of marks, and reset memory peaks to what is in use."""
         self.synchronise()
 
     def synchronise(self) -> None:
@@ -179,9 +180,12 @@ class Device:
         """Return the time at which the device reached a mark, or None if it has not. Call in the order of the marks."""
         return float(stamp)
 
-    def held_bytes(self) -> int | None:
-        """Return the bytes that the allocator holds now, without waiting; None where unknown."""
+    def allocator(self) -> AllocatorState | None:
+        """Return the state of the allocator, without waiting; None where unknown."""
         return None
+
+    def release_cache(self) -> None:
+        """Give memory that the allocator reserves and no tensor uses back to the system."""
 
     def memory(self) -> DeviceMemory:
         """Return memory peaks since `begin`, or the reason why there are none."""
@@ -195,6 +199,8 @@ class EventDevice(Device):
     """Name of its torch module."""
     collectives = "nccl"
     free_marks = True
+    draws_weights = True
+    pins_memory = True
 
     def __init__(self, torch: Any, api: Any, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
         self._torch, self._api, self._index = torch, api, local_rank
@@ -219,9 +225,17 @@ class EventDevice(Device):
         """Return the reason if torch cannot use the GPU, with the fix; None if it can."""
         raise NotImplementedError
 
+    def adopt_thread(self) -> None:
+        """Select the GPU: a new thread would open another one's context."""
+        self._api.set_device(self._index)
+
     def begin(self) -> None:
-        """Start measuring; the clock of events is tied to the host's clock here."""
+        """Start measuring; the clock of events is tied to the host's clock here.
+
+        Blocks that only loading, gates and the probe used are released: reserved memory is to be that of steps.
+        """
         self._api.synchronize()
+        self.release_cache()
         self._last = self._api.Event(enable_timing=True)
         self._last.record()
         self._last.synchronize()
@@ -255,9 +269,14 @@ class EventDevice(Device):
         self._last = stamp
         return float(self._last_s)
 
-    def held_bytes(self) -> int | None:
-        """Return the allocator's reserved bytes. This reads its counters and does not wait for the device."""
-        return int(self._api.memory_reserved())
+    def allocator(self) -> AllocatorState | None:
+        """Return the allocator's own counters, which does not wait for the device."""
+        counters = self._api.memory_stats()
+        return AllocatorState(int(counters.get("reserved_bytes.all.current", 0)), int(counters.get("num_alloc_retries", 0)))
+
+    def release_cache(self) -> None:
+        """Empty the allocator's cache."""
+        self._api.empty_cache()
 
     def memory(self) -> DeviceMemory:
         """Return the allocator's peaks."""
@@ -342,6 +361,8 @@ class Vendor:
     """Open a monitor of some devices, or raise MonitorUnavailable."""
     card_vendor: str | None = None
     """Vendor on accelerator cards, for scripts that run on other machines."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables of the worker's environment, where the user has set none of them."""
     probe_size: int | None = 8192
     """Rows of the square matrices that measure the matrix rate; None where it cannot be measured."""
     on_host: bool = False

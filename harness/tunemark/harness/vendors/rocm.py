@@ -11,9 +11,9 @@ from typing import Any, Self
 from tunemark.harness.vendors.protocol import (
     HOPPER_ONLY,
     NO_MODEL_PARALLEL,
+    NVIDIA_ONLY,
     DeviceMonitor,
     EventDevice,
-    Feature,
     FoundDevice,
     Generation,
     Reading,
@@ -30,8 +30,11 @@ from tunemark.harness.vendors.vendor_tools import (
     visible_indexes,
     whole,
 )
+from tunemark.schema.features import Feature
 from tunemark.schema.formats import GIB, MIB
+from tunemark.schema.plan_reasons import FOUND_BY
 from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.sampling import DEVICE_INTERVAL_S, MEMORY_TOOLS
 from tunemark.schema.vocabulary import Backend, Dtype
 
 RUNTIME_MASK, HIP_MASKS = "ROCR_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
@@ -110,8 +113,8 @@ def parse_rocm_smi(answer: Any) -> list[FoundDevice]:  # noqa: ANN401 - JSON of 
 class AmdMonitor(DeviceMonitor):
     """Monitors GPUs by their amd-smi numbers, through amdsmi, which comes with ROCm."""
 
-    interval_s = 0.1
-    memory_method = "amdsmi_get_gpu_memory_usage"
+    interval_s = DEVICE_INTERVAL_S[Backend.ROCM]
+    memory_method = MEMORY_TOOLS[Backend.ROCM]
     energy_reason = "amdsmi reports neither an energy counter nor power of this device"
 
     def __init__(self, smi: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
@@ -184,12 +187,17 @@ VENDOR = Vendor(
     device=Rocm,
     formats=(Dtype.BF16, Dtype.FP16, Dtype.FP32),
     find=find,
-    found_by="amd-smi or rocm-smi lists a device",
+    found_by=FOUND_BY[Backend.ROCM],
     preference=40,
     monitor=AmdMonitor.open,
     card_vendor="AMD",
     masks=(RUNTIME_MASK, HIP_MASKS[0]),
-    cannot=NO_MODEL_PARALLEL | {Feature.FLASH_ATTENTION_3: HOPPER_ONLY, Feature.TF32: "a format of NVIDIA GPUs; use compute=bf16 or fp32"},
+    cannot=NO_MODEL_PARALLEL
+    | {
+        Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
+        **NVIDIA_ONLY,
+        Feature.TF32: "a format of NVIDIA GPUs; use compute=bf16 or fp32",
+    },
     # LLVM's processor table for AMDGPU: matrix instructions on bf16 in gfx908 and later of CDNA, gfx11 and later of RDNA.
     generations=(
         Generation(

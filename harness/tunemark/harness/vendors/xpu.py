@@ -10,16 +10,19 @@ from typing import Any, Self
 from tunemark.harness.vendors.protocol import (
     HOPPER_ONLY,
     NO_MODEL_PARALLEL,
+    NVIDIA_ONLY,
     DeviceMonitor,
     EventDevice,
-    Feature,
     FoundDevice,
     Reading,
     Vendor,
 )
 from tunemark.harness.vendors.vendor_tools import LineStream, ask, ask_json, dicts, number, text_of, visible_indexes, whole
+from tunemark.schema.features import Feature
 from tunemark.schema.formats import MIB
+from tunemark.schema.plan_reasons import FOUND_BY
 from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.sampling import DEVICE_INTERVAL_S, MEMORY_TOOLS
 from tunemark.schema.vocabulary import Backend, Dtype
 
 DISPLAY_ONLY = ("UHD Graphics", "HD Graphics", "Iris")
@@ -92,8 +95,8 @@ def _display_only(name: str) -> bool:
 class XpuSmiMonitor(DeviceMonitor):
     """Monitors GPUs by their xpu-smi numbers. xpu-smi prints a CSV line per device and second."""
 
-    interval_s = 1.0
-    memory_method = "xpu-smi, GPU Memory Used"
+    interval_s = DEVICE_INTERVAL_S[Backend.XPU]
+    memory_method = MEMORY_TOOLS[Backend.XPU]
     energy_reason = "xpu-smi reports no energy counter of this device, and power once per second is too coarse to integrate"
 
     def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
@@ -142,7 +145,7 @@ VENDOR = Vendor(
     device=Xpu,
     formats=(Dtype.BF16, Dtype.FP16, Dtype.FP32),  # Intel's tools report no generation, and every card we list has bf16.
     find=find,
-    found_by="xpu-smi or sycl-ls lists a device",
+    found_by=FOUND_BY[Backend.XPU],
     preference=20,
     monitor=XpuSmiMonitor.open,
     card_vendor="Intel",
@@ -151,6 +154,7 @@ VENDOR = Vendor(
     | {
         Feature.FLASH_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
         Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
+        **NVIDIA_ONLY,
         Feature.TF32: "a format of NVIDIA GPUs; use compute=bf16 or fp32",
         Feature.ENERGY: "xpu-smi reports power once per second, too coarse to integrate",
     },

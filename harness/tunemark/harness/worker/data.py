@@ -3,30 +3,37 @@
 Samples are synthetic (random, or with structure that a model can learn) or text. Rows are padded, or packed: documents are
 laid end to end into full rows, and none attends to another. The document that does not fit is cut; its rest begins the next
 row and is not counted again. The first token of each piece has no context, so it is not supervised.
+
+A thread prepares the micro-batches of coming steps.
 """
 
+import threading
+import time
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import cycle, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
 
+from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker import sample_files as text
+from tunemark.harness.worker.attention import packed_arguments, row_lengths
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.vocabulary import DataSource, Padding, Task
+from tunemark.schema.synthetic_data import GENERATORS, Sample
+from tunemark.schema.vocabulary import Backend, DataSource, Padding, Task
 
 IGNORED = -100
 """Label of positions that are not supervised."""
 PADDING_TOKEN = 0
 EVALUATION_SEED = 1_000_003
 Ids = NDArray[np.int64]
-Sample = dict[str, Any]
 
 
 class Counts(NamedTuple):
@@ -99,7 +106,8 @@ def tensors_of(plan: Plan, rows: list[Any], model: Shape) -> dict[str, Any]:
     """Return the model's keyword arguments for rows, padded to one rectangle or packed."""
     if plan.data.packing and not plan.data.document_borders:
         ids = np.stack([row.ids for row in rows])
-        return {"input_ids": torch.from_numpy(ids), "labels": torch.from_numpy(ids.copy())}
+        joined: dict[str, Any] = {"input_ids": torch.from_numpy(ids), "labels": torch.from_numpy(ids.copy())}
+        return joined | _row_lengths(plan, *ids.shape)
     if plan.data.packing:
         return packed_tensors(rows, plan.model.attention, model.window, mixed_windows=model.mixed_windows)
     lengths = [len(sample["input_ids"]) for sample in rows]
@@ -109,8 +117,12 @@ def tensors_of(plan: Plan, rows: list[Any], model: Shape) -> dict[str, Any]:
     for row, sample in enumerate(rows):
         ids[row, : lengths[row]] = sample["input_ids"]
         mask[row, : lengths[row]] = 1
-    tensors = {"input_ids": torch.from_numpy(ids)}
-    if min(lengths) < width:
+    tensors: dict[str, Any] = {"input_ids": torch.from_numpy(ids)}
+    whole = _row_lengths(plan, *ids.shape) if plan.model.task is Task.CAUSAL_LM else {}
+    if whole:
+        # Padding is on the right, where no real token looks. With a mask each layer would wait for the device to find it.
+        tensors |= whole
+    elif min(lengths) < width:
         # Only where needed: a mask of ones may prevent a faster attention kernel.
         tensors["attention_mask"] = torch.from_numpy(mask)
     if plan.model.task is Task.CAUSAL_LM:
@@ -118,6 +130,11 @@ def tensors_of(plan: Plan, rows: list[Any], model: Shape) -> dict[str, Any]:
     else:
         tensors["labels"] = torch.tensor([sample["label"] for sample in rows])
     return tensors
+
+
+def _row_lengths(plan: Plan, rows: int, length: int) -> dict[str, Any]:
+    """Return the lengths of rows, with their padding, where our own loop runs a kernel that takes them."""
+    return {} if plan.device.backend is Backend.NEURON else row_lengths(plan.model.attention, rows, length)
 
 
 def _width(plan: Plan, lengths: list[int]) -> int:
@@ -157,40 +174,12 @@ def pack(samples: Iterator[Sample], length: int) -> Iterator[PackedRow]:
                 ids, pieces, documents, filled = [], [], 0, 0
 
 
-def packed_mask(rows: list[PackedRow], window: int | None) -> NDArray[np.bool_]:
-    """Return the attention mask, shape (rows, 1, length, length): backwards within a piece, at most `window` tokens."""
-    places = np.stack([row.places for row in rows])
-    piece = (places == 0).cumsum(axis=1)
-    index = np.arange(places.shape[1])
-    seen: NDArray[np.bool_] = (piece[:, :, None] == piece[:, None, :]) & (index[:, None] >= index[None, :])
-    if window is not None:
-        seen &= index[:, None] - index[None, :] < window
-    return seen[:, None]
-
-
 def packed_tensors(rows: list[PackedRow], attention: str, window: int | None, *, mixed_windows: bool) -> dict[str, Any]:
-    """Return the model's keyword arguments for packed rows.
-
-    Flash attention infers the pieces from restarting positions, in a batch of one row only: rows are laid end to end. Other
-    kernels get an explicit mask; models that mix limited and unlimited layers get one mask for each kind.
-    """
+    """Return the model's keyword arguments for packed rows: tensors of shape (rows, length), and what keeps the documents apart."""
     ids, places = np.stack([row.ids for row in rows]), np.stack([row.places for row in rows])
     arrays = {"input_ids": ids, "position_ids": places, "labels": np.where(places == 0, IGNORED, ids)}
-    if attention.startswith("flash_attention"):
-        return {name: torch.from_numpy(values.reshape(1, -1)) for name, values in arrays.items()}
     tensors: dict[str, Any] = {name: torch.from_numpy(values) for name, values in arrays.items()}
-    if mixed_windows:
-        masks = {"full_attention": packed_mask(rows, None), "sliding_attention": packed_mask(rows, window)}
-        tensors["attention_mask"] = {name: _kernel_mask(mask, attention) for name, mask in masks.items()}
-    else:
-        tensors["attention_mask"] = _kernel_mask(packed_mask(rows, window), attention)
-    return tensors
-
-
-def _kernel_mask(seen: NDArray[np.bool_], attention: str) -> Any:  # noqa: ANN401 - a torch tensor
-    """Return a mask for the kernel: booleans for sdpa, values that are added to the scores for eager."""
-    mask = torch.from_numpy(seen)
-    return mask if attention == "sdpa" else torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)
+    return tensors | packed_arguments(attention, places, window, mixed_windows=mixed_windows)
 
 
 # Samples
@@ -272,62 +261,92 @@ def _shuffled(samples: list[Sample], seed: int) -> Iterator[Sample]:
             yield samples[index]
 
 
-# Synthetic samples, endless and from a seed
+# Prepare the micro-batches of coming steps in a thread, so that the training thread, and so the device, does not wait for them.
 
-SPECIAL_TOKENS = 4
-"""Ids below are not generated: padding is 0."""
-SUCCESSORS = 4
-FREQUENT = 0.85
-KEYWORDS = 24
-KEYWORD_RATE = 0.25
-SHORTEST = 4
+STEPS_AHEAD = 2
+"""Complete steps that wait for training; one more is in preparation."""
+MOST_BYTES = 2**30
+"""No further step is prepared while those that wait hold more than this, as steps with many large masks do."""
+Step = list[MicroBatch]
 
 
-def random_tokens(vocabulary: int, length: int, labels: int | None, seed: int) -> Iterator[Sample]:  # noqa: ARG001 - one signature for all
-    """Yield full rows of uniformly random tokens: there is nothing to learn, the loss stays at ln(vocabulary)."""
-    rng = np.random.default_rng(seed)
-    while True:
-        yield {"input_ids": rng.integers(SPECIAL_TOKENS, vocabulary, length)}
+class StepsAhead:
+    """The micro-batches of each step, in the order of the stream. Use as a context: leaving it ends the thread.
+
+    The thread uses NumPy and no operator of torch, which would start a second team of CPU threads beside that of training.
+    """
+
+    def __init__(self, batches: Iterator[MicroBatch], per_step: int, device: Device) -> None:
+        self._batches, self._per_step, self._device = batches, per_step, device
+        self._ready = deque[tuple[Step, int]]()
+        self._changed = threading.Condition()
+        self._ended = self._leaving = self._begun = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._prepare, daemon=True, name="samples")
+        self.waited_s = 0.0
+        """Seconds that `take` has waited for all steps but the first."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._leaving = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def take(self) -> Step:
+        """Return the micro-batches of the next step; fewer at the end of the stream, and none after it.
+
+        Raises the exception that ended the stream, after all complete steps before it.
+        """
+        with self._changed:
+            if not self._ready and not self._ended:
+                started_s = time.monotonic()
+                self._changed.wait_for(lambda: self._ready or self._ended)
+                self.waited_s += time.monotonic() - started_s if self._begun else 0.0
+            self._begun = True
+            if self._ready:
+                step, _ = self._ready.popleft()
+                self._changed.notify_all()
+                return step
+        if self._error is not None:
+            raise self._error
+        return []
+
+    def _prepare(self) -> None:
+        """Put steps in the queue until the stream ends or the context is left."""
+        try:
+            self._device.adopt_thread()
+            while step := list(islice(self._batches, self._per_step)):
+                if self._device.pins_memory:
+                    step = [replace(batch, tensors=pinned(batch.tensors)) for batch in step]
+                held = sum(bytes_of(batch.tensors) for batch in step)
+                with self._changed:
+                    self._ready.append((step, held))
+                    self._changed.notify_all()
+                    self._changed.wait_for(lambda: self._leaving or self._has_room())
+                    if self._leaving:
+                        return
+        except BaseException as error:  # noqa: BLE001 - the training thread raises it
+            self._error = error
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        return not self._ready or (len(self._ready) < STEPS_AHEAD and sum(held for _, held in self._ready) < MOST_BYTES)
 
 
-def random_documents(vocabulary: int, length: int, labels: int | None, seed: int) -> Iterator[Sample]:  # noqa: ARG001 - one signature for all
-    """Yield documents of random tokens and different length, a sixth of a row on average, for packing."""
-    rng = np.random.default_rng(seed)
-    while True:
-        size = int(np.clip(rng.lognormal(np.log(length / 8), 0.8), SHORTEST, length))
-        yield {"input_ids": rng.integers(SPECIAL_TOKENS, vocabulary, size)}
+def pinned(value: Any) -> Any:  # noqa: ANN401 - tensors in dictionaries
+    """Return tensors, also in nested dictionaries, in pinned memory, which a device copies from without stopping the host."""
+    if isinstance(value, dict):
+        return {key: pinned(inner) for key, inner in value.items()}
+    return value if isinstance(value, int) else value.pin_memory()
 
 
-def markov_tokens(vocabulary: int, length: int, labels: int | None, seed: int) -> Iterator[Sample]:  # noqa: ARG001 - one signature for all
-    """Yield full rows from a first-order Markov chain in which each token has four likely successors: the loss can fall."""
-    likely = np.random.default_rng(0).integers(SPECIAL_TOKENS, vocabulary, (vocabulary, SUCCESSORS))
-    rng = np.random.default_rng(seed)
-    while True:
-        row = np.empty(length, dtype=np.int64)
-        choices, chances, others = rng.integers(0, SUCCESSORS, length), rng.random(length), rng.integers(SPECIAL_TOKENS, vocabulary, length)
-        row[0] = others[0]
-        for place in range(1, length):
-            row[place] = likely[row[place - 1], choices[place]] if chances[place] < FREQUENT else others[place]
-        yield {"input_ids": row}
-
-
-def keyword_classes(vocabulary: int, length: int, labels: int | None, seed: int) -> Iterator[Sample]:
-    """Yield documents of different length, each with a class: a quarter of their tokens are keywords of the class."""
-    classes = labels or 2
-    keywords = np.random.default_rng(0).permutation(np.arange(SPECIAL_TOKENS, vocabulary))[: classes * KEYWORDS].reshape(classes, KEYWORDS)
-    rng = np.random.default_rng(seed)
-    while True:
-        label = int(rng.integers(classes))
-        size = int(np.clip(rng.gamma(3.0, length / 9), SHORTEST, length))
-        row = rng.integers(SPECIAL_TOKENS, vocabulary, size)
-        marked = rng.random(size) < KEYWORD_RATE
-        row[marked] = rng.choice(keywords[label], int(marked.sum()))
-        yield {"input_ids": row, "label": label}
-
-
-GENERATORS = {
-    "random-tokens": random_tokens,
-    "random-documents": random_documents,
-    "markov-tokens": markov_tokens,
-    "keyword-classes": keyword_classes,
-}
+def bytes_of(value: Any) -> int:  # noqa: ANN401 - tensors in dictionaries
+    """Return the bytes of tensors, also in nested dictionaries."""
+    return sum(map(bytes_of, value.values())) if isinstance(value, dict) else int(getattr(value, "nbytes", 0))

@@ -25,7 +25,7 @@ from torch.distributed.tensor import DTensor
 
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.levers import blocks
-from tunemark.harness.worker.models import Gradients, gradients_of
+from tunemark.harness.worker.models import Gradients, draw, gradients_of, put
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Dtype, Strategy
 
@@ -133,19 +133,18 @@ class ZeroEngine(Engine):
         return self.accelerator.get_state_dict(self.model) or {}
 
 
-def open_accelerator(plan: Plan, device: Device) -> Any:  # noqa: ANN401 - torch objects
-    """Return accelerate's Accelerator for a plan.
+def open_accelerator(plan: Plan, device: Device, *, load_sharded: bool = False) -> Any:  # noqa: ANN401 - torch objects
+    """Return accelerate's Accelerator for a plan. With `load_sharded`, models that transformers builds from now on are sharded.
 
     Raises RuntimeError when it runs another number of processes than the plan or the launcher: on CPUs that goes unnoticed.
     """
-    autocast = plan.precision.compute in {Dtype.BF16, Dtype.FP16} and plan.precision.parameters is Dtype.FP32
-    settings: dict[str, Any] = {"mixed_precision": plan.precision.compute.value if autocast else "no"}
+    settings: dict[str, Any] = {"mixed_precision": plan.precision.compute.value if plan.precision.autocast else "no"}
     if plan.device.count > 1:
         # On CPUs accelerate leaves the backend unset under DeepSpeed, and every process then believes it is alone.
         # Processes that wait while the first loads the model must not give up: the parent's watchdog decides.
-        settings["kwargs_handlers"] = [InitProcessGroupKwargs(backend=device.collectives, timeout=LOADING)]
+        settings["kwargs_handlers"] = [InitProcessGroupKwargs(backend=collectives(plan, device), timeout=LOADING)]
     if plan.device.strategy in STAGES:
-        settings["deepspeed_plugin"] = _zero_plugin(plan)
+        settings["deepspeed_plugin"] = _zero_plugin(plan, load_sharded=load_sharded)
     else:
         # With DeepSpeed, accelerate must not get `cpu`, even on CPUs.
         settings["cpu"] = device.torch_name == "cpu"
@@ -155,6 +154,13 @@ def open_accelerator(plan: Plan, device: Device) -> Any:  # noqa: ANN401 - torch
         msg = f"accelerate runs {accelerator.num_processes} processes and the launcher {launched}, the plan has {plan.device.count}"
         raise RuntimeError(msg)
     return accelerator
+
+
+def collectives(plan: Plan, device: Device) -> str:
+    """Return the back end of the process group: with FSDP2's shards in host memory, gradients are clipped between hosts too."""
+    kind = torch.device(device.torch_name).type
+    offloaded = plan.device.strategy is Strategy.FSDP2 and plan.device.offload == "all"
+    return f"cpu:gloo,{kind}:{device.collectives}" if offloaded and kind != "cpu" else device.collectives
 
 
 def wrap(plan: Plan, accelerator: Any, model: Any, optimizer: Any) -> Engine:  # noqa: ANN401 - torch objects
@@ -184,7 +190,7 @@ def stepped(prepared: Any) -> Any:  # noqa: ANN401 - accelerate's optimizer, or 
     return prepared if needed else prepared.optimizer
 
 
-def _zero_plugin(plan: Plan) -> Any:  # noqa: ANN401 - a class of accelerate
+def _zero_plugin(plan: Plan, *, load_sharded: bool) -> Any:  # noqa: ANN401 - a class of accelerate
     zero: dict[str, Any] = {"stage": STAGES[plan.device.strategy]}
     if plan.device.offload != "none":
         zero["offload_optimizer"] = {"device": "cpu"}
@@ -194,6 +200,7 @@ def _zero_plugin(plan: Plan) -> Any:  # noqa: ANN401 - a class of accelerate
         # DeepSpeed gathers weights for saving only if configured to.
         zero["stage3_gather_16bit_weights_on_model_save"] = plan.measurement.save
     return DeepSpeedPlugin(
+        zero3_init_flag=load_sharded,
         hf_ds_config={
             "train_micro_batch_size_per_gpu": plan.batch.micro_batch,
             "gradient_accumulation_steps": plan.batch.gradient_accumulation,
@@ -203,7 +210,7 @@ def _zero_plugin(plan: Plan) -> Any:  # noqa: ANN401 - a class of accelerate
             "zero_force_ds_cpu_optimizer": False,
             "bf16": {"enabled": plan.precision.parameters is Dtype.BF16},
             "fp16": {"enabled": plan.precision.compute is Dtype.FP16},
-        }
+        },
     )
 
 
@@ -212,23 +219,31 @@ def _zero_plugin(plan: Plan) -> Any:  # noqa: ANN401 - a class of accelerate
 # device never more than its shards and one block, or the layers outside all blocks: embeddings, last norm, head.
 
 
-def shapes_only(plan: Plan, rank: int) -> bool:
-    """Return True if a process builds its model without weights, and receives them from the first one."""
-    return plan.device.strategy is Strategy.FSDP2 and rank > 0
+def shapes_only(plan: Plan, rank: int, *, drawn: bool) -> bool:
+    """Return True if a process builds its model without weights: it receives them from the first one, or all draw them block by block."""
+    return plan.device.strategy is Strategy.FSDP2 and (rank > 0 or drawn)
 
 
-def shard(plan: Plan, model: Any, device: Device) -> None:  # noqa: ANN401 - a torch module
+def shard(plan: Plan, model: Any, device: Device, *, drawn: bool) -> None:  # noqa: ANN401 - a torch module
     """Shard a model in place, block by block, before its optimizer is created. Raises RuntimeError if processes built different models.
 
-    So far this has run between CPU processes over gloo only, where host and device are one.
+    With `drawn` each process draws the weights of each block itself. So far this has run between CPU processes over gloo only,
+    where host and device are one.
     """
     settings: dict[str, Any] = {"mesh": init_device_mesh(torch.device(device.torch_name).type, (plan.device.count,))}
     if plan.device.offload == "all":
         settings["offload_policy"] = fsdp.CPUOffloadPolicy()
     refuse_another_model(model)
+    if drawn:
+        torch.manual_seed(plan.measurement.seed)
     for unit in (*blocks(model), model):
-        receive(unit, device.torch_name)
+        if drawn:
+            draw(unit, model, device.torch_name)
+        else:
+            receive(unit, device.torch_name)
         fsdp.fully_shard(unit, **settings)
+    # Whole blocks are gone: what the allocator reserves for them would count as a peak of training.
+    device.release_cache()
 
 
 def refuse_another_model(model: Any) -> None:  # noqa: ANN401 - a torch module
@@ -256,10 +271,7 @@ def receive(unit: Any, device: str) -> None:  # noqa: ANN401 - a torch module
             continue
         value = tensor.detach().to(device).contiguous() if first else torch.empty_like(tensor, device=device)
         dist.broadcast(value, src=0)
-        # A view, since the finished broadcast may still hold the value itself.
-        placed = torch.nn.Parameter(value, requires_grad=tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else value.detach()
-        # Swap the object's content: tied layers share the object, and modules may hold it under a second name.
-        torch.utils.swap_tensors(tensor, placed)
+        put(tensor, value)
 
 
 # Save the trained weights

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from tunemark.harness.plan.capabilities import by_trainer
 from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, PARENT, LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, vendor_of
+from tunemark.schema.plan_conflicts import by_trainer
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Backend, Dtype, Phase, Strategy
 
@@ -102,13 +102,16 @@ def exit_now(code: int, *_held: object) -> None:
 def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer":
     """Load, check, train and evaluate; log the measurements. Return the objects to keep alive until the process ends."""
     from tunemark.harness.run.node_telemetry import report_nodes  # noqa: PLC0415 - the import phase is over
-    from tunemark.harness.worker.compile_cache import CacheWatch  # noqa: PLC0415
     from tunemark.harness.worker.data import load_samples, micro_batches, shape_of  # noqa: PLC0415
-    from tunemark.harness.worker.engines import save_weights, shapes_only  # noqa: PLC0415
+    from tunemark.harness.worker.engines import open_accelerator, save_weights, shapes_only  # noqa: PLC0415
     from tunemark.harness.worker.gates import check, evaluate  # noqa: PLC0415
-    from tunemark.harness.worker.levers import compile_model, states_of  # noqa: PLC0415
+    from tunemark.harness.worker.levers import (  # noqa: PLC0415
+        CacheWatch,
+        compile_model,
+        states_of,
+    )
     from tunemark.harness.worker.loop import report_ranks, stop_rule  # noqa: PLC0415
-    from tunemark.harness.worker.models import build_model, model_facts  # noqa: PLC0415
+    from tunemark.harness.worker.models import build_model, drawn_on_device, loaded_sharded, model_facts  # noqa: PLC0415  # noqa: PLC0415
 
     if order.plan.device.backend is Backend.NEURON and by_trainer(order.plan):
         from tunemark.harness.worker.neuron_trainer import run_by_trainer  # noqa: PLC0415
@@ -125,7 +128,10 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
     if samples.lengths is not None:
         log.event("row_lengths", **samples.lengths)
     log.phase(Phase.LOAD, device.now())
-    scratch, empty = folder / f"weights-{rank}", shapes_only(plan, rank)
+    drawn = drawn_on_device(plan, order.card, device)
+    scratch, empty = folder / f"weights-{rank}", shapes_only(plan, rank, drawn=drawn)
+    # DeepSpeed must know its settings before transformers builds a model that it shards.
+    accelerator = open_accelerator(plan, device, load_sharded=True) if loaded_sharded(plan, order.card) else None
     model = build_model(plan, order.card, order.weights_from, samples.vocabulary, scratch, device, empty=empty)
     log.event("model", **model_facts(model))
 
@@ -140,7 +146,7 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
         batches = chain([first], batches)
     # After the gates, so that compilation is part of the first step that needs it.
     compile_model(plan, model)
-    trainer = prepare(plan, model, device, log, stop_rule(plan, samples.training_rows, folder))
+    trainer = prepare(plan, model, device, log, stop_rule(plan, samples.training_rows, folder), accelerator, drawn=drawn)
     gradients = train_between_probes(plan, trainer, batches)
     log.event("model", **model_facts(trainer.engine.model, trainer.engine.optimizer, gradients))
     log.event("effective", **trainer.effective, optimizer_states_on=states_of(trainer.engine.optimizer))
@@ -159,8 +165,20 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
     return trainer
 
 
-def prepare(plan: Plan, model: Any, device: Device, log: LogWriter, stop: "StopRule") -> "Trainer":  # noqa: ANN401 - a torch module
-    """Return the trainer: model, optimizer and schedule as the plan's strategy wraps them. Log the settings in effect."""
+def prepare(
+    plan: Plan,
+    model: Any,  # noqa: ANN401 - a torch module
+    device: Device,
+    log: LogWriter,
+    stop: "StopRule",
+    accelerator: Any = None,  # noqa: ANN401 - accelerate's, if it had to be opened earlier
+    *,
+    drawn: bool = False,
+) -> "Trainer":
+    """Return the trainer: model, optimizer and schedule as the plan's strategy wraps them. Log the settings in effect.
+
+    `drawn` says that the processes draw the weights of a sharded model themselves.
+    """
     import torch  # noqa: PLC0415
     from transformers import get_scheduler  # noqa: PLC0415
 
@@ -171,11 +189,14 @@ def prepare(plan: Plan, model: Any, device: Device, log: LogWriter, stop: "StopR
 
     # fp32 is fp32 unless the plan has tf32: a GPU would silently round its inputs otherwise.
     torch.set_float32_matmul_precision("high" if plan.precision.compute is Dtype.TF32 else "highest")
-    accelerator = open_accelerator(plan, device)
+    accelerator = accelerator or open_accelerator(plan, device)
     if plan.device.strategy is Strategy.FSDP2:
-        # Broadcasting the weights is a part of loading, even after the gates.
+        # Broadcasting or drawing the weights is a part of loading, even after the gates.
         log.phase(Phase.LOAD, device.now())
-        shard(plan, model, device)
+        shard(plan, model, device, drawn=drawn)
+    elif plan.optimizer.master_weights:
+        # The copies are made where the weights are; without gates the model is still on the host.
+        model.to(device.torch_name)
     optimizer = build_optimizer(plan, model, fused=device.torch_name.startswith("cuda"))
     engine = wrap(plan, accelerator, model, optimizer)
     # A falling schedule needs an end; without one it is stretched over more steps than any run takes.
@@ -200,13 +221,14 @@ def prepare(plan: Plan, model: Any, device: Device, log: LogWriter, stop: "StopR
         rank=rank_of_this_process(),
         strict=plan.measurement.timing == "strict",
         effective=settings,
+        cuda_graphs=plan.model.compile_mode == "reduce-overhead",
     )
 
 
 def train_between_probes(plan: Plan, trainer: "Trainer", batches: Iterator["MicroBatch"]) -> "Gradients":
     """Train, and measure the device's matrix rate before and after; return the size of the gradients."""
     from tunemark.harness.worker.gates import matrix_rate  # noqa: PLC0415
-    from tunemark.harness.worker.loop import train  # noqa: PLC0415
+    from tunemark.harness.worker.loop import collector_at_rest, train  # noqa: PLC0415
 
     device, log = trainer.device, trainer.log
 
@@ -216,12 +238,13 @@ def train_between_probes(plan: Plan, trainer: "Trainer", batches: Iterator["Micr
             log.event("probe", when=when, result=matrix_rate(device, plan.device.backend, plan.precision.compute))
 
     probe("before")
-    log.phase(Phase.TRAIN, device.now())
-    try:
-        gradients = train(trainer, batches)
-    finally:
-        peaks = device.memory()
-        log.event("memory", allocated=peaks.allocated.model_dump(), reserved=peaks.reserved.model_dump())
+    with collector_at_rest():
+        log.phase(Phase.TRAIN, device.now())
+        try:
+            gradients = train(trainer, batches)
+        finally:
+            peaks = device.memory()
+            log.event("memory", allocated=peaks.allocated.model_dump(), reserved=peaks.reserved.model_dump())
     probe("after")
     return gradients
 

@@ -6,22 +6,21 @@ A speed counts only when the gates pass.
 import gc
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from statistics import median
 from typing import Any
 
 import torch
 
 from tunemark.harness.vendors.protocol import Device, vendor_of
-from tunemark.harness.worker.data import MicroBatch, Sample, Shape, micro_batches
+from tunemark.harness.worker.data import MicroBatch, Shape, micro_batches
 from tunemark.harness.worker.models import switch_to_evaluation, torch_dtype
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.statistics.intervals import weighted_mean
-from tunemark.schema.vocabulary import Backend, Dtype, Method, Padding, Strategy, Task
+from tunemark.schema.synthetic_data import Sample
+from tunemark.schema.vocabulary import PACKING_NOISE, SHARDED_WEIGHTS, Backend, Dtype, Method, Padding, Task
 
 GATES = ("adapter_gradient", "packed_documents")
-SHARDED = (Strategy.FSDP2, Strategy.ZERO3)
-NOISE = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}
-"""Largest difference of logits, relative to their spread, that rounding may cause: kernels may depend on the input."""
 ZERO_AT_FIRST = ("lora_B", "lora_embedding_A")
 """The adapter matrices that peft initialises with zeros: the second one of a linear layer, the first one of an embedding."""
 ROUND_S = 0.02
@@ -32,22 +31,25 @@ PROBE_S = 0.5
 
 def check(plan: Plan, model: Any, device: Device, batch: MicroBatch) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - a torch module
     """Yield the gates of a plan as `submission.gates` holds them. The random number generators are left unchanged."""
-    if plan.device.strategy in SHARDED:
+    if plan.device.strategy in SHARDED_WEIGHTS:
         why = f"the model is sharded by {plan.device.strategy.value}; run the workload on one device for this check"
         yield from ({"name": name, "passed": None, "detail": why} for name in GATES)
         return
     model.to(device.torch_name)
     tensors = to_device(batch.tensors, device.torch_name)
-    with torch.random.fork_rng(devices=[device.torch_name] if device.torch_name.startswith("cuda") else []):
+    kind, cuda = torch.device(device.torch_name).type, device.torch_name.startswith("cuda")
+    # As in training: some attention kernels take 16 bits only.
+    precision = torch.autocast(kind, torch_dtype(plan.precision.compute)) if plan.precision.autocast else nullcontext()
+    with torch.random.fork_rng(devices=[device.torch_name] if cuda else []), precision:
         yield adapter_gradient(plan, model, tensors)
         yield packed_documents(plan, model, tensors)
 
 
 def to_device(value: Any, name: str) -> Any:  # noqa: ANN401 - tensors in dictionaries
-    """Return tensors, also in nested dictionaries, on a device, without waiting."""
+    """Return tensors, also in nested dictionaries, on a device, without waiting. Numbers stay on the host."""
     if isinstance(value, dict):
         return {key: to_device(inner, name) for key, inner in value.items()}
-    return value.to(name, non_blocking=True)
+    return value if isinstance(value, int) else value.to(name, non_blocking=True)
 
 
 def adapter_gradient(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
@@ -90,7 +92,7 @@ def packed_documents(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[st
     model.train(training)
     difference = float((before - after).abs().max() / before.std())
     return gate | {
-        "passed": difference <= NOISE[plan.precision.compute.value],
+        "passed": difference <= PACKING_NOISE[plan.precision.compute.value],
         "detail": f"another first document changes the logits of the second by {difference:.1e} of their spread",
     }
 

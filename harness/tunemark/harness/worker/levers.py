@@ -1,13 +1,21 @@
-"""Settings of speed and memory that do not change results: recomputation, fused kernels, compilation. Also reads back those in effect."""
+"""Settings of speed and memory that do not change results: recomputation, fused kernels, compilation and its cache on disk.
+
+Also reads back those in effect.
+"""
 
 import os
+import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from tunemark.harness.run.run_log import OUTPUT_FILE
 from tunemark.schema.records.effective import short
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.vocabulary import Checkpointing
+from tunemark.schema.vocabulary import ATTENTION_KERNELS, SDPA_KERNELS, Backend, Checkpointing
 
 KEPT = frozenset(
     {
@@ -18,6 +26,7 @@ KEPT = frozenset(
         "aten::_scaled_dot_product_efficient_attention",
         "aten::_scaled_dot_product_cudnn_attention",
         "aten::_scaled_dot_product_flash_attention_for_cpu",
+        "torch_attn::_varlen_attn",
         # FlashAttention 2, for rows and for packed documents; FlashAttention 3 through Python and from C++.
         "flash_attn::_flash_attn_forward",
         "flash_attn::_flash_attn_varlen_forward",
@@ -26,8 +35,8 @@ KEPT = frozenset(
     }
 )
 """Operators, by torch's names, with results that selective checkpointing keeps. A package's operators exist after its import."""
-SDPA_KERNELS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
-"""Values of torch.nn.attention.SDPBackend."""
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Environment variables with the settings of torch's allocator: the name since torch 2.9, and the older one."""
 STOCHASTIC_ROUNDING = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
 
 
@@ -43,6 +52,29 @@ def recompute(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
     if plan.model.gradient_checkpointing is Checkpointing.SELECTIVE:
         settings["context_fn"] = _selective_contexts
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+    for block in blocks(model):
+        checkpoint_inside(block)
+
+
+def checkpoint_inside(block: Any) -> None:  # noqa: ANN401 - a torch module
+    """Move the recomputation of a block from its call into its `forward`, where transformers 5.23 has it and 5.17 has not.
+
+    Around the call it is outside a compiled block, where it does not see matrix products and so recomputes all of them.
+    """
+    from torch import nn  # noqa: PLC0415
+
+    if type(block).__call__ is nn.Module.__call__:
+        return
+    checkpoint, forward = block._gradient_checkpointing_func, block.forward  # noqa: SLF001 - set by gradient_checkpointing_enable
+
+    def recomputed(*arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 - those of the block
+        return checkpoint(partial(forward, **settings), *arguments) if block.training else forward(*arguments, **settings)
+
+    block.forward, block._gradient_checkpointing_func = recomputed, _called  # noqa: SLF001
+
+
+def _called(function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401 - those of a block
+    return function(*arguments)
 
 
 def _selective_contexts() -> Any:  # noqa: ANN401 - two context managers of torch
@@ -67,7 +99,8 @@ def blocks(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
     from torch import nn  # noqa: PLC0415
 
     def weights(module: Any) -> int:  # noqa: ANN401 - a torch module
-        return sum(parameter.numel() for parameter in module.parameters())
+        # DeepSpeed stores the full size of a parameter that it has sharded.
+        return sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in module.parameters())
 
     lists: list[Any] = [module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module)]
     return list(max(lists, key=weights)) if lists else []
@@ -75,11 +108,26 @@ def blocks(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
 
 def compile_model(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
     """Compile in place: each block on its own, which compiles one graph for all of them, or the whole model."""
+    mode = plan.model.compile_mode
     if plan.model.compile == "blocks":
+        # CUDA graphs of blocks that share one graph would copy the weights of each into it.
         for block in blocks(model):
-            block.compile()
+            block.compile(mode="max-autotune-no-cudagraphs" if mode == "max-autotune" else mode)
     elif plan.model.compile == "model":
-        model.compile()
+        model.compile(mode=mode)
+
+
+def limit_sdpa(plan: Plan) -> None:
+    """Leave torch only the kernel of the plan for scaled dot product attention; it raises where that cannot run."""
+    import torch  # noqa: PLC0415
+
+    if plan.model.sdpa_kernel != "auto":
+        for name in ("flash", "mem_efficient", "cudnn", "math"):
+            getattr(torch.backends.cuda, f"enable_{name}_sdp")(name == SDPA_SWITCHES.get(plan.model.sdpa_kernel, plan.model.sdpa_kernel))
+
+
+SDPA_SWITCHES = {"efficient": "mem_efficient"}
+"""Kernels that torch's switches have another name for."""
 
 
 def compiled_graphs() -> int:
@@ -110,14 +158,17 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
         compiled = "model, inductor"
     elif stack and all(map(_is_compiled, stack)):
         compiled = "blocks, inductor"
+    if compiled != "none" and plan.model.compile_mode != "default":
+        compiled += f", {plan.model.compile_mode}"
     return {
         "attention": str(getattr(inner.config, "_attn_implementation", "unknown")),
         "fused_kernels": "liger" if liger else "none",
         "compile": compiled,
         "gradient_checkpointing": checkpointing if recomputing else "none",
-        "attention_kernel": sdpa_kernel(plan, inner),
+        "attention_kernel": attention_kernel(plan, inner),
         "quantisation": quantisation_of(inner),
         "parameters_on": places_of(inner.parameters()),
+        "expandable_segments": expandable_segments(inner),
         "stochastic_rounding": {"0": False, "1": True}.get(os.environ.get(STOCHASTIC_ROUNDING, "")),
         "optimizer": f"{type(bare).__module__.split('.')[0]} {type(bare).__name__}",
         "trainable_dtypes": sorted({str(parameter.dtype).removeprefix("torch.") for parameter in trained}),
@@ -125,6 +176,18 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
         "process_group": process_group,
         "sharding": sharding,
     }
+
+
+def expandable_segments(model: Any) -> bool | None:  # noqa: ANN401 - a torch module
+    """Return True if torch's allocator grows its segments instead of adding new ones; None on devices that cannot."""
+    import torch  # noqa: PLC0415
+
+    if next(model.parameters()).device.type != "cuda":
+        return None
+    # The environment holds what was requested; the allocator's settings are False on a platform that cannot.
+    settings = torch.cuda.memory._snapshot().get("allocator_settings", {})  # noqa: SLF001 - there is no public name for it
+    segments: bool | None = settings.get("expandable_segments")
+    return segments
 
 
 def _is_compiled(module: Any) -> bool:  # noqa: ANN401 - a torch module
@@ -147,6 +210,12 @@ def places_of(tensors: Iterable[Any]) -> list[str]:
 def states_of(optimizer: Any) -> list[str]:  # noqa: ANN401 - a torch optimizer
     """Return the kinds of device that an optimizer's states are on, after its first step."""
     return places_of(value for state in optimizer.state.values() for value in state.values() if hasattr(value, "numel"))
+
+
+def attention_kernel(plan: Plan, model: Any) -> str | None:  # noqa: ANN401 - a torch module
+    """Return the only kernel of the attention implementation, or the one that torch selects for the plan's shapes; None if unknown."""
+    kernels = ATTENTION_KERNELS.get(str(getattr(model.config, "_attn_implementation", None)), ())
+    return kernels[0] if len(kernels) == 1 else sdpa_kernel(plan, model)
 
 
 def sdpa_kernel(plan: Plan, model: Any) -> str | None:  # noqa: ANN401 - a torch module
@@ -172,8 +241,8 @@ def sdpa_kernel(plan: Plan, model: Any) -> str | None:  # noqa: ANN401 - a torch
         query = torch.empty(1, heads, length, width, dtype=kind, device=device, requires_grad=True)
         mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=device) if masked else None
         causal = not masked and plan.model.task.value == "causal_lm"
-        chosen = torch._fused_sdp_choice(query, query, query, mask, 0.0, causal)  # noqa: SLF001 - there is no public name for it
-        return SDPA_KERNELS.get(int(chosen))
+        chosen = int(torch._fused_sdp_choice(query, query, query, mask, 0.0, causal))  # noqa: SLF001 - there is no public name for it
+        return SDPA_KERNELS[chosen] if 0 <= chosen < len(SDPA_KERNELS) else None
     except (AttributeError, RuntimeError, TypeError):
         return None
 
@@ -203,3 +272,93 @@ def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) 
         on_seen("tf32" if tf32 else number_format)
 
     handle = layer.register_forward_hook(hook)
+
+
+# The state of the compile cache on disk before the run (definitions#compile-overhead): cold, warm, or the reason why it is unknown
+
+NEURON_DEFAULT = "/var/tmp/neuron-compile-cache"  # noqa: S108 - where the Neuron SDK keeps it
+NEURON_CACHE_FLAG = re.compile(r"--cache_dir[= ]\s*(\S+)")
+"""In NEURON_CC_FLAGS, where it overrides NEURON_COMPILE_CACHE_URL."""
+NEURON_HIT = b"Using a cached neff"
+"""The Neuron SDK's message for a graph from its cache."""
+EXTENSIONS = "TORCH_EXTENSIONS_DIR"
+"""Folder of the extensions that libraries compile on first use, such as DeepSpeed's collectives."""
+
+
+def fresh(folder: Path) -> dict[str, str]:
+    """Return environment variables that move all compile caches to an empty folder of the run, which is removed with it."""
+    flags = NEURON_CACHE_FLAG.sub("", os.environ.get("NEURON_CC_FLAGS", "")).strip()
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+        "CUDA_CACHE_PATH": str(folder / "cuda"),
+        EXTENSIONS: str(folder / "extensions"),
+        "NEURON_COMPILE_CACHE_URL": str(folder / "neuron"),
+        **({"NEURON_CC_FLAGS": flags} if "NEURON_CC_FLAGS" in os.environ else {}),
+    }
+
+
+def neuron_folder(environment: Mapping[str, str]) -> str:
+    """Return the Neuron SDK's cache: a folder, or an address such as s3://."""
+    named = NEURON_CACHE_FLAG.search(environment.get("NEURON_CC_FLAGS", ""))
+    return named[1] if named else environment.get("NEURON_COMPILE_CACHE_URL") or NEURON_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class CacheWatch:
+    """Looks at the cache before and after the run. Torch counts hits and misses itself."""
+
+    neuron: str | None
+    """The Neuron SDK's cache; None on other devices."""
+    before: int | None
+    """Graphs in it before the run; None where they cannot be counted."""
+    output: Path
+    extensions: int = 0
+    """Compiled library extensions before the run."""
+
+    @classmethod
+    def of(cls, plan: Plan, folder: Path) -> "CacheWatch":
+        """Start watching; `folder` is the run's."""
+        place = neuron_folder(os.environ) if plan.device.backend is Backend.NEURON else None
+        return cls(place, None if place is None else _graphs_in(place), folder / OUTPUT_FILE, compiled_extensions())
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for the log: `cold` when anything was compiled, `warm` from the cache, `none` without compilation."""
+        if self.neuron is None:
+            return {"state": "cold" if compiled_extensions() > self.extensions else torch_state(), "reason": None}
+        if not compiled_graphs():
+            return {"state": "none", "reason": None}
+        after = _graphs_in(self.neuron)
+        if self.before is not None and after is not None and (after > self.before or not after):
+            return {"state": "cold", "reason": None}
+        hit = self.output.is_file() and NEURON_HIT in self.output.read_bytes()
+        if hit and after is not None:
+            return {"state": "warm", "reason": None}
+        evidence = "some graphs came from it" if hit else "no hit was printed"
+        if after is not None:
+            evidence = "its folder did not grow, and the compiler printed no hit"
+        return {"state": None, "reason": f"the Neuron SDK counts no hits and misses of its cache: {evidence}"}
+
+
+def compiled_extensions() -> int:
+    """Return the number of extensions that libraries have compiled for torch on this machine."""
+    place = os.environ.get(EXTENSIONS)
+    return sum(1 for _ in (Path(place) if place else Path.home() / ".cache" / "torch_extensions").rglob("*.so"))
+
+
+def _graphs_in(place: str) -> int | None:
+    """Return the number of compiled graphs in a folder; None for an address that is no folder of this machine."""
+    return None if "://" in place else sum(1 for _ in Path(place).rglob("*.neff"))
+
+
+def torch_state() -> str:
+    """Return `warm` if every graph that torch compiled came from the cache, `cold` if not, `none` without compilation."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    counters = dynamo.counters["inductor"] if dynamo else {}
+    misses = counters.get("fxgraph_cache_miss", 0) + counters.get("fxgraph_cache_bypass", 0)
+    if misses:
+        return "cold"
+    if counters.get("fxgraph_cache_hit", 0):
+        return "warm"
+    # With its cache turned off torch counts neither, and everything is compiled.
+    return "cold" if dynamo and dynamo.counters["stats"]["unique_graphs"] else "none"

@@ -1,22 +1,23 @@
 """The training loop: take a step's micro-batches, forward, backward, update, mark; read the marks once they are reached."""
 
+import gc
 import math
 import os
 import resource
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter
-from tunemark.harness.vendors.protocol import Device, Stamp
-from tunemark.harness.worker.data import Counts, MicroBatch
+from tunemark.harness.vendors.protocol import AllocatorState, Device, Stamp
+from tunemark.harness.worker.data import Counts, MicroBatch, StepsAhead
 from tunemark.harness.worker.engines import Engine
 from tunemark.harness.worker.gates import to_device
 from tunemark.harness.worker.levers import compiled_graphs
@@ -26,6 +27,9 @@ from tunemark.schema.records.plan import Plan
 AHEAD = 2
 """Steps between the vote to stop and the last step. All processes stop after the same step."""
 NAP_S = 1e-4
+COLLECT_ALL_EVERY = 100
+"""Steps between two looks for garbage among all objects that training has made; after each other step, among the step's own."""
+OLDEST_GENERATION = 2
 ENDLESS = 1_000_000
 """More steps than any run takes, for schedules and trainers that need a number."""
 
@@ -47,6 +51,8 @@ class Trainer:
     rank: int = 0
     strict: bool = False
     """Wait for the device after each step."""
+    cuda_graphs: bool = False
+    """The compiled model replays CUDA graphs, whose results live until the next micro-batch."""
     effective: dict[str, Any] = field(default_factory=dict)
     """The settings in effect, as `submission.effective` holds them."""
     own_work_s: list[float] = field(default_factory=list)
@@ -67,8 +73,8 @@ class SubmittedStep:
     counts: Counts
     graphs: int
     """Graphs compiled in this step."""
-    held_bytes: int | None
-    """Bytes that the allocator held after this step."""
+    allocator: AllocatorState | None
+    """State of the allocator after this step."""
     micro: tuple[Stamp, ...] = ()
     """Marks after each micro-batch; empty without gradient accumulation."""
 
@@ -84,14 +90,39 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
 
     Raises LossNotFinite after logging a step with a loss that is not a finite number.
     """
+    with StepsAhead(batches, trainer.gradient_accumulation, trainer.device) as steps:
+        try:
+            return train_steps(trainer, steps)
+        finally:
+            trainer.log.event("data_wait", seconds=steps.waited_s)
+
+
+@contextmanager
+def collector_at_rest() -> Iterator[None]:
+    """Keep the garbage collector from interrupting steps: what exists now is not examined, and what a step makes, at its end.
+
+    Enter it before training is timed: it looks for garbage once, among the younger objects, which take no time.
+    """
+    gc.collect(OLDEST_GENERATION - 1)
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def train_steps(trainer: Trainer, steps: StepsAhead) -> Gradients:
+    """Train as `train` describes."""
     device, engine, pending, gradients, step = trainer.device, trainer.engine, deque[SubmittedStep](), NO_GRADIENTS, 0
     device.begin()
     started_s = step_started_s = device.now()
     compiling_s, graphs = 0.0, compiled_graphs()
-    reader = StepReader(trainer, pending, started_s, device.held_bytes())
+    reader = StepReader(trainer, pending, started_s, device.allocator())
     trainer.log.event("training", started_at_s=trainer.log.since_spawn(started_s))
     while not trainer.stop.planned(step) and not reader.voted_to_stop(step):
-        micro_batches = list(islice(batches, trainer.gradient_accumulation))
+        micro_batches = steps.take()
         if not micro_batches:
             break
         loss, counts, own, micro = accumulate_gradients(trainer, micro_batches)
@@ -108,10 +139,11 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
             compiling_s += now_s - step_started_s
         step_started_s = now_s
         result = device.host_copy(agree(trainer, loss, wants=trainer.stop.wants(now_s - started_s - compiling_s, step)))
-        pending.append(SubmittedStep(device.stamp(), own, result, counts, graphs - graphs_before, device.held_bytes(), micro))
+        pending.append(SubmittedStep(device.stamp(), own, result, counts, graphs - graphs_before, device.allocator(), micro))
         if trainer.strict:
             device.synchronise()
         reader.log_reached()
+        gc.collect(OLDEST_GENERATION if step % COLLECT_ALL_EVERY == 0 else 0)
     device.synchronise()
     reader.log_reached()
     return gradients
@@ -132,6 +164,8 @@ def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> t
     for number, micro_batch in enumerate(micro_batches, start=1):
         tensors = to_device(micro_batch.tensors, trainer.device.torch_name)
         last = number == len(micro_batches)
+        if trainer.cuda_graphs:
+            torch.compiler.cudagraph_mark_step_begin()
         with engine.exchange(last=last):
             loss = engine.model(**tensors).loss
             weight = micro_batch.counts.supervised_tokens / counts.supervised_tokens
@@ -160,7 +194,8 @@ class StepReader:
     trainer: Trainer
     pending: deque[SubmittedStep]
     before_s: float
-    held_bytes: int | None
+    allocator: AllocatorState | None
+    """The most bytes that the allocator held so far, and its retries so far."""
     reached_s: list[float] = field(default_factory=list)
     """Times of the marks of the oldest step that the device has reached."""
 
@@ -176,17 +211,23 @@ class StepReader:
             loss, vote = float(done.result[0]), float(done.result[1])
             self.trainer.votes.append(vote > 0)
             step = len(self.trainer.votes)
-            if done.graphs:
-                log.event("disturbed", step=step, what="compile", amount=done.graphs)
-            if done.held_bytes is not None and self.held_bytes is not None and done.held_bytes > self.held_bytes:
-                log.event("disturbed", step=step, what="allocator_growth", amount=done.held_bytes - self.held_bytes)
-                self.held_bytes = done.held_bytes
+            self._log_disturbances(step, done)
             finite = math.isfinite(loss)
             micro = {"micro_completed_at_s": [log.since_spawn(at_s) for at_s in micro_s]} if micro_s else {}
             log.event("step", completed_at_s=log.since_spawn(completed_s), loss=loss if finite else None, **done.counts._asdict(), **micro)
             if not finite:
                 msg = f"the loss became {loss}"
                 raise LossNotFinite(msg)
+
+    def _log_disturbances(self, step: int, done: SubmittedStep) -> None:
+        amounts = {"compile": done.graphs}
+        if done.allocator is not None and self.allocator is not None:
+            amounts["allocator_growth"] = done.allocator.held_bytes - self.allocator.held_bytes
+            amounts["allocator_retry"] = done.allocator.retries - self.allocator.retries
+            self.allocator = AllocatorState(*map(max, done.allocator, self.allocator))
+        for what, amount in amounts.items():
+            if amount > 0:
+                self.trainer.log.event("disturbed", step=step, what=what, amount=amount)
 
     def _completed(self, step: SubmittedStep) -> bool:
         """Return True once the device has reached all marks of a step. Each mark is asked for until it is reached, in order."""
@@ -239,15 +280,10 @@ def stop_rule(plan: Plan, training_rows: int | None, folder: Path) -> StopRule:
 
 def planned_steps(plan: Plan, training_rows: int | None) -> int | None:
     """Return the number of optimizer steps in a plan; None when only time or steadiness ends it."""
-    limits = []
-    if plan.measurement.max_steps is not None:
-        limits.append(plan.measurement.max_steps)
-    if plan.measurement.epochs is not None:
-        if training_rows is None:
-            msg = "epochs need a finite dataset; give data.training_rows, a file or a hub dataset"
-            raise ValueError(msg)
-        limits.append(math.ceil(training_rows * plan.measurement.epochs / plan.batch.global_batch))
-    return min(limits) if limits else None
+    if plan.measurement.epochs is not None and training_rows is None:
+        msg = "epochs need a finite dataset; give data.training_rows, a file or a hub dataset"
+        raise ValueError(msg)
+    return plan.planned_steps(training_rows)
 
 
 def report_ranks(trainer: Trainer) -> None:

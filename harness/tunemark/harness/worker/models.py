@@ -1,20 +1,23 @@
-"""Build the model of a plan and its optimizer: weights, precision, adapters. Measure the sizes of their tensors."""
+"""Build the model of a plan and its optimizer: weights, precision, adapters. Measure the sizes of their tensors. Draw random weights."""
 
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import peft
 import torch
 import transformers
+from torch.distributed.tensor import DTensor
 
-from tunemark.harness.vendors.protocol import Device
-from tunemark.harness.worker.levers import blocks, fuse, recompute
+from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HOST, Device
+from tunemark.harness.worker.attention import prepare_transformers
+from tunemark.harness.worker.levers import blocks, fuse, limit_sdpa, recompute
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.records.plan import LoraSettings, Plan
-from tunemark.schema.vocabulary import Checkpointing, Dtype, Task, Weights
+from tunemark.schema.records.plan import LoraSettings, Plan, Quantisation
+from tunemark.schema.vocabulary import MASTER_CHUNK, Checkpointing, Dtype, Strategy, Task, Weights
 
 TORCH_DTYPES = {Dtype.FP32: "float32", Dtype.TF32: "float32", Dtype.BF16: "bfloat16", Dtype.FP16: "float16"}
 DTYPE_NAMES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.uint8": "uint8", "torch.int8": "int8"}
@@ -79,12 +82,16 @@ def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | N
 def build_model(
     plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None, scratch: Path, device: Device, *, empty: bool = False
 ) -> Any:  # noqa: ANN401
-    """Return the torch module in training mode, in host memory unless it is quantised, with adapters if the method has them.
+    """Return the torch module in training mode, with adapters if the method has them.
+
+    It is in host memory unless it is quantised or the device draws its weights.
 
     `vocabulary` is the size of a tokenizer that was trained here; None keeps the card's. `scratch` is a folder for random
     weights that are quantised. `empty` leaves all tensors without weights, on torch's `meta` device.
     """
     torch.manual_seed(plan.measurement.seed)
+    prepare_transformers(plan.model.attention)
+    limit_sdpa(plan)
     with torch.device("meta") if empty else nullcontext():
         model = _load(plan, card, weights_from, vocabulary, scratch, device, empty=empty)
         if plan.model.weights is Weights.PRETRAINED or plan.quantisation is not None:
@@ -110,21 +117,34 @@ def _load(
             config = config_of(card, labels=plan.model.labels, vocabulary=vocabulary)
         else:
             config = transformers.AutoConfig.from_pretrained(weights_from, **labels)
-        model = auto.from_config(config, **settings)
+        drawn = not empty and drawn_on_device(plan, card, device)
+        if drawn and plan.quantisation is not None and NEWEST_INITIALISERS:
+            with torch.device("meta"):
+                model = auto.from_config(config, **settings)
+            return quantised_as_drawn(plan, model, device.torch_name)
+        with drawing_place(device, drawn=drawn):
+            model = auto.from_config(config, **settings)
         if empty or plan.quantisation is None:
             return model
-        # transformers quantises while it loads weights, so random ones are saved first.
+        # transformers quantises while it loads weights, tensor by tensor, so random ones are saved first.
         model.save_pretrained(scratch)
         weights_from = str(scratch)
+        del model
+        device.release_cache()
     if plan.quantisation is not None:
-        settings["quantization_config"] = transformers.BitsAndBytesConfig(
-            load_in_4bit=True,
-            bnb_4bit_quant_type=plan.quantisation.format,
-            bnb_4bit_use_double_quant=plan.quantisation.double,
-            bnb_4bit_compute_dtype=torch_dtype(plan.precision.compute),
-        )
+        settings["quantization_config"] = four_bit(plan.quantisation, plan.precision.compute)
         settings["device_map"] = {"": device.torch_name}
     return auto.from_pretrained(weights_from, **settings, **labels)
+
+
+def four_bit(quantisation: Quantisation, compute: Dtype) -> Any:  # noqa: ANN401 - a transformers class
+    """Return the settings of transformers for four-bit weights."""
+    return transformers.BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type=quantisation.format,
+        bnb_4bit_use_double_quant=quantisation.double,
+        bnb_4bit_compute_dtype=torch_dtype(compute),
+    )
 
 
 def torch_dtype(dtype: Dtype) -> Any:  # noqa: ANN401 - a torch dtype
@@ -188,6 +208,8 @@ def build_optimizer(plan: Plan, model: Any, *, fused: bool) -> Any:  # noqa: ANN
     groups = list(parameter_groups(plan, model))
     adam = {"lr": settings.learning_rate, "betas": settings.betas, "eps": settings.epsilon, "weight_decay": settings.weight_decay}
     match settings.name:
+        case "adamw" if settings.master_weights:
+            return MasterAdamW(groups, **adam, fused=fused)
         case "adamw":
             return torch.optim.AdamW(groups, **adam, fused=fused)
         case "adafactor":
@@ -199,6 +221,45 @@ def build_optimizer(plan: Plan, model: Any, *, fused: bool) -> Any:  # noqa: ANN
 
             kind = bitsandbytes.optim.PagedAdamW8bit if settings.name.startswith("paged") else bitsandbytes.optim.AdamW8bit
             return kind(groups, **adam)
+
+
+class MasterAdamW(torch.optim.AdamW):  # type: ignore[misc] # its base class has no types
+    """AdamW over fp32 copies of 16-bit weights, which are rounded after each update.
+
+    Gradients are cast some at a time. Groups and states belong to the copies; gradients stay with the model's weights.
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], **settings: Any) -> None:  # noqa: ANN401 - of torch's AdamW
+        self._weights = [weight for group in groups for weight in group["params"]]
+        copies = [{**group, "params": [weight.detach().float() for weight in group["params"]]} for group in groups]
+        super().__init__(copies, **settings)
+        self._masters = [copy for group in self.param_groups for copy in group["params"]]
+
+    def step(self, closure: Any = None) -> None:  # noqa: ANN401, ARG002 - torch's signature
+        """Update the copies, and round the weights from them."""
+        chunk: list[Any] = []
+        for weight, master in zip(self._weights, self._masters, strict=True):
+            if weight.grad is not None:
+                master.grad = weight.grad.float()
+                chunk.append((weight, master))
+            if sum(bytes_here(copy) for _, copy in chunk) >= 4 * MASTER_CHUNK:
+                self._update(chunk)
+                chunk = []
+        self._update(chunk)
+
+    def _update(self, chunk: list[Any]) -> None:
+        """Update the copies that have a gradient, and free those gradients."""
+        super().step()
+        for weight, master in chunk:
+            weight.data.copy_(master)
+            master.grad = None
+            # Counted with the states of the optimizer.
+            self.state[master].setdefault("master", master)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's signature
+        """Free the gradients of the model's weights."""
+        for weight in self._weights:
+            weight.grad = None if set_to_none or weight.grad is None else weight.grad.zero_()
 
 
 def parameter_groups(plan: Plan, model: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - a torch module
@@ -286,3 +347,94 @@ def number_of_weights(parameter: Any) -> int:  # noqa: ANN401 - a torch paramete
     # DeepSpeed stores the full size of a parameter that it has sharded.
     whole = getattr(parameter, "ds_numel", None)
     return int(state.shape.numel()) if state is not None else int(whole) if whole is not None else int(parameter.numel())
+
+
+# Random weights drawn on the device that trains, by its own generator: seconds where one thread of a CPU needs minutes.
+# A sharded model is drawn block by block, by all processes from the same seed. Each keeps its shard, and nothing is sent.
+
+NEWEST_INITIALISERS = int(transformers.__version__.split(".")[0]) >= COMPLETE_INITIALISERS
+
+
+def drawn_on_device(plan: Plan, card: ModelCard, device: Device) -> bool:
+    """Return True if a run draws its weights on the device. A seed then has other weights than on the host."""
+    complete = NEWEST_INITIALISERS or plan.device.strategy is not Strategy.FSDP2
+    # No device may hold the whole model that ZeRO 3 shards: DeepSpeed draws it, module by module.
+    suited = complete and plan.device.strategy is not Strategy.ZERO3
+    return plan.model.weights is Weights.RANDOM and device.draws_weights and _large(card) and suited
+
+
+def loaded_sharded(plan: Plan, card: ModelCard) -> bool:
+    """Return True if DeepSpeed shards each module while transformers builds the model, so that no process holds it whole."""
+    return plan.device.strategy is Strategy.ZERO3 and (plan.model.weights is Weights.PRETRAINED or _large(card))
+
+
+def _large(card: ModelCard) -> bool:
+    return (card.parameters or 0) > DRAWN_ON_HOST
+
+
+def drawing_place(device: Device, *, drawn: bool) -> Any:  # noqa: ANN401 - a context manager
+    """Return the context in which transformers builds a model where its weights are drawn."""
+    return torch.device(device.torch_name) if drawn else nullcontext()
+
+
+def draw(unit: Any, model: Any, device: str) -> None:  # noqa: ANN401 - torch modules
+    """Give all tensors of a unit of a model, which has shapes only, values on a device; shards stay as they are.
+
+    Modules are initialised as transformers does it, inner ones first, and adapters as peft does it. A four-bit layer is quantised
+    before the next one is drawn, so that the device never holds more than one of them in the model's format.
+    """
+    four_bit_weights = {id(module.weight) for module in unit.modules() if is_four_bit(module)}
+    for tensor in chain(unit.parameters(), unit.buffers()):
+        if not isinstance(tensor, DTensor) and id(tensor) not in four_bit_weights:
+            put(tensor, torch.empty_like(tensor, device=device))
+    owner = model.get_base_model() if isinstance(model, peft.PeftModel) else model
+    with torch.no_grad():
+        for module in reversed(list(unit.modules())):
+            if any(isinstance(parameter, DTensor) for parameter in module.parameters()):
+                continue
+            if isinstance(module, peft.tuners.lora.LoraLayer):
+                for adapter in module.active_adapters:
+                    module.reset_lora_parameters(adapter, init_lora_weights=True)
+            elif is_four_bit(module):
+                empty = module.weight
+                module.weight = torch.nn.Parameter(torch.empty(empty.shape, dtype=empty.dtype, device=device), requires_grad=False)
+                owner._init_weights(module)  # noqa: SLF001
+                # Moving it quantises it.
+                module.weight = type(empty)(module.weight.data, requires_grad=False, **vars(empty)).to(device)
+            else:
+                owner._init_weights(module)  # noqa: SLF001 - the method that each model class of transformers overrides
+
+
+def is_four_bit(module: Any) -> bool:  # noqa: ANN401 - a torch module
+    """Return True for a layer of bitsandbytes with four-bit weights."""
+    return type(module).__name__ == "Linear4bit"
+
+
+def quantised_as_drawn(plan: Plan, model: Any, device: str) -> Any:  # noqa: ANN401 - a torch module
+    """Return a model that has shapes only with four-bit layers, as transformers makes them, and with random weights on a device.
+
+    Nothing is saved: the disk would need room for the model in its own format, and the device too before it is quantised.
+    """
+    from transformers.quantizers import AutoHfQuantizer  # noqa: PLC0415 - imports the library of each format
+
+    if plan.quantisation is None:
+        msg = "the plan has no four-bit weights"
+        raise ValueError(msg)
+    quantiser = AutoHfQuantizer.from_config(four_bit(plan.quantisation, plan.precision.compute), pre_quantized=False)
+    default = torch.get_default_dtype()
+    # New layers get this format, as the others have it.
+    torch.set_default_dtype(torch_dtype(plan.precision.parameters))
+    try:
+        quantiser.preprocess_model(model=model, device_map={"": device})
+    finally:
+        torch.set_default_dtype(default)
+    draw(model, model, device)
+    model.hf_quantizer, model.hf_device_map = quantiser, {"": device}
+    quantiser.postprocess_model(model)
+    return model
+
+
+def put(tensor: Any, value: Any) -> None:  # noqa: ANN401 - torch tensors
+    """Replace the content of a tensor. Tied layers share the object, and modules may hold it under a second name."""
+    placed = torch.nn.Parameter(value, requires_grad=tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else value.detach()
+    torch.utils.swap_tensors(tensor, placed)

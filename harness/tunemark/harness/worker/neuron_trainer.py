@@ -19,10 +19,9 @@ from transformers import TrainerCallback
 
 from tunemark.harness.run.run_log import LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device
-from tunemark.harness.worker.compile_cache import CacheWatch
 from tunemark.harness.worker.data import Counts, MicroBatch, load_samples, micro_batches, shape_of
 from tunemark.harness.worker.gates import GATES
-from tunemark.harness.worker.levers import compiled_graphs, effective
+from tunemark.harness.worker.levers import CacheWatch, compiled_graphs, effective
 from tunemark.harness.worker.loop import ENDLESS, StepReader, SubmittedStep, Trainer, agree, planned_steps, stop_rule
 from tunemark.harness.worker.models import NO_GRADIENTS, config_of, gradients_of, lora_keywords, model_facts
 from tunemark.schema.facts.cards import ModelCard

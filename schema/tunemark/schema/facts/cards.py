@@ -103,6 +103,10 @@ class AcceleratorCard(Frozen):
     """Memory bandwidth in GB/s."""
     peak_tflops: dict[Dtype, float] = Field(default_factory=dict)
     """Dense peak by number format; for a CPU it follows from `cpu`."""
+    peak_clock_mhz: float | None = Field(default=None, gt=0)
+    """Clock of the compute units for which the peaks are given."""
+    memory_bus_bits: PositiveCount | None = None
+    """Width of the memory bus: 32 bits for each channel of GDDR, 1,024 for each stack of HBM."""
     cpu: CpuFacts | None = None
     """Cores, clocks and memory channels of a CPU."""
     tdp_w: float | None = Field(default=None, gt=0)

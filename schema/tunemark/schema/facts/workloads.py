@@ -15,6 +15,7 @@ from tunemark.schema.records.base import Count, Frozen, Key, PositiveCount, Seco
 from tunemark.schema.records.plan import (
     Attention,
     Compile,
+    CompileMode,
     FusedKernels,
     LoraSettings,
     NeuronSettings,
@@ -22,6 +23,7 @@ from tunemark.schema.records.plan import (
     Optimizer,
     Plan,
     Quantisation,
+    SdpaKernel,
 )
 from tunemark.schema.vocabulary import Checkpointing, DataSource, Method, Padding, Strategy, Task, Weights
 
@@ -165,6 +167,10 @@ class WorkloadCard(Frozen):
     """Whether Liger's fused kernels are used."""
     compile: Compile = "none"
     """What `torch.compile` compiles."""
+    compile_mode: CompileMode = "default"
+    """Mode of `torch.compile`."""
+    sdpa_kernel: SdpaKernel = "auto"
+    """The only kernel that `sdpa` may use."""
     neuron: NeuronSettings | None = None
     """Settings of the Neuron compiler, used on Neuron devices only."""
     devices: WorkloadDevices = WorkloadDevices()
@@ -261,7 +267,7 @@ def shared_settings(plan: Plan, card: WorkloadCard) -> Iterator[SharedSetting]:
     yield SharedSetting("weights", "model.weights", card.weights.value, plan.model.weights.value)
     checkpointing = card.gradient_checkpointing.value, plan.model.gradient_checkpointing.value
     yield SharedSetting("gradient_checkpointing", "model.gradient_checkpointing", *checkpointing)
-    for lever in ("attention", "fused_kernels", "compile"):
+    for lever in ("attention", "sdpa_kernel", "fused_kernels", "compile", "compile_mode"):
         yield SharedSetting(lever, f"model.{lever}", getattr(card, lever), getattr(plan.model, lever))
     for name in ("quantisation", "data", "batch", "optimizer"):
         yield from _section(name, getattr(card, name), getattr(plan, name))

@@ -4,15 +4,18 @@ One file per kind in data/known, each fact with its source.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import date
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal, Self
 
+from packaging.version import Version
 from pydantic import Field, model_validator
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.records.base import Frozen, Key, PositiveCount, Text
+from tunemark.schema.records.base import Frozen, Key, PositiveCount, ResultId, Text
 from tunemark.schema.vocabulary import SoftwareLevel
 
 
@@ -35,6 +38,11 @@ class Library(Frozen):
     read_on: date
     released_on: dict[str, date]
     """Version -> date of its first file."""
+
+    @cached_property
+    def newest(self) -> Version:
+        """Return the newest version."""
+        return max(map(Version, self.released_on))
 
 
 class VersionSeries(Frozen):
@@ -141,6 +149,25 @@ class ArchitectureSupport(Frozen):
     """False if the date was not read at the source."""
 
 
+class Requirement(Frozen):
+    """What a library needs from a version on, up to that of the next requirement of the same kind."""
+
+    library: Text
+    since: Text
+    """First version for which it holds."""
+    needs: Text
+    """`python`, `cuda`, or a library."""
+    least: Text
+    """Oldest version with which it can be installed."""
+    newest: Text | None = None
+    """Newest Python or CUDA that its builds are for, or newest minor version of a library that it works with; null without a limit."""
+    closed: bool = False
+    """True if the library itself refuses a newer one."""
+    source: Text
+    verified: bool = True
+    """False if it was not read at the source."""
+
+
 class Variant(Frozen):
     """One of several checkpoints with the same name."""
 
@@ -218,6 +245,14 @@ class Practice(Frozen):
     """False if it was not read at the source."""
 
 
+class Withdrawal(Frozen):
+    """A submission that is no longer trusted. It stays readable, and enters no ranking, audit or prediction."""
+
+    result_id: ResultId
+    withdrawn_on: date
+    reason: Text
+
+
 class WorldFacts(Frozen):
     """All facts in data/known."""
 
@@ -227,10 +262,12 @@ class WorldFacts(Frozen):
     datasets: tuple[DatasetFact, ...] = ()
     generations: tuple[Generation, ...] = ()
     architectures: tuple[ArchitectureSupport, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
     shared_names: tuple[SharedName, ...] = ()
     memory_readings: tuple[MemoryConvention, ...] = ()
     software: tuple[Software, ...] = ()
     practices: tuple[Practice, ...] = Field(default=())
+    withdrawn: tuple[Withdrawal, ...] = ()
 
     def released_on(self, library: str, version: str) -> Release | None:
         """Return the release of a version, or None if it is unknown."""
@@ -238,6 +275,18 @@ class WorldFacts(Frozen):
         if listed is not None:
             return Release(library=library, version=version, released_on=listed.released_on[version], source=listed.source)
         return next((release for release in self.releases if (release.library, release.version) == (library, version)), None)
+
+    def requirements_of(self, library: str, version: Version) -> dict[str, Requirement]:
+        """Return the requirements of a version of a library: `python` or a library -> requirement. Empty where they are unknown."""
+        return {entry.needs: entry for since, entry in self._requirements_by_library.get(library, ()) if since <= version}
+
+    @cached_property
+    def _requirements_by_library(self) -> dict[str, list[tuple[Version, Requirement]]]:
+        """Requirements with their first version, oldest first, by library."""
+        found: dict[str, list[tuple[Version, Requirement]]] = defaultdict(list)
+        for entry in sorted(self.requirements, key=lambda entry: Version(entry.since)):
+            found[entry.library].append((Version(entry.since), entry))
+        return found
 
     def memory_reading(self, source: str) -> MemoryConvention:
         """Return the convention by which the memory figures of a document are read. By default they are taken as printed."""
@@ -256,6 +305,10 @@ class WorldFacts(Frozen):
     def generation(self, architecture: str | None) -> int | None:
         """Return the tensor core generation of an architecture, or None."""
         return next((entry.tensor_core_generation for entry in self.generations if entry.architecture == architecture), None)
+
+    def withdrawal(self, result_id: str) -> Withdrawal | None:
+        """Return the withdrawal of a result, or None."""
+        return next((entry for entry in self.withdrawn if entry.result_id == result_id), None)
 
     def practice(self, key: str) -> float:
         """Return a bound. Raise TunemarkError if it is missing."""

@@ -309,7 +309,8 @@ def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
     # torch's default AdamW updates all tensors at once and holds the square roots of all second moments.
     roots = trained if shape.optimizer == "adamw" and not shape.optimizer_in_backward else 0
     # DeepSpeed casts its share of the gradients before it updates the master weights.
-    casts = 4 * weights.trained if shape.master_weights and shape.sharding in {"zero1", "zero2", "zero3"} else 0
+    casts = 4 * weights.trained if shape.master_weights and shape.sharding in {"zero1", "zero2", "zero3"} else 4 * shape.cast_at_once
+    casts = min(casts, 4 * weights.trained)
     return (
         MemoryLine("optimizer states", "training", int(size / share), formula),
         MemoryLine("fp32 master weights", "training", int(master / share), f"{weights.trained:,} x 4 bytes{by}"),

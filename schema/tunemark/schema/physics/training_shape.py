@@ -13,7 +13,7 @@ from tunemark.schema.physics.architecture import Linear, adapted_linears, adapts
 from tunemark.schema.records.plan import OptimizerName, Plan
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
-from tunemark.schema.vocabulary import Backend, Checkpointing, Dtype, Loss, Method, Strategy, Task
+from tunemark.schema.vocabulary import DEEPSPEED, MASTER_CHUNK, VARLEN, Backend, Checkpointing, Dtype, Loss, Method, Task
 
 BYTES: dict[Dtype, float] = {
     Dtype.FP32: 4,
@@ -94,6 +94,8 @@ class TrainingShape:
     """Determines which states are kept."""
     master_weights: bool = False
     """True for an fp32 copy of trained 16-bit weights, as in DeepSpeed and Megatron."""
+    cast_at_once: int = 0
+    """Gradients that are cast to fp32 at a time for master weights, outside DeepSpeed."""
     optimizer_in_backward: bool = False
     """Each weight is updated as soon as its gradient is complete, and the gradient is freed."""
 
@@ -229,7 +231,6 @@ def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:
 
 FUSED_ADAMW = (Backend.CUDA, Backend.ROCM, Backend.CPU, Backend.FAKE)
 """Backends whose optimizer update needs no workspace: fused on GPUs, one tensor at a time on CPUs."""
-DEEPSPEED = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
 MOST_DOCUMENTS = 65_536
 """Larger micro-batches are represented by this many documents."""
 OPTIMIZERS: dict[OptimizerName, OptimizerKind] = {
@@ -313,6 +314,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         double_quantisation=plan.quantisation.double if plan.quantisation else True,
         optimizer=_optimizer(plan),
         master_weights=_master_weights(plan),
+        cast_at_once=max(MASTER_CHUNK, card.vocabulary * card.hidden_size) if plan.optimizer.master_weights else 0,
         sharding=plan.device.strategy.value,
         world_size=plan.batch.data_parallel,
         tensor_parallel=plan.device.tensor_parallel,
@@ -357,7 +359,7 @@ def shape_problem(plan: Plan, card: ModelCard) -> str | None:
 def _attention(plan: Plan) -> Attention:
     if plan.model.attention == "eager":
         return "eager"
-    return "flash" if plan.model.attention.startswith("flash") else "sdpa"
+    return "flash" if plan.model.attention.startswith(("flash", VARLEN)) else "sdpa"
 
 
 def _loss(plan: Plan) -> Loss:
@@ -370,4 +372,5 @@ def _optimizer(plan: Plan) -> OptimizerKind:
 
 
 def _master_weights(plan: Plan) -> bool:
-    return plan.device.strategy in DEEPSPEED and plan.precision.parameters in {Dtype.BF16, Dtype.FP16}
+    deepspeed = plan.device.strategy in DEEPSPEED
+    return plan.optimizer.master_weights or (deepspeed and plan.precision.parameters in {Dtype.BF16, Dtype.FP16})

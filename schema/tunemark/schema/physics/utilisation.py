@@ -7,12 +7,16 @@ See definitions#mfu, definitions#hfu and definitions#energy.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tunemark.schema import formats
 from tunemark.schema.derive import Derived
 from tunemark.schema.facts.cards import AcceleratorCard, CpuFacts, ModelCard
 from tunemark.schema.physics.flops import FlopsLedger, FlopsLine, flops_ledger, palm_flops
 from tunemark.schema.physics.training_shape import Work, measured_shape, shape_of_plan, shape_problem, work_in
 from tunemark.schema.records.submission import Submission
+from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Backend
 
 TERA = 1e12
@@ -54,6 +58,31 @@ def peak_flop_per_s(submission: Submission, card: AcceleratorCard | None) -> Kno
     many = f"{device.count} x " if device.count > 1 else ""
     piece = "" if part == 1 else f" x {part:g} of a {card.unit}"
     return Known(device.count * part * peak * TERA, f"{many}{peak:g} TFLOP/s {compute.value}{piece}, {card.name}")
+
+
+def flops_of_steps(submission: Submission, model: ModelCard) -> NDArray[np.float64]:
+    """Return the FLOPs that are executed in each step, shape (steps,). What autograd skips is not computed."""
+    tokens = np.asarray(submission.trace.real_tokens, dtype=float)
+    if not tokens.sum():
+        return tokens
+    whole = SteadyWindow(0, len(tokens), stable=True, verdict="all steps")
+    ledger = step_flops(submission, model, work_in(submission.trace, whole))
+    return ledger.executed / max(1, ledger.tokens) * tokens
+
+
+def executed_share(submission: Submission, model: ModelCard | None, card: AcceleratorCard | None) -> float | None:
+    """Return the executed FLOP/s over all steps as a share of the dense peak of the devices, or None. A CPU has no fixed peak."""
+    peak = peak_flop_per_s(submission, card).value
+    if (
+        model is None
+        or card is None
+        or card.cpu
+        or not peak
+        or not len(submission.trace)
+        or shape_problem(submission.plan, model) is not None
+    ):
+        return None
+    return float(flops_of_steps(submission, model).sum()) / sum(submission.trace.step_times_s) / peak
 
 
 def clock_words(cpu: CpuFacts) -> str:

@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 
 Seconds = Annotated[float, Field(ge=0, description="Seconds.")]
 Bytes = Annotated[int, Field(ge=0, description="Bytes; GiB = 2^30 bytes and GB = 10^9 bytes are made for display only.")]
@@ -14,6 +16,7 @@ PositiveCount = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1, description="A share of a named total, 0 to 1.")]
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80, description="The name of a card in data/.")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+ResultId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$", description="A submission: the first digits of the hash of its bytes.")]
 Text = Annotated[str, Field(min_length=1, max_length=2_000)]
 RecordId = Annotated[str, Field(pattern=r"^[0-9]{3}-S?[0-9]{2,3}$", description="A published result or a statement of a document.")]
 Records = tuple[RecordId, ...]
@@ -35,6 +38,26 @@ def canonical_json(record: BaseModel | dict[str, Any]) -> bytes:
     """Return the record as canonical JSON bytes: sorted keys, indent 1, one final newline. Equal content gives equal bytes."""
     content = record.model_dump(mode="json", by_alias=True) if isinstance(record, BaseModel) else record
     return (json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+EXPONENT = re.compile(rb"[\d.][eE][+-]?\d+,?\n")
+
+
+def is_canonical(content: bytes, parsed: dict[str, Any]) -> bool:
+    """Return True if these bytes, which were parsed to this content, are its canonical JSON.
+
+    The fast writer of pydantic differs from Python's in the exponents of numbers only, and in the order of keys, which it keeps.
+    """
+    if not EXPONENT.search(content) and content == to_json(parsed, indent=1) + b"\n":
+        return _sorted_keys(parsed)
+    return content == canonical_json(parsed)
+
+
+def _sorted_keys(node: Any) -> bool:  # noqa: ANN401 - any JSON value
+    if isinstance(node, dict):
+        names = list(node)
+        return names == sorted(names) and all(map(_sorted_keys, node.values()))
+    return not isinstance(node, list) or all(_sorted_keys(value) for value in node if isinstance(value, dict | list))
 
 
 def content_id(content: bytes) -> str:

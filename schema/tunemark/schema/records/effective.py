@@ -15,6 +15,8 @@ OPTIMIZER_CLASSES = {
     "adafactor": "Adafactor",
     "sgd": "SGD",
 }
+MASTER_OPTIMIZER = "MasterAdamW"
+"""AdamW over fp32 copies of the weights."""
 NEURON_ATTENTION = {"eager": "eager", "sdpa": "flash_attention_2", "flash_attention_2": "flash_attention_2"}
 """optimum-neuron calls its only fused kernel flash_attention_2. A request for sdpa selects it."""
 DEVICE_TYPES = {Backend.CUDA: "cuda", Backend.ROCM: "cuda", Backend.XPU: "xpu", Backend.MPS: "mps"}
@@ -78,13 +80,18 @@ def _attention(plan: Plan, effective: Effective) -> Compared:
         if effective.attention_kernel is None
         else f"{effective.attention}, with the kernel {effective.attention_kernel}"
     )
-    return Compared("attention", requested_text, effective_text, meant == effective.attention)
+    chosen, kernel = effective.attention_kernel, plan.model.sdpa_kernel
+    if kernel != "auto":
+        requested_text += f", with the kernel {kernel} only"
+    agrees = meant == effective.attention and (chosen is None or kernel in {"auto", chosen})
+    return Compared("attention", requested_text, effective_text, agrees)
 
 
 def _optimizer_agrees(plan: Plan, effective: Effective) -> bool | None:
     """Return True if the class is the requested one; None for a wrapper class, such as one that shards states."""
     name = effective.optimizer.split()[-1]
-    return name == OPTIMIZER_CLASSES[plan.optimizer.name] if name in OPTIMIZER_CLASSES.values() else None
+    requested = MASTER_OPTIMIZER if plan.optimizer.master_weights else OPTIMIZER_CLASSES[plan.optimizer.name]
+    return name == requested if name in {MASTER_OPTIMIZER, *OPTIMIZER_CLASSES.values()} else None
 
 
 def _packing(plan: Plan, trace: StepTrace) -> Iterator[Compared]:

@@ -1,5 +1,6 @@
 """The frozen plan of a run: every setting resolved, with the reason for each derived value."""
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -7,9 +8,11 @@ from pydantic import Field
 from tunemark.schema.records.base import Count, Frozen, Key, PositiveCount, Seconds, Sha256, Text
 from tunemark.schema.vocabulary import Backend, Checkpointing, DataSource, Dtype, Method, Padding, SoftwareLevel, Strategy, Task, Weights
 
-Attention = Literal["eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
+Attention = Literal["eager", "sdpa", "varlen", "flash_attention_2", "flash_attention_3", "flex_attention"]
 FusedKernels = Literal["none", "liger"]
 Compile = Literal["none", "blocks", "model"]
+CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
+SdpaKernel = Literal["auto", "flash", "efficient", "cudnn", "math"]
 OptimizerName = Literal["adamw", "adamw_8bit", "paged_adamw_8bit", "adafactor", "sgd"]
 Offload = Literal["none", "optimizer", "all"]
 Launcher = Literal["torchrun", "accelerate"]
@@ -70,13 +73,17 @@ class ModelChoice(Frozen):
     local: bool = False
     """True if pretrained weights came from a local directory, whose path is not recorded."""
     attention: Attention = "sdpa"
-    """Attention implementation requested from transformers."""
+    """Attention implementation requested from transformers. `varlen` is torch's FlashAttention kernel for packed documents."""
     gradient_checkpointing: Checkpointing = Checkpointing.NONE
     """Which activations are recomputed."""
     fused_kernels: FusedKernels = "none"
     """`liger`: Liger's fused cross-entropy, norms and feed-forward."""
     compile: Compile = "none"
     """What `torch.compile` compiles: nothing, each block on its own, or the whole model."""
+    compile_mode: CompileMode = "default"
+    """Mode of `torch.compile`: `reduce-overhead` replays CUDA graphs, `max-autotune` measures kernels and chooses among them."""
+    sdpa_kernel: SdpaKernel = "auto"
+    """The only kernel that `sdpa` may use; with `auto` torch chooses for each call."""
 
 
 class DataChoice(Frozen):
@@ -104,6 +111,11 @@ class DataChoice(Frozen):
     """Rows per epoch; null for generated rows without end."""
     evaluation_rows: Count = 0
     """Rows held out for evaluation."""
+
+    @property
+    def finite(self) -> bool:
+        """True if the training rows have an end."""
+        return self.training_rows is not None or self.source is not DataSource.SYNTHETIC
 
 
 class Batch(Frozen):
@@ -138,6 +150,8 @@ class Optimizer(Frozen):
     """Steps over which the learning rate rises linearly."""
     layer_decay: float | None = Field(default=None, gt=0, le=1)
     """Factor by which the learning rate falls from each block to the one below; null for one rate."""
+    master_weights: bool = False
+    """Keep an fp32 copy of trained 16-bit weights and update that: a small update of a bf16 weight is otherwise rounded away."""
     max_grad_norm: float | None = Field(default=1.0, gt=0)
     """Norm to which gradients are clipped; null for no clipping."""
 
@@ -149,6 +163,11 @@ class Precision(Frozen):
     """Format in which the base weights are stored."""
     compute: Dtype
     """Format of the matrix products. Its dense peak is the denominator of MFU."""
+
+    @property
+    def autocast(self) -> bool:
+        """True if products run in a smaller format than that of the weights."""
+        return self.compute in {Dtype.BF16, Dtype.FP16} and self.parameters is Dtype.FP32
 
 
 class DeviceChoice(Frozen):
@@ -248,6 +267,15 @@ class Plan(Frozen):
     """When the run stops."""
     reasons: Annotated[dict[Annotated[str, Field(max_length=100)], Text], Field(max_length=200)]
     """Reason for each derived value, by dotted path (`batch.global_batch`)."""
+
+    def planned_steps(self, training_rows: int | None) -> int | None:
+        """Return the number of optimizer steps of this many rows; None when only time or steadiness ends the run."""
+        rules, limits = self.measurement, []
+        if rules.max_steps is not None:
+            limits.append(rules.max_steps)
+        if rules.epochs is not None and training_rows is not None:
+            limits.append(math.ceil(training_rows * rules.epochs / self.batch.global_batch))
+        return min(limits) if limits else None
 
     @property
     def software_level(self) -> SoftwareLevel:

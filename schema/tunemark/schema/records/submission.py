@@ -10,7 +10,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from tunemark.schema.records.base import Bytes, Count, Frozen, Key, PositiveCount, Seconds, Text, content_id
+from tunemark.schema.records.base import Bytes, Count, Frozen, Key, PositiveCount, ResultId, Seconds, Text, content_id
+from tunemark.schema.records.division import Override, division_of, fixed_setting_changed
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.trace import DeviceUse, Effective, Energy, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
 from tunemark.schema.vocabulary import Backend, Division, Phase, Status, WarningKind
@@ -18,7 +19,6 @@ from tunemark.schema.vocabulary import Backend, Division, Phase, Status, Warning
 # Names in mappings, such as of packages, and the maximum number of entries.
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 Versions = Annotated[dict[Name, Text], Field(max_length=200)]
-Value = Annotated[str, Field(max_length=2_000)] | float | int | bool | None
 
 FORMAT: Literal["tunemark.submission/1"] = "tunemark.submission/1"
 
@@ -29,20 +29,9 @@ class Harness(Frozen):
     version: Text
     """Version of Tunemark."""
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")] | None = None
-    """Source commit, if run from a checkout."""
+    """Source commit of the checkout, or of the one that the installed package was built from."""
     dirty: bool | None = None
-    """True if the checkout had uncommitted changes."""
-
-
-class Override(Frozen):
-    """A setting that differs from the workload card."""
-
-    field: Text
-    """Dotted path in the card, such as `batch.micro_batch`."""
-    card: Value
-    """Value in the card."""
-    run: Value
-    """Value in this run."""
+    """True if that checkout had uncommitted changes."""
 
 
 class DeviceFacts(Frozen):
@@ -125,6 +114,8 @@ class ProcessTimes(Frozen):
     """CPU seconds in user mode, including child processes."""
     system_s: Seconds | None = None
     """CPU seconds in the kernel, including child processes."""
+    warm_worker: bool = False
+    """True if the worker was forked from a process that had imported the libraries: a try of a study, which is never ranked."""
     model_cache: Literal["cold", "warm", "none"] = "none"
     """Whether weights or data had to be downloaded; `none` if nothing comes from a hub."""
     compile_cache: Literal["cold", "warm", "none"] | None = "none"
@@ -187,6 +178,9 @@ class MemoryReading(Frozen):
             raise ValueError(msg)
         if self.peak_bytes is None and self.reason is None:
             msg = "peak_bytes is null without a reason; say why it could not be read"
+            raise ValueError(msg)
+        if self.peak_bytes is not None and self.reason is not None:
+            msg = f"peak_bytes is {self.peak_bytes} and reason is {self.reason!r}; a reason says why a peak is unknown"
             raise ValueError(msg)
         return self
 
@@ -296,10 +290,10 @@ class Submission(Frozen):
     harness: Harness
     """The harness that measured."""
     division: Division
-    """`open` if and only if there are overrides."""
+    """Follows from the overrides: `standard` without any, `tuned` if all are free, else `open`. Free ones may be declared `open` too."""
     overrides: Annotated[tuple[Override, ...], Field(max_length=100)] = ()
     """Settings that differ from the card."""
-    supersedes: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")] | None = None
+    supersedes: ResultId | None = None
     """Id of the result that this one replaces."""
     supersedes_reason: Text | None = None
     """Why that result is replaced."""
@@ -402,10 +396,10 @@ def _plan_problems(s: Submission) -> list[str]:
         problems.append(
             f"plan.batch.global_batch is {batch.global_batch}, but micro_batch x gradient_accumulation x data_parallel is {rows}"
         )
-    if (s.division is Division.OPEN) != bool(s.overrides):
-        problems.append(
-            f"division is {s.division.value!r} with {len(s.overrides)} overrides; it is 'open' exactly when something was overridden"
-        )
+    derived = division_of(s.plan, s.overrides)
+    if s.division is not derived and (s.division, derived) != (Division.OPEN, Division.TUNED):
+        why = fixed_setting_changed(s.plan, s.overrides) or ("all of them are free settings" if s.overrides else "nothing was overridden")
+        problems.append(f"division is {s.division.value!r} with {len(s.overrides)} overrides; declare {derived.value!r}: {why}")
     # Several processes can share one CPU, which is listed once.
     shared = s.plan.device.backend in {Backend.CPU, Backend.FAKE} and len(s.environment.devices) == 1
     # With several machines, the first lists its own devices.

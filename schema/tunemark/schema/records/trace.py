@@ -42,6 +42,9 @@ class StepTrace(Frozen):
     micro_completed_at_s: tuple[tuple[Seconds, ...], ...] = ()
     """Completion of each micro-step (forward and backward of one micro-batch) of each step, before the optimizer's update. Empty
     without gradient accumulation, and for devices that would have to wait at each; a step may have none."""
+    data_wait_s: Seconds | None = None
+    """Time for which the training thread waited for samples, over all steps but the first. Null in older records, for a run that
+    was killed, and where a vendor's trainer loads the samples."""
 
     @model_validator(mode="after")
     def _columns_agree(self) -> Self:
@@ -62,6 +65,11 @@ class StepTrace(Frozen):
                 msg = f"step {step} counts supervised {supervised}, real {real}, slots {slots}; supervised <= real <= slots must hold"
                 raise ValueError(msg)
         self._check_micro_steps(times)
+        if self.data_wait_s is not None and self.data_wait_s > times[-1] - times[0]:
+            msg = (
+                f"data_wait_s is {self.data_wait_s}, and all steps took {times[-1] - times[0]}; training waits for samples inside its steps"
+            )
+            raise ValueError(msg)
         return self
 
     def _check_micro_steps(self, times: tuple[float, ...]) -> None:
@@ -87,6 +95,13 @@ class StepTrace(Frozen):
         times = (self.started_at_s, *self.completed_at_s)
         return tuple(after - before for before, after in pairwise(times))
 
+    @property
+    def data_wait_share(self) -> float | None:
+        """Share of the time after the first step in which training waited for samples; None if unknown."""
+        if self.data_wait_s is None or len(self) < 2:  # noqa: PLR2004 - the first step is left out
+            return None
+        return self.data_wait_s / (self.completed_at_s[-1] - self.completed_at_s[0])
+
     def micro_step_times_s(self, first: int, stop: int) -> tuple[float, ...]:
         """Wall time of each micro-step of the steps from index `first` to before `stop`. The optimizer's update is not included."""
         starts = (self.started_at_s, *self.completed_at_s)[first:stop]
@@ -104,11 +119,12 @@ class Effective(Frozen):
     attention: Text
     """Attention implementation in the model's configuration. The kernel of each call is not observed."""
     attention_kernel: Text | None = None
-    """With `sdpa`: the kernel that torch chooses for rows of this shape and format; null otherwise, and when compiled."""
+    """With `sdpa`: the kernel that torch chooses for rows of this shape and format, null when compiled. With `varlen`: its only
+    kernel. Null otherwise."""
     fused_kernels: Text
     """`liger` if its kernels were installed, else `none`."""
     compile: Text
-    """What was compiled, with the back end; `none` if nothing was."""
+    """What was compiled, with the back end, and the mode if it is not the default one; `none` if nothing was."""
     gradient_checkpointing: Text
     """Blocks that recompute: `none`, `full`, or a number of blocks."""
     compute: Text | None = None
@@ -121,6 +137,8 @@ class Effective(Frozen):
     """Types of device that hold the parameters; empty if unknown."""
     optimizer_states_on: Annotated[tuple[Text, ...], Field(max_length=10)] = ()
     """Types of device that hold the optimizer states after training; empty if unknown, or without states."""
+    expandable_segments: bool | None = None
+    """Setting of torch's allocator on CUDA; null on other devices and in older records."""
     stochastic_rounding: bool | None = None
     """Setting of the Neuron runtime; null on other devices."""
     trainable_dtypes: Annotated[tuple[Text, ...], Field(max_length=10)]
@@ -153,10 +171,10 @@ class StepEvent(Frozen):
 
     step: PositiveCount
     """Optimizer step, counted from 1."""
-    kind: Literal["compile", "allocator_growth"]
-    """Graphs were compiled, or the allocator reserved more memory."""
+    kind: Literal["compile", "allocator_growth", "allocator_retry"]
+    """Graphs were compiled, the allocator reserved more memory, or it found none, emptied its cache and tried again."""
     amount: PositiveCount
-    """Number of graphs, or bytes."""
+    """Number of graphs, bytes, or number of retries."""
 
 
 class Probe(Frozen):
@@ -242,7 +260,7 @@ class DeviceUse(Frozen):
 class Study(Frozen):
     """The study that a run belongs to."""
 
-    kind: Literal["sweep", "frontier", "ab", "repeat"]
+    kind: Literal["sweep", "frontier", "ab", "repeat", "tune"]
     """Kind of study."""
     study_id: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
     """Shared by all runs of the study."""

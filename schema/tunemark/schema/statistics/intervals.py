@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -214,6 +215,7 @@ def t_quantile(probability: float, degrees: float) -> float:
     return float(low * (_whole_t_quantile(probability, whole + 1) / low) ** share)
 
 
+@lru_cache(maxsize=256)
 def _whole_t_quantile(probability: float, degrees: int) -> float:
     low, high = 0.0, 1.0
     while t_cdf(high, degrees) < probability:

@@ -32,6 +32,13 @@ globalThis.tunemarkCommon = (() => {
     const minutes = whole(value / 60);
     return `${fixed(Math.floor(minutes / 60), 0)} h ${two(minutes % 60)} min`;
   };
+  // For estimates: without seconds from 10 min, without minutes from 10 h.
+  const estimated = (value) => {
+    const minutes = whole(value / 60);
+    if (minutes >= 600) return `${fixed(whole(value / 3600), 0)} h`;
+    if (minutes >= 60) return duration(minutes * 60);
+    return minutes >= 10 || (value >= 120 && whole(value) % 60 === 0) ? `${minutes} min` : duration(value);
+  };
   const usd = (value) => {
     if (Math.abs(value) < 1) return `$${significant(value)}`;
     return `$${fixed(rounded(value, exponentOf(value) + 3), 2)}`;
@@ -64,5 +71,5 @@ globalThis.tunemarkCommon = (() => {
     return made;
   };
 
-  return { byParts, decoded, duration, el, fixed, gib, plain, significant, usd, whole };
+  return { byParts, decoded, duration, el, estimated, fixed, gib, plain, significant, usd, whole };
 })();

@@ -1,5 +1,5 @@
 // The explorer of all results: exact filters with counts, free text, columns, sorting, a baseline, and CSV of what is shown.
-// It reads one columnar file (explorer_data.py) and keeps its state in the address. No dependencies.
+// It reads one columnar file (pages/results.py) and keeps its state in the address. No dependencies.
 (() => {
   const root = document.querySelector(".tm-explorer");
   if (!root) return;

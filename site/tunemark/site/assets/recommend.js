@@ -2,7 +2,7 @@
 // and a test compares both; the second part reads the form, keeps it in the address, and shows the answer. No dependencies.
 (() => {
   // Numbers for readers ----------------------------------------------------------------------------
-  const { byParts, decoded, duration, el, fixed, gib, plain, significant, usd } = globalThis.tunemarkCommon;
+  const { byParts, decoded, el, estimated, fixed, gib, plain, significant, usd } = globalThis.tunemarkCommon;
   const HOUR = 3600;
 
   // The choice -------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@
       let first = option.usd, second = option.seconds;
       if (objective === "fastest") [first, second] = [second, first];
       else if (objective === "value") first = Math.hypot(Math.log(option.seconds / fastest), Math.log(option.usd / cheapest));
-      return [first, second, option.offer.provider, option.offer.instance, option.rate.method];
+      return [first, second, option.rate.needed_bytes ?? 0, option.offer.provider, option.offer.instance, option.rate.method];
     };
     return options.map((option) => [key(option), option]).sort((a, b) => byParts(a[0], b[0])).map(([, option]) => option);
   };
@@ -83,10 +83,21 @@
     });
   };
 
-  const withRates = (known, asked, table, offers) =>
-    [...known].filter((method) => !asked.includes(method)).sort().filter((method) =>
-      offers.some((offer) => (table.get(`${method}/${offer.accelerator}/${offer.devices}`)?.tokens_per_s ?? null) !== null)
-    );
+  const elsewhere = (question, rates, offers, methods, length) => {
+    const offered = new Set(offers.map((offer) => `${offer.accelerator}/${offer.devices}`));
+    const found = { other_methods: new Set(), other_lengths: new Set(), other_software: new Set() };
+    for (const rate of rates) {
+      if (!offered.has(`${rate.accelerator}/${rate.devices}`) || whyMissing(rate, question.trust) !== null) continue;
+      if (question.most_devices !== null && rate.devices > question.most_devices) continue;
+      const differing = [
+        ["other_methods", methods.includes(rate.method), rate.method],
+        ["other_lengths", rate.sequence_length === length, rate.sequence_length],
+        ["other_software", rate.software === question.software, rate.software],
+      ].filter(([, same]) => !same);
+      if (differing.length === 1) found[differing[0][0]].add(differing[0][2]);
+    }
+    return Object.fromEntries(Object.entries(found).map(([name, values]) => [name, [...values].sort((a, b) => (a < b ? -1 : 1))]));
+  };
 
   const recommend = (question, rates, offers) => {
     const length = lengthClass(question.sequence_length, rates);
@@ -139,13 +150,13 @@
       too_large: [...tooLarge.values()],
       unpriced: inOrder(unpriced, "fastest"),
       no_data: [...noData.values()],
-      other_methods: found || tooLarge.size ? [] : withRates(new Set([...table.values()].map((rate) => rate.method)), methods, table, considered),
       picks,
+      ...(found || (tooLarge.size && !noData.size) ? { other_methods: [], other_lengths: [], other_software: [] } : elsewhere(question, rates, considered, methods, length)),
     };
   };
 
   // Words ------------------------------------------------------------------------------------------
-  const STATES = { full: "weights, gradients and AdamW states in bf16", lora: "frozen weights in bf16", qlora: "frozen weights in 4 bits" };
+  const STATES = { full: "weights, gradients and AdamW states in bf16 with half the memory of fp32", lora: "frozen weights in bf16", qlora: "frozen weights in 4 bits" };
   const KINDS_OF_EVIDENCE = { direct: "results", near: "similar results", predicted: "prediction" };
   const SHARDINGS = { ddp: "DDP", fsdp2: "FSDP2", zero2: "ZeRO-2", zero3: "ZeRO-3" };
   const METHODS = { full: "full fine-tuning", lora: "LoRA", qlora: "QLoRA" };
@@ -170,7 +181,7 @@
         (option.offer.kind === "on_demand" ? "" : `, ${option.offer.kind.replaceAll("_", " ")}`);
   const hourly = (option) => `${usd(option.offer.usd_per_hour * option.instances)}/h`;
   const timeAndCost = (option) =>
-    `about ${duration(option.seconds)} (${duration(option.seconds_low)} to ${duration(option.seconds_high)}), ` +
+    `about ${estimated(option.seconds)} (${estimated(option.seconds_low)} to ${estimated(option.seconds_high)}), ` +
     `about ${usd(option.usd)} (${usd(option.usd_low)} to ${usd(option.usd_high)})`;
   const evidence = ({ rate }) => {
     if (!(rate.evidence in EVIDENCE)) return "Predicted: no result of this model and method on this accelerator with this software is accepted.";
@@ -179,10 +190,15 @@
       ? `From ${count} ${EVIDENCE.direct}; the interval is for the same software.`
       : `Predicted from ${count} ${EVIDENCE.near}.`;
   };
-  const disputed = ({ rate }) =>
-    rate.disputed
-      ? `Not direct evidence, since the audit calls the rate suspicious: ${rate.disputed}; this answer assumes ${significant(rate.tokens_per_s)} tokens/s.`
-      : "";
+  // Parts of a sentence; results are objects with their id, so that the page can link them.
+  const disputedRates = ({ rate }) =>
+    rate.disputed.flatMap(([id, speed, length], number) => [
+      number ? ", " : "", { id }, ` (${significant(speed)} tokens/s${length === rate.sequence_length ? "" : ` at ${fixed(length, 0)} tokens`})`,
+    ]);
+  const disputed = (option) =>
+    option.rate.disputed.length
+      ? ["Not direct evidence, since the audit calls the rate suspicious: ", ...disputedRates(option), `; this answer assumes ${significant(option.rate.tokens_per_s)} tokens/s.`]
+      : [];
   const configuration = ({ rate }) =>
     [
       METHODS[rate.method] ?? rate.method,
@@ -204,7 +220,7 @@
       const missing = [...answer.too_large, ...answer.no_data].find((each) => each.accelerator === offer.accelerator && each.devices === offer.devices);
       const timed = answer.unpriced.find(isOffer(offer));
       if (timed) {
-        const time = `about ${duration(timed.seconds)} (${duration(timed.seconds_low)} to ${duration(timed.seconds_high)})`;
+        const time = `about ${estimated(timed.seconds)} (${estimated(timed.seconds_low)} to ${estimated(timed.seconds_high)})`;
         return `${name}${withMethod(question, timed)}: ${time}, memory ${memory(timed)}. With its cost per hour it gets a place.`;
       }
       if (place >= 0) {
@@ -234,8 +250,12 @@
     if (answer.too_large.length && !answer.no_data.length)
       return "The step does not fit on any accelerator offered. QLoRA, shorter rows or more devices need less memory.";
     const trusted = question.trust === "predicted" ? "" : " at this level of trust; allow predictions to see more";
-    const others = answer.other_methods.map((method) => METHODS[method] ?? method).join(" or ");
-    return `No data: there is no similar result for any accelerator offered${trusted}.${others ? ` There are rates for ${others}.` : ""}`;
+    const known = [
+      [answer.other_methods.map((method) => METHODS[method] ?? method), (names) => `for ${names}`],
+      [answer.other_lengths.map((tokens) => fixed(tokens, 0)), (names) => `for rows of ${names} tokens`],
+      [answer.other_software, (names) => `with ${names} software`],
+    ].filter(([names]) => names.length).map(([names, words]) => words(names.join(" or "))).join(", or ");
+    return `No data: there is no similar result for any accelerator offered${trusted}.${known ? ` There are rates ${known}.` : ""}`;
   };
 
   const alternatives = (question, answer) =>
@@ -257,7 +277,7 @@
     const others = best.rank_high - 1;
     if (others > 0)
       lines.push(`${others} other option${others === 1 ? " has" : "s have"} an overlapping interval: the evidence does not separate them.`);
-    lines.push(`With a deadline below ${duration(best.seconds_high)} it may finish late.`);
+    lines.push(`With a deadline below ${estimated(best.seconds_high)} it may finish late.`);
     return lines;
   };
   const withTuned = (answer, tuned) => {
@@ -283,9 +303,9 @@
     return names.length ? `Does not fit: ${listed(names)}.` : "";
   };
   const startup = (question) =>
-    question.startup_s ? `Includes an assumed ${duration(question.startup_s)} of start-up.` : "Start-up is not included.";
+    question.startup_s ? `Includes an assumed ${estimated(question.startup_s)} of start-up.` : "Start-up is not included.";
 
-  // The chart of time against cost, as in front_chart.py -------------------------------------------------
+  // The chart of time against cost, as in pages/home.py -------------------------------------------------
   const WIDTH = 640, HEIGHT = 300, LEFT = 64, RIGHT = 16, TOP = 14, BOTTOM = 40, MOST = 120, TICKS = 6;
   const TIMES = [[1, [1, 2, 5, 10, 30]], [60, [1, 2, 5, 10, 30]], [HOUR, [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]]].flatMap(
     ([unit, counts]) => counts.map((number) => number * unit)
@@ -328,8 +348,14 @@
     for (const option of options)
       parts.push([
         "circle", { class: PROVEN.has(option.rate.evidence) ? "tm-proven" : "tm-predicted", cx: x(option.seconds), cy: y(option.usd), r: 4 },
-        "", `${hardware(option)} (${place(option)}): ${duration(option.seconds)}, ${usd(option.usd)}`,
+        "", `${hardware(option)} (${place(option)}): ${estimated(option.seconds)}, ${usd(option.usd)}`,
       ]);
+    const ends = front(options);
+    for (const option of new Set([ends[0], ends.at(-1), options[0]])) {
+      const [textX, high] = [x(option.seconds), option.usd > Math.sqrt(yLow * yHigh)];
+      const anchor = Number(textX) > WIDTH / 2 ? "end" : "start";
+      parts.push(["text", { class: "tm-name", x: textX, y: y(option.usd), dy: high ? -9 : 17, "text-anchor": anchor }, hardware(option)]);
+    }
     return parts;
   };
   const chartOf = (ranked) => {
@@ -437,8 +463,8 @@
     };
   };
 
-  const resultLinks = (rate) =>
-    rate.result_ids.slice(0, 3).flatMap((id, number) => [number ? ", " : "", el("a", { href: `results/${id}.html` }, id)]);
+  const linked = (part) => (part.id ? el("a", { href: `results/${part.id}.html` }, part.id) : part);
+  const resultLinks = (rate) => rate.result_ids.slice(0, 3).flatMap((id, number) => [number ? ", " : "", linked({ id })]);
 
   const paragraph = (...children) => el("p", {}, ...children);
   const cell = (head, main, small = null, kind = "") =>
@@ -450,14 +476,14 @@
     const links = rate.result_ids.length
       ? [...resultLinks(rate), rate.results > 3 ? ` and ${rate.results - 3} more` : ""]
       : [];
-    if (rate.disputed) links.push(`${links.length ? "; " : ""}not direct evidence: ${rate.disputed}`);
+    if (rate.disputed.length) links.push(links.length ? "; " : "", "not direct evidence: ", ...disputedRates(option).map(linked));
     return el(
       "tr",
       {},
       el("th", { scope: "row" }, el("a", { href: `accelerators/${rate.accelerator}.html` }, hardware(option)),
         el("small", {}, question.method === "any" ? `${METHODS[rate.method]}, ${place(option)}` : place(option))),
       cell("Cost", usd(option.usd), `${usd(option.usd_low)} to ${usd(option.usd_high)}`, "tm-num"),
-      cell("Time", duration(option.seconds), `${duration(option.seconds_low)} to ${duration(option.seconds_high)}`, "tm-num"),
+      cell("Time", estimated(option.seconds), `${estimated(option.seconds_low)} to ${estimated(option.seconds_high)}`, "tm-num"),
       cell("Price", hourly(option), option.offer.effective_on, "tm-num"),
       cell("Memory", rate.memory ?? "–", rate.needed_bytes === null ? null : `${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`),
       cell("Evidence", KINDS_OF_EVIDENCE[rate.evidence], links.length ? links : null),
@@ -480,8 +506,8 @@
 
   const card = (pick, option, question) =>
     el("div", {}, el("dt", {}, PICKS[pick]),
-      el("dd", {}, pick === "fastest" ? duration(option.seconds) : usd(option.usd),
-        el("small", {}, `${pick === "fastest" ? usd(option.usd) : duration(option.seconds)}, ${hardware(option)}, ${option.offer.provider_name}`),
+      el("dd", {}, pick === "fastest" ? estimated(option.seconds) : usd(option.usd),
+        el("small", {}, `${pick === "fastest" ? usd(option.usd) : estimated(option.seconds)}, ${hardware(option)}, ${option.offer.provider_name}`),
         el("small", {}, question.method === "any" ? `${METHODS[option.rate.method]}, ${KINDS_OF_EVIDENCE[option.rate.evidence]}` : KINDS_OF_EVIDENCE[option.rate.evidence])));
 
   const show = (question, answer, tuned) => {
@@ -490,7 +516,7 @@
     if (best) {
       const links = resultLinks(best.rate);
       parts.push(paragraph(evidence(best), links.length ? " Results: " : "", ...links, links.length ? "." : "", ` Memory ${memory(best)} (${configuration(best)}).`));
-      if (disputed(best)) parts.push(paragraph(...disputed(best).split(/(?<=[ ,])([\w.-]+)(?= \()/).map((text, place) => (place % 2 ? el("a", { href: `results/${text}.html` }, text) : text))));
+      if (best.rate.disputed.length) parts.push(paragraph(...disputed(best).map(linked)));
       parts.push(el("dl", { class: "tm-headlines", "aria-label": "Best options" }, ...Object.entries(answer.picks).map(([pick, number]) => card(pick, answer.ranked[number], question))));
       const chart = chartOf(answer.ranked);
       if (chart) parts.push(el("figure", { class: "tm-chart tm-time-cost" }, chart, el("figcaption", {}, HINT)));
@@ -571,7 +597,7 @@
       if (unknown) throw new Error(unknown);
       const [index, data] = await Promise.all([load("data/recommend/index.json"), load(`data/recommend/${encodeURIComponent(field("model").value)}.json`)]);
       if (mine !== turn) return;
-      data.rates ??= decoded(data).map((rate) => ({ ...rate, result_ids: rate.result_ids ? rate.result_ids.split(" ") : [] }));
+      data.rates ??= decoded(data);
       const question = questionOf(index);
       const answer = recommend(question, data.rates, index.offers);
       show(question, answer, question.software === "plain" ? recommend({ ...question, software: "tuned" }, data.rates, index.offers) : { ranked: [] });

@@ -8,7 +8,7 @@ from tunemark.site import tables, wording
 from tunemark.site.page import Fact, Page, accelerator_path
 from tunemark.site.pages import prices
 from tunemark.site.queries import Catalogue
-from tunemark.site.results_table import results_table
+from tunemark.site.results_table import MOST_BESIDE, best_rates, results_table
 from tunemark.site.tables import Cell, Column, Row, Table, text_column
 
 CRUMBS = (("Accelerators", "accelerators/index"),)
@@ -44,7 +44,14 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
             "facts": _facts(row),
             "unverified": bool(row["unverified"]),
             "source": wording.short_commits(row["source"]),
-            "results": results_table(catalogue, results, "Results on this accelerator", explorer=urlencode({"accelerator": row["name"]}))
+            "best": best_rates(catalogue, results, "Best rates by model and method", "model"),
+            "results": results_table(
+                catalogue,
+                results,
+                "Results on this accelerator",
+                explorer=urlencode({"accelerator": row["name"]}),
+                most=MOST_BESIDE,
+            )
             if results
             else None,
             "prices": _prices([price for price in catalogue.prices if price["accelerator"] == row["accelerator"]]),

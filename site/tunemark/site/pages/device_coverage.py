@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tunemark.schema.vocabulary import VARLEN
 from tunemark.site import tables, wording
 from tunemark.site.page import Page
 from tunemark.site.queries import Catalogue
@@ -42,6 +43,7 @@ _ALLOCATOR = "memory_allocated"
 BY_SUCCESS: dict[str, Shows] = {
     "FlashAttention 2": lambda run: run.row["attention"] == "flash_attention_2",
     "FlashAttention 3": lambda run: run.row["attention"] == "flash_attention_3",
+    "Variable-length attention": lambda run: run.row["attention"] == VARLEN,
     "Flex attention": lambda run: run.row["attention"] == "flex_attention",
     "Liger fused kernels": lambda run: run.row["fused_kernels"] == "liger",
     "torch.compile on an accelerator": lambda run: run.on_device and (run.row["compile"] or "none") != "none",
@@ -143,6 +145,12 @@ def _proofs(catalogue: Catalogue, backends: list[str]) -> Table:
         Column("Evidence", lambda item: _evidence_cell(item[1])),
     ]
     return tables.table("Features that need an accelerator as proof", columns, counted)
+
+
+def unproven(catalogue: Catalogue, backend: str) -> list[str]:
+    """Return the features that only an accelerator can prove, and that no run of this device family has shown."""
+    runs = [run for run in _measured_runs(catalogue) if run.row["backend"] == backend]
+    return [name for name, shows in proofs([backend]).items() if not any(map(shows, runs))]
 
 
 def _measured_runs(catalogue: Catalogue) -> Iterator[MeasuredRun]:

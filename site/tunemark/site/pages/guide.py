@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.privacy import PATTERNS
 from tunemark.schema.quantities import QUANTITIES, Quantity
+from tunemark.schema.records.division import FREE_SETTINGS, MEANING
 from tunemark.schema.records.json_schema import field_reference
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Environment, Submission
@@ -43,7 +44,7 @@ GLOSSARY = {
     "Comparability group": "Results that agree in every condition that a ranking needs.",
     "Confidence interval": "The range that covers the true value in 95% of cases under repeated measurement.",
     "Converted result": "A result derived from the raw logs of another harness, such as MLPerf.",
-    "Division": "`standard`: the workload card unchanged. `open`: with declared overrides.",
+    "Division": " ".join(f"`{division.value}`: {meaning}." for division, meaning in MEANING.items()),
     "Effective setting": "The value of a setting that the run used, read back from the libraries.",
     "Frontier": "The largest micro-batch and sequence length that fit in memory.",
     "Gate": "A check that training is correct, such as that losses are inside the expected band.",
@@ -57,7 +58,7 @@ GLOSSARY = {
     "Micro-batch": "Rows of one forward and backward pass on one device.",
     "Micro-step": "One forward and backward pass of one micro-batch.",
     "Out of memory": "A run that failed because device or host memory was exhausted. It is a result.",
-    "Override": "A setting that differs from the workload card. It moves a run to the open division.",
+    "Override": "A setting that differs from the workload card. It moves a run to the tuned or the open division.",
     "Packing": "Joining documents into rows of fixed length, without padding.",
     "Padding efficiency": "Real tokens as a share of all slots in a batch.",
     "Peak memory": "The highest memory use of one device during a run. The method of measurement is part of the figure.",
@@ -99,7 +100,14 @@ CHECKERS = (
 def pages(catalogue: Catalogue, guide_pages: Sequence[Page]) -> Iterator[Page]:
     """Yield the guide. `guide_pages` are the pages of other modules that its first page lists."""
     made = [
-        Page("guide/definitions", "Definitions", "definitions.md.j2", {}, CRUMBS, wide=False),
+        Page(
+            "guide/definitions",
+            "Definitions",
+            "definitions.md.j2",
+            {"divisions": MEANING.items(), "free_settings": FREE_SETTINGS.items()},
+            CRUMBS,
+            wide=False,
+        ),
         Page("guide/glossary", "Glossary", "glossary.md.j2", {"terms": _terms()}, CRUMBS),
         Page("guide/contribute", "How to contribute", "contribute.md.j2", _contributing(), CRUMBS),
         Page("guide/gate", "How strict is the gate", "gate.md.j2", _examination(catalogue), CRUMBS),

@@ -1,15 +1,17 @@
 """The home page: the question as a form, an answer to a usual question, and the ways in. Its script answers other questions."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import get_args
 
 from tunemark.schema import formats, recommendation_words
-from tunemark.schema.formats import counted
-from tunemark.schema.recommendation import Answer, Offer, Option, Question, recommend
+from tunemark.schema.formats import HOUR_S, counted, estimated_duration, usd
+from tunemark.schema.recommendation import PROVEN, Answer, Offer, Option, Question, recommend
+from tunemark.schema.recommendation_words import hardware, place
 from tunemark.schema.vocabulary import SoftwareLevel
 from tunemark.site import recommend_data, tables, wording
-from tunemark.site.front_chart import HINT, time_and_cost_svg
 from tunemark.site.page import Page, accelerator_path, result_path
 from tunemark.site.pages.mlperf import rounds
 from tunemark.site.queries import Catalogue
@@ -21,6 +23,18 @@ USUAL = "llama-3.1-8b"
 MEMORY_SIZES_GIB = (16, 24, 48, 80)
 TOKENS, LENGTH = 10_000_000, 2_048
 SHOWN, CITED = 10, 3
+WIDTH, HEIGHT = 640, 300
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 14, 40
+MOST = 120
+"""Options that are drawn."""
+TICKS = 6
+TIMES_S = tuple(
+    count * unit
+    for unit, counts in ((1, (1, 2, 5, 10, 30)), (60, (1, 2, 5, 10, 30)), (HOUR_S, (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)))
+    for count in counts
+)
+COSTS_USD = tuple(digit * 10.0**power for power in range(-4, 8) for digit in (1, 2, 5))
+HINT = "Each point is an option: filled with results of its own, open if predicted. The line joins the options that no other beats in both time and cost."
 
 
 @dataclass(frozen=True)
@@ -57,8 +71,8 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
         "kinds": [(kind, wording.words(kind)) for kind in ("on_demand", "spot", "reserved", "marketplace")],
         "answer": _first_answer(catalogue, models, offers),
         "words": recommendation_words,
-        "usd": formats.usd,
-        "duration": formats.duration,
+        "usd": usd,
+        "duration": estimated_duration,
         "days": sorted({row["effective_on"] for row in catalogue.prices if row["newest"]})[-1:],
         "errors": _errors_by_level(catalogue),
         "findings": len(catalogue.findings),
@@ -115,7 +129,7 @@ def _table(answer: Answer) -> Table:
 
 
 def _ranged(value: float, low: float, high: float, kind: str) -> Cell:
-    show = formats.usd if kind == "usd" else formats.duration
+    show = usd if kind == "usd" else estimated_duration
     return tables.text(show(value), small=f"{show(low)} to {show(high)}")
 
 
@@ -123,7 +137,7 @@ def _evidence(option: Option) -> Cell:
     ids = option.rate.result_ids
     href = result_path(ids[0]) if ids else None
     more = f" and {option.rate.results - CITED} more" if option.rate.results > CITED else ""
-    not_used = [f"not direct evidence: {option.rate.disputed}"] if option.rate.disputed else []
+    not_used = [f"not direct evidence: {recommendation_words.disputed_rates(option)}"] if option.rate.disputed else []
     return tables.text(
         recommendation_words.KINDS_OF_EVIDENCE[option.rate.evidence],
         href=href,
@@ -148,3 +162,81 @@ def _counts(catalogue: Catalogue) -> list[tuple[str, str]]:
         (f"{counted(len(catalogue.sources) - number, 'source document')} and {counted(number, 'MLPerf round')}", "documents/index"),
         (counted(len(catalogue.prices), "dated price"), "prices"),
     ]
+
+
+# The chart of time against cost. The script of the page draws the same; a test compares them. --------------
+
+
+def front(options: Sequence[Option]) -> list[Option]:
+    """Return the options that no other beats in both time and cost, fastest first."""
+    kept: list[Option] = []
+    for option in sorted(options, key=lambda each: (each.seconds, each.usd)):
+        if not kept or option.usd < kept[-1].usd:
+            kept.append(option)
+    return kept
+
+
+def ticks(values: Sequence[float], low: float, high: float) -> list[float]:
+    """Return at most six of the values between two limits, evenly thinned."""
+    inside = [value for value in values if low <= value <= high]
+    stride = -(-len(inside) // TICKS) or 1
+    return inside[::stride]
+
+
+def time_and_cost_svg(ranked: Sequence[Option]) -> str:
+    """Return the chart of the first options, or nothing for fewer than two."""
+    options = ranked[:MOST]
+    if len(options) < 2:  # noqa: PLR2004 - one point is no chart
+        return ""
+    times, costs = [option.seconds for option in options], [option.usd for option in options]
+    x_low, x_high, y_low, y_high = min(times) / 1.2, max(times) * 1.2, min(costs) / 1.2, max(costs) * 1.2
+
+    def x(value: float) -> str:
+        return f"{LEFT + (WIDTH - LEFT - RIGHT) * math.log(value / x_low) / math.log(x_high / x_low):.1f}"
+
+    def y(value: float) -> str:
+        return f"{TOP + (HEIGHT - TOP - BOTTOM) * (1 - math.log(value / y_low) / math.log(y_high / y_low)):.1f}"
+
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Time against cost of {len(options)} options, both axes logarithmic">'
+    ]
+    for value in ticks(TIMES_S, x_low, x_high):
+        parts.append(f'<line class="tm-grid" x1="{x(value)}" x2="{x(value)}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
+        parts.append(f'<text x="{x(value)}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{short(value)}</text>')
+    for value in ticks(COSTS_USD, y_low, y_high):
+        parts.append(f'<line class="tm-grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value)}" y2="{y(value)}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y(value)}" dy="4" text-anchor="end">{dollars(value)}</text>')
+    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">time, start-up included</text>')
+    parts.append(f'<text x="{LEFT - 6}" y="{HEIGHT - 6}" text-anchor="end">cost</text>')
+    line = " ".join(f"{x(option.seconds)},{y(option.usd)}" for option in front(options))
+    parts.append(f'<polyline class="tm-front" points="{line}"/>')
+    for option in options:
+        kind = "tm-proven" if option.rate.evidence in PROVEN else "tm-predicted"
+        words = f"{hardware(option)} ({place(option)}): {estimated_duration(option.seconds)}, {usd(option.usd)}"
+        parts.append(f'<circle class="{kind}" cx="{x(option.seconds)}" cy="{y(option.usd)}" r="4"><title>{escape(words)}</title></circle>')
+    for option in named(options):
+        text_x, anchor = float(x(option.seconds)), "end" if float(x(option.seconds)) > WIDTH / 2 else "start"
+        offset = -9 if option.usd > math.sqrt(y_low * y_high) else 17
+        parts.append(
+            f'<text class="tm-name" x="{text_x:.1f}" y="{y(option.usd)}" dy="{offset}" text-anchor="{anchor}">{escape(hardware(option))}</text>'
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def named(options: Sequence[Option]) -> list[Option]:
+    """Return the options with a name in the chart: the fastest, the cheapest and the one that is ranked first."""
+    ends = front(options)
+    return list({id(option): option for option in (ends[0], ends[-1], options[0])}.values())
+
+
+def short(seconds: float) -> str:
+    """Return the label of a tick of time."""
+    for unit, name in ((HOUR_S, "h"), (60, "min")):
+        if seconds >= unit:
+            return f"{seconds / unit:g} {name}"
+    return f"{seconds:g} s"
+
+
+def dollars(value: float) -> str:
+    """Return the label of a tick of cost."""
+    return f"${value:,.0f}" if value >= 1 else f"${value:.4g}"

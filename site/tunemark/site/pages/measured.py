@@ -9,6 +9,8 @@ from functools import partial
 
 from tunemark.schema.formats import MISSING, binary, flop, percent, significant, watts
 from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.records.division import MEANING
+from tunemark.schema.vocabulary import Division
 from tunemark.site import tables, wording
 from tunemark.site.charts import Chart, loss_chart, step_time_chart
 from tunemark.site.page import Fact, Page, result_path, study_path, workload_path
@@ -50,7 +52,11 @@ GATES = {
     "loss_band": "Losses are inside the expected band",
 }
 GATE_VERDICTS = {True: ("passed", "ok"), False: ("failed", "failed"), None: ("does not apply", "plain")}
-EVENTS = {"compile": "graphs were compiled", "allocator_growth": "the allocator reserved more memory"}
+EVENTS = {
+    "compile": "graphs were compiled",
+    "allocator_growth": "the allocator reserved more memory",
+    "allocator_retry": "the allocator found no memory and emptied its cache",
+}
 DEVICE_COLUMNS = {
     "busy_mean": ("Busy", "Share of time in which the device was busy: mean, with the highest sample below."),
     "power_mean_w": ("Power", "Mean, with the highest sample below."),
@@ -321,6 +327,6 @@ def _provenance(row: Row) -> list[Fact]:
         Fact("File", row["file"]),
         Fact("SHA-256", row["sha256"]),
         Fact("Started", wording.moment(row["started_us"])),
-        Fact("Division", wording.plain(row["division"]), "standard: the workload card unchanged; open: with declared overrides"),
+        Fact("Division", wording.plain(row["division"]), MEANING[Division(row["division"])]),
         Fact("Harness", wording.plain(row["harness_version"]), f"commit {row['harness_commit']}" if row["harness_commit"] else ""),
     ]

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
-from tunemark.site import tables, wording
+from tunemark.site import recommend_data, tables, wording
 from tunemark.site.page import Fact, Page, model_path
 from tunemark.site.pages.workloads import workloads_of_model
 from tunemark.site.queries import Catalogue
-from tunemark.site.results_table import results_table
+from tunemark.site.results_table import MOST_BESIDE, best_rates, results_table
 from tunemark.site.tables import Column, Row, Table, text_column
 
 CRUMBS = (("Models", "models/index"),)
@@ -31,6 +31,7 @@ LISTED = ("parameters", "layers", "hidden_size", "vocabulary", "context_length")
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the list of models and a page for each."""
     used = {row["model"] for row in catalogue.results}
+    asked = {row["key"] for row in recommend_data.models(catalogue)}
     with_results = [row for row in catalogue.models if row["model"] in used]
     others = [row for row in catalogue.models if row["model"] not in used]
     lists = {
@@ -42,7 +43,12 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
         results = catalogue.results_where(model=row["model"])
         table = (
             results_table(
-                catalogue, results, "Results with this model", without=frozenset({"model"}), explorer=urlencode({"model": row["name"]})
+                catalogue,
+                results,
+                "Results with this model",
+                without=frozenset({"model"}),
+                explorer=urlencode({"model": row["name"]}),
+                most=MOST_BESIDE,
             )
             if results
             else None
@@ -50,7 +56,9 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
         context = {
             "model": row,
             "facts": _facts(row),
+            "best": best_rates(catalogue, results, "Best rates by accelerator and method", "accelerator"),
             "results": table,
+            "asked": row["model"] in asked,
             "workloads": workloads_of_model(catalogue, row["model"]),
             "source": wording.short_commits(row["source"]),
         }

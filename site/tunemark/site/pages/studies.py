@@ -36,8 +36,9 @@ LONG = 60
 OUT_OF_MEMORY = ("oom_device", "oom_host")
 MEANING = {
     "sweep": "Vary one or several settings. A point that fails is a result and does not stop the others.",
-    "frontier": "Find the largest batch and sequence length that fit, by doubling and bisection in fresh processes.",
+    "frontier": "Find the largest batch and sequence length that fit, by doubling and bisection. The largest is confirmed in a fresh process.",
     "ab": "Run two arms in turn in fresh processes, so that slow drifts of the machine cancel in their ratio.",
+    "tune": "Find the fastest configuration of the tuned division, one lever at a time, in short tries. Tries are never ranked.",
     "repeat": "Repeat the same run in fresh processes to see how much results on one machine vary.",
 }
 LEAST = 2
@@ -157,11 +158,16 @@ def written(sentences: Iterable[Sentence | None]) -> tuple[Sentence, ...]:
 def all_studies(catalogue: Catalogue) -> Iterator[Study]:
     """Yield the studies that have at least one finding, by their order of reading."""
     evidence = Evidence(catalogue)
-    modules = [import_module(f"{studies.__name__}.{found.name}") for found in iter_modules(studies.__path__)]
-    for module in sorted(modules, key=lambda module: module.ORDER):
-        made = module.study(evidence)
+    for make in makers():
+        made = make(evidence)
         if made.sentences:
             yield made
+
+
+def makers() -> list[Callable[[Evidence], Study]]:
+    """Return the functions that make the studies, by their order of reading."""
+    modules = [import_module(f"{studies.__name__}.{found.name}") for found in iter_modules(studies.__path__)]
+    return [module.study for module in sorted(modules, key=lambda module: module.ORDER)]
 
 
 # Words ---------------------------------------------------------------------------------------------

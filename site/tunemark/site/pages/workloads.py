@@ -11,6 +11,7 @@ from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import (
     Group,
     cost_cell,
+    division_cell,
     groups,
     memory_cell,
     rank_ranges,
@@ -177,8 +178,9 @@ def _group_table(catalogue: Catalogue, group: Group) -> Table:
             "Rank",
             lambda row: _rank_cell(row, ranks.get(row["result_id"]), runs_behind(row, catalogue.configurations)),
             numeric=True,
-            explained="Of the configuration by tokens/s within this group: repeats share a rank. A range where the 95% intervals for one more run overlap.",
+            explained="Of the configuration by tokens/s within this group and division: repeats share a rank. A range where the 95% intervals for one more run overlap.",
         ),
+        Column("Division", division_cell, explained="Results are ranked within their division."),
         Column("Status", status_cell),
         quantity_column("tokens_per_s", lambda row: rate_cell(row, "tokens_per_s")),
         quantity_column("samples_per_s", lambda row: rate_cell(row, "samples_per_s")),

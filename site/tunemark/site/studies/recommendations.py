@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 
-from tunemark.schema.formats import counted, duration, usd
+from tunemark.schema.formats import counted, estimated_duration, usd
 from tunemark.schema.recommendation import ANY, PROVEN, Offer, Option, Question, Rate, recommend
 from tunemark.schema.recommendation_words import hardware, hourly, place
 from tunemark.site import recommend_data, tables, wording
@@ -107,7 +107,7 @@ class Choice:
         """Accelerator, offer, price, cost and time."""
         terms = f"{place(self.option)}, {hourly(self.option)}, {self.option.offer.effective_on}"
         method = wording.METHODS[self.option.rate.method]
-        return f"{self.hardware} ({self.model}, {method}; {terms}) for {usd(self.option.usd)} in {duration(self.option.seconds)}"
+        return f"{self.hardware} ({self.model}, {method}; {terms}) for {usd(self.option.usd)} in {estimated_duration(self.option.seconds)}"
 
     @property
     def hardware(self) -> str:
@@ -348,7 +348,7 @@ def _choice_cell(choice: Choice | None) -> Cell:
     if choice is None:
         return tables.text("no data", small="no result of this size and method")
     offer = choice.option.offer
-    small = f"{usd(choice.option.usd)} ({usd(choice.option.usd_low)} to {usd(choice.option.usd_high)}), {duration(choice.option.seconds)}; {choice.model}"
+    small = f"{usd(choice.option.usd)} ({usd(choice.option.usd_low)} to {usd(choice.option.usd_high)}), {estimated_duration(choice.option.seconds)}; {choice.model}"
     return tables.text(choice.hardware, small=small, href=accelerator_path(offer.accelerator))
 
 

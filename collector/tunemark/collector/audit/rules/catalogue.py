@@ -44,6 +44,8 @@ def instance_exists(evidence: Evidence) -> Iterator[Finding]:
         names = {match[0] for text in labels.values() for match in INSTANCE.finditer(text)}
         for name in sorted(names | ({labels["instance"]} if "instance" in labels else set())):
             printed.setdefault((source, name), []).append(record)
+    if not printed:
+        return
     instances = evidence.facts.instances
     known, plain = {name.lower() for name in instances}, {bare(name): name for name in instances}
     for (_, name), records in printed.items():

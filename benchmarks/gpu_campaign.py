@@ -1,0 +1,337 @@
+"""Measure the runs of gpu_campaign.toml on a GPU machine that is at hand for half an hour, a stage per command, with results written as they come.
+
+    python3 benchmarks/carry_wheels.py                            # here, once: what the machine lacks, into .wheels/
+    python3 benchmarks/gpu_campaign.py STAGE [STAGE ..]           # there, in the root of the copy, with .wheels and .campaign carried
+    python benchmarks/gpu_campaign.py --list | --table | --rehearse
+
+Each stage fits a command of ten minutes. A run is skipped if `submissions/` holds it for this device and version of the harness, or if an earlier
+command of the campaign finished it. The folder of results (`--out`, by default $OUT) gets `submissions.tar.gz`, `campaign.json`,
+`table.md` and `log.txt` after every run; put them into `.campaign/`, which git ignores, and carry it to the next command.
+`tar xzf .campaign/submissions.tar.gz` in the root adds the submissions to the checkout. `--rehearse` runs all stages with tiny cards.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tunemark.schema.records.submission import Submission
+
+ROOT = Path(__file__).parents[1]
+WHEELS, CARRIED = ROOT / ".wheels", ROOT / ".campaign"
+SITE = Path("/tmp/tunemark-site")  # noqa: S108 - on a machine of our own, which starts bare
+PREPARED = "TUNEMARK_CAMPAIGN"
+"""Environment variable with the checkout whose rooms are importable."""
+ROOMS = ("schema", "harness", "collector", "site")
+ARCHIVE, STATE, TABLE, LOG = "submissions.tar.gz", "campaign.json", "table.md", "log.txt"
+LIMIT_MINUTES = 9.3
+"""Of a command: the machine ends it after ten, and starting and packing take time."""
+LEAST_S = 15.0
+"""Time left under which no run is started."""
+GRACE_S = 40.0
+"""Time for a stopped run to write its record."""
+ENDINGS = {0: "done", 4: "unsupported", 6: "untrustworthy"}
+"""Meaning of the exit codes of `tunemark`; an untrustworthy run has a record, such as of too few steps."""
+FINISHED = ("done", "untrustworthy", "already there")
+"""Endings of runs that a later command skips."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of the campaign."""
+
+    name: str
+    command: str
+    workload: str
+    minutes: float
+    set: list[str] = field(default_factory=list)
+    args: list[str] = field(default_factory=list)
+    anchor: str | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """Return the arguments of `tunemark`."""
+        return [self.command, self.workload, *(word for setting in self.set for word in ("--set", setting)), *self.args]
+
+
+@dataclass
+class Entry:
+    """What became of a run."""
+
+    name: str
+    stage: str
+    command: str
+    version: str
+    ended: str
+    """`done`, `untrustworthy`, `unsupported`, `failed`, `limit`, `already there` or `no time left`."""
+    code: int | None = None
+    seconds: float = 0.0
+    said: str = ""
+    """Its answer on standard output."""
+
+
+def campaign() -> dict[str, Any]:
+    """Return the content of gpu_campaign.toml."""
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def stages(content: dict[str, Any], *, rehearse: bool = False) -> dict[str, list[Run]]:
+    """Return the runs of each stage, or tiny ones in their place."""
+    made = {stage["name"]: [Run(**run) for run in stage["runs"]] for stage in content["stages"]}
+    if not rehearse:
+        return made
+    return {name: [rehearsed(run, content["rehearsal"]) for run in runs] for name, runs in made.items()}
+
+
+def rehearsed(run: Run, rules: dict[str, Any]) -> Run:
+    """Return a run of the same command with a tiny card, few steps and short rows."""
+    kind = next((kind for kind in ("qlora", "lora", "bert") if kind in run.workload), "full")
+    short, words = [], iter(run.args)
+    for word in words:
+        if word in rules["drop"]:
+            next(words, None)
+        else:
+            short.append(word)
+    of_text = [] if kind == "bert" else rules["set"]
+    return Run(
+        run.name, run.command, rules["cards"][kind], run.minutes, [*of_text, *run.set], [*short, *rules["args"][run.command]], run.anchor
+    )
+
+
+# Prepare the machine
+
+
+def prepare() -> None:
+    """Make the rooms importable, and install the carried wheels where pydantic is missing; then start again with both."""
+    if os.environ.get(PREPARED) == str(ROOT):
+        return
+    missing, wheels = importlib.util.find_spec("pydantic") is None, sorted(map(str, WHEELS.glob("*.whl")))
+    if missing and not wheels:
+        sys.exit("pydantic is missing; run benchmarks/carry_wheels.py where there is a network, and carry .wheels")
+    if missing and not SITE.exists():
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--target", str(SITE)]
+        subprocess.run([*pip, *wheels], check=True)  # noqa: S603 - fixed arguments
+    paths = [*(str(ROOT / room) for room in ROOMS), *([str(SITE)] if SITE.exists() else []), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ |= {"PYTHONPATH": os.pathsep.join(paths), "TUNEMARK_ROOT": str(ROOT), PREPARED: str(ROOT)}
+    os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - this program again
+
+
+# Run
+
+
+class Campaign:
+    """Runs with their results in a working folder, copied to the folder of results after each."""
+
+    def __init__(self, work: Path, out: Path, deadline_s: float) -> None:
+        from tunemark.schema import VERSION  # noqa: PLC0415 - importable only once prepared
+
+        self.work, self.out, self.deadline_s, self.version = work, out, deadline_s, VERSION
+        self.entries: list[Entry] = []
+        self.log = work / LOG
+        work.mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
+        if (CARRIED / ARCHIVE).exists():
+            with tarfile.open(CARRIED / ARCHIVE) as archive:
+                archive.extractall(work, filter="data")
+        for state in (CARRIED / STATE, work / STATE):
+            if state.exists():
+                self.entries = [Entry(**entry) for entry in json.loads(state.read_text(encoding="utf-8"))]
+
+    def stage(self, name: str, runs: Iterable[Run]) -> None:
+        """Run a stage."""
+        for run in runs:
+            entry = self._run(name, run)
+            self.entries = [*(old for old in self.entries if old.name != run.name), entry]
+            print(f"{name}: {run.name}: {entry.ended}, {entry.seconds:.0f} s, {self.deadline_s - time.monotonic():.0f} s left", flush=True)
+            self.write()
+
+    def _run(self, stage: str, run: Run) -> Entry:
+        command = " ".join(run.words)
+        earlier = next((entry for entry in self.entries if entry.name == run.name and entry.command == command), None)
+        if earlier and earlier.version == self.version and earlier.ended in FINISHED:
+            return earlier
+        entry = Entry(run.name, stage, command, self.version, "already there")
+        if held(run, self.version):
+            return entry
+        left_s = self.deadline_s - time.monotonic()
+        if left_s < LEAST_S:
+            entry.ended = "no time left"
+            return entry
+        started_s, said = time.monotonic(), self.work / "said"
+        with self.log.open("ab") as log, said.open("wb") as answer:
+            log.write(f"\n=== {run.name}: tunemark {command}\n".encode())
+            log.flush()
+            words = [sys.executable, "-m", "tunemark", *run.words, "--out", str(self.work / "submissions")]
+            files = {"stdout": answer, "stderr": log, "stdin": subprocess.DEVNULL}
+            process = subprocess.Popen(words, cwd=ROOT, start_new_session=True, **files)  # type: ignore[call-overload]  # noqa: S603
+            entry.ended, entry.code = end_of(process, min(60 * run.minutes, left_s))
+        entry.seconds, entry.said = round(time.monotonic() - started_s, 1), said.read_text(encoding="utf-8", errors="replace")
+        return entry
+
+    def write(self) -> None:
+        """Write archive, state, table and log to the folder of results."""
+        (self.work / STATE).write_text(json.dumps([asdict(entry) for entry in self.entries], indent=1), encoding="utf-8")
+        records = list(read(self.work / "submissions"))
+        (self.work / TABLE).write_text("\n".join(report(records, self.entries)) + "\n", encoding="utf-8")
+        with tarfile.open(self.work / ARCHIVE, "w:gz") as archive:
+            if (self.work / "submissions").exists():
+                archive.add(self.work / "submissions", "submissions")
+        if self.out.resolve() != self.work.resolve():
+            for name in (ARCHIVE, STATE, TABLE, LOG):
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copyfile(self.work / name, self.out / name)
+
+
+def end_of(process: "subprocess.Popen[bytes]", limit_s: float) -> tuple[str, int | None]:
+    """Wait for a run, and stop it at its limit, so that it still writes its record. Return its ending and its exit code."""
+    for number, wait_s in ((None, limit_s), (signal.SIGINT, GRACE_S), (signal.SIGKILL, None)):
+        if number is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(wait_s)
+            return ("limit" if number is not None else ENDINGS.get(code, "failed")), code
+    return "limit", None
+
+
+def held(run: Run, version: str) -> bool:
+    """Return True if the committed submissions have this run of this version of the harness on this device."""
+    from tunemark.harness.plan.options import Options  # noqa: PLC0415 - importable only once prepared
+    from tunemark.schema.facts.fact_base import FactBase  # noqa: PLC0415
+    from tunemark.schema.vocabulary import Division  # noqa: PLC0415
+
+    facts, machine = FactBase.of_project(), Options().machine()
+    device = facts.recognise_device(machine.devices[0].name, machine.backend)
+    for record in read(ROOT / "submissions"):
+        plan, study = record.plan, record.study
+        same = record.harness.version == version and plan.workload == run.workload and record.outcome.status.value == "ok"
+        if not same or device is None or plan.device.accelerator != device.key:
+            continue
+        if run.command == "run" and {override.field for override in record.overrides} == {setting.partition("=")[0] for setting in run.set}:
+            return True
+        if study is not None and study.kind == ("ab" if run.command == "tune" else run.command):
+            return run.command != "tune" or record.division is Division.TUNED
+    return False
+
+
+# Results
+
+
+def read(folder: Path) -> Iterator["Submission"]:
+    """Yield the submissions of a folder, oldest first."""
+    from tunemark.harness.studies.series import read_submission  # noqa: PLC0415 - importable only once prepared
+
+    records = [read_submission(path, path.read_bytes()) for path in sorted(folder.rglob("*.json"))]
+    yield from sorted((record for record in records if record is not None), key=lambda record: record.started_at)
+
+
+def report(records: list["Submission"], entries: list[Entry]) -> Iterator[str]:
+    """Yield the lines of the report: a table of results beside the anchors, what each run came to, and the answers of studies."""
+    from tunemark.schema.vocabulary import TRIES  # noqa: PLC0415 - importable only once prepared
+
+    content = campaign()
+    anchors = {run.workload: content["anchors"][run.anchor] for runs in stages(content).values() for run in runs if run.anchor}
+    header = ("workload", "division", "settings", "status", "steps", "tokens/s", "MFU", "HFU", "MAFU", "memory predicted", "measured")
+    header = (*header, "difference", "J per 1k tokens", "published tokens/s")
+    yield from ("# Campaign", "", f"| {' | '.join(header)} |", f"|{'---|' * len(header)}")
+    shown = [record for record in records if record.study is None or record.study.kind not in TRIES]
+    for record in shown:
+        yield f"| {' | '.join(row(record, anchors.get(record.plan.workload)))} |"
+    tries = len(records) - len(shown)
+    yield from ("", f"{tries} short tries of studies are not shown." if tries else "", "", "## Published figures", "")
+    for anchor in content["anchors"].values():
+        yield f"- {anchor['tokens_per_s']:,} tokens/s, {anchor['device']}: {anchor['conditions']} ({anchor['source']})"
+    yield from ("", "## Runs", "", "| run | command | ended | exit code | seconds |", "|---|---|---|---|---|")
+    for entry in entries:
+        yield f"| {entry.name} | `tunemark {entry.command}` | {entry.ended} | {'' if entry.code is None else entry.code} | {entry.seconds:.0f} |"
+    for entry in entries:
+        if entry.said.strip():
+            yield from ("", f"### {entry.name}", "", "```", entry.said.rstrip(), "```")
+
+
+def row(record: "Submission", anchor: dict[str, Any] | None) -> Iterator[str]:
+    """Yield the cells of a result."""
+    from tunemark.schema import formats  # noqa: PLC0415 - importable only once prepared
+    from tunemark.schema.derive import derive  # noqa: PLC0415
+    from tunemark.schema.facts.fact_base import FactBase  # noqa: PLC0415
+    from tunemark.schema.physics.memory import estimate_memory  # noqa: PLC0415
+    from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem  # noqa: PLC0415
+    from tunemark.schema.physics.utilisation import physics  # noqa: PLC0415
+
+    facts, plan, derived = FactBase.of_project(), record.plan, derive(record)
+    card = facts.model(plan.model.key)
+    known = physics(record, derived, card, facts.accelerators.get(plan.device.accelerator or "")).figures()
+    predicted = None if shape_problem(plan, card) else estimate_memory(shape_of_plan(plan, card)).peak_allocated
+    peak, rate = derived.peak_memory.peak_bytes, derived.tokens_per_s
+    yield from (plan.workload, record.division.value)
+    yield ", ".join(f"{override.field}={override.run}" for override in record.overrides) or "the card's"
+    yield from (record.outcome.status.value, f"{derived.window.steps if derived.window else 0}")
+    yield f"{rate.value:,.0f}" if rate else formats.MISSING
+    for name in ("mfu", "hfu", "mafu"):
+        value = known[name].value
+        yield f"{value:.1%}" if value is not None else formats.MISSING
+    yield formats.gib(predicted) if predicted else formats.MISSING
+    yield formats.gib(peak) if peak else formats.MISSING
+    # The prediction is of the device's allocator, not of a process on the host.
+    counted = predicted and record.memory.device_allocated.peak_bytes
+    yield f"{predicted / counted - 1:+.1%}" if predicted and counted else formats.MISSING
+    energy = known["energy_per_1k_tokens_j"].value
+    yield f"{energy:,.1f}" if energy is not None else formats.MISSING
+    yield f"{anchor['tokens_per_s']:,} ({anchor['device']})" if anchor else ""
+
+
+def main() -> int:
+    """Run the stages that were asked for."""
+    declared = stages(campaign())
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=", ".join(declared))
+    parser.add_argument("--out", type=Path, default=None, help="folder of results; default: $OUT, else the working folder")
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "campaign", help="working folder")
+    parser.add_argument("--minutes", type=float, default=LIMIT_MINUTES, help="limit of this command")
+    parser.add_argument("--rehearse", action="store_true", help="run tiny cards in place of all others")
+    parser.add_argument("--only", action="append", help="only the run of this name; several may be given")
+    parser.add_argument("--list", action="store_true", help="list stages and runs")
+    parser.add_argument("--table", action="store_true", help="print the table of the results so far")
+    asked = parser.parse_args()
+    unknown = [name for name in asked.stages if name not in declared]
+    if unknown:
+        parser.error(f"no stage {', '.join(unknown)}; stages: {', '.join(declared)}")
+    if asked.list:
+        for name, runs in declared.items():
+            print(f"{name}: at most {sum(run.minutes for run in runs):g} min")
+            for run in runs:
+                print(f"  {run.name}: tunemark {' '.join(run.words)} ({run.minutes:g} min)")
+        return 0
+    prepare()
+    out = asked.out or Path(os.environ.get("OUT", asked.work))
+    made = Campaign(asked.work, out, time.monotonic() + 60 * asked.minutes)
+    if asked.table:
+        print("\n".join(report(list(read(asked.work / "submissions")), made.entries)))
+        return 0
+    planned = stages(campaign(), rehearse=asked.rehearse)
+    started_s = time.monotonic()
+    for name in asked.stages or planned:
+        made.stage(name, [run for run in planned[name] if not asked.only or run.name in asked.only])
+    print(f"{time.monotonic() - started_s:.0f} s; results in {out}")
+    return int(any(entry.ended in {"failed", "limit"} for entry in made.entries))
+
+
+if __name__ == "__main__":
+    # Results are read while it runs, and the machine may end it at any time.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Commands of the database: `collect` loads files into it, `query` answers SQL, and `export` writes it as Parquet and CSV."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tunemark.collector.commands.terminal import (
+    AsJson,
+    Database,
+    database_of,
+    date_option,
+    print_csv,
+    print_json,
+    print_table,
+    problem_json,
+    progress,
+    say,
+)
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.files import project_root
+from tunemark.schema.formats import counted
+
+
+def collect(
+    db: Database = None,
+    *,
+    as_of: Annotated[
+        str | None,
+        typer.Option("--as-of", metavar="DATE", help="Day of the current prices, as YYYY-MM-DD. Default: today.", show_default=False),
+    ] = None,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Build the database even if nothing has changed.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Load all results and facts into the database.
+
+    All or nothing: the new database replaces the old one once it is complete. A submission with a problem is reported,
+    noted in the table `load_problems` and left out. A problem in the facts of data/ stops the command. If the files, the code
+    and the day are unchanged, the existing database is kept.
+
+    Exit codes: 0 all loaded, 3 a file is invalid.
+
+    Examples
+    --------
+    - `tunemark collect`
+
+    - `tunemark collect --db /tmp/try.duckdb --json`
+
+    - `tunemark collect --as-of 2026-11-20`
+    """
+    # Needs duckdb, pyarrow and numpy, which --help does not.
+    from tunemark.collector.store import loading  # noqa: PLC0415
+
+    root = project_root()
+    database, day = database_of(db), date_option("--as-of", as_of)
+    with progress("collect", len(loading.submission_files(root).files)) as advance:
+        done = loading.collect(root, database, advance, day, rebuild=rebuild)
+    for file, note in done.notes:
+        say(f"{file}: note: {note}")
+    for file, problem in done.problems:
+        say(f"{file}: {problem}")
+    if as_json:
+        problems = [problem_json(file, problem) for file, problem in done.problems]
+        print_json({"database": str(database), "rows": done.rows, "results": done.results, "problems": problems})
+    else:
+        results = [(f"results of {source}", count) for source, count in sorted(done.results.items())]
+        print_table(["what", "rows"], [*results, *sorted((table, count) for table, count in done.rows.items() if count)])
+        say(
+            f"{database} is up to date: nothing has changed since it was built (--rebuild builds it anyway)"
+            if done.unchanged
+            else f"wrote {database}"
+        )
+        if done.problems:
+            count = len({file for file, _ in done.problems})
+            say(f"{counted(count, 'file')} left out, with the problems above; they are also in the table load_problems")
+    raise typer.Exit(Exit.INVALID if done.problems else Exit.OK)
+
+
+def query(
+    sql: Annotated[str | None, typer.Argument(help="One SELECT.", show_default=False)] = None,
+    db: Database = None,
+    *,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV on standard output.")] = False,
+    views: Annotated[bool, typer.Option("--views", help="List tables and views with their columns.")] = False,
+) -> None:
+    """Query the database with SQL.
+
+    The connection cannot write, and reads nothing but the database. Start with the view `results`.
+
+    Exit codes: 0 answered, 2 wrong SQL, more than one statement, or no database.
+
+    Examples
+    --------
+    - `tunemark query "select source, count(*) from results group by 1 order by 1"`
+
+    - `tunemark query "select model_name, accelerator_name, tokens_per_s from results order by 3 desc nulls last limit 10" --csv`
+
+    - `tunemark query "select section, accelerator_name, accelerator_count, time_to_target_s / 60 as minutes from results where source = 'mlperf-v5.1' order by minutes"`
+
+    - `tunemark query --views`
+    """
+    # Needs duckdb, which --help does not.
+    from tunemark.collector.store.sql_query import relation_reference, run_query  # noqa: PLC0415
+
+    if as_json and as_csv:
+        raise TunemarkError("--csv", "with --json", "choose one output format")
+    if views:
+        result = relation_reference()
+    elif sql is None:
+        raise TunemarkError("sql", "", "give a SELECT, or --views to list tables and columns")
+    else:
+        result = run_query(sql, database_of(db))
+    if as_json:
+        print_json(result.records())
+    elif as_csv:
+        print_csv(result.columns, result.rows)
+    else:
+        print_table(result.columns, result.rows)
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)],
+    db: Database = None,
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export in the folder.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the whole collection to a folder: each table as Parquet and CSV, a description of all columns, and a citation.
+
+    All files or none are written, and the same database gives the same bytes. Other files in the folder are never replaced. In CSV, a
+    text that a spreadsheet would take for a formula begins with an apostrophe.
+
+    Exit codes: 0 written, 1 the folder cannot be written, 2 no database, or a folder that is not empty.
+
+    Examples
+    --------
+    - `tunemark export tunemark-data`
+
+    - `tunemark export tunemark-data --force --json`
+
+    - `tunemark export /tmp/data --db /tmp/try.duckdb`
+    """
+    # Needs duckdb and pyarrow, which --help does not.
+    from tunemark.collector.store.export import export as write_export  # noqa: PLC0415
+
+    done = write_export(database_of(db), folder, force=force)
+    if as_json:
+        print_json({"folder": str(done.folder), "rows": dict(done.rows)})
+    else:
+        print_table(["table", "rows"], list(done.rows.items()))
+        say(f"wrote {done.folder}")

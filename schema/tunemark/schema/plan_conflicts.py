@@ -1,0 +1,164 @@
+"""Settings that exclude each other, on any machine: the harness refuses such a plan, and the gate refuses a result of one."""
+
+from collections.abc import Iterator, Mapping
+
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.records.effective import NEURON_ATTENTION
+from tunemark.schema.records.plan import DeviceChoice, Plan
+from tunemark.schema.vocabulary import VARLEN, Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task
+
+LEARNED_POSITIONS = ("bert", "gpt2")
+"""Model families with a position table, which has an end."""
+SOFT_CAP = "the model soft-caps attention scores, which torch's {} kernel does not support{}; use attention=eager"
+DROPOUT = "the model drops attention scores, which the kernel does not support; use attention=sdpa"
+ATTENTION_WITHOUT: dict[str, dict[str, str]] = {
+    "sdpa": {"gemma2": SOFT_CAP.format("sdpa", ", and transformers refuses to load it")},
+    VARLEN: {"gemma2": SOFT_CAP.format("varlen", "") + " or flex_attention", "gpt2": DROPOUT},
+    "flex_attention": {"gpt2": "transformers has no flex attention for it; use attention=sdpa", "bert": DROPOUT},
+}
+"""Attention implementation -> family of models that it cannot run -> the reason and what to use instead."""
+HEAD_MULTIPLE = 8
+"""FlashAttention's heads have a width that is a multiple of this."""
+LIGER_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
+"""Model families that Liger has kernels for. It silently leaves other models unchanged."""
+FUSED_EXPERTS = 5
+"""First major release of transformers that keeps the experts of a layer in one parameter."""
+NEURON_FAMILIES = ("llama", "granite", "qwen3")
+"""Model families that optimum-neuron can train."""
+
+
+def device_conflicts(device: DeviceChoice) -> Iterator[str]:
+    """Yield numbers of devices that a strategy or a group of devices does not allow."""
+    several = [strategy.value for strategy in Strategy if strategy is not Strategy.SINGLE]
+    group = device.tensor_parallel * device.pipeline_parallel
+    if device.count == 1 and device.strategy is not Strategy.SINGLE:
+        yield f"{device.strategy.value} needs at least two devices; leave --strategy out, or give --devices 2"
+    if device.count > 1 and device.strategy is Strategy.SINGLE:
+        yield f"single: {device.count} devices need one of {', '.join(several)}"
+    if device.count % group:
+        yield f"{device.count} devices: tensor x pipeline parallel is {group}; give a multiple of it"
+
+
+def conflicting_settings(plan: Plan) -> Iterator[str]:
+    """Yield combinations of settings that no device can run."""
+    strategy = plan.device.strategy
+    yield from _adapter_conflicts(plan)
+    yield from _kernel_conflicts(plan)
+    yield from _master_conflicts(plan)
+    if plan.device.backend is Backend.NEURON:
+        yield from _neuron_conflicts(plan)
+    if plan.device.offload != "none" and strategy in {Strategy.SINGLE, Strategy.DDP}:
+        yield f"offload needs a strategy that shards: fsdp2 or zero1 to zero3, not {strategy.value}"
+    if plan.device.offload == "optimizer" and strategy is Strategy.FSDP2:
+        yield "fsdp2 keeps parameters and optimizer states together; use --offload all, or zero1 to zero3"
+    if plan.device.offload == "all" and strategy in {Strategy.ZERO1, Strategy.ZERO2}:
+        yield "only zero3 and fsdp2 can keep parameters in host memory; use --offload optimizer"
+    if plan.precision.compute is Dtype.FP16 and strategy is Strategy.FSDP2:
+        yield "fsdp2 multiplies in the format of the weights, which fp16 keeps in fp32; use ddp, zero1 to zero3, or compute=fp32"
+    if plan.data.packing and plan.model.task is not Task.CAUSAL_LM:
+        yield "only a causal language model can be trained on packed documents; use data.packing=false"
+    if plan.model.attention == VARLEN and not (plan.data.packing and plan.data.document_borders):
+        yield "varlen attention is for packed documents; use attention=sdpa, which has the same kernel for rows of one document"
+    if plan.model.attention == VARLEN and plan.precision.compute not in {Dtype.BF16, Dtype.FP16}:
+        yield f"the kernel of varlen attention takes bf16 and fp16, not {plan.precision.compute.value}; use compute=bf16 or attention=sdpa"
+
+
+def _kernel_conflicts(plan: Plan) -> Iterator[str]:
+    """Yield combinations of attention, its kernel and compilation that cannot run together."""
+    model, bordered = plan.model, plan.data.packing and plan.data.document_borders
+    if model.sdpa_kernel != "auto" and (model.attention != "sdpa" or plan.device.backend is not Backend.CUDA):
+        yield f"sdpa_kernel={model.sdpa_kernel} chooses among the kernels of attention=sdpa on NVIDIA GPUs; use sdpa_kernel=auto"
+    if model.sdpa_kernel == "flash" and bordered:
+        yield "the flash kernel of sdpa takes no mask, which packed documents need; use attention=varlen, or sdpa_kernel=auto"
+    if model.compile_mode != "default" and model.compile == "none":
+        yield f"compile_mode={model.compile_mode} is a mode of torch.compile; give compile=model or compile=blocks too"
+    if model.compile_mode == "reduce-overhead" and model.compile == "blocks":
+        yield "CUDA graphs of single blocks would copy each block's weights to one place; use compile=model with reduce-overhead"
+    if model.compile_mode == "reduce-overhead" and plan.batch.gradient_accumulation > 1:
+        yield "CUDA graphs write each gradient to the same place, where accumulation would lose it; use batch.gradient_accumulation=1"
+    if model.compile_mode == "reduce-overhead" and bordered and model.attention not in {"sdpa", "eager"}:
+        yield f"CUDA graphs need the same shapes in each step, and {model.attention} gets other lengths of documents; use compile_mode=default"
+
+
+def _master_conflicts(plan: Plan) -> Iterator[str]:
+    """Yield settings with which the harness keeps no fp32 copy of the weights."""
+    if not plan.optimizer.master_weights:
+        return
+    if plan.method is not Method.FULL or plan.optimizer.name != "adamw":
+        yield "master weights are for full fine-tuning with optimizer.name=adamw in this version; use optimizer.master_weights=false"
+    if plan.precision.parameters is not Dtype.BF16:
+        yield f"master weights are copies of bf16 weights, and these are stored in {plan.precision.parameters.value}; use compute=bf16"
+    if plan.device.strategy.value.startswith("zero") or plan.device.backend is Backend.NEURON:
+        yield f"{plan.device.strategy.value} on {plan.device.backend.value} has master weights of its own; use optimizer.master_weights=false"
+
+
+def _adapter_conflicts(plan: Plan) -> Iterator[str]:
+    model, strategy, quantised = plan.model, plan.device.strategy, plan.method is Method.QLORA
+    if quantised and strategy in {Strategy.FSDP2, Strategy.ZERO3}:
+        yield f"four-bit weights are not sharded by {strategy.value} in this version; use ddp, zero1 or zero2"
+    if quantised and model.compile != "none":
+        yield "four-bit weights recompile without end under torch.compile; use compile=none"
+    if quantised and model.task is Task.SEQUENCE_CLASSIFICATION:
+        yield "the head of a classifier is trained in full, and quantising the model would quantise it too; use method=lora"
+    checkpointed = model.gradient_checkpointing is not Checkpointing.NONE
+    if model.compile != "none" and plan.lora and plan.lora.dropout and checkpointed:
+        yield "adapter dropout with checkpointing crashes under torch.compile; set lora.dropout=0 or compile=none"
+
+
+def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:
+    """Yield settings that the family or the shape of a model does not allow, with these packages."""
+    # A model with rotary positions can read rows longer than its context length.
+    if card.family in LEARNED_POSITIONS and plan.data.sequence_length > card.context_length:
+        yield f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
+    cause = ATTENTION_WITHOUT.get(plan.model.attention, {}).get(card.family)
+    if cause is not None:
+        yield f"{card.key} with attention={plan.model.attention}: {cause}"
+    if plan.model.attention == VARLEN and card.head_dim % HEAD_MULTIPLE:
+        yield f"{card.key} has heads of width {card.head_dim}, and varlen attention takes multiples of {HEAD_MULTIPLE}; use attention=sdpa"
+    if plan.device.backend is Backend.NEURON and by_trainer(plan) and card.family not in NEURON_FAMILIES:
+        yield f"{plan.model.key} is of family {card.family}, and optimum-neuron trains {', '.join(NEURON_FAMILIES)}"
+    if plan.model.fused_kernels == "liger" and card.family not in LIGER_FAMILIES:
+        yield f"Liger has kernels for {', '.join(LIGER_FAMILIES)}, not for {card.family}; use fused_kernels=none"
+    yield from _expert_conflicts(plan, card, packages)
+
+
+def _expert_conflicts(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:
+    """Yield a problem for 4-bit experts: in a test, transformers 5.23 with bitsandbytes 0.50 left them in 16 bits."""
+    release = packages.get("transformers", "").partition(".")[0]
+    if plan.method is Method.QLORA and card.experts and not (release.isdecimal() and int(release) < FUSED_EXPERTS):
+        cause = "transformers 5 keeps all experts of a layer in one parameter, which bitsandbytes does not quantise"
+        yield f"qlora of {card.key}: {cause}, so they would stay in 16 bits; install transformers 4.57, or use method=lora"
+
+
+def by_trainer(plan: Plan) -> bool:
+    """Return True if optimum-neuron's trainer runs a plan on Neuron devices. Classifiers run in our own loop, with a replica per core."""
+    return plan.model.task is Task.CAUSAL_LM
+
+
+def _neuron_conflicts(plan: Plan) -> Iterator[str]:
+    if plan.device.strategy in {Strategy.ZERO2, Strategy.ZERO3}:
+        yield f"{plan.device.strategy.value}: optimum-neuron shards optimizer states only; use zero1"
+    if plan.data.padding is Padding.DYNAMIC and not plan.data.packing:
+        yield "dynamic padding: each new length is another graph, which takes minutes to compile; use data.padding=static"
+    if by_trainer(plan):
+        yield from _neuron_trainer_conflicts(plan)
+        return
+    if plan.device.strategy.value.startswith("zero") or plan.device.tensor_parallel * plan.device.pipeline_parallel > 1:
+        yield "a classifier is not sharded over NeuronCores, since optimum-neuron has no such trainer; use --strategy ddp"
+    if plan.model.attention.startswith("flash_attention"):
+        yield "flash attention for classifiers; use attention=sdpa"
+
+
+def _neuron_trainer_conflicts(plan: Plan) -> Iterator[str]:
+    if plan.model.attention not in NEURON_ATTENTION:
+        yield f"attention {plan.model.attention}: optimum-neuron has {', '.join(NEURON_ATTENTION)}"
+    if plan.optimizer.name not in {"adamw", "sgd"}:
+        yield f"optimizer {plan.optimizer.name}: optimum-neuron's trainer has adamw and sgd"
+    if plan.optimizer.layer_decay is not None:
+        yield "layer_decay: optimum-neuron's trainer gives all blocks the same learning rate"
+    if plan.device.pipeline_parallel > 1 and plan.lora is not None:
+        yield "LoRA with pipeline parallel is not supported in this version; use tensor parallel"
+    if plan.measurement.save:
+        yield "save: each core holds a part of the weights, and this version cannot gather them from optimum-neuron; remove --save"
+    if plan.measurement.timing == "strict" and plan.device.pipeline_parallel > 1:
+        yield "timing=strict with pipeline parallel: a single pipeline stage cannot be synchronised"

@@ -1,0 +1,101 @@
+"""Settings in effect and reasons of a plan that contradict the plan, the card, the machine or the log."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from changed_bases import changed
+from factories import FACTS
+
+from tunemark.collector.gate.effective_checks import effective_problems
+from tunemark.collector.gate.reason_checks import reason_problems
+from tunemark.collector.gate.trace_checks import trace_problems
+from tunemark.schema import plan_reasons
+from tunemark.schema.records.submission import Submission
+
+
+def refused(submission: Submission) -> list[str]:
+    return [problem.field for problem in (*effective_problems(submission, FACTS), *reason_problems(submission, FACTS))]
+
+
+@pytest.mark.parametrize("name", ["h100", "ddp", "lora", "fsdp", "qlora", "bert", "oom"])
+def test_settings_and_reasons_that_follow_from_the_plan_have_no_problem(name: str) -> None:
+    assert refused(changed(name, {})) == []
+
+
+EAGER = {"plan.model.attention": "eager", "effective.attention": "eager"}
+COMPILED = {"plan.model.compile": "blocks", "effective.compile": "blocks, inductor", "effective.attention_kernel": None}
+VOLTA = {"plan.device.accelerator": "nvidia-v100-32gb", "effective.attention_kernel": "efficient"}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "field"),
+    [
+        ("h100", EAGER, "effective.attention_kernel"),
+        ("h100", {"effective.attention_kernel": "overrideable"}, "effective.attention_kernel"),
+        ("lora", {"effective.attention_kernel": "cudnn"}, "effective.attention_kernel"),
+        ("ddp", {"plan.device.accelerator": "nvidia-v100-32gb", "effective.attention_kernel": "flash"}, "effective.attention_kernel"),
+        ("ddp", {"effective.process_group": "mpi"}, "effective.process_group"),
+        ("ddp", {"effective.process_group": "gloo"}, "effective.process_group"),
+        ("fsdp", {"effective.process_group": "mpi"}, "effective.process_group"),
+        ("ddp", {"environment.os": "Windows 11 AMD64"}, "effective.process_group"),
+        ("lora", {"plan.model.attention": "flash_attention_2", "effective.attention": "flash_attention_2", "effective.attention_kernel": None}, "plan"),
+        ("lora", {"plan.model.fused_kernels": "liger"}, "plan"),
+        ("h100", VOLTA, "plan.precision.compute"),
+        ("lora", COMPILED, "events"),
+        ("h100", {"plan.optimizer.learning_rate": 2_000.0}, "plan.optimizer.learning_rate"),
+    ],
+)  # fmt: skip
+def test_impossible_settings_in_effect_are_refused(name: str, values: dict[str, Any], field: str) -> None:
+    assert field in refused(changed(name, values))
+
+
+@pytest.mark.parametrize(("name", "problems"), [("lora", ["a CPU has no allocator whose retries are counted"]), ("h100", [])])
+def test_retries_of_an_allocator_are_refused_on_a_cpu_only(name: str, problems: list[str]) -> None:
+    submission = changed(name, {"events": [{"step": 3, "kind": "allocator_retry", "amount": 1}]})
+    found = trace_problems(submission, submission.started_at + timedelta(days=1))
+    assert [problem.fix for problem in found if problem.field == "events"] == problems
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "reason"),
+    [
+        ("lora", "device.backend", plan_reasons.FOUND_BY["cuda"]),
+        ("h100", "device.backend", plan_reasons.FOUND_BY["cpu"]),
+        ("h100", "device.backend", "it was there"),
+        ("lora", "device.accelerator", plan_reasons.KNOWN_NAME),
+        ("h100", "device.accelerator", plan_reasons.missing_card("NVIDIA H100 80GB HBM3", "cuda")),
+        ("ddp", "device.count", plan_reasons.BY_CARD),
+        ("ddp", "device.strategy", plan_reasons.NO_STRATEGY),
+        ("h100", "device.strategy", plan_reasons.REPLICAS),
+        ("lora", "device.threads", plan_reasons.threads(3)),
+        ("lora", "precision.compute", plan_reasons.BY_CARD),
+        ("h100", "precision.parameters", plan_reasons.WIDER_WEIGHTS),
+        ("lora", "data.tokenizer", plan_reasons.TOKENIZERS["model"]),
+        ("h100", "batch.global_batch", "micro_batch 2 + gradient_accumulation 8"),
+        ("ddp", "batch.data_parallel", "2 devices / tensor x pipeline parallel 1"),
+        ("lora", "data.padding", plan_reasons.PADDED_FOR_NEURON),
+        ("lora", "measurement.seed", plan_reasons.paired_seed(2, 1)),
+        ("h100", "lora.dropout", "it was best"),
+    ],
+)
+def test_a_reason_that_is_not_true_or_that_the_harness_never_gives_is_refused(name: str, field: str, reason: str) -> None:
+    assert f"plan.reasons.{field}" in refused(changed(name, {f"reason {field}": reason}))
+
+
+def test_the_threads_are_those_that_their_reason_computes() -> None:
+    assert "plan.reasons.device.threads" in refused(changed("lora", {"plan.device.threads": 1}))
+
+
+def test_tools_that_are_missing_may_follow_the_reason_of_a_cpu() -> None:
+    reason = f"{plan_reasons.FOUND_BY['cpu']}; CUDA_VISIBLE_DEVICES='' hides all devices"
+    assert refused(changed("lora", {"reason device.backend": reason})) == []
+
+
+def test_the_gate_knows_the_devices_that_lack_a_format_as_the_harness_does() -> None:
+    from tunemark.collector.gate.effective_checks import BEFORE_AMPERE
+    from tunemark.harness.vendors.cuda import VENDOR
+    from tunemark.schema.features import Feature
+
+    lacking = {name for generation in VENDOR.generations if Feature.BF16 in generation.cannot for name in generation.architectures}
+    assert lacking == BEFORE_AMPERE

@@ -1,0 +1,105 @@
+"""The campaign on a GPU machine: its stages fit, its runs are valid, it skips what is done, and a rehearsal runs without a hand on it."""
+
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import carry_wheels
+import gpu_campaign
+import pytest
+from typer.main import get_command
+
+from tunemark.cli import COMMANDS
+from tunemark.harness.plan.options import apply_overrides
+from tunemark.harness.studies.series import read_submission
+from tunemark.schema.facts.fact_base import FactBase
+
+ROOT = Path(__file__).parents[2]
+CONTENT = gpu_campaign.campaign()
+STAGES = gpu_campaign.stages(CONTENT)
+RUNS = [run for runs in STAGES.values() for run in runs]
+FACTS = FactBase(ROOT / "data")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_fits_a_command_of_ten_minutes(stage):
+    assert sum(run.minutes for run in STAGES[stage]) <= gpu_campaign.LIMIT_MINUTES
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+def test_a_run_names_a_workload_settings_and_an_anchor_that_exist(run):
+    card, _ = apply_overrides(FACTS.workload(run.workload), tuple(run.set))
+    assert card.key == run.workload
+    assert run.anchor is None or {"tokens_per_s", "device", "conditions", "source"} == set(CONTENT["anchors"][run.anchor])
+    assert len({other.name for other in RUNS}) == len(RUNS)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+def test_the_command_line_knows_the_options_of_a_run_and_of_its_rehearsal(run):
+    module = __import__(COMMANDS[run.command][0], fromlist=["app"])
+    command = get_command(module.app).commands[run.command]
+    for made in (run, gpu_campaign.rehearsed(run, CONTENT["rehearsal"])):
+        context = command.make_context(run.command, made.words[1:], resilient_parsing=False)
+        assert context.params["workload"] == made.workload
+
+
+def test_the_figures_of_source_003_are_those_of_its_record():
+    first = json.loads((ROOT / "data" / "published" / "003" / "003-001.json").read_text(encoding="utf-8"))
+    rows = 2 * first["conditions"]["sequence_length"]
+    assert CONTENT["anchors"]["003-full-8b"]["tokens_per_s"] == round(rows / first["claims"]["step_time_s"]["value"])
+
+
+def test_a_wheel_has_the_version_of_the_lock():
+    lock = (ROOT / "requirements-run.lock").read_text(encoding="utf-8")
+    for name in CONTENT["wheels"]["packages"]:
+        assert carry_wheels.requirement(name, lock).startswith(f"{name}==")
+    assert carry_wheels.requirement("liger-kernel", lock).startswith("liger-kernel")
+
+
+def test_a_run_that_outlasts_its_limit_is_stopped_so_that_it_can_write():
+    code = "import signal, time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: raise SystemExit(6)"
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    assert gpu_campaign.end_of(process, 5.0) == ("limit", 6)
+
+
+def test_a_run_of_a_submission_of_another_device_is_not_skipped():
+    assert not gpu_campaign.held(next(run for run in RUNS if run.name == "lora-8b card"), "0.1.0")
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_rehearsal_runs_through_and_a_second_one_skips_what_is_done(tmp_path):
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks" / "gpu_campaign.py"),
+        "lora",
+        "source-003",
+        "--rehearse",
+        "--work",
+        str(tmp_path / "work"),
+    ]
+    command += ["--only", "smoke", "--only", "003 Phi-3-mini LoRA"]
+    out = tmp_path / "out"
+    first = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, check=False, timeout=240)
+    assert first.returncode == 0, first.stdout + first.stderr + (out / "log.txt").read_text(encoding="utf-8")
+    assert first.stdout.count(": done, ") == 2
+    entries = json.loads((out / "campaign.json").read_text(encoding="utf-8"))
+    assert [entry["code"] for entry in entries] == [0, 0]
+    with tarfile.open(out / "submissions.tar.gz") as archive:
+        names = [name for name in archive.getnames() if name.endswith(".json")]
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    assert len(names) == 2
+    assert all(read_submission(tmp_path / "unpacked" / name, (tmp_path / "unpacked" / name).read_bytes()) for name in names)
+    table = (out / "table.md").read_text(encoding="utf-8")
+    assert table.count("| smoke-lora | open |") == 2
+    assert "12,473 tokens/s, 1 x H100" in table
+    size = sum(path.stat().st_size for path in out.iterdir())
+    assert len(list(out.iterdir())) <= 8
+    assert size < 16 * 2**20
+    second = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, check=False, timeout=60)
+    assert second.returncode == 0
+    assert len(json.loads((out / "campaign.json").read_text(encoding="utf-8"))) == 2
+    with tarfile.open(out / "submissions.tar.gz") as archive:
+        assert [name for name in archive.getnames() if name.endswith(".json")] == names

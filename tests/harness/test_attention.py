@@ -1,0 +1,418 @@
+"""Each way to keep packed documents apart gives the loss and the gradients of the masked one."""
+
+import inspect
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from device_reads import Syncs
+from harness_making import make_machine
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.attention import flex_attention, varlen
+from transformers import masking_utils, modeling_flash_attention_utils
+from transformers.integrations import flex_attention as transformers_flex
+
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.vendors.protocol import vendor_of
+from tunemark.harness.worker import attention
+from tunemark.harness.worker.data import Shape, load_samples, pack, packed_tensors, shape_of, tensors_of
+from tunemark.harness.worker.gates import evaluate, packed_documents, to_device
+from tunemark.harness.worker.levers import attention_kernel
+from tunemark.harness.worker.models import build_model
+from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype
+
+LENGTH, ROWS, WINDOW = 48, 3, 12
+TINY = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "layers": 2,
+    "attention_heads": 4,
+    "key_value_heads": 2,
+    "head_dim": 16,
+    "vocabulary": 256,
+}
+FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
+PACKED = ("data.packing=true", "data.name=random-documents", f"data.sequence_length={LENGTH}", f"batch.micro_batch={ROWS}", "compute=fp32")
+pieces = st.lists(st.lists(st.integers(1, 300), min_size=1, max_size=8), min_size=1, max_size=3)
+
+BEFORE_5 = int(transformers.__version__.split(".")[0]) < 5
+
+
+def places_of(rows, length):
+    """Return the positions in rows with pieces of these lengths; what is missing to the full length is one more piece."""
+    full = [[*row, length - sum(row)] if sum(row) < length else row for row in rows]
+    return np.stack([np.concatenate([np.arange(size) for size in row])[:length] for row in full])
+
+
+def case(facts, family, tmp_path):
+    """Return plan, model with the masked attention of the family, its shape, and packed rows."""
+    card = next(card for card in facts.models.values() if card.family == family)
+    window = WINDOW if family in {"mistral", "gemma2"} else None
+    changes = TINY | {"sliding_window": window} | ({"experts": 4, "active_experts": 2} if card.experts else {})
+    card = card.model_copy(update=changes)
+    masked = "eager" if family == "gemma2" else "sdpa"
+    plan = resolve("smoke-full", facts, make_machine(), Options(overrides=(*PACKED, f"model={card.key}", f"attention={masked}"))).plan
+    model = build_model(plan, card, None, None, tmp_path, Cpu())
+    rows = list(islice(pack(load_samples(plan, 256, None, None).training, LENGTH), ROWS))
+    return plan, model, shape_of(plan, card), rows
+
+
+def step(model, rows, kind, shape):
+    """Return the loss of packed rows and all gradients."""
+    model.config._attn_implementation = kind
+    model.zero_grad(set_to_none=True)
+    loss = model(**to_device(packed_tensors(rows, kind, shape.window, mixed_windows=shape.mixed_windows), "cpu")).loss
+    loss.backward()
+    return loss.detach(), {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+def assert_same(left, right):
+    torch.testing.assert_close(left[0], right[0], rtol=1e-5, atol=1e-6)
+    assert left[1].keys() == right[1].keys()
+    for name, gradient in left[1].items():
+        torch.testing.assert_close(gradient, right[1][name], rtol=1e-3, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def reference_varlen(query, key, value, *lengths, scale=None, window_size=(-1, -1), enable_gqa=False):
+    """Do what torch's function does, piece by piece."""
+    cu_seq_q, cu_seq_k, max_q, max_k = lengths
+    assert (cu_seq_q.dtype, cu_seq_q.tolist()) == (torch.int32, cu_seq_k.tolist())
+    assert isinstance(max_q, int)
+    assert max_q == max_k >= int(cu_seq_q.diff().max())
+    assert enable_gqa or query.shape[1] == key.shape[1]
+    before, after = window_size
+    assert after == 0
+    parts = []
+    for start, end in zip(cu_seq_q.tolist(), cu_seq_q.tolist()[1:], strict=False):
+        index = torch.arange(end - start)
+        seen = index[:, None] >= index[None, :]
+        if before >= 0:
+            seen &= index[:, None] - index[None, :] <= before
+        part = (one[start:end].transpose(0, 1) for one in (query, key, value))
+        groups = query.shape[1] // key.shape[1]
+        queries, keys, values = part
+        keys, values = (one.repeat_interleave(groups, dim=0) for one in (keys, values))
+        parts.append(torch.nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=seen, scale=scale).transpose(0, 1))
+    return torch.cat(parts)
+
+
+@pytest.fixture
+def varlen_on_cpu(monkeypatch):
+    attention.register_varlen()
+    monkeypatch.setattr(varlen, "varlen_attn", reference_varlen)
+
+
+@pytest.mark.usefixtures("varlen_on_cpu")
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "gemma2"])
+def test_variable_length_attention_gives_the_loss_and_gradients_of_the_mask(facts, tmp_path, family):
+    plan, model, shape, rows = case(facts, family, tmp_path)
+    masked = step(model, rows, "sdpa", shape)
+    assert_same(step(model, rows, "varlen", shape), masked)
+    assert attention_kernel(plan, model) == "flash"
+
+
+@pytest.mark.usefixtures("varlen_on_cpu")
+def test_the_gate_holds_for_variable_length_attention_and_fails_without_lengths(facts, tmp_path):
+    plan, model, shape, rows = case(facts, "llama", tmp_path)
+    model.config._attn_implementation = "varlen"
+    tensors = packed_tensors(rows, "varlen", shape.window, mixed_windows=False)
+    assert packed_documents(plan, model, tensors)["passed"]
+    leaky = {name: value for name, value in tensors.items() if name not in {"cu_seq_lens_q", "max_length_q"}}
+    assert packed_documents(plan, model, leaky)["passed"] is False
+
+
+@pytest.mark.usefixtures("varlen_on_cpu")
+def test_held_out_rows_with_padding_have_the_same_loss_with_variable_length_attention(facts, tmp_path):
+    plan, model, _, _ = case(facts, "llama", tmp_path)
+    samples = [{"input_ids": np.arange(4, 4 + size)} for size in (5, 30, 17)]
+
+    def loss(kind):
+        model.config._attn_implementation = kind
+        return evaluate(plan, model, Shape(), Cpu(), samples)["loss"]
+
+    assert loss("varlen") == pytest.approx(loss("sdpa"), rel=1e-6)
+
+
+def test_autocast_leaves_no_fp32_operand_to_the_variable_length_kernel(monkeypatch):
+    seen = []
+    monkeypatch.setattr(attention, "varlen_kernel", lambda query, key, *_, **__: seen.append((query.dtype, key.dtype)) or query)
+    query, key, value = torch.zeros(2, 4, 6, 8), torch.zeros(2, 2, 6, 8), torch.zeros(2, 2, 6, 8, dtype=torch.float16)
+    result, _ = attention.varlen_attention(torch.nn.Identity(), query, key, value, None, scaling=1.0)
+    assert (seen, result.shape) == ([(torch.float16, torch.float16)], (2, 6, 4, 8))
+
+
+@pytest.mark.parametrize("wrong", [{"dropout": 0.1}, {"attention_mask": torch.ones(1, 1, 6, 6)}])
+def test_variable_length_attention_refuses_what_its_kernel_would_ignore(wrong):
+    parts = [torch.zeros(1, 2, 6, 8)] * 3
+    with pytest.raises(ValueError, match="takes neither dropout nor a mask"):
+        attention.varlen_attention(torch.nn.Identity(), *parts, **{"attention_mask": None, **wrong})
+
+
+def test_torchs_own_function_has_the_parameters_that_are_passed():
+    parameters = inspect.signature(varlen.varlen_attn).parameters
+    assert list(parameters)[:7] == ["query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k"]
+    assert {"scale", "window_size"} <= set(parameters)
+    assert ("enable_gqa" in parameters) is attention.TELLS_GROUPS
+    schema = str(torch.ops.torch_attn._varlen_attn.default._schema)
+    assert schema.startswith("torch_attn::_varlen_attn(Tensor query, Tensor key, Tensor value, Tensor cu_seq_q")
+
+
+def test_torchs_own_function_accepts_the_arguments_as_tensors_without_data():
+    query, key = (torch.empty(ROWS * LENGTH, heads, 16, dtype=torch.bfloat16, device="meta", requires_grad=True) for heads in (4, 2))
+    lengths = torch.empty(8, dtype=torch.int32, device="meta")
+    result = attention.varlen_kernel(query, key, key, lengths, 20, scale=0.25, window=(11, 0))
+    result.sum().backward()
+    assert (result.shape, query.grad.shape, key.grad.shape) == (query.shape, query.shape, key.shape)
+
+
+@pytest.mark.skipif(BEFORE_5, reason="transformers 4 loads flash attention through other functions than this stand-in replaces")
+@pytest.mark.parametrize("family", ["llama", "mistral"])
+def test_flash_attention_is_given_the_lengths_and_infers_nothing_from_the_positions(facts, tmp_path, monkeypatch, family):
+    _, model, shape, rows = case(facts, family, tmp_path)
+    masked = step(model, rows, "sdpa", shape)
+    stand_in_for_flash(monkeypatch)
+    assert_same(step(model, rows, "flash_attention_2", shape), masked)
+
+
+@pytest.mark.skipif(BEFORE_5, reason="transformers 4 loads flash attention through other functions than this stand-in replaces")
+@pytest.mark.parametrize("family", ["llama", "mistral"])
+def test_flash_attention_over_padded_rows_gives_the_loss_of_the_mask_and_looks_for_no_padding(facts, tmp_path, monkeypatch, family):
+    plan, model, shape = small(facts, family, tmp_path)
+    padded = rows_of(20, 9)
+    masked = model(**tensors_of(plan, padded, shape)).loss
+    stand_in_for_flash(monkeypatch)
+    model.config._attn_implementation = "flash_attention_2"
+    flash = plan.model_copy(update={"model": plan.model.model_copy(update={"attention": "flash_attention_2"})})
+    torch.testing.assert_close(model(**tensors_of(flash, padded, shape)).loss, masked, rtol=1e-5, atol=1e-6)
+
+
+def stand_in_for_flash(monkeypatch):
+    def flash(*parts, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale, window_size=(-1, -1), causal=False):
+        assert causal
+        lengths, window = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), (window_size[0], 0)
+        return reference_varlen(*parts, *lengths, scale=softmax_scale, window_size=window, enable_gqa=True)
+
+    options = modeling_flash_attention_utils._lazy_define_process_function(flash)
+    monkeypatch.setattr(
+        modeling_flash_attention_utils, "lazy_import_flash_attention", lambda *_, **__: ((None, flash, None, None, None), (options, None))
+    )
+    monkeypatch.setattr(modeling_flash_attention_utils, "_is_packed_sequence", None)
+    monkeypatch.setattr(modeling_flash_attention_utils, "_upad_input", None)
+
+
+def test_the_longest_length_that_a_kernel_gets_is_the_same_whatever_the_documents():
+    lengths = [attention.cumulative_lengths(places_of(rows, 32))["max_length_q"] for rows in ([[5, 9]], [[30], [2, 2, 2]])]
+    assert lengths == [32, 32]
+
+
+def small(facts, family, folder, *settings):
+    """Return plan, model and shape of a tiny model whose rows are padded to the longest."""
+    card = next(card for card in facts.models.values() if card.family == family)
+    own = {"key_value_heads": TINY["attention_heads"]} if family in {"bert", "gpt2"} else {}
+    card = card.model_copy(update=TINY | own | {"sliding_window": WINDOW if family == "mistral" else None})
+    changes = ("compute=fp32", f"model={card.key}", "data.padding=dynamic", *settings)
+    plan = resolve("smoke-bert" if family == "bert" else "smoke-full", facts, make_machine(), Options(overrides=changes)).plan
+    return plan, build_model(plan, card, None, None, folder, Cpu()), shape_of(plan, card)
+
+
+def rows_of(*sizes):
+    return [{"input_ids": np.arange(1, 1 + size), "label": row % 2} for row, size in enumerate(sizes)]
+
+
+@pytest.mark.skipif(BEFORE_5, reason="transformers 4 makes BERT's masks with other functions, and runs on Neuron devices only")
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "mistral"])
+def test_no_pass_over_padded_or_full_rows_reads_a_tensor_of_the_device(facts, tmp_path, family):
+    plan, model, shape = small(facts, family, tmp_path)
+    for sizes in ((16, 16), (16, 9)):
+        tensors = tensors_of(plan, rows_of(*sizes), shape)
+        assert ("attention_mask" in tensors) is (sizes[0] != sizes[1])
+        with Syncs() as syncs:
+            model(**tensors).loss.backward()
+        assert syncs.seen == []
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "mistral"])
+def test_padding_changes_no_real_token(facts, tmp_path, family):
+    plan, model, shape = small(facts, family, tmp_path)
+    model.eval()
+    rows = rows_of(20, 9)
+    with torch.no_grad():
+        padded = model(**tensors_of(plan, rows, shape)).logits
+        alone = [model(**tensors_of(plan, [row], shape)).logits[0] for row in rows]
+    for together, single in zip(padded, alone, strict=True):
+        torch.testing.assert_close(together[: len(single)] if family != "bert" else together, single, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(BEFORE_5, reason="transformers 4 makes BERT's masks with other functions, and runs on Neuron devices only")
+@pytest.mark.parametrize(("sizes", "masked"), [((16, 16), False), ((16, 9), True)])
+def test_a_compiled_model_gets_a_mask_for_padded_rows_only(facts, tmp_path, sizes, masked):
+    plan, model, shape = small(facts, "llama", tmp_path)
+    given = []
+
+    def backend(graph, _inputs):
+        kernels = (node for node in graph.graph.nodes if "scaled_dot_product_attention" in str(node.target))
+        given.extend(node.kwargs.get("attn_mask") is not None for node in kernels)
+        return graph.forward
+
+    torch.compile(model, backend=backend)(**tensors_of(plan, rows_of(*sizes), shape))
+    assert given == [masked] * TINY["layers"]
+
+
+def test_rows_are_given_to_flash_attention_as_one_piece_each_with_their_padding(facts):
+    plan = resolve("smoke-lora", facts, make_machine(), Options(overrides=("data.sequence_length=16",))).plan
+    samples = [{"input_ids": np.arange(4, 4 + size)} for size in (16, 16, 9)]
+
+    def lengths(kind, rows, **data):
+        model, changed = plan.model.model_copy(update={"attention": kind}), plan.data.model_copy(update=data)
+        return tensors_of(plan.model_copy(update={"model": model, "data": changed}), rows, Shape()).get("cu_seq_lens_q")
+
+    assert lengths("flash_attention_2", samples[:2]).tolist() == [0, 16, 32]
+    assert lengths("flash_attention_2", samples, padding="dynamic").tolist() == [0, 16, 32, 48]
+    assert lengths("sdpa", samples, padding="dynamic") is None
+    assert lengths("sdpa", samples[:2]) is None
+    packed = list(pack(iter(samples), 16))
+    assert lengths("flash_attention_3", packed, packing=True, document_borders=False).tolist() == [0, 16, 32]
+
+
+def test_the_search_for_pieces_that_is_left_out_is_the_one_that_transformers_calls(facts, tmp_path, monkeypatch):
+    _, model, _, _ = case(facts, "llama", tmp_path)
+    called = []
+    monkeypatch.setattr(masking_utils, "find_packed_sequence_indices", lambda _positions: called.append(1))
+    ids = torch.zeros(1, LENGTH, dtype=torch.long)
+    model(input_ids=ids)
+    assert called == [1]
+
+
+# FlexAttention
+
+
+@given(pieces, st.integers(1, 400), st.one_of(st.none(), st.integers(1, 300)))
+def test_blocks_made_from_lengths_are_those_that_torch_finds_in_the_whole_mask(rows, length, window):
+    places = places_of(rows, length)
+    mask = torch.from_numpy(attention.packed_mask(places, window))
+    block_mask = attention.document_blocks(places, window).to("cpu")
+    count = len(places)
+    expected = flex_attention.create_block_mask(lambda b, _h, q, k: mask[b, 0, q, k], count, None, length, length, device="cpu")
+    for counts, numbers in (("kv_num_blocks", "kv_indices"), ("full_kv_num_blocks", "full_kv_indices"), ("q_num_blocks", "q_indices")):
+        assert torch.equal(getattr(block_mask, counts), getattr(expected, counts)), counts
+        listed, wanted = getattr(block_mask, numbers), getattr(expected, numbers)
+        within = torch.arange(listed.shape[-1]) < getattr(expected, counts)[..., None]
+        assert torch.equal(listed[within], wanted[within]), numbers
+    assert torch.equal(flex_attention.create_mask(block_mask.mask_mod, count, 1, length, length, "cpu"), mask)
+
+
+def reference_flex(query, key, value, *, block_mask, score_mod, scale, **_training):
+    """Attend to what both the listed blocks and the function of the mask leave visible, with gradients, which flex lacks on CPUs."""
+    rows, length = query.shape[0], query.shape[2]
+    listed = block_mask.to_dense().bool().repeat_interleave(attention.BLOCK, 2).repeat_interleave(attention.BLOCK, 3)
+    seen = flex_attention.create_mask(block_mask.mask_mod, rows, 1, length, length, "cpu") & listed[:, :, :length, :length]
+    groups = query.shape[1] // key.shape[1]
+    key, value = (one.repeat_interleave(groups, dim=1) for one in (key, value))
+    scores = score_mod(query @ key.transpose(2, 3) * scale, 0, 0, 0, 0)
+    return scores.masked_fill(~seen, float("-inf")).softmax(-1) @ value
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_flex_attention_gives_the_loss_and_gradients_of_the_mask(facts, tmp_path, monkeypatch, family):
+    _, model, shape, rows = case(facts, family, tmp_path)
+    masked = step(model, rows, "eager" if family == "gemma2" else "sdpa", shape)
+    monkeypatch.setattr(transformers_flex, "compile_friendly_flex_attention", reference_flex)
+    assert_same(step(model, rows, "flex_attention", shape), masked)
+
+
+def test_torchs_own_flex_attention_gives_the_loss_of_the_mask_and_passes_the_gate(facts, tmp_path):
+    plan, model, shape, rows = case(facts, "llama", tmp_path)
+    # On a CPU it has no backward pass.
+    model.requires_grad_(requires_grad=False)
+    losses = {}
+    for kind in ("sdpa", "flex_attention"):
+        model.config._attn_implementation = kind
+        tensors = to_device(packed_tensors(rows, kind, shape.window, mixed_windows=False), "cpu")
+        losses[kind] = float(model(**tensors).loss)
+    assert losses["flex_attention"] == pytest.approx(losses["sdpa"], rel=1e-5)
+    assert packed_documents(plan, model, tensors)["passed"]
+
+
+# Where each can run
+
+
+def refusal(
+    facts, *settings, workload="smoke-lora", name="NVIDIA H100 80GB HBM3", target="9.0", torch_version="2.13.0", backend=Backend.CUDA
+):
+    machine = make_machine(
+        backend=backend,
+        devices=(DeviceFacts(name=name, memory_bytes=80 * 2**30),),
+        compute_dtypes=vendor_of(backend).formats,
+        target=target if backend is Backend.CUDA else None,
+        packages={"torch": torch_version},
+    )
+    return resolve(workload, facts, machine, Options(overrides=settings)).unsupported
+
+
+VARLEN = (*PACKED[:-1], "attention=varlen")
+
+
+def test_variable_length_attention_runs_on_gpus_since_ampere():
+    from tunemark.harness.vendors.protocol import Feature, all_vendors
+
+    able = [vendor.backend for vendor in all_vendors() if Feature.VARLEN_ATTENTION not in vendor.cannot]
+    assert able == [Backend.CUDA]
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "reason"),
+    [
+        ({}, VARLEN, None),
+        ({"torch_version": "2.11.0+cu130"}, VARLEN, None),
+        ({"torch_version": "2.10.0"}, VARLEN, "needs torch 2.11 or newer"),
+        ({"name": "Tesla T4", "target": "7.5"}, (*VARLEN, "compute=fp16"), "compute capability 8.0"),
+        ({"backend": Backend.ROCM, "name": "AMD Instinct MI300X"}, VARLEN, "for CUDA only"),
+        ({}, ("attention=varlen",), "for packed documents"),
+        ({}, (*VARLEN, "data.document_borders=false"), "for packed documents"),
+        ({}, (*VARLEN, "compute=fp32"), "takes bf16 and fp16"),
+        ({}, (*VARLEN, "model=gemma-2-9b"), "soft-caps"),
+        ({}, (*VARLEN, "model=gpt2"), "drops attention scores"),
+        ({}, (*PACKED[:-1], "attention=flex_attention"), None),
+        ({}, (*PACKED[:-1], "attention=flex_attention", "model=gemma-2-9b"), None),
+        ({}, (*PACKED[:-1], "attention=flex_attention", "model=gpt2"), "no flex attention"),
+        ({"name": "Tesla P100-PCIE-16GB", "target": "6.0"}, (*PACKED, "attention=flex_attention"), "Triton"),
+        ({"workload": "smoke-bert"}, ("attention=flex_attention",), "drops attention scores"),
+    ],
+)
+def test_a_plan_is_refused_where_its_attention_cannot_run_and_says_why(facts, changes, settings, reason):
+    said = refusal(facts, *settings, **changes)
+    assert said is None if reason is None else reason in said, said
+
+
+def test_models_that_drop_attention_scores_are_those_that_are_refused():
+    assert transformers.GPT2Config().attn_pdrop > 0
+    assert transformers.BertConfig().attention_probs_dropout_prob > 0
+    assert Dtype.BF16 in vendor_of(Backend.CUDA).formats
+
+
+@pytest.mark.skipif(BEFORE_5, reason="transformers 4 cannot run this model on the meta device")
+def test_a_compiled_block_takes_any_number_of_pieces_in_one_graph_with_checkpointing_too(facts, tmp_path):
+    _, model, _, _ = case(facts, "llama", tmp_path)
+    attention.register_varlen()
+    model.to(torch.bfloat16).to("meta").gradient_checkpointing_enable({"use_reentrant": False})
+    model.config._attn_implementation = "varlen"
+    graphs = []
+
+    def keep(graph, _inputs):
+        graphs.append(graph)
+        return graph
+
+    for block in model.model.layers:
+        block.compile(fullgraph=True, backend=keep)
+    ids = torch.zeros(ROWS, LENGTH, dtype=torch.long, device="meta")
+    for count in (6, 9, 12, 5):
+        lengths = torch.empty(count, dtype=torch.int32, device="meta")
+        pieces = {"cu_seq_lens_q": lengths, "cu_seq_lens_k": lengths, "max_length_q": 20 + count, "max_length_k": 20 + count}
+        model(input_ids=ids, position_ids=ids, labels=ids, **pieces).loss.backward()
+    # The first number is a constant of its graph; the second graph takes every other.
+    assert len(graphs) == 2

@@ -1,0 +1,116 @@
+"""With fp32 copies of bf16 weights, small updates add up instead of being rounded away."""
+
+import pytest
+import torch
+from harness_making import make_machine
+
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.worker import models
+from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
+from tunemark.harness.worker.models import MasterAdamW, build_model, build_optimizer, gradients_of, model_facts
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.training_shape import shape_of_plan
+
+MASTER = ("compute=bf16", "optimizer.master_weights=true")
+
+
+def planned(facts, *settings, workload="smoke-full", **options):
+    return resolve(workload, facts, make_machine(), Options(overrides=settings, **options))
+
+
+def weights(count, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.nn.Parameter((0.02 * torch.randn(8, size, generator=generator)).bfloat16()) for size in range(4, 4 + count)]
+
+
+@pytest.mark.parametrize("chunk", [1, 2**26])
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_copies_follow_adamw_in_fp32_and_the_weights_are_their_rounding(monkeypatch, chunk, fused):
+    monkeypatch.setattr(models, "MASTER_CHUNK", chunk)
+    ours, exact = weights(3), [torch.nn.Parameter(one.detach().float()) for one in weights(3)]
+    settings = {"lr": 2e-5, "weight_decay": 0.1}
+    optimizer, reference = MasterAdamW([{"params": ours}], **settings, fused=fused), torch.optim.AdamW(exact, **settings)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(20):
+        for one, wanted in zip(ours, exact, strict=True):
+            one.grad = torch.randn(one.shape, generator=generator).bfloat16()
+            wanted.grad = one.grad.float()
+        optimizer.step()
+        reference.step()
+        optimizer.zero_grad()
+        assert all(one.grad is None for one in ours)
+    for master, one, wanted in zip(optimizer._masters, ours, exact, strict=True):
+        torch.testing.assert_close(master, wanted.detach(), rtol=1e-5, atol=1e-7)
+        assert torch.equal(one, master.bfloat16())
+
+
+def test_more_weights_move_than_without_copies():
+    def moved(kind):
+        ours = [torch.nn.Parameter((0.02 * torch.randn(4096, generator=torch.Generator().manual_seed(0))).bfloat16())]
+        before = ours[0].detach().clone()
+        optimizer = kind([{"params": ours}], lr=2e-5)
+        for _ in range(30):
+            ours[0].grad = torch.ones_like(ours[0])
+            optimizer.step()
+        return float((ours[0] != before).float().mean())
+
+    assert moved(torch.optim.AdamW) < 0.5
+    assert moved(MasterAdamW) > 0.9
+
+
+def test_learning_rates_of_groups_and_schedules_reach_the_copies():
+    first, second = weights(2)
+    before = [one.detach().clone() for one in (first, second)]
+    optimizer = MasterAdamW([{"params": [first], "lr": 0.0}, {"params": [second]}], lr=1e-2)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _step: 1.0)
+    first.grad, second.grad = torch.ones_like(first), torch.ones_like(second)
+    optimizer.step()
+    schedule.step()
+    assert torch.equal(first, before[0])
+    assert not torch.equal(second, before[1])
+
+
+def test_a_model_trains_and_its_states_are_counted_with_the_copies(facts, tmp_path):
+    plan = planned(facts, *MASTER, "data.sequence_length=16").plan
+    card = facts.model(plan.model.key)
+    model = build_model(plan, card, None, None, tmp_path, Cpu())
+    optimizer = build_optimizer(plan, model, fused=False)
+    batches = micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card))
+    before = {name: one.detach().clone() for name, one in model.named_parameters()}
+    for _ in range(3):
+        model(**next(batches).tensors).loss.backward()
+        gradients = gradients_of(model)
+        optimizer.step()
+        optimizer.zero_grad()
+    found = model_facts(model, optimizer, gradients)
+    assert all(not torch.equal(one, before[name]) for name, one in model.named_parameters())
+    assert found["parameter_bytes"] == {"bf16": 2 * found["parameters"]}
+    assert found["gradient_bytes"] == 2 * found["parameters"]
+    assert 0 <= found["optimizer_state_bytes"] - 12 * found["parameters"] < 1_000
+
+
+def test_the_memory_model_counts_the_copies_and_the_gradients_that_are_cast_at_a_time(facts):
+    plain, copies = (planned(facts, "compute=bf16", *more).plan for more in ((), MASTER[1:]))
+    card = facts.model(plain.model.key)
+    lines = [{line.key: line.bytes for line in estimate_memory(shape_of_plan(plan, card)).lines} for plan in (plain, copies)]
+    trained = card.parameters
+    assert (lines[0].get("fp32 master weights", 0), lines[1]["fp32 master weights"]) == (0, 4 * trained)
+    assert lines[1]["optimizer states"] == 2 * lines[0]["optimizer states"] == 8 * trained
+    assert lines[1]["fp32 gradients"] == 4 * trained
+
+
+@pytest.mark.parametrize(
+    ("workload", "settings", "options", "reason"),
+    [
+        ("smoke-full", MASTER, {}, None),
+        ("smoke-full", MASTER, {"devices": 2, "strategy": "fsdp2"}, None),
+        ("smoke-full", ("optimizer.master_weights=true", "compute=fp32"), {}, "copies of bf16 weights"),
+        ("smoke-lora", MASTER, {}, "for full fine-tuning"),
+        ("smoke-full", (*MASTER, "optimizer.name=sgd"), {}, "optimizer.name=adamw"),
+        ("smoke-full", MASTER, {"devices": 2, "strategy": "zero2"}, "of its own"),
+    ],
+)
+def test_master_weights_are_refused_where_there_are_none_and_it_says_why(facts, workload, settings, options, reason):
+    said = planned(facts, *settings, workload=workload, **options).unsupported
+    assert said is None if reason is None else reason in said, said

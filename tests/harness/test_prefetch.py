@@ -1,0 +1,314 @@
+"""Samples are prepared ahead, in order, and training never waits for the device between its first and last step."""
+
+import gc
+import threading
+import time
+import weakref
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from device_reads import Syncs
+from harness_making import make_machine
+from pydantic import ValidationError
+from study_making import make_run
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.run_log import LogReader, LogWriter
+from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.vendors.fake import Fake
+from tunemark.harness.vendors.protocol import EventDevice
+from tunemark.harness.worker import data
+from tunemark.harness.worker.data import (
+    STEPS_AHEAD,
+    Counts,
+    MicroBatch,
+    StepsAhead,
+    bytes_of,
+    load_samples,
+    micro_batches,
+    pinned,
+    shape_of,
+)
+from tunemark.harness.worker.entry import prepare, train_between_probes
+from tunemark.harness.worker.loop import StopRule, collector_at_rest, train
+from tunemark.harness.worker.models import build_model
+from tunemark.schema.measurement_warnings import warnings_of_record
+from tunemark.schema.records.trace import StepTrace
+from tunemark.schema.vocabulary import Backend, WarningKind
+
+
+def batch(number, values=1):
+    counts = Counts(1, 1, 1, 1, 1)
+    return MicroBatch({"input_ids": torch.full((values,), number)}, counts, counts)
+
+
+def numbers(step):
+    return [int(one.tensors["input_ids"][0]) for one in step]
+
+
+def stream(count, taken=None, values=1):
+    for number in range(count):
+        if taken is not None:
+            taken.append(number)
+        yield batch(number, values)
+
+
+def settle(taken):
+    """Wait until the thread takes no more."""
+    before = -1
+    while len(taken) != before:
+        before = len(taken)
+        time.sleep(0.05)
+
+
+def test_steps_come_in_order_and_the_last_one_may_be_incomplete():
+    with StepsAhead(stream(7), 3, Cpu()) as steps:
+        assert [numbers(steps.take()) for _ in range(4)] == [[0, 1, 2], [3, 4, 5], [6], []]
+        assert steps.take() == []
+
+
+def test_the_batches_are_those_of_the_stream_itself(facts):
+    plan = resolve("smoke-bert", facts, make_machine(), Options()).plan
+    card = facts.model(plan.model.key)
+
+    def batches():
+        return micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card))
+
+    with StepsAhead(batches(), 2, Cpu()) as steps:
+        ahead = [one for _ in range(5) for one in steps.take()]
+    for one, expected in zip(ahead, islice(batches(), 10), strict=True):
+        assert one.counts == expected.counts
+        assert one.tensors.keys() == expected.tensors.keys()
+        assert all(torch.equal(one.tensors[name], expected.tensors[name]) for name in expected.tensors)
+
+
+def test_no_more_than_two_steps_wait_and_one_is_in_preparation():
+    taken = []
+    with StepsAhead(stream(100, taken), 4, Cpu()) as steps:
+        settle(taken)
+        assert len(taken) == 4 * (STEPS_AHEAD + 1) - 4
+        steps.take()
+        settle(taken)
+        assert len(taken) == 4 * (STEPS_AHEAD + 1)
+
+
+def test_large_steps_are_prepared_one_at_a_time(monkeypatch):
+    monkeypatch.setattr(data, "MOST_BYTES", 1000)
+    taken = []
+    with StepsAhead(stream(100, taken, values=200), 1, Cpu()) as steps:
+        settle(taken)
+        assert len(taken) == 1
+        steps.take()
+        settle(taken)
+        assert len(taken) == 2
+
+
+def test_an_error_in_the_samples_reaches_training_after_the_complete_steps():
+    def broken():
+        yield from stream(2)
+        raise ValueError("row 3 has no text")
+
+    with StepsAhead(broken(), 1, Cpu()) as steps:
+        assert [numbers(steps.take()) for _ in range(2)] == [[0], [1]]
+        for _ in range(2):
+            with pytest.raises(ValueError, match="row 3 has no text"):
+                steps.take()
+
+
+def test_the_thread_ends_with_training_even_when_that_failed():
+    def failing():
+        with StepsAhead(stream(10**6), 1, Cpu()) as steps:
+            steps.take()
+            raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        failing()
+    assert not [thread for thread in threading.enumerate() if thread.name == "samples"]
+
+
+def test_only_waiting_counts_and_not_for_the_first_step():
+    def slow():
+        for one in stream(3):
+            time.sleep(0.1)
+            yield one
+
+    with StepsAhead(slow(), 1, Cpu()) as steps:
+        steps.take()
+        assert steps.waited_s == 0
+        steps.take()
+        assert 0.05 < steps.waited_s < 0.5
+        before = steps.waited_s
+        time.sleep(0.3)
+        steps.take()
+        assert steps.waited_s == before
+
+
+def test_tensors_are_pinned_in_the_thread_for_a_device_that_copies_while_the_host_goes_on():
+    made = []
+
+    class Pinning(Cpu):
+        pins_memory = True
+
+        def adopt_thread(self):
+            made.append(threading.current_thread().name)
+
+    class Tensor:
+        nbytes = 8
+
+        def pin_memory(self):
+            made.append(f"pinned in {threading.current_thread().name}")
+            return self
+
+    counts = Counts(1, 1, 1, 1, 1)
+    tensors = {"attention_mask": {"full_attention": Tensor()}, "max_length_q": 5}
+    with StepsAhead(iter([MicroBatch(tensors, counts, counts)]), 1, Pinning()) as steps:
+        (one,) = steps.take()
+    assert made == ["samples", "pinned in samples"]
+    assert one.tensors["max_length_q"] == 5
+    assert bytes_of(one.tensors) == 8
+    assert pinned(3) == 3
+
+
+def test_the_thread_selects_the_gpu_of_its_process():
+    chosen = []
+    device = EventDevice(torch, SimpleNamespace(set_device=chosen.append), local_rank=3)
+    device.adopt_thread()
+    assert (chosen, device.pins_memory, Cpu().pins_memory) == ([3], True, False)
+
+
+# The loop
+
+
+class Counting(Fake):
+    """A scripted device that counts how often the host waits for it."""
+
+    def __init__(self):
+        super().__init__((0.1,), marks=3, lag=9)
+        self.waited_after = []
+
+    def synchronise(self):
+        self.waited_after.append(len(self._marks))
+        super().synchronise()
+
+
+def trained(facts, folder, device, *settings, steps=6, workload="smoke-lora"):
+    """Return the trainer and the batches of a small plan; the optimizer is fused, as on a GPU."""
+    plan = resolve(workload, facts, make_machine(backend=Backend.FAKE), Options(overrides=settings, probe=False)).plan
+    card = facts.model(plan.model.key)
+    model = build_model(plan, card, None, None, folder, Cpu())
+    log = LogWriter(folder / "log.jsonl", 0.0)
+    trainer = prepare(plan, model, device, log, StopRule(steps, None, Path("none")))
+    for group in trainer.engine.optimizer.param_groups:
+        group["fused"], group["foreach"] = True, False
+    stream = micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card))
+    return trainer, stream
+
+
+def no_probe(facts):
+    return resolve("smoke-lora", facts, make_machine(backend=Backend.FAKE), Options(probe=False)).plan
+
+
+SMALL = ("data.sequence_length=16", "batch.micro_batch=1", "batch.gradient_accumulation=2")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [(), ("gradient_checkpointing=full",), ("data.packing=true", "data.name=random-documents"), ("method=full",)],
+)
+def test_the_host_waits_for_the_device_before_the_first_step_and_after_the_last_only(facts, tmp_path, settings):
+    device = Counting()
+    trainer, stream = trained(facts, tmp_path, device, *SMALL, *settings)
+    with Syncs() as syncs:
+        train(trainer, stream)
+    assert device.waited_after == [0, 6 * 3]
+    # The loss and the vote of each step, read once its mark is reached.
+    assert syncs.seen == ["aten::_local_scalar_dense"] * 2 * 6
+    log = LogReader(tmp_path / "log.jsonl").read()
+    assert (len(log.steps), log.data_wait["seconds"] >= 0) == (6, True)
+    assert log.trace().data_wait_s == log.data_wait["seconds"]
+
+
+def test_the_garbage_collector_rests_during_training_and_works_again_after_it(facts, tmp_path):
+    states = []
+
+    class Watching(Counting):
+        def stamp(self):
+            states.append(gc.isenabled())
+            return super().stamp()
+
+    trainer, stream = trained(facts, tmp_path, Watching(), *SMALL)
+    train_between_probes(no_probe(facts), trainer, stream)
+    assert set(states) == {False}
+    assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
+
+
+def test_the_garbage_collector_works_again_after_a_failure():
+    with pytest.raises(RuntimeError), collector_at_rest():
+        raise RuntimeError
+    assert gc.isenabled()
+
+
+def test_a_cycle_that_a_step_leaves_is_freed_with_it(facts, tmp_path):
+    class Cycle:
+        pass
+
+    left = []
+
+    class Leaving(Counting):
+        def stamp(self):
+            one = Cycle()
+            one.self = one
+            left.append(weakref.ref(one))
+            return super().stamp()
+
+    trainer, stream = trained(facts, tmp_path, Leaving(), *SMALL)
+    train_between_probes(no_probe(facts), trainer, stream)
+    assert not [one for one in left if one() is not None]
+
+
+# The record
+
+
+def test_a_wait_of_more_than_half_a_percent_is_a_warning(facts, machine):
+    submission = make_run(resolve("smoke-full", facts, machine, Options()))
+    from tunemark.schema.derive import derive
+
+    def kinds(share):
+        trace = submission.trace
+        seconds = share * (trace.completed_at_s[-1] - trace.completed_at_s[0])
+        changed = submission.model_copy(update={"trace": trace.model_copy(update={"data_wait_s": seconds})})
+        return {warned.kind for warned in warnings_of_record(changed, derive(changed))}
+
+    assert WarningKind.DATA_WAIT in kinds(0.006)
+    assert WarningKind.DATA_WAIT not in kinds(0.004)
+
+
+def test_a_wait_longer_than_training_is_refused():
+    ones = (1, 1)
+    columns = {"slot_tokens": ones, "real_tokens": ones, "supervised_tokens": ones, "documents": ones, "rows": ones, "loss": (1.0, 1.0)}
+    assert StepTrace(completed_at_s=(1.0, 2.0), **columns, data_wait_s=0.5).data_wait_share == pytest.approx(0.5)
+    assert StepTrace(completed_at_s=(1.0, 2.0), **columns).data_wait_share is None
+    with pytest.raises(ValidationError, match="training waits for samples inside its steps"):
+        StepTrace(completed_at_s=(1.0, 2.0), **columns, data_wait_s=2.5)
+
+
+def test_masks_of_a_step_are_made_without_an_operator_of_torch(facts):
+    plan = resolve("smoke-lora", facts, make_machine(), Options(overrides=("data.packing=true", "data.name=random-documents"))).plan
+    card = facts.model(plan.model.key)
+
+    class Operators(TorchDispatchMode):
+        seen = []  # noqa: RUF012 - one test
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.seen.append(function.name())
+            return function(*args, **(kwargs or {}))
+
+    for kind in ("sdpa", "eager", "varlen", "flex_attention"):
+        changed = plan.model_copy(update={"model": plan.model.model_copy(update={"attention": kind})})
+        with Operators():
+            next(micro_batches(changed, load_samples(changed, card.vocabulary, None, None).training, shape_of(changed, card)))
+    assert set(Operators.seen) <= {"aten::lift_fresh", "aten::detach", "aten::alias"}

@@ -1,0 +1,204 @@
+"""Weights that a device draws make the same model as those of the host, in other numbers."""
+
+import math
+from pathlib import Path
+
+import bitsandbytes
+import peft
+import pytest
+import torch
+import transformers
+from harness_making import make_machine
+from sharding_process import OF_FAMILY, plan_of, small
+
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HOST
+from tunemark.harness.worker import models
+from tunemark.harness.worker.engines import collectives
+from tunemark.harness.worker.models import build_model, draw, drawn_on_device, loaded_sharded
+from tunemark.schema.vocabulary import Method, Strategy, Weights
+
+
+class Drawing(Cpu):
+    """A CPU in the role of a device with a generator of its own."""
+
+    draws_weights = True
+
+    def __init__(self):
+        self.released = 0
+
+    def release_cache(self):
+        self.released += 1
+
+
+def plan_for(family, *, adapters):
+    plan = plan_of(family, None)
+    return plan if adapters else plan.model_copy(update={"method": Method.FULL, "lora": None})
+
+
+TRAINED_IN_FULL = ("gpt2", "bert")
+"""Families whose smoke workload has no adapters."""
+
+
+@pytest.mark.skipif(
+    int(transformers.__version__.split(".")[0]) < COMPLETE_INITIALISERS,
+    reason="its initialisers set no buffers; the host draws the weights",
+)
+@pytest.mark.parametrize(
+    ("family", "adapters"),
+    [(family, adapters) for family in OF_FAMILY for adapters in (False, True)[: 1 if family in TRAINED_IN_FULL else 2]],
+)
+def test_a_drawn_model_equals_the_hosts_in_all_but_the_numbers(family, adapters):
+    plan, card = plan_for(family, adapters=adapters), small(family)
+    host = build_model(plan, card, None, None, Path(), Cpu())
+    drawn = build_model(plan, card, None, None, Path(), Cpu(), empty=True)
+    torch.manual_seed(7)
+    draw(drawn, drawn, "cpu")
+    ours, theirs = dict(drawn.named_parameters()), dict(host.named_parameters())
+    assert ours.keys() == theirs.keys()
+    for name, wanted in theirs.items():
+        one = ours[name]
+        assert (one.shape, one.dtype, one.requires_grad) == (wanted.shape, wanted.dtype, wanted.requires_grad), name
+        spread = float(wanted.float().std())
+        tolerance = 6 * spread / math.sqrt(wanted.numel()) + 1e-9
+        assert float(one.float().mean()) == pytest.approx(float(wanted.float().mean()), abs=tolerance), name
+        assert float(one.float().std()) == pytest.approx(spread, rel=8 / math.sqrt(wanted.numel()), abs=1e-9), name
+        # Random tensors have other numbers; tensors of ones or zeros are equal.
+        assert torch.equal(one, wanted) is (spread == 0), name
+    buffers = dict(host.named_buffers())
+    assert {name: one.dtype for name, one in drawn.named_buffers()} == {name: one.dtype for name, one in buffers.items()}
+    assert all(torch.equal(one, buffers[name]) for name, one in drawn.named_buffers())
+    head, embedding = drawn.get_output_embeddings(), drawn.get_input_embeddings()
+    if head is not None:
+        assert (head.weight is embedding.weight) is card.tied_embeddings
+    # The row of padding is zero where the model has one.
+    assert bool(embedding.weight[0].any()) is bool(host.get_input_embeddings().weight[0].any())
+
+
+def test_the_same_seed_draws_the_same_weights_in_each_process_and_another_seed_others():
+    plan, card = plan_of("llama", None), small("llama")
+
+    def drawn(seed):
+        model = build_model(plan, card, None, None, Path(), Cpu(), empty=True)
+        torch.manual_seed(seed)
+        draw(model, model, "cpu")
+        return model.state_dict()
+
+    first, second, other = drawn(1), drawn(1), drawn(2)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+def test_a_drawn_model_trains():
+    plan, card = plan_of("llama", None), small("llama")
+    model = build_model(plan, card, None, None, Path(), Cpu(), empty=True)
+    draw(model, model, "cpu")
+    assert isinstance(model, peft.PeftModel)
+    ids = torch.arange(24).reshape(2, 12) % 60 + 1
+    loss = model(input_ids=ids, labels=ids).loss
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(math.log(card.vocabulary), rel=0.05)
+    assert all(parameter.grad is not None for parameter in model.parameters() if parameter.requires_grad)
+
+
+@pytest.mark.parametrize(
+    ("device", "workload", "weights", "expected"),
+    [
+        (Drawing(), "lora-8b", Weights.RANDOM, True),
+        (Cpu(), "lora-8b", Weights.RANDOM, False),
+        (Drawing(), "lora-8b", Weights.PRETRAINED, False),
+        (Drawing(), "smoke-lora", Weights.RANDOM, False),
+    ],
+)
+def test_only_large_random_models_are_drawn_on_a_device(facts, device, workload, weights, expected):
+    plan = resolve(workload, facts, make_machine(), Options()).plan
+    plan = plan.model_copy(update={"model": plan.model.model_copy(update={"weights": weights})})
+    assert drawn_on_device(plan, facts.model(plan.model.key), device) is expected
+
+
+def test_no_device_holds_the_whole_of_a_model_that_is_sharded_later(facts):
+    plan = resolve("lora-8b", facts, make_machine(), Options(devices=2, strategy="zero3")).plan
+    card = facts.model(plan.model.key)
+    assert not drawn_on_device(plan, card, Drawing())
+    assert loaded_sharded(plan, card)
+    assert not loaded_sharded(plan.model_copy(update={"device": plan.device.model_copy(update={"strategy": Strategy.ZERO2})}), card)
+    assert not loaded_sharded(plan, facts.model("tiny-llama"))
+
+
+def test_every_workload_with_golden_losses_has_the_same_weights_on_all_devices(facts):
+    keys = [key for key in facts.workloads if facts.golden_losses(key)]
+    assert keys
+    assert all(facts.model(facts.workload(key).model).parameters <= DRAWN_ON_HOST for key in keys)
+
+
+def test_a_model_is_built_where_its_weights_are_drawn(monkeypatch):
+    places = []
+    monkeypatch.setattr(models, "DRAWN_ON_HOST", 0)
+    real = models.drawing_place
+    monkeypatch.setattr(models, "drawing_place", lambda device, *, drawn: places.append(drawn) or real(device, drawn=drawn))
+    build_model(plan_of("llama", None).model_copy(update={"device": resolve_single()}), small("llama"), None, None, Path(), Drawing())
+    build_model(plan_of("llama", None), small("llama"), None, None, Path(), Drawing(), empty=True)
+    assert places == [True, False]
+
+
+@pytest.mark.skipif(
+    int(transformers.__version__.split(".")[0]) < COMPLETE_INITIALISERS,
+    reason="its initialisers set no buffers; random weights are saved and loaded",
+)
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_four_bit_layers_are_drawn_and_quantised_one_at_a_time_and_nothing_is_saved(facts, monkeypatch, tmp_path, family):
+    plan = resolve("smoke-lora", facts, make_machine(), Options(overrides=("method=qlora", "compute=bf16"))).plan
+    saved = build_model(plan, small(family), None, None, tmp_path / "saved", Cpu())
+    monkeypatch.setattr(models, "DRAWN_ON_HOST", 0)
+    owner, dense = type(saved.get_base_model()), []
+
+    def initialise(self, module, real=owner._init_weights):
+        layers = [layer.weight for layer in self.modules() if models.is_four_bit(layer)]
+        dense.append(sum(weight.is_floating_point() and weight.device.type != "meta" for weight in layers))
+        real(self, module)
+
+    monkeypatch.setattr(owner, "_init_weights", initialise)
+    drawn = build_model(plan, small(family), None, None, tmp_path / "drawn", Drawing())
+    assert max(dense) == 1
+    assert not (tmp_path / "drawn").exists()
+    ours, theirs = dict(drawn.named_parameters()), dict(saved.named_parameters())
+    assert ours.keys() == theirs.keys()
+    for name, wanted in theirs.items():
+        one = ours[name]
+        assert (one.shape, one.dtype, one.requires_grad) == (wanted.shape, wanted.dtype, wanted.requires_grad), name
+        assert hasattr(one, "quant_state") is hasattr(wanted, "quant_state"), name
+    assert models.model_facts(drawn)["parameter_bytes"] == models.model_facts(saved)["parameter_bytes"]
+    ids = torch.arange(5, 21)[None]
+    losses = [float(model(input_ids=ids, labels=ids).loss.detach()) for model in (drawn, saved)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+    spreads = [weight_spread(model) for model in (drawn, saved)]
+    assert spreads[0] == pytest.approx(spreads[1], rel=0.05)
+
+
+def weight_spread(model):
+    layer = next(layer for layer in model.modules() if models.is_four_bit(layer))
+    return float(bitsandbytes.functional.dequantize_4bit(layer.weight.data, layer.weight.quant_state).float().std())
+
+
+def resolve_single():
+    device = plan_of("llama", None).device
+    return device.model_copy(update={"count": 1, "strategy": Strategy.SINGLE})
+
+
+class Gpu(Cpu):
+    torch_name, collectives = "cuda:1", "nccl"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "offload", "device", "expected"),
+    [
+        ("fsdp2", "all", Gpu(), "cpu:gloo,cuda:nccl"),
+        ("fsdp2", "none", Gpu(), "nccl"),
+        ("ddp", "none", Gpu(), "nccl"),
+        ("fsdp2", "all", Cpu(), "gloo"),
+    ],
+)
+def test_shards_in_host_memory_get_collectives_for_the_host_too(facts, strategy, offload, device, expected):
+    plan = resolve("smoke-full", facts, make_machine(), Options(devices=2, strategy=strategy, offload=offload)).plan
+    assert collectives(plan, device) == expected
