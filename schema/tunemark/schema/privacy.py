@@ -200,14 +200,21 @@ def _is_choice(record: dict[str, Any], field: str) -> bool:
     return section == "overrides" and record[section][int(rest.partition(".")[0])].get("field") in CHOICES
 
 
+HOLDERS = (str, dict, list, tuple)
+"""Types of JSON content that may hold a text; most values of a record are numbers."""
+
+
 def texts(node: Any, path: str) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - any JSON value
     """Yield (dotted path, text) for each text in JSON content, keys included."""
     if isinstance(node, str):
         yield path, node
     elif isinstance(node, dict):
         for key, value in node.items():
-            yield from texts(value, f"{path}.{key}" if path else key)
-            yield f"{path}.{key}" if path else key, key
+            field = f"{path}.{key}" if path else key
+            if isinstance(value, HOLDERS):
+                yield from texts(value, field)
+            yield field, key
     elif isinstance(node, list | tuple):
         for index, value in enumerate(node):
-            yield from texts(value, f"{path}.{index}")
+            if isinstance(value, HOLDERS):
+                yield from texts(value, f"{path}.{index}")

@@ -10,6 +10,7 @@ Format history:
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from tunemark.schema.facts.cards import ModelCard
@@ -82,6 +83,7 @@ class FlopsLedger:
         return self.hardware_flops - self.not_needed
 
 
+@lru_cache(maxsize=256)
 def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
     """Return the ledger of one micro-step.
 

@@ -1,6 +1,7 @@
 """The memory of a training step, predicted from shapes: states, activations, logits, gathered shards and framework."""
 
 from dataclasses import replace
+from functools import lru_cache
 
 from tunemark.schema.formats import MIB
 from tunemark.schema.physics.activations import FP32, BlockActivations, block_activations, head_line, stored_per_block
@@ -33,6 +34,7 @@ BEFORE: tuple[Moment, ...] = ("loss", "backward begins")
 BACKWARD: tuple[Moment, ...] = ("backward begins", "backward ends")
 
 
+@lru_cache(maxsize=256)
 def estimate_memory(shape: TrainingShape) -> MemoryLedger:
     """Return the predicted memory of a training step on one device."""
     block = block_activations(shape)

@@ -40,17 +40,27 @@ def canonical_json(record: BaseModel | dict[str, Any]) -> bytes:
     return (json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-EXPONENT = re.compile(rb"[\d.][eE][+-]?\d+,?\n")
+EXPONENT = re.compile(rb"(?<=\d)e(-?)(\d+)(?=,?\n)")
+SMALL = re.compile(rb"(?<=[ -])0\.0000([1-9])(\d*)(?=,?\n)")
+"""Numbers at the end of a line as the fast writer of pydantic writes them. Texts end with a quotation mark."""
 
 
 def is_canonical(content: bytes, parsed: dict[str, Any]) -> bool:
     """Return True if these bytes, which were parsed to this content, are its canonical JSON.
 
-    The fast writer of pydantic differs from Python's in the exponents of numbers only, and in the order of keys, which it keeps.
+    The fast writer of pydantic differs from Python's in the order of keys, which it keeps, and in numbers: it writes exponents
+    without a plus and leading zeros, and uses none for numbers from 0.00001 to 0.0001.
     """
-    if not EXPONENT.search(content) and content == to_json(parsed, indent=1) + b"\n":
+    if content == _fast_json(parsed):
         return _sorted_keys(parsed)
     return content == canonical_json(parsed)
+
+
+def _fast_json(parsed: dict[str, Any]) -> bytes:
+    """Return content as canonical JSON if its keys are sorted."""
+    written = to_json(parsed, indent=1) + b"\n"
+    with_exponent = SMALL.sub(lambda found: found[1] + (b"." + found[2] if found[2] else b"") + b"e-05", written)
+    return EXPONENT.sub(lambda found: b"e" + (found[1] or b"+") + found[2].rjust(2, b"0"), with_exponent)
 
 
 def _sorted_keys(node: Any) -> bool:  # noqa: ANN401 - any JSON value
