@@ -1,11 +1,14 @@
 """Download the wheels that a GPU machine without a network lacks into `.wheels/`, which git ignores, so that they can be carried to it.
 
+The commit of this checkout goes with them, since records state it and a copy of the files has no history to ask.
+
     python benchmarks/carry_wheels.py [--folder .wheels]
 
 The list is `[wheels]` of gpu_campaign.toml. A machine without a network installs them with `gpu_campaign.py`, which finds the folder.
 """
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -20,6 +23,12 @@ def requirement(name: str, lock: str) -> str:
     """Return a package with the version of the lock, or without one where the lock has none."""
     found = re.search(rf"^{re.escape(name)}==([^\s\\;]+)", lock, re.MULTILINE)
     return f"{name}=={found[1]}" if found else name
+
+
+def git(*arguments: str) -> str:
+    """Return git's output about this checkout."""
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 - our own command line
 
 
 def download(name: str, folder: Path, wanted: dict[str, object]) -> str | None:
@@ -39,6 +48,8 @@ def main() -> int:
     wanted = tomllib.loads(Path(__file__).with_name("gpu_campaign.toml").read_text(encoding="utf-8"))["wheels"]
     lock = (ROOT / "requirements-run.lock").read_text(encoding="utf-8")
     folder.mkdir(exist_ok=True)
+    commit, changed = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
+    (folder / "built_from.json").write_text(json.dumps({"commit": commit, "dirty": bool(changed)}) + "\n", encoding="utf-8")
     # Two versions of one package stop the whole installation.
     for old in folder.glob("*.whl"):
         old.unlink()

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 WHEELS, CARRIED = ROOT / ".wheels", ROOT / ".campaign"
+BUILT_FROM = ROOT / "harness" / "tunemark" / "harness" / "built_from.json"
+"""The commit of records that are made without a checkout, as in a wheel."""
 SITE = Path("/tmp/tunemark-site")  # noqa: S108 - on a machine of our own, which starts bare
 PREPARED = "TUNEMARK_CAMPAIGN"
 """Environment variable with the checkout whose rooms are importable."""
@@ -116,7 +118,10 @@ def rehearsed(run: Run, rules: dict[str, Any]) -> Run:
 
 
 def prepare() -> None:
-    """Make the rooms importable, and install the carried wheels where pydantic is missing; then start again with both."""
+    """Make the rooms importable, and install the carried wheels where pydantic is missing; then start again with both.
+
+    A copy of the files without git's history gets the carried commit in the place where an installed package has it.
+    """
     if os.environ.get(PREPARED) == str(ROOT):
         return
     missing, wheels = importlib.util.find_spec("pydantic") is None, sorted(map(str, WHEELS.glob("*.whl")))
@@ -125,6 +130,9 @@ def prepare() -> None:
     if missing and not SITE.exists():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--target", str(SITE)]
         subprocess.run([*pip, *wheels], check=True)  # noqa: S603 - fixed arguments
+    carried = WHEELS / BUILT_FROM.name
+    if carried.exists() and not (ROOT / ".git").exists():
+        shutil.copyfile(carried, BUILT_FROM)
     paths = [*(str(ROOT / room) for room in ROOMS), *([str(SITE)] if SITE.exists() else []), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ |= {"PYTHONPATH": os.pathsep.join(paths), "TUNEMARK_ROOT": str(ROOT), PREPARED: str(ROOT)}
     os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - this program again

@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from tunemark.schema import VERSION
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, must_be
 
 DOCTOR, RUN, STUDIES = (f"tunemark.harness.commands.{module}" for module in ("doctor", "run", "studies"))
 COLLECTOR, SITE = (f"tunemark.{room}.commands" for room in ("collector", "site"))
@@ -169,8 +169,7 @@ def _usage_message(error: Any) -> str:  # noqa: ANN401 - a private class of type
         return f"{text[:1].lower()}{text[1:]}; {more}" if text else ""
     name = parameter.get_error_hint().replace("'", "")
     value = repr(cause.errors()[0]["input"]) if hasattr(cause, "errors") else ""
-    problem = str(error.message).removeprefix("Value error, ").rstrip(".")
-    problem = problem.replace("Input should be", "must be").replace(f"{value} is not one of", "must be one of")
+    problem = must_be(str(error.message)).rstrip(".").replace(f"{value} is not one of", "must be one of")
     return f"{name}: {value}{': ' if value else ''}{problem}; {more}"
 
 

@@ -58,6 +58,24 @@ def test_a_wheel_has_the_version_of_the_lock():
     assert carry_wheels.requirement("liger-kernel", lock).startswith("liger-kernel")
 
 
+@pytest.mark.parametrize("has_history", [True, False])
+def test_a_copy_without_history_gets_the_commit_that_was_carried(tmp_path, monkeypatch, has_history):
+    for name, path in (("ROOT", tmp_path), ("WHEELS", tmp_path / ".wheels"), ("BUILT_FROM", tmp_path / "built_from.json")):
+        monkeypatch.setattr(gpu_campaign, name, path)
+    monkeypatch.setattr(gpu_campaign.os, "execv", lambda *_: None)
+    monkeypatch.delenv(gpu_campaign.PREPARED, raising=False)
+    (tmp_path / ".wheels").mkdir()
+    (tmp_path / ".wheels" / "built_from.json").write_text('{"commit": "abc", "dirty": false}', encoding="utf-8")
+    if has_history:
+        (tmp_path / ".git").mkdir()
+    gpu_campaign.prepare()
+    assert gpu_campaign.BUILT_FROM.exists() is not has_history
+
+
+def test_the_carried_commit_is_that_of_the_checkout():
+    assert len(carry_wheels.git("rev-parse", "HEAD")) == 40
+
+
 def test_a_run_that_outlasts_its_limit_is_stopped_so_that_it_can_write():
     code = "import signal, time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: raise SystemExit(6)"
     process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)

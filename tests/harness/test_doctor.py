@@ -44,6 +44,13 @@ def test_a_device_with_its_own_memory_is_compared_with_that_and_not_with_the_hos
     assert rows["full-8b"]["memory_bytes"] == 141 * 10**9
 
 
+@pytest.mark.parametrize(("load", "said"), [(0.2, "little: 0.2"), (1.5, "stop other programs"), (None, "unknown")])
+def test_other_work_on_the_host_is_named_before_it_disturbs_a_measurement(facts, capsys, load, said):
+    commands._show(commands.report(facts, make_machine(cpu_usable_cores=2), load=load), [])
+    shown = capsys.readouterr().out
+    assert said in " ".join(shown.split())
+
+
 OFFLOADED = "trainer-8k-llama-2-13b-full"
 
 

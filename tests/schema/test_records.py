@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from tunemark.schema.comparability import COMPARABILITY_KEYS, comparability_group
 from tunemark.schema.derive import SlowestRank, compile_overhead, derive, step_labels
-from tunemark.schema.records import upgrade
-from tunemark.schema.records import base
+from tunemark.schema.records import base, upgrade
 from tunemark.schema.records.base import canonical_json, content_id, is_canonical
 from tunemark.schema.records.json_schema import field_reference, schema_files
 from tunemark.schema.records.published import DocumentTable, PublishedResult, PublishedSet, published_results

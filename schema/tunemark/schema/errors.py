@@ -41,6 +41,12 @@ class TunemarkError(Exception):
         return partial(type(self), self.field, self.value, self.fix, exit_code=self.exit_code), ()
 
 
+def must_be(message: str) -> str:
+    """Return a message of pydantic as the end of one of ours: "Input should be a valid string" becomes "must be a valid string"."""
+    text = re.sub(r"^[A-Z]\w* should ", "must ", message.removeprefix("Value error, "))
+    return text[:1].lower() + text[1:]
+
+
 MAX_LISTED = 12
 """List all known words if there are at most this many and none is similar."""
 MIN_SIMILARITY = 0.5

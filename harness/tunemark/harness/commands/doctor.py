@@ -52,9 +52,11 @@ def doctor(
 
     Exit codes: 0 ok; 4 a required package is missing, or the self-test of a device failed.
     """
+    # The self-test is work too.
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     facts, machine = FactBase.of_project(), detect()
     tests = self_tests(machine, formats_of(facts, machine)[0]) if self_test and "torch" in machine.packages else []
-    content = report(facts, machine, tests)
+    content = report(facts, machine, tests, load)
     broken = bool(content["missing_required"]) or any(test.passed is False for test in tests)
     if as_json:
         print_json(content)
@@ -103,6 +105,7 @@ def _machine_table(content: dict[str, Any]) -> Table:
         "catalogue": content["catalogue"],
         "compute": ", ".join(machine["compute_dtypes"]),
         "host": f"{machine['cpu']}, {cores}, {formats.gib(machine['memory_bytes'])}, {swap}",
+        "other work": _load_words(content["load"], machine["cpu_usable_cores"]),
         "disk": f"{formats.gib(machine['free_disk_bytes'])} free here",
         "software": f"{machine['os']}, Python {machine['python']}, {packages}",
         "not installed": ", ".join(content["missing_required"] + content["missing_optional"]) or "nothing",
@@ -112,6 +115,18 @@ def _machine_table(content: dict[str, Any]) -> Table:
     for label, value in rows.items():
         table.add_row(label, value)
     return table
+
+
+BUSY_SHARE = 0.25
+"""Share of the usable cores above which other work disturbs a measurement."""
+
+
+def _load_words(load: float | None, cores: float) -> str:
+    """Return what the load of the last minute, in runnable threads, means for a measurement."""
+    if load is None:
+        return "unknown: this system reports no load"
+    said = f"{load:.1f} runnable threads on {cores:g} cores in the last minute"
+    return f"[yellow]{said}: stop other programs before you measure[/yellow]" if load > BUSY_SHARE * cores else f"little: {said}"
 
 
 @app.command(epilog="Examples: tunemark workloads | tunemark workloads --json")
@@ -163,14 +178,15 @@ def formats_of(facts: FactBase, machine: Machine) -> tuple[Dtype, ...]:
     return generation.formats(machine.compute_dtypes) if generation else machine.compute_dtypes
 
 
-def report(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = ()) -> dict[str, Any]:
-    """Return everything as plain data: the machine, missing packages, hub access, self-tests, workloads."""
+def report(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = (), load: float | None = None) -> dict[str, Any]:
+    """Return everything as plain data: the machine, its load in runnable threads, missing packages, hub access, self-tests, workloads."""
     card = facts.recognise_device(machine.devices[0].name, machine.backend)
     return {
         "machine": {key: value for key, value in asdict(machine).items() if key != "devices"}
         | {"devices": [device.model_dump() for device in machine.devices], "compute_dtypes": formats_of(facts, machine)},
         "accelerator": card.key if card else None,
         "catalogue": _card_words(card) if card else plan_reasons.missing_card(machine.devices[0].name, machine.backend),
+        "load": load,
         "missing_required": [package for package in REQUIRED if package not in machine.packages],
         "missing_optional": [package for package in PACKAGES if package not in machine.packages and package not in REQUIRED],
         "offline": os.environ.get("HF_HUB_OFFLINE", "0").lower() in {"1", "true", "yes", "on"},

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from tunemark.harness.plan.machine import Machine, detect, masks_without_devices
 from tunemark.harness.vendors.protocol import vendor_of
-from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.errors import TunemarkError, did_you_mean, must_be
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.division import Override
@@ -204,7 +204,7 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
         return WorkloadCard.model_validate(content), overrides
     except ValidationError as error:
         problem = error.errors()[0]
-        place, fix = ".".join(map(str, problem["loc"])), problem["msg"].removeprefix("Value error, ")
+        place, fix = ".".join(map(str, problem["loc"])), must_be(problem["msg"])
         if place:
             raise TunemarkError(f"--set {place}", problem.get("input"), fix) from error
         # A rule over several settings names no field, so the message lists those that were set.

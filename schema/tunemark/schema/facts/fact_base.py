@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError, model_validator
 
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, must_be
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceBasis, PriceRow
 from tunemark.schema.facts.names import AWS, cpu_name, plain_name, suggest_accelerator, suggest_card, suggest_instance
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
@@ -344,6 +344,9 @@ def validated(kind: type[Model], content: dict[str, object], place: str) -> Mode
         field = ".".join(str(part) for part in first["loc"])
         if first["type"] == "missing":
             raise TunemarkError(f"{place}: {field}", "", "is missing; add it", exit_code=Exit.INVALID) from error
+        if first["type"] == "extra_forbidden":
+            known = did_you_mean(field, kind.model_fields) if len(first["loc"]) == 1 else "remove it"
+            raise TunemarkError(f"{place}: {field}", first["input"], f"is not a field; {known}", exit_code=Exit.INVALID) from error
         # The input of a rule between fields is the whole record, so show its key instead.
         where, value = (f"{place}: {field}", first.get("input")) if field else (place, content.get("key", content.get("instance", "")))
-        raise TunemarkError(where, value, first["msg"].removeprefix("Value error, "), exit_code=Exit.INVALID) from error
+        raise TunemarkError(where, value, must_be(first["msg"]), exit_code=Exit.INVALID) from error

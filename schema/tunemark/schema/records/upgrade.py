@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tunemark.schema.errors import did_you_mean
+from tunemark.schema.errors import did_you_mean, must_be
 from tunemark.schema.records import converted, published, submission
 from tunemark.schema.safe_text import terminal
 
@@ -112,8 +112,7 @@ def _problem(detail: Any, model: type[BaseModel]) -> Problem:  # noqa: ANN401 - 
         return Problem(field, "", "is missing; every record has it")
     if detail["type"] == "extra_forbidden":
         return Problem(field, shown, f"is not a field; {did_you_mean(path[-1], _siblings(model, path[:-1]))}")
-    message = detail["msg"].removeprefix("Value error, ")
-    return Problem(field, "" if not path or detail["type"] == "value_error" else shown, message[:1].lower() + message[1:])
+    return Problem(field, "" if not path or detail["type"] == "value_error" else shown, must_be(detail["msg"]))
 
 
 def _siblings(model: type[BaseModel], path: list[str]) -> list[str]:
