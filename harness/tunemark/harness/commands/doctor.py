@@ -122,7 +122,7 @@ BUSY_SHARE = 0.25
 
 
 def _load_words(load: float | None, cores: float) -> str:
-    """Return what the load of the last minute, in runnable threads, means for a measurement."""
+    """Return the meaning of the load of the last minute, in runnable threads, for a measurement."""
     if load is None:
         return "unknown: this system reports no load"
     said = f"{load:.1f} runnable threads on {cores:g} cores in the last minute"
