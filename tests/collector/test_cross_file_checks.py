@@ -168,5 +168,5 @@ def test_mappings_and_lists_have_a_limit(overrides: dict[str, object]) -> None:
         content["environment"]["runtime"] = overrides["environment.runtime"]
     else:
         content = bare_content(3, **overrides)
-    with pytest.raises(InvalidRecord, match="should have at most"):
+    with pytest.raises(InvalidRecord, match="must have at most"):
         validate_record(content)

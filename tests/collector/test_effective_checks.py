@@ -50,6 +50,28 @@ def test_impossible_settings_in_effect_are_refused(name: str, values: dict[str, 
     assert field in refused(changed(name, values))
 
 
+FALLBACK = {"warnings": [{"kind": "fallback", "message": "optimizer: adamw was planned, and another one ran"}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "field"),
+    [
+        ("h100", {"effective.optimizer": "transformers AdamW"}, "effective.optimizer"),
+        ("lora", {"effective.optimizer": "bitsandbytes AdamW8bit"} | FALLBACK, "effective.optimizer"),
+        ("h100", {"effective.optimizer": "torch SGD"} | FALLBACK, "effective.optimizer"),
+        ("h100", {"effective.stochastic_rounding": True}, "effective.stochastic_rounding"),
+        ("h100", {"effective.optimizer_states_on": ["cpu"]}, "effective.optimizer_states_on"),
+        ("lora", {"effective.quantisation": "nf4"}, "effective.quantisation"),
+        ("qlora", {"effective.quantisation": "none"}, "effective.quantisation"),
+        ("lora", {"effective.compute": "bf16"}, "effective.compute"),
+    ],
+)
+def test_what_no_library_changes_is_refused_even_with_a_fallback(name: str, values: dict[str, Any], field: str) -> None:
+    warned = {"warnings": [{"kind": "fallback", "message": f"{field.removeprefix('effective.')}: not as planned"}]}
+    warned["warnings"].append({"kind": "fallback", "message": "compute_format: not as planned"})
+    assert field in refused(changed(name, warned | values))
+
+
 @pytest.mark.parametrize(("name", "problems"), [("lora", ["a CPU has no allocator whose retries are counted"]), ("h100", [])])
 def test_retries_of_an_allocator_are_refused_on_a_cpu_only(name: str, problems: list[str]) -> None:
     submission = changed(name, {"events": [{"step": 3, "kind": "allocator_retry", "amount": 1}]})

@@ -118,3 +118,17 @@ def test_four_threads_of_a_core_and_a_build_of_others_ask_for_a_second_run() -> 
     assert doubted(changed("h100", {"environment.cpu_logical_cores": 104})) == ["environment.cpu_logical_cores"]
     old = {TORCH: "2.4.1", "environment.python": "3.13.1"} | {f"environment.packages.{name}": PACKAGES[name] for name in ("numpy",)}
     assert TORCH in doubted(changed("h100", old))
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"environment.runtime": {"cuda": "11.1"}}, TORCH),
+        ({"environment.devices.0.driver": "470.57.02"}, "environment.devices.0.driver"),
+        ({"environment.devices.0.memory_bytes": 80_000_000_000}, "environment.devices.0.memory_bytes"),
+        ({TORCH: "2.16.0", "started_at": "2026-11-21T10:00:00.000001Z"}, TORCH),
+    ],
+)
+def test_a_gpu_with_software_that_cannot_drive_it_is_refused(values: dict[str, Any], field: str) -> None:
+    assert field not in refused(changed("h100", {}))
+    assert field in refused(changed("h100", values))

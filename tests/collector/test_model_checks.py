@@ -44,6 +44,8 @@ def test_states_of_another_size_than_their_format_and_optimizer_have_are_refused
 @pytest.mark.parametrize(
     ("name", "values", "field"),
     [
+        ("bert", {"plan.model.labels": 3}, "model.parameters"),
+        ("bert", {"model.parameters": lambda count: count - 774, "model.trainable_parameters": lambda count: count - 774}, "model.parameters"),
         ("h100", {"model.adapter_bytes": lambda size: 2 * size}, "model.adapter_bytes"),
         ("qlora", {"model.parameter_bytes": lambda sizes: sizes | {"scales of 4-bit blocks": 4_940}}, "model.parameter_bytes.scales of 4-bit blocks"),
         ("qlora", {"plan.quantisation.double": False}, "model.parameter_bytes.scales of 4-bit blocks"),

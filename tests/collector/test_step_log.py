@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from tunemark.collector.gate.check import judge_bytes
+from tunemark.collector.gate.cross_file_checks import Candidate, Subject, accept
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.trace import Study
 
 ROOT = Path(__file__).parents[2]
 FACTS = FactBase(ROOT / "data")
@@ -177,3 +180,76 @@ def test_the_memory_of_all_processes_is_not_that_of_one() -> None:
     content = submission(FSDP)
     content["memory"]["host_rss"]["peak_bytes"] = content["ranks"][1]["host_rss_bytes"]
     assert any(problem.startswith("memory.host_rss.peak_bytes") for problem in said(content))
+
+
+def at(content: Content, path: str, value: object) -> Content:
+    *sections, last = path.split(".")
+    part = content
+    for section in sections:
+        part = part[section]
+    part[last] = value
+    return content
+
+
+def swapped(content: Content) -> Content:
+    marks = {mark["phase"]: mark for mark in content["timeline"] if mark["phase"] in {"data", "load"}}
+    marks["data"]["phase"], marks["load"]["phase"] = "load", "data"
+    return content
+
+
+def slowed(content: Content) -> Content:
+    """Scale the own work of a rank."""
+    content["ranks"][0]["own_work_s"] = [1.9 * own for own in content["ranks"][0]["own_work_s"]]
+    return content
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "expected"),
+    [
+        (LORA, swapped, "timeline: "),
+        (FSDP, slowed, "ranks.0.own_work_s: "),
+        (LORA, lambda content: at(at(content, "process.user_s", 0.0), "process.system_s", 55.0), "process.user_s: "),
+        (
+            LORA,
+            lambda content: at(at(content, "process.compile_cache", None), "process.compile_cache_reason", "unreadable"),
+            "process.compile_cache: ",
+        ),
+        (LORA, lambda content: at(content, "started_at", "2026-11-14T10:00:00.000001Z"), "started_at: "),
+        (FSDP, lambda content: at(content, "gates.0.detail", "the model is sharded by zero3; run the workload on one device"), "gates."),
+    ],
+    ids=["phases", "own work", "kernel time", "cache", "before the harness", "another engine"],
+)
+def test_a_log_that_the_harness_cannot_write_is_refused(name: str, change: Callable[[Content], Content], expected: str) -> None:
+    assert not any(problem.startswith(expected) for problem in said(submission(name)))
+    content = submission(name)
+    if expected == "gates.":
+        content["gates"] = {str(index): gate for index, gate in enumerate(content["gates"])}
+    changed = change(content)
+    if expected == "gates.":
+        changed["gates"] = list(changed["gates"].values())
+    assert any(problem.startswith(expected) for problem in said(changed))
+
+
+def test_the_second_of_two_runs_of_a_study_contradicts_the_first() -> None:
+    def run(file: str, minute: int, study_id: str = "5" * 12, position: int = 1, settings: str = "7", workload: str = "w") -> Candidate:
+        study = Study(kind="repeat", study_id=study_id, point=f"repeat {position}", position=position, settings_sha256=settings * 64)
+        started_at = datetime(2026, 11, 21, 10, minute, 0, 1, tzinfo=UTC)
+        return Candidate(file, (), file * 8, file * 12, subject=Subject(workload), study=study, started_at=started_at)
+
+    first = run("a", 1)
+    for other, field in (
+        (run("b", 2, position=2), None),
+        (run("b", 2, study_id="6" * 12), None),
+        (run("b", 2, position=2, settings="8"), "study.settings_sha256"),
+        (run("b", 2, position=2, workload="other"), "study.study_id"),
+        (run("b", 2, position=1), "study.position"),
+    ):
+        found = accept([first, other], frozenset({"a"})).problems
+        assert [problem.field for _, problem in found] == ([field] if field else [])
+
+
+def test_a_commit_that_was_made_after_the_run_asks_for_a_second_one() -> None:
+    run = Candidate("a", (), "1" * 32, "a" * 12, commit="c" * 40, started_at=datetime(2026, 11, 21, tzinfo=UTC))
+    for day, notes in ((20, 0), (21, 0), (24, 1)):
+        made_at = datetime(2026, 11, day, 12, tzinfo=UTC)
+        assert len(accept([run], frozenset(), is_known=lambda _, made_at=made_at: {"c" * 40: made_at}).doubts) == notes

@@ -15,6 +15,9 @@ from factories import FACTS  # isort: skip
 DEVICE, ENERGY = "utilisation.devices.0", "utilisation.energy"
 
 
+HEAT = {f"{DEVICE}.throttle_reasons": ["hw_thermal_slowdown"], f"{DEVICE}.throttle_shares": {"hw_thermal_slowdown": 0.9}}
+
+
 def refused(submission: Submission) -> list[str]:
     problems = [*telemetry_problems(submission, derive(submission), FACTS), *memory_problems(submission, FACTS)]
     return [problem.field for problem in problems]
@@ -37,6 +40,15 @@ def test_a_run_without_changes_has_no_problem_and_no_doubt(name: str) -> None:
         ("h100", {f"{DEVICE}.power_peak_w": 610.0, f"{DEVICE}.power_mean_w": 610.0}, f"{DEVICE}.power_peak_w"),
         ("h100", {f"{DEVICE}.clock_mean_mhz": 600.0, f"{DEVICE}.clock_min_mhz": 600.0}, f"{DEVICE}.clock_mean_mhz"),
         ("h100", {f"{DEVICE}.busy_mean": 0.3}, f"{DEVICE}.busy_mean"),
+        ("h100", {f"{DEVICE}.samples": 43}, f"{DEVICE}.samples"),
+        ("h100", {f"{DEVICE}.memory_used_before_bytes": 40 * 2**30}, f"{DEVICE}.memory_used_before_bytes"),
+        ("h100", {f"{DEVICE}.memory_used_peak_bytes": 85_520_809_984}, f"{DEVICE}.memory_used_peak_bytes"),
+        ("h100", {"memory.device_used.peak_bytes": lambda old: old + 2**30}, "memory.device_used.peak_bytes"),
+        ("h100", {"memory.device_reserved.peak_bytes": lambda old: old + 4096}, "memory.device_reserved.peak_bytes"),
+        ("h100", {"memory.device_allocated.method": "torch.cuda.max_memory_reserved"}, "memory.device_allocated.method"),
+        ("h100", {"effective.gradient_checkpointing": "18"}, "memory.device_allocated.peak_bytes"),
+        ("h100", {f"{ENERGY}.idle_w": 655.0}, f"{ENERGY}.idle_w"),
+        ("h100", {ENERGY: {"source": "none", "reason": "no counter"}}, f"{ENERGY}.source"),
         ("h100", {f"{DEVICE}.throttle_reasons": ["sw_power_cap"], f"{DEVICE}.throttle_shares": {"sw_power_cap": 1e-7}}, f"{DEVICE}.throttle_shares.sw_power_cap"),
         ("h100", {f"{ENERGY}.source": "integrated", f"{DEVICE}.power_mean_w": None, f"{DEVICE}.power_peak_w": None}, f"{ENERGY}.source"),
         ("h100", {f"{ENERGY}.source": "integrated", f"{DEVICE}.samples": 400}, f"{ENERGY}.source"),
@@ -70,7 +82,7 @@ def test_telemetry_that_contradicts_the_work_or_itself_is_refused(name: str, val
         ("h100", {f"{ENERGY}.joules": lambda joules: joules * 0.9}, f"{ENERGY}.joules"),
         ("h100", {f"{DEVICE}.power_mean_w": 250.0}, f"{DEVICE}.power_mean_w"),
         ("h100", {"memory.device_allocated.peak_bytes": 20_000_000_000}, "memory.device_allocated.peak_bytes"),
-        ("h100", {"memory.device_reserved.peak_bytes": 28_000_000_000}, "memory.device_reserved.peak_bytes"),
+        ("h100", {f"{DEVICE}.temperature_peak_c": 45.0} | HEAT, f"{DEVICE}.throttle_reasons"),
         ("fsdp", {"ranks.1.host_rss_bytes": 694_575_104}, "ranks"),
     ],
 )

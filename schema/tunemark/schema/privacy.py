@@ -20,6 +20,8 @@ _PART = r"[^\s/\\'\"`<>|:;,()\[\]{}]+"
 _MORE = rf"(?: {_PART}(?:/{_PART})+/?)*"
 # Folders that are paths by themselves: `/data`. Other words after a slash are units: `tokens/s`, `USD /hour`.
 _TOP = "home|root|data|mnt|media|tmp|var|opt|srv|usr|etc|scratch|workspace|work|lustre|gpfs|nfs|fsx|efs|Users|Volumes|private"
+# Device nodes, which are the same on all machines.
+_NODE = r"dev/(?:kfd|dri|shm|nvidia[\w-]*|neuron\d*)(?![\w/])"
 _START = r"(?:file:/|[A-Za-z]:[\\/]|\\\\|~[\w.-]*/|/)"
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
 _HEX = "[0-9a-fA-F]{1,4}"
@@ -36,7 +38,7 @@ PATTERNS: dict[str, re.Pattern[str]] = {
                 r"(?<!\w)[A-Za-z]:[\\/][^\s'\"`<>]+(?: [^\s\\/'\"`<>]+[\\/][^\s'\"`<>]*)*",
                 r"(?<!\\)\\{2,}[\w.$-]+\\+[^\s'\"`<>]+",
                 rf"(?<![\w:/.])//{_PART}/{_PART}(?:/{_PART})*/?{_MORE}",
-                rf"(?<![\w/.)%])/(?:{_PART}/+)+(?:{_PART})?{_MORE}",
+                rf"(?<![\w/.)%])/(?!{_NODE})(?:{_PART}/+)+(?:{_PART})?{_MORE}",
                 rf"(?<![\w/.)%])/(?:{_TOP})(?!\w)",
                 r"(?<!\w)~(?:[A-Za-z_][\w.-]*)?/[\w./-]+",
             )

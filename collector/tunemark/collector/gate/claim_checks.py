@@ -150,6 +150,11 @@ def _gates(s: Submission, model: ModelCard | None, facts: FactBase) -> Iterator[
     sharded = plan.device.strategy in SHARDED_WEIGHTS
     if gradient is not None:
         yield from _gradient_gate(s, gradient, model, sharded=sharded)
+    for name, gate in (("adapter_gradient", gradient), ("packed_documents", packed)):
+        if gate is not None and gate.detail.startswith(SHARDED_GATE):
+            engine = gate.detail.removeprefix(SHARDED_GATE).partition(";")[0]
+            if engine != plan.device.strategy.value:
+                yield Problem(f"gates.{name}", repr(gate.detail), f"plan.device.strategy is {plan.device.strategy.value!r}")
     if packed is not None:
         applies = plan.data.packing and plan.data.document_borders and not sharded
         if packed.passed is not None and not applies:

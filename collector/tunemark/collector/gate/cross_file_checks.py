@@ -1,7 +1,7 @@
 """Checks that need several submissions or their checkout: repeated runs, copies, superseded results, peers, commits, changed facts."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import exp, log
@@ -13,12 +13,15 @@ from tunemark.collector.gate.git import git
 from tunemark.collector.gate.identity import Identity, copies
 from tunemark.collector.gate.read import SUBMISSIONS
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.records.trace import Study
 from tunemark.schema.records.upgrade import Problem
 
 FileProblems = list[tuple[str, Problem]]
 """Problems, each with its file."""
 SECOND_RUN = "needs a second run"
 """How an accepted submission that is unlikely is marked."""
+CLOCKS_APART = timedelta(days=1)
+"""Clocks are often wrong by hours but seldom by days."""
 FEWEST_PEERS = 5
 """Results of the same group from which a rate can be an outlier."""
 FARTHEST, LEAST_SPREAD = 6.0, 0.05
@@ -56,6 +59,8 @@ class Candidate:
     """Completed steps."""
     point: str = ""
     """Point of the study that the run belongs to; empty for a run of its own."""
+    study: Study | None = None
+    """The study itself."""
     started_at: datetime = LONG_AGO
     wall_s: float = 0.0
     """Duration of the run."""
@@ -92,13 +97,14 @@ def accept(
     candidates: Iterable[AnyCandidate],
     committed: frozenset[str],
     others: Sequence[Candidate] = (),
-    is_known: Callable[[Sequence[str]], set[str]] | None = None,
+    is_known: Callable[[Sequence[str]], Mapping[str, datetime | None]] | None = None,
 ) -> Accepted[AnyCandidate]:
     """Return the submissions that are kept, and the problems of the others.
 
     `candidates` were each checked on their own already. `committed` holds the paths, as `Candidate.file`, that git tracks, and
     `others` the valid submissions of the checkout that are not among the candidates. A committed file comes before any other, so
-    that a copy of its run under an earlier name cannot displace it. `is_known` returns the commits that the repository has.
+    that a copy of its run under an earlier name cannot displace it. `is_known` returns the commits that the repository has, with
+    their times.
     """
     listed = list(candidates)
     ordered: list[Candidate] = [*others, *sorted(listed, key=lambda each: each.file not in committed)]
@@ -129,7 +135,9 @@ def accept(
             if candidate.started_at.microsecond:
                 begun[candidate.started_at, candidate.subject.machine] = candidate.file
     replaced: dict[str, Candidate] = {}
-    refused = set()
+    of_studies = [(candidate.file, problem) for candidate, problem in _studies(runs.values()) if candidate.file not in settled]
+    problems.extend(of_studies)
+    refused = {file for file, _ in of_studies}
     for candidate in ordered:
         if runs.get(candidate.run_id) is candidate and candidate.supersedes is not None:
             replacing = list(_superseding(candidate, results.get(candidate.supersedes), replaced))
@@ -169,14 +177,18 @@ def changed_submissions(root: Path) -> list[str]:
     return sorted(set((changed or "").split("\0")) - {""})
 
 
-def known_commits(root: Path, commits: Sequence[str]) -> set[str]:
-    """Return those of some commits that a checkout's history has; all of them where it has no whole history."""
+def known_commits(root: Path, commits: Sequence[str]) -> dict[str, datetime | None]:
+    """Return those of some commits that a checkout's history has, with their times; all of them, without, where it has no whole history."""
+    unknown: dict[str, datetime | None] = dict.fromkeys(commits)
     if _git(root, "rev-parse", "--is-shallow-repository") != "false\n":
-        return set(commits)
+        return unknown
     found = _git(root, "cat-file", "--batch-check", text="".join(f"{commit}^{{commit}}\n" for commit in commits))
     if found is None:
-        return set(commits)
-    return {commit for commit, line in zip(commits, found.splitlines(), strict=False) if " commit " in line}
+        return unknown
+    known = [commit for commit, line in zip(commits, found.splitlines(), strict=False) if " commit " in line]
+    times = _git(root, "log", "--no-walk=unsorted", "--format=%ct", *known) if known else ""
+    made_at = [datetime.fromtimestamp(int(time), UTC) for time in (times or "").split()]
+    return dict(zip(known, made_at, strict=False))
 
 
 def _git(root: Path, *arguments: str, text: str = "") -> str | None:
@@ -213,6 +225,27 @@ def _superseding(candidate: Candidate, target: Candidate | None, replaced: dict[
         yield Problem("supersedes_reason", "null", "say why the earlier result is replaced")
 
 
+def _studies(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem]]:
+    """Yield runs that contradict an earlier one of the same study: its request is one, and its runs are made one after the other."""
+    first: dict[str, Candidate] = {}
+    places: dict[tuple[str, int], Candidate] = {}
+    in_time = sorted(((each, each.study) for each in accepted if each.study is not None), key=lambda pair: pair[0].started_at)
+    last: dict[str, int] = defaultdict(int)
+    for candidate, study in in_time:
+        known = first.setdefault(study.study_id, candidate)
+        there = places.setdefault((study.study_id, study.position), candidate)
+        shared = known.study
+        if shared is not None and (study.kind, study.settings_sha256) != (shared.kind, shared.settings_sha256):
+            fix = f"{known.file} is of the same study, which has one kind and one request"
+            yield candidate, Problem("study.settings_sha256", study.settings_sha256, fix)
+        elif known.subject.workload != candidate.subject.workload:
+            yield candidate, Problem("study.study_id", repr(study.study_id), f"{known.file} is of the same study, and of another workload")
+        elif there is not candidate or study.position <= last[study.study_id]:
+            fix = f"runs of a study are numbered in the order in which they were made, and {known.file} is one of them"
+            yield candidate, Problem("study.position", str(study.position), fix)
+        last[study.study_id] = max(last[study.study_id], study.position)
+
+
 def _far_from_peers(kept: Sequence[Candidate], others: Sequence[Candidate]) -> Iterator[tuple[str, Problem]]:
     """Yield results whose rate is far from that of their peers."""
     groups: dict[str, list[Candidate]] = defaultdict(list)
@@ -234,9 +267,16 @@ def _far_from_peers(kept: Sequence[Candidate], others: Sequence[Candidate]) -> I
                 yield peer.file, Problem("trace.completed_at_s", f"{peer.rate:,.0f} tokens/s", fix)
 
 
-def _unknown_commits(kept: Sequence[Candidate], is_known: Callable[[Sequence[str]], set[str]]) -> Iterator[tuple[str, Problem]]:
+def _unknown_commits(
+    kept: Sequence[Candidate], is_known: Callable[[Sequence[str]], Mapping[str, datetime | None]]
+) -> Iterator[tuple[str, Problem]]:
+    """Yield commits of the harness that the repository does not have, or that were made after the run."""
     commits = sorted({candidate.commit for candidate in kept if candidate.commit})
-    known = is_known(commits) if commits else set()
+    known = is_known(commits) if commits else {}
     for candidate in kept:
+        made_at = known.get(candidate.commit or "")
         if candidate.commit and candidate.commit not in known:
             yield candidate.file, Problem("harness.commit", repr(candidate.commit), "is not in the history of this repository")
+        elif made_at is not None and made_at > candidate.started_at + CLOCKS_APART:
+            fix = f"was made on {made_at:%Y-%m-%d}, after the run on {candidate.started_at:%Y-%m-%d}"
+            yield candidate.file, Problem("harness.commit", repr(candidate.commit), fix)

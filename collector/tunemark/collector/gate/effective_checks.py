@@ -46,6 +46,7 @@ STEEPEST = 1.0
 CALM = 1.0
 """Rise of the loss over its first value, in nats, that such updates surely cause."""
 FEWEST_STEPS = 3
+FOUR_BIT = ("nf4", "fp4")
 FULL_ROWS = 0.9
 """Share of full rows among those that a plan without padding has: the last packed one may be shorter."""
 
@@ -55,6 +56,7 @@ def effective_problems(submission: Submission, facts: FactBase) -> Iterator[Prob
     card = facts.accelerators.get(submission.plan.device.accelerator or "")
     architecture = card.architecture if card is not None and card.vendor == "NVIDIA" else None
     yield from _settings(submission, architecture)
+    yield from _surely_as_planned(submission)
     yield from _unsupported(submission, facts, architecture)
     yield from _traces(submission)
 
@@ -167,6 +169,42 @@ def _settings(s: Submission, architecture: str | None) -> Iterator[Problem]:
         yield Problem(
             "effective.optimizer_states_on", "[]", f"model.optimizer_state_bytes is {s.model.optimizer_state_bytes}; list where they are"
         )
+
+
+OPTIMIZER_LIBRARIES = dict.fromkeys(("AdamW", "SGD", "Adafactor"), "torch") | {
+    "AdamW8bit": "bitsandbytes",
+    "PagedAdamW8bit": "bitsandbytes",
+    MASTER_OPTIMIZER: "tunemark",
+}
+"""The library of each class of optimizer that the harness makes."""
+
+
+def _surely_as_planned(s: Submission) -> Iterator[Problem]:
+    """Yield settings that no library changes, or not without a trace in the record, so that a warning `fallback` does not excuse them."""
+    ran, plan = s.effective, s.plan
+    if ran is None:
+        return
+    library, _, name = ran.optimizer.rpartition(" ")
+    wanted = OPTIMIZER_LIBRARIES.get(name)
+    if wanted is not None and library and library != wanted:
+        yield Problem("effective.optimizer", repr(ran.optimizer), f"the harness takes {name} from {wanted}")
+    elif wanted is not None and next((each.agrees for each in compared(plan, ran, s.trace) if each.setting == "optimizer"), None) is False:
+        yield Problem("effective.optimizer", repr(ran.optimizer), f"the harness makes the optimizer of the plan, {plan.optimizer.name}")
+    if ran.stochastic_rounding is not None and plan.device.backend is not Backend.NEURON:
+        yield Problem("effective.stochastic_rounding", str(ran.stochastic_rounding), "is a setting of the Neuron runtime; write null")
+    if "cpu" in ran.optimizer_states_on and plan.device.offload == "none" and plan.device.backend in {Backend.CUDA, Backend.ROCM}:
+        fix = "plan.device.offload is 'none'; an optimizer keeps its states beside the weights"
+        yield Problem("effective.optimizer_states_on", "'cpu'", fix)
+    if s.model is None:
+        return
+    in_blocks = any("4-bit" in name for name in s.model.parameter_bytes)
+    if ran.quantisation is not None and ran.quantisation.startswith(FOUR_BIT) != in_blocks:
+        held = "holds scales of 4-bit blocks" if in_blocks else "has no 4-bit blocks"
+        yield Problem("effective.quantisation", repr(ran.quantisation), f"model.parameter_bytes {held}")
+    planned = plan.precision.compute.value
+    if ran.compute is not None and ran.compute != planned and ran.compute not in s.model.parameter_bytes:
+        fix = f"the plan has {planned}, and no weight has this format"
+        yield Problem("effective.compute", repr(ran.compute), fix)
 
 
 EFFECTIVE_FIELDS = {"compute_format": "compute", "trained_format": "trainable_dtypes"}

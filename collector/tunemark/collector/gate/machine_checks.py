@@ -26,6 +26,8 @@ VENDOR_WORDS = {
 }
 """Words in the name of a device without a card by which its vendor is recognised."""
 LARGEST_DEVICE_BYTES = 2048 * GIB
+PAGE_OF_A_GPU = 64 * 2**10
+"""Bytes of the pages in which drivers of NVIDIA count the memory of a device."""
 LARGEST_HOST_BYTES, SMALLEST_HOST_BYTES = 64 * 1024 * GIB, GIB // 4
 MOST_SWAP = 16
 """Swap as a multiple of memory."""
@@ -161,6 +163,9 @@ def _device(s: Submission, device: DeviceFacts, field: str, card: AcceleratorCar
             yield Problem(f"{field}.memory_bytes", "null", f"a device of the {backend.value} back end always reports its memory")
     elif backend is not Backend.CPU:
         yield from _memory(memory, f"{field}.memory_bytes", backend, card)
+        if backend is Backend.CUDA and memory % PAGE_OF_A_GPU:
+            fix = f"is not a multiple of {PAGE_OF_A_GPU:,}; the driver counts whole pages"
+            yield Problem(f"{field}.memory_bytes", f"{memory:,}", fix)
     if device.power_limit_w is not None:
         board_w = card.tdp_w if card else None
         raised = LIMIT_TOLERANCE if card and OWNERS_CARDS.search(card.name) else SERVER_LIMIT

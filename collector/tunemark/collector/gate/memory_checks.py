@@ -5,6 +5,7 @@ Some peaks are possible but unlikely; these are accepted, and need a second run.
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
@@ -15,7 +16,7 @@ from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
 from tunemark.schema.records.submission import ModelFacts, Submission
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.sampling import DEVICE_INTERVAL_S, HOST_INTERVAL_S, MEMORY_TOOLS, SEEN_OF_RESERVED, TORCH_MODULES
-from tunemark.schema.vocabulary import DEEPSPEED, Backend, Padding, Phase, Status, Strategy
+from tunemark.schema.vocabulary import DEEPSPEED, Backend, Checkpointing, Padding, Phase, Status, Strategy
 
 LARGEST_DEVICE_BYTES = 2048 * GIB
 SMALLEST_WORKER_BYTES = 128 * MIB
@@ -32,6 +33,8 @@ PAGE_BYTES = 4096
 BLOCK_BYTES = 2 * MIB
 """The allocator of CUDA and ROCm reserves memory in multiples of this."""
 ALLOCATORS = (Backend.CUDA, Backend.ROCM)
+COUNTED = (*ALLOCATORS, Backend.XPU)
+"""Back ends whose allocators count both peaks themselves."""
 SEEN_TOGETHER = 0.6
 """Peak of all processes together over the sum of their peaks, at least."""
 STATES_SEEN = 0.9
@@ -55,13 +58,16 @@ def memory_problems(submission: Submission, facts: FactBase) -> Iterator[Problem
 def _methods(s: Submission) -> Iterator[Problem]:
     """Yield methods that the harness does not use on this back end."""
     backend, memory = s.environment.backend, s.memory
-    torch = f"{TORCH_MODULES[backend]}." if backend in TORCH_MODULES else None
+    torch = TORCH_MODULES.get(backend)
+    counters = {name: torch and rf"{re.escape(torch)}\.max_memory_{name}" for name in ("allocated", "reserved")}
+    if backend not in COUNTED:
+        counters = dict.fromkeys(counters, torch and re.escape(torch) + r"\..+")
     monitor = MEMORY_TOOLS.get(backend)
     used = f"{monitor} every {DEVICE_INTERVAL_S[backend]:g} s, minus what was in use before the run" if monitor else None
     every = f"every {HOST_INTERVAL_S:g} s"
     methods = {
-        "device_allocated": torch and re.escape(torch) + ".+",
-        "device_reserved": torch and re.escape(torch) + ".+",
+        "device_allocated": counters["allocated"],
+        "device_reserved": counters["reserved"],
         # A monitor of the user's own has a name that nobody else uses.
         "device_used": re.escape(used) + WHERE if used else rf"(?!{'|'.join(map(re.escape, MEMORY_TOOLS.values()))}).+",
         "host_rss": rf"peak resident memory of the worker's processes{WHERE} \(ru_maxrss, and {re.escape(every)}\)",
@@ -146,6 +152,10 @@ def _peaks(s: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:
     if allocated and allocated == reserved and s.environment.backend in ALLOCATORS:
         fix = "is what was allocated too, to the byte; the allocator reserves whole blocks, and tensors never fill all of them"
         yield Problem("memory.device_reserved.peak_bytes", str(reserved), fix)
+    sizes = [s.memory.device_reserved.peak_bytes, *(rank.device_reserved_bytes for rank in s.ranks)]
+    odd = next((size for size in sizes if size is not None and size % BLOCK_BYTES), None)
+    if odd is not None and s.environment.backend in ALLOCATORS:
+        yield Problem("memory.device_reserved.peak_bytes", str(odd), f"is not a multiple of the allocator's blocks of {BLOCK_BYTES} bytes")
     if s.plan.device.nodes > 1 and s.plan.device.count > 1 and s.utilisation is not None and s.utilisation.devices:
         seen = {use.node for use in s.utilisation.devices}
         if len(seen) < s.plan.device.nodes:
@@ -209,8 +219,19 @@ def _ledger(s: Submission, model: ModelCard) -> MemoryLedger | None:
 def _saved(s: Submission, model: ModelCard) -> int:
     """Return bytes of activations that are surely alive when the backward pass begins, without those of the loss."""
     ledger = _ledger(s, model)
-    lines = ledger.lines if ledger is not None and s.environment.backend in ALLOCATORS else ()
-    return int(SURELY_SAVED * sum(line.bytes for line in lines if line.group == "activations" and "backward begins" in line.moments))
+    if ledger is None or s.environment.backend not in ALLOCATORS:
+        return 0
+    saved, recomputed = _activations(ledger), s.effective.gradient_checkpointing if s.effective else ""
+    if recomputed.isdigit() and s.plan.model.gradient_checkpointing is not Checkpointing.NONE:
+        # The other blocks keep all of theirs.
+        whole = estimate_memory(replace(shape_of_plan(s.plan, model), checkpointing=Checkpointing.NONE))
+        saved += max(0.0, 1 - int(recomputed) / model.layers) * _activations(whole)
+    return int(SURELY_SAVED * saved)
+
+
+def _activations(ledger: MemoryLedger) -> float:
+    """Return the bytes of activations that are alive when the backward pass begins."""
+    return sum(line.bytes for line in ledger.lines if line.group == "activations" and "backward begins" in line.moments)
 
 
 def _share_of_predicted(s: Submission, model: ModelCard) -> float | None:
@@ -262,10 +283,6 @@ def unlikely_memory(s: Submission, facts: FactBase) -> Iterator[Problem]:
         ):
             fix = "is not a whole number of pages, or a whole number of billions; a driver reports what it leaves of the memory"
             yield Problem(f"environment.devices.{index}.memory_bytes", str(device.memory_bytes), fix)
-    sizes = [s.memory.device_reserved.peak_bytes, *(rank.device_reserved_bytes for rank in s.ranks)]
-    odd = next((size for size in sizes if size is not None and size % BLOCK_BYTES), None)
-    if odd is not None and s.environment.backend in ALLOCATORS:
-        yield Problem("memory.device_reserved.peak_bytes", str(odd), f"is not a multiple of the allocator's blocks of {BLOCK_BYTES} bytes")
     held = [rank.host_rss_bytes for rank in s.ranks if rank.host_rss_bytes is not None]
     if len(held) > len(set(held)):
         yield Problem("ranks", f"{held[0]} bytes", "two processes had the same peak of host memory to the byte")

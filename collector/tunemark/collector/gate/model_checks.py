@@ -59,8 +59,9 @@ USUAL_OVER_PROBE = {Backend.CPU: 0.7}
 """Training over the matrix rate of the probe, usually at most; 1 on other devices. Of all committed runs it is below 0.65."""
 LAUNCH_S = 0.02
 """Time of a layer's kernels in one micro-batch from which launching does not explain it."""
-REACHABLE, LATE_MARK = 0.9, 3.0
-"""Training over the dense peak: the best known is below 0.8. A step over it: a mark that comes late lengthens one and shortens the next."""
+REACHABLE, REACHABLE_STACKED, LATE_MARK = 0.9, 0.85, 3.0
+"""Training over the dense peak, of any device and of one with stacked memory, which power limits before the clock of its peak: the best
+known is below 0.8. A step over it: a mark that comes late lengthens one and shortens the next."""
 CORE_FLOP_PER_S = {Dtype.FP32: 1e12}
 FASTEST_CORE = 1e13
 """FLOP/s above any core of a CPU, in fp32 with vectors and in other formats with matrix units."""
@@ -110,6 +111,12 @@ def _parameters(s: Submission, ran: ModelFacts, shape: TrainingShape, card: Mode
     if not low <= ran.parameters <= high:
         fix = f"the card {card.key} has {base:,}{f' and the adapters {adapters:,}' if adapters else ''}; another model ran, or the count is wrong"
         yield Problem("model.parameters", f"{ran.parameters:,}", fix)
+    if labels and s.plan.model.weights is Weights.RANDOM and low <= ran.parameters <= high:
+        # With or without a bias, and with the frozen copy that peft keeps.
+        own, copied = ran.parameters - (base + adapters - embedding), (1,) if shape.method is Method.FULL else (1, 2)
+        if own not in {copies * (labels * card.hidden_size + bias) for copies in copied for bias in (0, labels)}:
+            fix = f"{own:,} beside those of the card {card.key}; a head of {labels} classes has {labels * card.hidden_size + labels:,}"
+            yield Problem("model.parameters", f"{ran.parameters:,}", fix)
     if ran.trainable_parameters > ran.parameters:
         fix = f"more than all {ran.parameters} parameters; count tied ones once in both"
         yield Problem("model.trainable_parameters", str(ran.trainable_parameters), fix)
@@ -344,7 +351,7 @@ def _speed(s: Submission, model: ModelCard, card: AcceleratorCard | None) -> Ite
         return
     peak, probed = peak_flop_per_s(s, card).value, probed_flop_per_s(s).value
     headroom = (card.cpu.headroom() or inf) if card and card.cpu else 1.0
-    reachable = 1.0 if card and card.cpu else REACHABLE
+    reachable = 1.0 if card and card.cpu else REACHABLE_STACKED if _is_stacked(card) else REACHABLE
     limits = [(peak * reachable * headroom, f"{reachable:.0%} of the dense peak of the devices")] if peak else []
     if probed:
         limits.append((probed * PROBE_TOLERANCE, f"{PROBE_TOLERANCE:g} times the matrix rate in the probe"))
@@ -369,6 +376,11 @@ def _speed(s: Submission, model: ModelCard, card: AcceleratorCard | None) -> Ite
     if float(np.median(times)) > slowest:
         fix = f"its {flop_per_s(float(flops.mean())).removesuffix('/s')} take at most {slowest:,.0f} s even at {SLOWEST_SHARE:.2%} of the rate of the device"
         yield Problem("trace.completed_at_s", f"{float(np.median(times)):.3g} s per step", fix)
+
+
+def _is_stacked(card: AcceleratorCard | None) -> bool:
+    """Return True for a device with stacked memory, as servers have."""
+    return card is not None and (card.memory_bus_bits or 0) >= STACKED_BITS
 
 
 def _own_work(s: Submission, flops: NDArray[np.float64], most: float, what: str) -> Iterator[Problem]:
@@ -425,8 +437,7 @@ def unlikely_speed(s: Submission, facts: FactBase) -> Iterator[Problem]:
             fix = f"large products reached {flop_per_s(reached)} in the probe, and training usually reaches {usual:.0%} of that at most"
             yield Problem("trace.completed_at_s", f"{flop_per_s(trained)} in training", fix)
     # Graphics cards may clock above the clock of their peak.
-    stacked = card is not None and (card.memory_bus_bits or 0) >= STACKED_BITS
-    if stacked and peak and reached and reached > HIGHEST_PROBE * peak:
+    if _is_stacked(card) and peak and reached and reached > HIGHEST_PROBE * peak:
         fix = f"no large products on such a device are known above {HIGHEST_PROBE:.0%} of its dense peak"
         yield Problem("probe.before_flop_per_s", f"{reached / peak:.0%} of the dense peak", fix)
     if (

@@ -16,6 +16,13 @@ from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Backend, DataSource, Phase, Status
 
 OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemoryError|can.t allocate memory|cannot allocate memory", re.IGNORECASE)
+OWN_WORDS = {
+    "CUDA": {Backend.CUDA, Backend.ROCM},
+    "HIP": {Backend.ROCM},
+    "XPU": {Backend.XPU},
+    "MPS backend": {Backend.MPS},
+}
+"""Back ends of torch that say of each kind of device that it is out of memory."""
 TOTAL, IN_USE = re.compile(r"total capacity of ([\d.]+) GiB"), re.compile(r"this process has ([\d.]+) GiB")
 GIB_TOLERANCE, USED_TOLERANCE = 0.05, 0.6
 LEFT = re.compile(r"not rankable: (\d+) steps? after warm-up")
@@ -28,6 +35,10 @@ MEMORY_SHORT = 0.1
 """Share of the memory of a host below which a run seldom runs out of it."""
 LONG_END_S, LONG_END, SHORT_CPU_S = 20.0, 0.05, 5.0
 """Time after the last phase began, usually at most: seconds, and share of the whole time."""
+LATEST_REPEAT = 5
+"""Runs of a series of repeats by finished ones, usually at most."""
+LONGEST_WAIT_S, SLOWER_COMPILED = 600.0, 1.05
+"""Time without progress after which an operator stops a run without a limit; first step that compiles over the others, at least."""
 OFTEN_GROWN, FAR_NARROWER, TRIED_AGAIN = 0.3, 3.0, 1.4
 """Share of steps in which an allocator grows, at most; interval asked for over the one reached, usually at most; steps between two looks at
 it, twice the 1.15 of the harness."""
@@ -86,6 +97,12 @@ def _status(s: Submission) -> Iterator[Problem]:
         yield Problem(
             "outcome.status", repr(status.value), "the message says that memory ran out; the status is 'oom_device' or 'oom_host'"
         )
+    named = next((family for family in OWN_WORDS if f"{family} out of memory" in message), None)
+    if named is not None and s.plan.device.backend not in OWN_WORDS[named]:
+        fix = f"plan.device.backend is {s.plan.device.backend.value!r}, which has other words for it"
+        yield Problem("outcome.message", repr(f"{named} out of memory"), fix)
+    elif named is not None and status is Status.OOM_HOST:
+        yield Problem("outcome.status", "'oom_host'", "the message says that the memory of the device ran out; the status is 'oom_device'")
     if status is Status.OOM_DEVICE and s.plan.device.backend is Backend.CPU:
         yield Problem("outcome.status", "'oom_device'", "a CPU has the memory of its host; the status is 'oom_host'")
     if status is Status.INTERRUPTED and s.timeline[-1].phase is Phase.TEARDOWN:
@@ -133,6 +150,9 @@ def _not_rankable(s: Submission, derived: Derived | None) -> Iterator[Problem]:
     if found and s.outcome.status is Status.OK and (int(found[1]) != after or after >= RANKABLE_STEPS):
         fix = f"the trace has {after} steps after warm-up, and a rank needs {RANKABLE_STEPS}"
         yield Problem("outcome.message", repr(message), fix)
+    elif s.outcome.status is Status.OK and not message and after < RANKABLE_STEPS:
+        fix = f"the trace has {after} steps after warm-up, and a rank needs {RANKABLE_STEPS}; the harness says that it is not rankable"
+        yield Problem("outcome.message", "null", fix)
     elif derived is not None and derived.rankable and message.startswith("not rankable"):
         yield Problem("outcome.message", repr(message), "the record has enough steps after warm-up; keep the original record")
 
@@ -184,7 +204,22 @@ def unlikely(s: Submission, derived: Derived) -> Iterator[Problem]:
         yield Problem(
             "process.wall_s", f"{s.process.wall_s:g} s", f"{ending_s:.0f} s of it after the last phase began; teardown takes seconds"
         )
+    last_s = max(s.timeline[-1].at_s, s.trace.completed_at_s[-1] if len(s.trace) else 0.0)
+    waited_s = s.plan.measurement.no_step_s or LONGEST_WAIT_S
+    if s.outcome.status not in {Status.OK, Status.TIMEOUT} and s.process.wall_s - last_s > waited_s * TIME_TOLERANCE + LONG_END_S:
+        fix = f"{s.process.wall_s - last_s:.0f} s of it after its last sign of progress; a run that fails ends, or is ended, before"
+        yield Problem("process.wall_s", f"{s.process.wall_s:g} s", fix)
+    repeat = re.search(r", repeat (\d+)$", _point(s))
+    if repeat and s.study and s.study.kind == "repeat" and s.study.position > LATEST_REPEAT * int(repeat[1]) + RANKABLE_STEPS:
+        fix = f"{s.study.point!r} is repeat {repeat[1]} of its study; it comes that late only after many runs that were stopped"
+        yield Problem("study.position", str(s.study.position), fix)
+    if not s.started_at.microsecond:
+        yield Problem("started_at", s.started_at.isoformat(), "is a whole second; the harness records microseconds")
     times = s.trace.step_times_s
+    cold = s.process.compile_cache == "cold" and any(event.kind == "compile" and event.step == 1 for event in s.events)
+    if cold and len(times) > FEWEST_LOSSES and times[0] < SLOWER_COMPILED * median(times[1:]):
+        fix = f"the others took {median(times[1:]):.3g} s, and the first one compiled graphs for a cold cache, which takes seconds"
+        yield Problem("trace.completed_at_s", f"{times[0]:.3g} s for the first step", fix)
     if 1 in grown and len(times) > FEWEST_LOSSES and times[0] < FASTEST_FIRST * min(times[1:]):
         fix = f"the others took {min(times[1:]):.3g} s at least, and the allocator grew in the first one; it is seldom the fastest"
         yield Problem("trace.completed_at_s", f"{times[0]:.3g} s for the first step", fix)

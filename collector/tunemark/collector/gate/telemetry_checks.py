@@ -33,6 +33,8 @@ COMPUTING, COLDEST_C = 0.2, 22
 IDLE_POWER, USUAL_POWER = 0.25, (0.2, 0.5)
 """Share of its board power that a device takes at least at more than COMPUTING of its dense peak; usually at least the first plus the
 second times that share."""
+IDLE_OF_WORK = 0.8
+"""Power before the run over that at more than COMPUTING of the dense peak, at most; boards idle at 10 to 25% of their power."""
 BUSY_AT_LEAST, CLOCK_TOLERANCE = 0.9, 1.1
 """Busy time over executed FLOP/s / peak, and executed FLOP/s over the peak at the mean clock: a peak is given for a nominal clock."""
 OWN_LIMIT, NAMED_LIMIT = 1.1, 1.05
@@ -54,8 +56,10 @@ HBM_GB_S, HBM_GIB, FASTEST_HBM_MHZ = 1_500, 40, 2_500
 WINDOW_AGREES, LATE_SAMPLES = (0.8, 1.05), 4
 """Time between the readings of energy over the time of the steady window, and intervals that its first and last reading may be late: the
 harness takes the first and the last reading inside the window."""
-FEWEST_OF_FITTING = 0.6
-"""Samples over those that fit into the steady window, usually at least."""
+FEWEST_OF_FITTING, LOST_SAMPLES = 0.6, 0.05
+"""Samples over those that fit into the steady window, usually at least, and surely."""
+COOL_C = 60
+"""Temperature below which no device lowers its clocks for heat; their limits begin above 80 degrees."""
 SAME_READING = 1e-12
 PAIRS = (("busy_mean", "busy_peak"), ("power_mean_w", "power_peak_w"), ("clock_mean_mhz", "clock_min_mhz"))
 """Figures that are made of the same readings: both are known, or neither."""
@@ -70,6 +74,7 @@ def telemetry_problems(submission: Submission, derived: Derived | None, facts: F
     card = facts.accelerators.get(submission.plan.device.accelerator or "")
     yield from _host(submission)
     yield from _sampling(submission)
+    yield from _lost_samples(submission, derived)
     yield from _use(submission, card)
     yield from _same_readings(submission)
     yield from _varied(submission)
@@ -158,6 +163,18 @@ def _own_limit(s: Submission) -> Iterator[Problem]:
             yield Problem(f"utilisation.devices.{index}.power_mean_w", f"{use.power_mean_w:g} W", fix)
 
 
+def _lost_samples(s: Submission, derived: Derived | None) -> Iterator[Problem]:
+    """Yield devices whose monitor took hardly any of the samples that fit into the steady window, and says nothing of why."""
+    use, window_s, interval_s = s.utilisation, _window_s(s, derived), DEVICE_INTERVAL_S.get(s.environment.backend)
+    if use is None or not window_s or interval_s is None or derived is None or derived.window is None or not derived.window.stable:
+        return
+    for index, device in enumerate(use.devices):
+        fitting = window_s / interval_s
+        if fitting > MANY_SAMPLES and device.samples < LOST_SAMPLES * fitting:
+            fix = f"one every {interval_s:g} s makes {fitting:.0f} in the {window_s:.1f} s of the steady window"
+            yield Problem(f"utilisation.devices.{index}.samples", str(device.samples), fix)
+
+
 def _few_samples(s: Submission, derived: Derived) -> Iterator[Problem]:
     """Yield far fewer samples than fit into the steady window. Earlier rules began a window without a stable part elsewhere."""
     use, window_s = s.utilisation, _window_s(s, derived)
@@ -168,7 +185,7 @@ def _few_samples(s: Submission, derived: Derived) -> Iterator[Problem]:
     counts += [(f"utilisation.devices.{index}.samples", each.samples, interval_s) for index, each in enumerate(use.devices) if interval_s]
     for field, samples, every_s in counts:
         fitting = window_s / every_s
-        if fitting > MANY_SAMPLES and samples < FEWEST_OF_FITTING * fitting:
+        if fitting > MANY_SAMPLES and LOST_SAMPLES * fitting <= samples < FEWEST_OF_FITTING * fitting:
             yield Problem(field, str(samples), f"one every {every_s:g} s makes {fitting:.0f} in the {window_s:.1f} s of the steady window")
 
 
@@ -243,8 +260,8 @@ def _use_of(use: DeviceUse, field: str, memory: int, card: AcceleratorCard | Non
         yield Problem(f"{field}.temperature_peak_c", f"{use.temperature_peak_c:g}", "no device works at this temperature; check the unit")
     for name in ("memory_used_peak_bytes", "memory_used_before_bytes"):
         used = getattr(use, name)
-        if memory and used is not None and used > memory:
-            yield Problem(f"{field}.{name}", str(used), f"more than the {memory} bytes there are; check the unit")
+        if memory and used is not None and used >= memory:
+            yield Problem(f"{field}.{name}", str(used), f"the device has {memory} bytes, and its driver keeps some; check the unit")
     if sum(use.throttle_shares.values()) > len(use.throttle_shares) or set(use.throttle_shares) - set(use.throttle_reasons):
         yield Problem(f"{field}.throttle_shares", "", "a reason is not in throttle_reasons, or the shares sum to more than 1 per reason")
 
@@ -307,11 +324,23 @@ def _same_readings(s: Submission) -> Iterator[Problem]:
     used = s.memory.device_used.peak_bytes
     if used is None or s.plan.device.nodes > 1:
         return
+    grown_by = [use.memory_used_peak_bytes - use.memory_used_before_bytes for use in devices if _is_compared(use)]  # type: ignore[operator]
+    if grown_by and len(grown_by) == len(devices) and used > max(0, *grown_by) + READ_PAST_S:
+        fix = f"the devices used {max(grown_by):,} bytes more than before the run at most"
+        yield Problem("memory.device_used.peak_bytes", f"{used:,}", fix)
     for index, use in enumerate(devices):
+        if _is_compared(use) and use.memory_used_before_bytes > use.memory_used_peak_bytes + READ_PAST_S:  # type: ignore[operator]
+            fix = "more than at its peak in the run: another program freed memory, so that the run's own is unknown; run it alone"
+            yield Problem(f"utilisation.devices.{index}.memory_used_before_bytes", f"{use.memory_used_before_bytes:,}", fix)
         grown = (use.memory_used_peak_bytes or 0) - (use.memory_used_before_bytes or 0)
         if use.memory_used_before_bytes is not None and grown > used + READ_PAST_S:
             fix = f"{grown:,} bytes more than before the run; memory.device_used says that at most {used:,} were used"
             yield Problem(f"utilisation.devices.{index}.memory_used_peak_bytes", str(use.memory_used_peak_bytes), fix)
+
+
+def _is_compared(use: DeviceUse) -> bool:
+    """Return True if memory in use is known before and during the run."""
+    return use.memory_used_peak_bytes is not None and use.memory_used_before_bytes is not None
 
 
 def _energy_ratio(s: Submission) -> tuple[float | None, int]:
@@ -333,6 +362,10 @@ def _energy_source(s: Submission) -> Iterator[Problem]:
     if use is None or energy is None:
         return
     unread = [device for device in use.devices if device.power_mean_w is None]
+    dense = min((device.samples for device in use.devices), default=0) >= MANY_SAMPLES and not unread
+    if energy.source == "none" and dense and s.environment.backend in {Backend.CUDA, Backend.ROCM} and s.plan.device.nodes == 1:
+        fix = "the power of all devices was read, and the harness integrates it where there is no counter"
+        yield Problem("utilisation.energy.source", "'none'", fix)
     if energy.source == "integrated" and (unread or not use.devices):
         yield Problem("utilisation.energy.source", "'integrated'", "a device has no power to integrate; keep the original record")
     samples = min((device.samples for device in use.devices), default=0)
@@ -355,6 +388,11 @@ def _at_work(s: Submission, share: float, card: AcceleratorCard | None) -> Itera
     if card and card.tdp_w and powers and max(powers) < IDLE_POWER * card.tdp_w:
         fix = f"training at {share:.0%} of the dense peak takes more than {IDLE_POWER:.0%} of the board power, {card.tdp_w:g} W"
         yield Problem("utilisation.devices.0.power_mean_w", f"{max(powers):g} W", fix)
+    energy = s.utilisation.energy if s.utilisation else None
+    # Before the run, other programs may use other devices of the machine.
+    if energy and energy.idle_w and len(powers) == s.plan.device.count and energy.idle_w > IDLE_OF_WORK * sum(powers):
+        fix = f"the devices took {sum(powers):.0f} W at {share:.0%} of their dense peak; while they wait they take far less"
+        yield Problem("utilisation.energy.idle_w", f"{energy.idle_w:g} W", fix)
     for index, use in enumerate(devices):
         field = f"utilisation.devices.{index}"
         if use.samples < FEWEST_SAMPLES:
@@ -406,6 +444,10 @@ def unlikely_telemetry(s: Submission, derived: Derived, facts: FactBase) -> Iter
         flat = device.power_mean_w and device.power_peak_w is not None and device.power_peak_w <= device.power_mean_w * (1 + 1e-9)
         if flat and FEWEST_SAMPLES * 2 <= device.samples < SURELY_VARIED:
             yield Problem(f"utilisation.devices.{index}.power_peak_w", f"{device.power_peak_w:g} W", "is the mean of all samples too")
+        hot = [reason for reason in device.throttle_shares if "thermal" in reason]
+        if hot and device.temperature_peak_c is not None and device.temperature_peak_c < COOL_C:
+            fix = f"its highest temperature was {device.temperature_peak_c:g} degrees, far below the limits of any device"
+            yield Problem(f"utilisation.devices.{index}.throttle_reasons", repr(hot[0]), fix)
     yield from _seldom_busy(s, share)
 
 

@@ -65,13 +65,18 @@ ABUSE: dict[str, re.Pattern[str]] = {
         rf"</?(?:{TAGS})(?=[\s/>])|<!--|<!doctype|&(?:#x?[0-9a-f]+|lt|gt|amp|quot|nbsp);|\bon\w+\s*=\s*[\w\"'(]", re.IGNORECASE
     ),
     "an address of a page": re.compile(
-        rf"\bdata:[a-z]+/|\bhttps?:/*(?!/*(?:{TRUSTED_HOSTS})(?:[/:?#\s)\].,;'\"]|$))[^\s]|\b(?:javascript|vbscript|data:[a-z]+/|ftp|file|jndi|s3|gs)s?:\S|(?<![\w:])//\w[\w-]*\.\w|\bwww\.",
+        rf"\bdata:[a-z]+/|\bhttps?:/*(?!/*(?:{TRUSTED_HOSTS})(?:[/:?#\s)\].,;'\"]|$))[^\s]|\b(?:javascript|vbscript|data:[a-z]+/|ftp|file(?=:/)|jndi|s3|gs)s?:\S|(?<![\w:])//\w[\w-]*\.\w|\bwww\.",
         re.IGNORECASE,
     ),
     "markup of Markdown": re.compile(r"\]\(|!\[|^\s*#{1,6}\s|```|^\s*\|.*\||\w \| .+ \|\s*$|^\s*[-*_]{3,}\s*$", re.MULTILINE),
     "a template": re.compile(r"\{\{|\{%|\{#|\$\{|__\w+__.*__\w+__|%n%n|<%"),
     "a command of a shell or a database": re.compile(
-        r"\$\(|\brm\s+-|\b(?:curl|wget|nc|bash|sh|powershell|cmd)\b.*\|\s*(?:ba)?sh|\|\s*(?:ba|z)?sh\b|\|'|;\s*(?:drop|delete|update)\s|(?:\.\./){2}|&&\s*\w",
+        r"\$\(|\brm\s+-|\b(?:curl|wget|nc|bash|sh|powershell|cmd)\b.*\|\s*(?:ba)?sh|\|\s*(?:ba|z)?sh\b|\|'|;\s*(?:drop|delete|update)\s+(?:table|from|\w+\s+set)\s|(?:\.\./){2}|&&\s*\w",
+        re.IGNORECASE,
+    ),
+    "words to a language model": re.compile(
+        r"\b(?:ignore|disregard|forget|override)\b.{0,20}\b(?:previous|prior|above|earlier|all|your)\b.{0,20}\b(?:instructions?|rules?|prompts?)\b|"
+        r"<\|\w+\|>|\byou are (?:now )?(?:a|an|the) (?:helpful |ai )?(?:assistant|language model)\b",
         re.IGNORECASE,
     ),
     "a formula of a spreadsheet": re.compile(r"^\s*(?:=|\+|-(?!\d+(?:$|[\s,:.;)]))|@)\s*[\w\"'(]|^\s*[=@]", re.MULTILINE),

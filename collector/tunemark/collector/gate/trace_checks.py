@@ -12,19 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.trace import MOST_MICRO_STEPS
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.vocabulary import Backend, DataSource, Phase, Status, Weights
 
 CLOCK_TOLERANCE = timedelta(days=1)
 """Clocks are often wrong by hours but seldom by days."""
-FIRST_RUN = datetime(2026, 11, 1, tzinfo=UTC)
-"""No harness existed before."""
+FIRST_RUN = datetime(2026, 11, 20, tzinfo=UTC)
+"""The day of the first commit: no harness existed before."""
 TIME_TOLERANCE = 1.05
 """Tolerance for clock ticks, processes that end late, and separate clocks of ranks."""
-RANK_SLACK_S = 5.0
+RANK_SLACK_S, MOST_STEPS_APART = 5.0, 2
+"""Difference of the clocks of two processes, and of the steps that they are in."""
 TICK_S, LONGEST_GAP_S, GAP_SHARE = 0.01, 0.25, 0.01
 """Training starts and ends with its phase. In every run here the difference was below 1 ms."""
-BEFORE_TRAINING = {Phase.IMPORT, Phase.DATA, Phase.LOAD, Phase.CHECK, Phase.PROBE}
+ORDER = (Phase.IMPORT, Phase.DATA, Phase.LOAD, Phase.CHECK, Phase.PROBE)
+"""Phases before training. A sharded model is loaded a second time, after its checks."""
+BEFORE_TRAINING = set(ORDER)
 AFTER_TRAINING = {Phase.PROBE, Phase.EVAL, Phase.SAVE, Phase.TEARDOWN}
 SHORTEST_IMPORT_S = 0.25
 """Importing torch and transformers takes seconds; no machine does it faster than this."""
@@ -50,7 +54,8 @@ HALF, EQUAL_HALVES, HALVED_STEPS = (0.4, 0.7), 0.02, 0.04
 SAME_S = 1e-6
 SHORTEST_UPDATE = 0.3
 """Time of the last micro-step over that of its step: the update takes less than the rest."""
-SHORTEST_PROBE_S = 0.1
+SHORTEST_PROBE_S = 0.3
+"""A probe multiplies matrices for half a second, and did for 0.38 s in the first versions."""
 LONGEST_TEARDOWN_S, SHORTEST_END_S = 120.0, 1e-3
 RAM_BYTES_PER_S, BUS_BYTES_PER_S = 2e11, 64e9
 """Weights are drawn in the memory of host or device at this rate at most. Those that are read from files reach a device over a bus, of which
@@ -75,8 +80,9 @@ def trace_problems(submission: Submission, now: datetime) -> Iterator[Problem]:
 def _clock(s: Submission, now: datetime) -> Iterator[Problem]:
     if s.started_at > now + CLOCK_TOLERANCE:
         yield Problem("started_at", s.started_at.isoformat(), "is in the future; set the clock of the machine and run it again")
-    if s.started_at < FIRST_RUN:
-        yield Problem("started_at", s.started_at.isoformat(), f"is before {FIRST_RUN:%B %Y}, when the first run was made; set the clock")
+    if s.started_at < FIRST_RUN - CLOCK_TOLERANCE:
+        fix = f"is before {FIRST_RUN:%Y-%m-%d}, when the first version of the harness was written; set the clock of the machine"
+        yield Problem("started_at", s.started_at.isoformat(), fix)
 
 
 def _phases(s: Submission) -> Iterator[Problem]:
@@ -110,6 +116,10 @@ def _expected_phases(s: Submission, phases: Sequence[Phase]) -> Iterator[Problem
     begun, done = phases[: phases.index(Phase.TRAIN)], phases[phases.index(Phase.TRAIN) :]
     if s.plan.device.backend is Backend.NEURON:
         return
+    first = [phase for phase in ORDER if phase in begun]
+    if [*dict.fromkeys(begun)] != first:
+        fix = f"before training the phases are {', '.join(phase.value for phase in first)}, in this order"
+        yield Problem("timeline", repr([phase.value for phase in begun]), fix)
     wanted = {Phase.DATA: True, Phase.LOAD: True, Phase.CHECK: rules.gates, Phase.PROBE: rules.probe}
     for phase, planned in wanted.items():
         if planned is not (phase in begun):
@@ -212,7 +222,7 @@ def _processes(s: Submission) -> Iterator[Problem]:
         if succeeded and len(rank.own_work_s) != len(times):
             yield Problem(field, f"{len(rank.own_work_s)} values", f"trace has {len(times)} steps; a rank has one value for each")
         own_s, steps_s = sum(rank.own_work_s), sum(times)
-        if own_s > steps_s * TIME_TOLERANCE + RANK_SLACK_S:
+        if own_s > steps_s * TIME_TOLERANCE + min(RANK_SLACK_S, MOST_STEPS_APART * max(times, default=0.0)):
             yield Problem(field, f"{own_s:.1f} s", f"more than the {steps_s:.1f} s of all steps; own work is part of a step")
         longer = [
             step for step, (own, whole) in enumerate(zip(rank.own_work_s, times, strict=False), 1) if own > whole * 1.5 + RANK_SLACK_S
@@ -226,6 +236,7 @@ def _processes(s: Submission) -> Iterator[Problem]:
         if short and s.plan.data.packing:
             fix = f"usually {usual_s:.3g} s for the same number of tokens; no step is that much faster"
             yield Problem(field, f"{rank.own_work_s[short[0] - 1]:.3g} s in step {short[0]}", fix)
+    yield from _own_work_before_micro_steps(s)
     yield from _copied_ranks([rank.own_work_s for rank in s.ranks], times)
     for index, rank in enumerate(s.ranks):
         whole = s.memory.host_rss.peak_bytes
@@ -236,6 +247,20 @@ def _processes(s: Submission) -> Iterator[Problem]:
             and rank.host_rss_bytes > whole * TIME_TOLERANCE
         ):
             yield Problem(f"ranks.{index}.host_rss_bytes", str(rank.host_rss_bytes), f"all processes together peaked at {whole} bytes")
+
+
+def _own_work_before_micro_steps(s: Submission) -> Iterator[Problem]:
+    """Yield own work of the process that keeps the log which ends before the second last of its micro-steps: it contains the last one."""
+    own = s.ranks[0].own_work_s if s.ranks and s.ranks[0].rank == 0 else ()
+    starts = (s.trace.started_at_s, *s.trace.completed_at_s)
+    early = [
+        step
+        for step, (own_s, start_s, inside) in enumerate(zip(own, starts, s.trace.micro_completed_at_s, strict=False), 1)
+        if len(inside) > 1 and own_s < (inside[-2] - start_s) / TIME_TOLERANCE - TICK_S
+    ]
+    if len(early) > len(own) / 2:
+        fix = f"in step {early[0]} all but the last micro-step took longer; own work is all of them up to the exchange of gradients"
+        yield Problem("ranks.0.own_work_s", f"{own[early[0] - 1]:.3g} s", fix)
 
 
 def _copied_ranks(own: Sequence[Sequence[float]], whole: Sequence[float]) -> Iterator[Problem]:
@@ -282,6 +307,9 @@ def _cpu_time(s: Submission) -> Iterator[Problem]:
         if use.cpu_busy_mean > most:
             fix = f"the process could use {environment.cpu_usable_cores} cores; check how it was sampled"
             yield Problem("utilisation.cpu_busy_mean", f"{use.cpu_busy_mean:g}", fix)
+    if s.plan.device.backend is Backend.CPU and process.user_s < BUSY_TRAINING * trained_s and s.outcome.status is not Status.CRASH:
+        fix = f"a CPU computes in the program itself, and this one trained for {trained_s:.1f} s"
+        yield Problem("process.user_s", f"{process.user_s:g} s", fix)
     # A run that was recovered after its parent was killed has no CPU time.
     if used_s < busy_s and s.outcome.status is not Status.CRASH:
         fix = f"{used_s:g} CPU seconds are too few for {trained_s:.1f} s of training after importing the libraries; check the units"
@@ -374,6 +402,11 @@ def _micro_steps(s: Submission) -> Iterator[Problem]:
     micro, times = s.trace.micro_completed_at_s, s.trace.step_times_s
     accumulated, total = s.plan.batch.gradient_accumulation, len(s.trace)
     starts, shares, parts = (s.trace.started_at_s, *s.trace.completed_at_s), [], []
+    timed = [step for step, inside in enumerate(micro) if inside]
+    missing = next((step for step in range(timed[0], total) if not micro[step]), None) if timed and s.outcome.status is Status.OK else None
+    if missing is not None or (timed and timed[0] and sum(map(len, micro)) < MOST_MICRO_STEPS - accumulated):
+        fix = "all steps have the times of their micro-steps, or in a long run the last ones do"
+        yield Problem("trace.micro_completed_at_s", f"none in step {(missing if missing is not None else 0) + 1}", fix)
     for step, inside in enumerate(micro):
         if not inside:
             continue
@@ -442,6 +475,8 @@ def _limits(s: Submission) -> Iterator[Problem]:
         yield Problem(
             "process.compile_cache", repr(process.compile_cache), "plan.model.compile is 'none'; nothing is compiled in such a run"
         )
+    elif process.compile_cache is None and s.plan.device.backend is not Backend.NEURON and not _compiles(s):
+        yield Problem("process.compile_cache", "null", "plan.model.compile is 'none'; the state of a cache that is not used is 'none'")
     from_hub = (
         s.plan.model.hub_id is not None or s.plan.data.source is DataSource.HUB or s.plan.data.tokenizer not in {"none", "word-level"}
     )

@@ -81,7 +81,7 @@ def _versions(s: Submission, facts: FactBase) -> Iterator[Problem]:
                 fix = f"was released on {day}, after this run on {s.started_at:%Y-%m-%d}; set the clock of the machine"
                 yield Problem(field, repr(text), fix)
         elif (
-            version > newest and (_far_ahead(version, newest) or s.started_at.date() <= listed.read_on - DAY) and not version.is_prerelease
+            version > newest and (_far_ahead(version, newest) or s.started_at.date() <= listed.read_on) and not version.is_prerelease
         ) or (version.is_prerelease and version.major > newest.major + 1):
             yield Problem(field, repr(text), f"does not exist: the newest release of {package} is {newest}")
         elif version < newest and not (version.is_prerelease or version.local or version.is_postrelease):
@@ -137,6 +137,9 @@ def _build(s: Submission, facts: FactBase) -> Iterator[Problem]:
     runtime = re.match(r"(\d+)\.(\d+)", s.environment.runtime.get("cuda", ""))
     toolkits += [(int(runtime[1]), int(runtime[2]))] if runtime else []
     requirement = facts.known.requirements_of("torch", Version(version.base_version)).get("cuda") if version is not None else None
+    # A build without a local version, or with the toolkit as its only one, is of torch's authors.
+    theirs = version is not None and re.fullmatch(r"(cu\d+)?", version.local or "") is not None
+    oldest = Version(requirement.least).major if requirement is not None and theirs else 0
     for major, minor in toolkits:
         # Others build torch for other toolkits, under names of their own.
         own = version is not None and re.fullmatch(r"cu\d+", version.local or "") is not None
@@ -148,12 +151,17 @@ def _build(s: Submission, facts: FactBase) -> Iterator[Problem]:
             fix = f"this torch is built for CUDA {requirement.least}{f' to {requirement.newest}' if requirement.newest else ' or newer'}"
             yield Problem(field, repr(text), fix)
             continue
-        if not OLDEST_CUDA <= (major, minor) <= NEWEST_CUDA or minor > MOST_CUDA_MINORS:
+        if major < oldest:
+            yield Problem(field, repr(text), f"this torch is built for CUDA {oldest} or newer, and the record has CUDA {major}.{minor}")
+        elif not OLDEST_CUDA <= (major, minor) <= NEWEST_CUDA or minor > MOST_CUDA_MINORS:
             yield Problem(field, repr(text), f"there is no CUDA {major}.{minor} for which torch is built")
         elif (driver := _driver_of(s)) and driver < OLDEST_DRIVER.get(major, 0):
             yield Problem(field, repr(text), f"CUDA {major} needs driver {OLDEST_DRIVER[major]} or newer, but its driver is {driver}")
         elif card is not None and card.architecture in BEFORE_CUDA_13 and major >= CUDA_13:
             yield Problem(field, repr(text), f"CUDA {major} has no kernels for {card.architecture}, the architecture of {card.name}")
+    if not toolkits and (driver := _driver_of(s)) and driver < OLDEST_DRIVER.get(oldest, 0):
+        fix = f"this torch is built for CUDA {oldest} or newer, which needs driver {OLDEST_DRIVER[oldest]} or newer"
+        yield Problem("environment.devices.0.driver", repr(s.environment.devices[0].driver), fix)
 
 
 def _driver_of(s: Submission) -> int:
