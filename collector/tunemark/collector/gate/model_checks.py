@@ -18,7 +18,7 @@ from tunemark.schema.physics.architecture import block_linears
 from tunemark.schema.physics.memory_states import EIGHT_BIT_BLOCK, NF4_BLOCK, SCALES_BLOCK, count_weights
 from tunemark.schema.physics.memory_states import Weights as WeightCounts
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape, shape_of_plan, shape_problem
-from tunemark.schema.physics.utilisation import TERA, flops_of_steps, part_of_card, peak_flop_per_s, probed_flop_per_s
+from tunemark.schema.physics.utilisation import TERA, executed_peak, flops_of_steps, part_of_card, probed_flop_per_s
 from tunemark.schema.records.effective import OPTIMIZER_CLASSES, SHORT_NAMES
 from tunemark.schema.records.submission import ModelFacts, Submission
 from tunemark.schema.records.upgrade import Problem
@@ -342,7 +342,7 @@ def _speed(s: Submission, model: ModelCard, card: AcceleratorCard | None) -> Ite
     times, flops = np.asarray(s.trace.step_times_s), flops_of_steps(s, model)
     if not flops.sum():
         return
-    peak, probed = peak_flop_per_s(s, card).value, probed_flop_per_s(s).value
+    peak, probed = executed_peak(s, model, card), probed_flop_per_s(s).value
     headroom = (card.cpu.headroom() or inf) if card and card.cpu else 1.0
     reachable = 1.0 if card and card.cpu else REACHABLE
     limits = [(peak * reachable * headroom, f"{reachable:.0%} of the dense peak of the devices")] if peak else []
@@ -416,7 +416,7 @@ def unlikely_speed(s: Submission, facts: FactBase) -> Iterator[Problem]:
         if rate is not None and rate == float(f"{rate:.{FEW_DIGITS - 1}e}"):
             yield Problem(f"probe.{name}", flop_per_s(rate), f"a quotient of a measured time has more than {FEW_DIGITS} digits")
     model, card = facts.models.get(s.plan.model.key), facts.accelerators.get(s.plan.device.accelerator or "")
-    peak = peak_flop_per_s(s, card).value
+    peak = executed_peak(s, model, card)
     reached = probed_flop_per_s(s).value
     usual = USUAL_OVER_PROBE.get(s.plan.device.backend, 1.0)
     if reached and model is not None and len(s.trace) and shape_problem(s.plan, model) is None:
