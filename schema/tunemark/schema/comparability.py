@@ -36,7 +36,7 @@ def comparability_group(conditions: Mapping[str, object]) -> str | None:
 
 CONFIGURATION_KEYS = (
     *("comparability_group", "accelerator", "accelerator_printed", "accelerator_count", "backend", "strategy"),
-    *("micro_batch", "attention", "fused_kernels", "compile", "gradient_checkpointing", "weights", "software"),
+    *("micro_batch", "attention", "fused_kernels", "compile", "fp8", "gradient_checkpointing", "weights", "software"),
 )
 """Columns in which runs agree if they are repeats of one configuration. The device's own name tells devices without a card apart."""
 

@@ -108,12 +108,10 @@ def store_frozen(units: list[Any], device: str) -> None:
     Weights move to the device to be rounded there, and stay. Layers without weights, on torch's `meta` device, stay without.
     """
     for unit in units:
-        for parent in list(unit.modules()):
-            for name, layer in list(parent.named_children()):
-                if type(layer) is torch.nn.Linear:
-                    setattr(parent, name, FrozenFp8Linear(layer, device))
-                    # The last reference to the weight, so that its memory is free before the next one is rounded.
-                    del layer
+        # Paths and no modules, which would keep all weights until the end.
+        for path in [path for path, layer in unit.named_modules() if type(layer) is torch.nn.Linear]:
+            parent, _, name = path.rpartition(".")
+            setattr(unit.get_submodule(parent), name, FrozenFp8Linear(unit.get_submodule(path), device))
 
 
 def layers_in_fp8(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
