@@ -42,12 +42,21 @@ VOLTA = {"plan.device.accelerator": "nvidia-v100-32gb", "effective.attention_ker
         ("lora", {"plan.model.attention": "flash_attention_2", "effective.attention": "flash_attention_2", "effective.attention_kernel": None}, "plan"),
         ("lora", {"plan.model.fused_kernels": "liger"}, "plan"),
         ("h100", VOLTA, "plan.precision.compute"),
+        ("h100", {"plan.device.accelerator": "nvidia-a100-80gb-sxm", "plan.model.frozen_weights": "fp8", "effective.quantisation": "fp8"}, "plan.model.frozen_weights"),
+        ("h100", {"plan.model.frozen_weights": "fp8"}, "effective.quantisation"),
+        ("h100", {"effective.quantisation": "fp8"}, "effective.quantisation"),
+        ("h100", {"effective.fp8_training": "rowwise"}, "effective.fp8_training"),
+        ("h100", {"plan.model.fp8_training": "rowwise"}, "plan"),
         ("lora", COMPILED, "events"),
         ("h100", {"plan.optimizer.learning_rate": 2_000.0}, "plan.optimizer.learning_rate"),
     ],
 )  # fmt: skip
 def test_impossible_settings_in_effect_are_refused(name: str, values: dict[str, Any], field: str) -> None:
     assert field in refused(changed(name, values))
+
+
+def test_frozen_weights_in_fp8_on_a_device_that_has_it_are_accepted() -> None:
+    assert refused(changed("h100", {"plan.model.frozen_weights": "fp8", "effective.quantisation": "fp8"})) == []
 
 
 @pytest.mark.parametrize(("name", "problems"), [("lora", ["a CPU has no allocator whose retries are counted"]), ("h100", [])])

@@ -253,3 +253,5 @@ FP8_LAYER_MULTIPLE = 16
 """fp8 products take matrices whose sides are multiples of this."""
 BEFORE_AMPERE = {"Kepler", "Maxwell", "Pascal", "Volta", "Turing"}
 """NVIDIA's architectures without bf16, tf32 and the kernel `flash`; the harness refuses these formats on them."""
+BEFORE_ADA = {*BEFORE_AMPERE, "Ampere"}
+"""NVIDIA's architectures without matrix units for fp8."""
