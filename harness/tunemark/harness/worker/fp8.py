@@ -50,7 +50,7 @@ class _Product(torch.autograd.Function):  # type: ignore[misc] # its base class 
         context.save_for_backward(stored, scales)
         context.form = form
         tokens, of_tokens = rounded(inputs.reshape(-1, inputs.shape[-1]), form)
-        result = torch._scaled_mm(  # noqa: SLF001 - its public name came with torch 2.10, and the image of the campaign's torch knows both
+        result = torch._scaled_mm(  # noqa: SLF001 - torch's FLOP counter does not know the operator of its public name
             tokens, stored.view(form).t(), of_tokens, scales.float().view(1, -1), out_dtype=torch.bfloat16, use_fast_accum=True
         )
         return result.view(*inputs.shape[:-1], -1)
