@@ -409,14 +409,16 @@ def options() -> Iterator[Honest]:
             f"tuned division: {', '.join(settings)}",
             lambda settings=settings, seed=seed: gpu(seed, options=Options(max_steps=60, overrides=settings)),
         )
-    point = {"study_id": "3b1f20c9aa41", "settings_sha256": "1f" * 32}
     points = (
         ("a point of a sweep", ("batch.micro_batch=2",), "sweep", "batch.micro_batch=2", 2),
         ("an arm of an A/B test", ("lora.rank=32",), "ab", "b: lora.rank=32, pair 1", 2),
         ("a point of a frontier", (), "frontier", "data.sequence_length=4096, batch.micro_batch=1", 1),
     )
     for seed, (name, overrides, kind, text, position) in enumerate(points, start=151):
-        options, study = Options(max_steps=60, overrides=overrides), Study(kind=kind, point=text, position=position, **point)
+        # Each is of a study of its own.
+        identity, settings = f"3b1f20c9a{seed}", f"{seed:064x}"
+        options = Options(max_steps=60, overrides=overrides)
+        study = Study(kind=kind, study_id=identity, point=text, position=position, settings_sha256=settings)
         yield Honest(name, lambda seed=seed, options=options, study=study: gpu(seed, options=options, study=study))
 
 

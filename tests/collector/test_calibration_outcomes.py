@@ -226,6 +226,11 @@ def outcome(**overrides: Any) -> Any:
     return result if result is None else result[1]
 
 
+def test_matrices_in_fp8_teach_nothing_about_rates_in_16_bits() -> None:
+    assert "in fp8" in outcome(**on_h100(**{"plan.model.frozen_weights": "fp8"})).reason
+    assert isinstance(outcome(**on_h100()), Observed)
+
+
 def test_the_rate_of_a_measured_result_counts_slots_over_the_steady_window() -> None:
     submission = make_submission(**on_h100(**{"trace.real_tokens": [1] * 130, "trace.supervised_tokens": [1] * 130}))
     window = derive(submission).window

@@ -57,6 +57,7 @@ def test_a_single_run_has_no_interval_between_runs():
         {"accelerator_count": 2},
         {"software": "torch 2.12.0"},
         {"compile": "blocks"},
+        {"fp8": "frozen weights"},
         {"comparability_group": "other"},
     ],
 )

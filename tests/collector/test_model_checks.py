@@ -8,6 +8,7 @@ from factories import FACTS
 from gate_mutations.bases import base
 
 from tunemark.collector.gate.model_checks import model_problems
+from tunemark.schema.physics.utilisation import executed_peak, executed_share
 from tunemark.schema.records.submission import Submission
 
 
@@ -54,6 +55,44 @@ def test_states_of_another_size_than_their_format_and_optimizer_have_are_refused
 )  # fmt: skip
 def test_adapters_scales_and_probes_that_cannot_be_are_refused(name: str, values: dict[str, Any], field: str) -> None:
     assert field in refused(changed(name, values))
+
+
+BLOCKS_OF_8B = 36 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 4096 * 12288)
+OUTPUTS_OF_8B = 36 * (2 * 4096 + 2 * 1024 + 2 * 12288 + 4096)
+FP8 = {
+    "plan.model.frozen_weights": "fp8",
+    "model.parameter_bytes": lambda sizes: {
+        "bf16": sizes["bf16"] - 2 * BLOCKS_OF_8B,
+        "fp8": BLOCKS_OF_8B,
+        "scales of fp8 weights": 4 * OUTPUTS_OF_8B,
+    },
+}
+"""Qwen3 8B: 36 blocks of width 4096, with keys of 1024 and 12288 inner numbers."""
+
+
+def test_frozen_weights_in_fp8_take_a_byte_each_and_have_a_scale_for_each_output() -> None:
+    assert refused(changed("h100", FP8)) == []
+    assert "model.parameter_bytes.fp8" in refused(changed("h100", {"plan.model.frozen_weights": "fp8"}))
+    assert "model.parameter_bytes.fp8" in refused(changed("h100", FP8 | {"plan.model.frozen_weights": "plain"}))
+
+
+def test_a_run_in_fp8_may_be_faster_than_the_probe_in_bf16_and_not_faster_than_its_own_peak() -> None:
+    """Above 0.9 of the dense peak nothing is believed; in fp8 that is up to twice as fast."""
+
+    def faster(times: list[float], factor: float) -> list[float]:
+        return [times[0] + (at - times[0]) / factor for at in times]
+
+    peaks = [executed_peak(changed("h100", one), FACTS.models["qwen3-8b"], FACTS.accelerators["nvidia-h100-80gb-sxm"]) for one in ({}, FP8)]
+    assert peaks[0] is not None
+    assert peaks[1] is not None
+    assert 1.3 * peaks[0] < peaks[1] < 2 * peaks[0]
+    share = executed_share(changed("h100", {}), FACTS.models["qwen3-8b"], FACTS.accelerators["nvidia-h100-80gb-sxm"])
+    assert share is not None
+    for above, problems in ((1.05, 0), (2.0, 1)):
+        times = {"trace.completed_at_s": lambda at, factor=above / share: faster(at, factor), "trace.micro_completed_at_s": []}
+        fields = refused(changed("h100", FP8 | times))
+        assert fields.count("trace.completed_at_s") == problems, above
+        assert "trace.completed_at_s" in refused(changed("h100", times))
 
 
 def test_8_bit_states_and_no_states_of_sgd_are_accepted() -> None:

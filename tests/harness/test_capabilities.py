@@ -2,8 +2,10 @@
 
 import pytest
 from harness_making import make_machine
+from typer.testing import CliRunner
 
-from tunemark.harness.plan.capabilities import support_matrix
+from tunemark.harness.commands.run import app
+from tunemark.harness.plan.capabilities import shared_cores, support_matrix
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.features import Feature
@@ -36,3 +38,28 @@ def test_four_bit_experts_need_an_older_transformers(facts, release, runs):
     assert (said is None) is runs
     assert runs or "bitsandbytes does not quantise" in said
     assert resolve("large-qlora-2k-llama2-70b", facts, gpu, Options()).unsupported is None
+
+
+@pytest.mark.parametrize(
+    ("backend", "devices", "shared"), [(Backend.CPU, 8, 4), (Backend.CPU, 4, None), (Backend.CPU, 1, None), (Backend.CUDA, 8, None)]
+)
+def test_more_processes_than_cores_are_a_warning_on_a_cpu_only(facts, backend, devices, shared):
+    machine = make_machine(
+        backend=backend,
+        devices=(DeviceFacts(name="A device that no card knows"),) * (8 if backend is Backend.CUDA else 1),
+        compute_dtypes=vendor_of(backend).formats,
+        cpu_usable_cores=4,
+    )
+    resolved = resolve("smoke-lora", facts, machine, Options(devices=devices))
+    assert resolved.unsupported is None
+    warning = shared_cores(resolved.plan.device, machine)
+    assert warning is None if shared is None else f"give --devices {shared} or less" in warning
+
+
+def test_a_plan_with_more_processes_than_cores_says_so_and_is_shown(monkeypatch):
+    monkeypatch.setattr("tunemark.harness.plan.options.detect", lambda _backend: make_machine(cpu_usable_cores=2))
+    done = CliRunner().invoke(app, ["plan", "smoke-lora", "--devices", "8"])
+    assert done.exit_code == 0, done.stderr
+    assert "warning: 8 processes share 2 cores" in done.stderr
+    assert "device.count" in done.stdout
+    assert "share" not in CliRunner().invoke(app, ["plan", "smoke-lora", "--devices", "2"]).stderr

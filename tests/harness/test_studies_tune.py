@@ -80,6 +80,8 @@ def test_the_fastest_settings_are_found_and_measured_beside_the_cards(tmp_path):
     assert verdicts["as given"] == "card"
     assert verdicts["attention=eager"] == "no gain"
     assert verdicts["fused_kernels=liger"] == verdicts["attention=flash_attention_3"] == "excluded"
+    # A CPU has fp8 products, and the script gives them no gain.
+    assert verdicts["compile=blocks, frozen_weights=fp8"] == "no gain"
     reasons = [tried.reason for tried in result.tries if tried.verdict == "excluded"]
     assert len(reasons) == len(set(reasons))
     shown = tries_table(result.tries)

@@ -13,6 +13,7 @@ from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import Work, measured_shape, shape_of_plan, work_in
 from tunemark.schema.physics.utilisation import Physics, part_of_card, peak_flop_per_s, physics
 from tunemark.schema.records.submission import Submission
+from tunemark.schema.vocabulary import Dtype
 
 TINY = FACTS.models["tiny-llama"]
 H100 = next(card for card in FACTS.accelerators.values() if card.key.startswith("nvidia-h100"))
@@ -78,6 +79,36 @@ def test_mfu_is_model_flops_over_time_and_the_sum_of_peaks() -> None:
     assert seen.mfu.value == pytest.approx(rate / (H100.peak_tflops[submission.plan.precision.compute] * 1e12))
     assert seen.hfu.value == seen.mfu.value, "nothing is recomputed"
     assert "TFLOP/s bf16" in seen.mfu.reason
+
+
+@pytest.mark.parametrize("kind", ["none", "full"])
+def test_products_in_two_formats_are_each_measured_against_their_own_peak(kind: str) -> None:
+    """At 100% each product runs at the peak of its format: the matrices of the blocks in fp8, all else in bf16."""
+    settings = {"plan.model.frozen_weights": "fp8", "plan.model.gradient_checkpointing": kind, "probe": {**PROBE, "dtype": "bf16"}}
+    submission = on_h100(**settings)
+    derived, seen = derive(submission), found(submission, H100)
+    assert seen.flops is not None
+    assert derived.window is not None
+    work = work_in(submission.trace, derived.window)
+    fp8, bf16 = H100.peak_tflops[Dtype.FP8] * 1e12, H100.peak_tflops[Dtype.BF16] * 1e12
+    matrices = seen.flops.of("forward_matmul", "backward_input")
+    once = matrices / fp8 + (seen.flops.model_flops - matrices) / bf16
+    assert seen.mfu.value == pytest.approx(once / (work.seconds / work.steps))
+    repeated = seen.flops.of("forward_matmul") if kind == "full" else 0
+    twice = once + repeated / fp8 + (seen.flops.of("recompute") - repeated) / bf16
+    assert seen.hfu.value == pytest.approx(twice / (work.seconds / work.steps))
+    plain = found(on_h100(**{"plan.model.gradient_checkpointing": kind}), H100)
+    assert plain.mfu.value is not None
+    assert plain.mfu.value / 2 < seen.mfu.value < plain.mfu.value
+    assert "fp8" in seen.mfu.reason
+    assert "TFLOP/s bf16" in seen.mfu.reason
+    assert (seen.mafu.value, "multiply in fp8" in seen.mafu.reason) == (None, True)
+
+
+def test_without_a_peak_of_fp8_utilisation_is_unknown_and_not_that_of_another_format() -> None:
+    card = H100.model_copy(update={"peak_tflops": {Dtype.BF16: 989.0}})
+    known = found(on_h100(**{"plan.model.frozen_weights": "fp8"}), card).mfu
+    assert (known.value, "no dense peak for fp8" in known.reason) == (None, True)
 
 
 def test_recomputed_work_counts_in_hfu_only() -> None:

@@ -11,12 +11,15 @@ CPU = {
     "backend": "cpu",
     "method": "lora",
     "precision": "fp32",
+    "fp8": "none",
     "optimizer": "adamw",
 }
 SHOWN = {
     "FlashAttention 2": {"attention": "flash_attention_2"},
     "FlashAttention 3": {"attention": "flash_attention_3"},
     "QLoRA on a GPU": {"method": "qlora"},
+    "Frozen weights in fp8": {"fp8": "frozen weights"},
+    "Training in fp8": {"fp8": "rowwise"},
     "fp16 on an accelerator": {"precision": "fp16"},
     "tf32": {"precision": "tf32"},
     "8-bit optimizer states on an accelerator": {"optimizer": "paged_adamw_8bit"},

@@ -45,5 +45,8 @@ def configuration(row: Mapping[str, object]) -> str | None:
     """Return the name of a run's configuration, or None without a comparability group."""
     if row.get("comparability_group") is None:
         return None
-    values = "\n".join(str(row.get(key)) for key in CONFIGURATION_KEYS)
-    return hashlib.sha256(values.encode()).hexdigest()[:12]
+    values = [str(row.get(key)) for key in CONFIGURATION_KEYS]
+    # Names of configurations are addresses of pages, so that a later lever is added only where it is used.
+    if row.get("fp8") not in {None, "none"}:
+        values.append(f"fp8 {row['fp8']}")
+    return hashlib.sha256("\n".join(values).encode()).hexdigest()[:12]

@@ -13,6 +13,8 @@ class Feature(StrEnum):
     FULL = "full fine-tuning"
     LORA = "LoRA"
     QLORA = "QLoRA"
+    FP8_FROZEN = "frozen weights in fp8"
+    FP8_TRAINING = "training in fp8"
     PACKING = "packed documents"
     FULL_CHECKPOINTING = "full checkpointing"
     SELECTIVE_CHECKPOINTING = "selective checkpointing"
@@ -43,6 +45,8 @@ USED: dict[Feature, Callable[[Plan], bool]] = {
     Feature.FULL: lambda plan: plan.method is Method.FULL,
     Feature.LORA: lambda plan: plan.method is Method.LORA,
     Feature.QLORA: lambda plan: plan.method is Method.QLORA,
+    Feature.FP8_FROZEN: lambda plan: plan.model.frozen_weights == "fp8",
+    Feature.FP8_TRAINING: lambda plan: plan.model.fp8_training != "none",
     Feature.PACKING: lambda plan: plan.data.packing and plan.data.document_borders,
     Feature.FULL_CHECKPOINTING: lambda plan: plan.model.gradient_checkpointing is Checkpointing.FULL,
     Feature.SELECTIVE_CHECKPOINTING: lambda plan: plan.model.gradient_checkpointing is Checkpointing.SELECTIVE,

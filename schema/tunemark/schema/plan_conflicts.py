@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 
 from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.physics.architecture import block_linears
 from tunemark.schema.records.effective import NEURON_ATTENTION
 from tunemark.schema.records.plan import DeviceChoice, Plan
-from tunemark.schema.vocabulary import VARLEN, Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task
+from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task
 
 LEARNED_POSITIONS = ("bert", "gpt2")
 """Model families with a position table, which has an end."""
@@ -21,6 +22,7 @@ HEAD_MULTIPLE = 8
 """FlashAttention's heads have a width that is a multiple of this."""
 LIGER_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
 """Model families that Liger has kernels for. It silently leaves other models unchanged."""
+WITHOUT_FP8 = "use frozen_weights=plain and fp8_training=none"
 FUSED_EXPERTS = 5
 """First major release of transformers that keeps the experts of a layer in one parameter."""
 NEURON_FAMILIES = ("llama", "granite", "qwen3")
@@ -43,6 +45,7 @@ def conflicting_settings(plan: Plan) -> Iterator[str]:
     """Yield combinations of settings that no device can run."""
     strategy = plan.device.strategy
     yield from _adapter_conflicts(plan)
+    yield from _fp8_conflicts(plan)
     yield from _kernel_conflicts(plan)
     yield from _master_conflicts(plan)
     if plan.device.backend is Backend.NEURON:
@@ -105,6 +108,27 @@ def _adapter_conflicts(plan: Plan) -> Iterator[str]:
         yield "adapter dropout with checkpointing crashes under torch.compile; set lora.dropout=0 or compile=none"
 
 
+def _fp8_conflicts(plan: Plan) -> Iterator[str]:
+    """Yield settings with which matrices cannot multiply in fp8."""
+    model, strategy = plan.model, plan.device.strategy
+    if model.frozen_weights == "fp8":
+        if plan.method is Method.FULL:
+            yield "full fine-tuning freezes no weights; use method=lora with frozen_weights=fp8, or fp8_training=rowwise"
+        if plan.method is Method.QLORA:
+            yield "QLoRA stores its frozen weights in four bits; use method=lora with frozen_weights=fp8"
+        if strategy in {Strategy.FSDP2, Strategy.ZERO3}:
+            yield f"frozen weights in fp8 are not sharded by {strategy.value} in this version; use ddp, zero1 or zero2"
+    if model.fp8_training != "none":
+        if plan.method is not Method.FULL:
+            yield "fp8_training is for trained matrices, and LoRA freezes them; use frozen_weights=fp8"
+        if strategy.value.startswith("zero"):
+            yield f"fp8_training has run with ddp and fsdp2, not with {strategy.value}; use one of those"
+        if model.compile_mode == "reduce-overhead":
+            yield "fp8_training has not run with CUDA graphs; use compile_mode=default"
+    if model.fp8_products and plan.precision.compute is not Dtype.BF16:
+        yield f"products of fp8 numbers give bf16, and this plan has {plan.precision.compute.value}; use compute=bf16"
+
+
 def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:
     """Yield settings that the family or the shape of a model does not allow, with these packages."""
     # A model with rotary positions can read rows longer than its context length.
@@ -120,6 +144,8 @@ def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str
     if plan.model.fused_kernels == "liger" and card.family not in LIGER_FAMILIES:
         yield f"Liger has kernels for {', '.join(LIGER_FAMILIES)}, not for {card.family}; use fused_kernels=none"
     yield from _expert_conflicts(plan, card, packages)
+    if plan.model.fp8_products:
+        yield from _fp8_shape_conflicts(card)
 
 
 def _expert_conflicts(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:
@@ -128,6 +154,18 @@ def _expert_conflicts(plan: Plan, card: ModelCard, packages: Mapping[str, str]) 
     if plan.method is Method.QLORA and card.experts and not (release.isdecimal() and int(release) < FUSED_EXPERTS):
         cause = "transformers 5 keeps all experts of a layer in one parameter, which bitsandbytes does not quantise"
         yield f"qlora of {card.key}: {cause}, so they would stay in 16 bits; install transformers 4.57, or use method=lora"
+
+
+def _fp8_shape_conflicts(card: ModelCard) -> Iterator[str]:
+    """Yield models with matrices that fp8 products do not take, or that are in no linear layer."""
+    if card.family == "gpt2" or card.experts:
+        what = "experts of transformers 5" if card.experts else "layers of GPT-2"
+        yield f"{card.key}: the {what} are no linear layers of torch, which alone multiply in fp8; {WITHOUT_FP8}"
+        return
+    sides = {side for linear in block_linears(card) for side in (linear.inputs, linear.outputs)}
+    odd = next((side for side in sorted(sides) if side % FP8_LAYER_MULTIPLE), None)
+    if odd is not None:
+        yield f"{card.key} has a matrix with a side of {odd}, and fp8 products take multiples of {FP8_LAYER_MULTIPLE}; {WITHOUT_FP8}"
 
 
 def by_trainer(plan: Plan) -> bool:

@@ -21,6 +21,7 @@ KNOWN_NAME = "its reported name is an alias of the card"
 NO_STRATEGY, REPLICAS, REQUESTED_STRATEGY = "one device needs none", "each device holds a replica", "requested with --strategy"
 OTHER_ROWS = "each device sees different rows"
 WIDER_WEIGHTS, STORED_AS_COMPUTED = "fp16 updates underflow, so the weights are kept in fp32", "weights are stored in the compute format"
+FP8_GIVES_BF16 = "products of fp8 numbers give bf16"
 TOKENIZERS = {
     "none": "synthetic samples are token ids already",
     "model": "pretrained weights come with their tokenizer",

@@ -227,6 +227,7 @@ PACKAGES = (
     "bitsandbytes",
     "deepspeed",
     "liger-kernel",
+    "torchao",
     "flash-attn",
     "flash-attn-3",
     "optimum-neuron",
@@ -248,5 +249,9 @@ MASTER_CHUNK = 2**26
 """Gradients that the harness casts to fp32 at a time for its master weights, or those of the largest weight."""
 PACKING_NOISE = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}
 """Largest difference of logits, relative to their spread, that rounding may cause: kernels may depend on the input."""
+FP8_LAYER_MULTIPLE = 16
+"""fp8 products take matrices whose sides are multiples of this."""
 BEFORE_AMPERE = {"Kepler", "Maxwell", "Pascal", "Volta", "Turing"}
 """NVIDIA's architectures without bf16, tf32 and the kernel `flash`; the harness refuses these formats on them."""
+BEFORE_ADA = {*BEFORE_AMPERE, "Ampere"}
+"""NVIDIA's architectures without matrix units for fp8."""

@@ -28,6 +28,8 @@ PLAN_OF_CARD = {
     "compile": "model.compile",
     "compile_mode": "model.compile_mode",
     "fused_kernels": "model.fused_kernels",
+    "frozen_weights": "model.frozen_weights",
+    "fp8_training": "model.fp8_training",
     "gradient_checkpointing": "model.gradient_checkpointing",
     "compute": "precision.compute",
 }

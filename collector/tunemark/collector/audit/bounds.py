@@ -141,8 +141,15 @@ def rates_below_peak(result: AuditedResult) -> list[Rate]:
     return []
 
 
-def weight_bytes(model: ModelCard, method: Method) -> tuple[float, str]:
-    """Return the minimum bytes of the weights, with the calculation: 16 bits, or 4 bits with scales for the blocks under QLoRA."""
+def weight_bytes(model: ModelCard, method: Method, precision: str | None = None) -> tuple[float, str]:
+    """Return the minimum bytes of the weights, with the calculation: 16 bits, or 4 bits with scales for the blocks under QLoRA.
+
+    Under LoRA with fp8 among the printed number formats, the frozen matrices of the blocks may be stored in it.
+    """
+    if method is Method.LORA and "fp8" in (precision_class(precision) or ""):
+        count = count_parameters(model)
+        matrices = count.attention + count.feed_forward
+        return matrices + 2.0 * (count.total - matrices), f"{matrices:,} parameters x 1 byte + {count.total - matrices:,} x 2 bytes"
     if method is not Method.QLORA:
         total = count_parameters(model).total
         return 2.0 * total, f"{total:,} parameters x 2 bytes"

@@ -148,7 +148,7 @@ def _conditions(submission: Submission) -> Conditions:
         sequence_length=plan.data.sequence_length,
         padding=plan.data.padding,
         packing=plan.data.packing,
-        precision=plan.precision.compute.value,
+        precision=plan.product_formats,
         framework=dict(submission.environment.packages),
         settings={"gradient_checkpointing": plan.model.gradient_checkpointing.value != "none", "data_parallel": plan.batch.data_parallel},
     )

@@ -12,6 +12,7 @@ from tunemark.schema.records.trace import Effective
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.vocabulary import (
     ATTENTION_KERNELS,
+    BEFORE_ADA,
     BEFORE_AMPERE,
     DEEPSPEED,
     SHARDED_STATES,
@@ -104,6 +105,10 @@ def _unsupported(s: Submission, facts: FactBase, architecture: str | None) -> It
     if architecture in BEFORE_AMPERE and plan.precision.compute in {Dtype.BF16, Dtype.TF32}:
         fix = f"{architecture} has no such format, and the harness refuses it there; the device is another one"
         yield Problem("plan.precision.compute", repr(plan.precision.compute.value), fix)
+    if architecture in BEFORE_ADA and plan.model.fp8_products:
+        field = "frozen_weights" if plan.model.frozen_weights == "fp8" else "fp8_training"
+        fix = f"{architecture} has no products in fp8, and the harness refuses them there; the device is another one"
+        yield Problem(f"plan.model.{field}", repr(getattr(plan.model, field)), fix)
 
 
 def _traces(s: Submission) -> Iterator[Problem]:

@@ -15,10 +15,10 @@ from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import flop_per_s
 from tunemark.schema.physics.architecture import block_linears
-from tunemark.schema.physics.memory_states import EIGHT_BIT_BLOCK, NF4_BLOCK, SCALES_BLOCK, count_weights
+from tunemark.schema.physics.memory_states import EIGHT_BIT_BLOCK, NF4_BLOCK, SCALES_BLOCK, count_weights, fp8_scales
 from tunemark.schema.physics.memory_states import Weights as WeightCounts
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape, shape_of_plan, shape_problem
-from tunemark.schema.physics.utilisation import TERA, flops_of_steps, part_of_card, peak_flop_per_s, probed_flop_per_s
+from tunemark.schema.physics.utilisation import TERA, executed_peak, flops_of_steps, part_of_card, probed_flop_per_s
 from tunemark.schema.records.effective import OPTIMIZER_CLASSES, SHORT_NAMES
 from tunemark.schema.records.submission import ModelFacts, Submission
 from tunemark.schema.records.upgrade import Problem
@@ -26,6 +26,7 @@ from tunemark.schema.vocabulary import DEEPSPEED, SHARDED_STATES, SHARDED_WEIGHT
 
 COUNT_TOLERANCE = 0.01
 """Parameters of a checkpoint and of its card may differ in a bias or a buffer."""
+FP8_SCALES = "scales of fp8 weights"
 BYTE_FORMATS = ("fp32", "bf16", "fp16", "fp8", "int8", "uint8", "tf32")
 SCALES = 4 / 64 * 1.1
 """Bytes of scales by quantised weight, without double quantisation."""
@@ -153,9 +154,11 @@ def _shards(s: Submission) -> int:
 def _stored(s: Submission, ran: ModelFacts, weights: WeightCounts, model: ModelCard) -> Iterator[Problem]:
     """Yield weights whose bytes or formats are not those of the plan."""
     stored, quantised = sum(ran.parameter_bytes.values()), s.plan.method is Method.QLORA
-    planned, strategy = s.plan.precision.parameters, s.plan.device.strategy
-    whole = (ran.parameters - weights.adapters - weights.quantised) * BYTES[planned] + weights.quantised * BYTES[Dtype.NF4]
-    low, high = whole + 2 * weights.adapters, whole + 4 * weights.adapters + weights.quantised * SCALES
+    planned, strategy, in_fp8 = s.plan.precision.parameters, s.plan.device.strategy, s.plan.model.frozen_weights == "fp8"
+    each = BYTES[Dtype.FP8 if in_fp8 else Dtype.NF4]
+    whole = (ran.parameters - weights.adapters - weights.quantised) * BYTES[planned] + weights.quantised * each
+    scales = 4 * fp8_scales(model) if in_fp8 else weights.quantised * SCALES
+    low, high = whole + 2 * weights.adapters, whole + 4 * weights.adapters + scales
     if s.plan.device.offload == "none":
         # FSDP2 pads each shard. ZeRO 3 holds some parameters whole while it counts.
         low = low * 0.99 / _shards(s)
@@ -163,17 +166,22 @@ def _stored(s: Submission, ran: ModelFacts, weights: WeightCounts, model: ModelC
         sharded = s.plan.device.count if strategy is Strategy.FSDP2 and ran.optimizer_state_bytes is not None else 1
         high = high * 1.01 / sharded * (PADDED if _shards(s) > 1 else 1.0)
         if not low <= stored <= high:
-            fix = (
-                f"{ran.parameters:,} parameters in {'4 bits' if quantised else planned.value} take between {low:,.0f} and {high:,.0f} bytes"
-            )
+            form = "4 bits" if quantised else "fp8" if in_fp8 else planned.value
+            fix = f"{ran.parameters:,} parameters in {form} take between {low:,.0f} and {high:,.0f} bytes"
             yield Problem("model.parameter_bytes", f"{stored:,}", fix)
     if planned.value not in ran.parameter_bytes:
         yield Problem(
             "model.parameter_bytes", ", ".join(ran.parameter_bytes), f"plan.precision.parameters is {planned.value!r}; none has it"
         )
-    unknown = [name for name in ran.parameter_bytes if name not in BYTE_FORMATS and "4-bit blocks" not in name]
+    unknown = [name for name in ran.parameter_bytes if name not in (*BYTE_FORMATS, FP8_SCALES) and "4-bit blocks" not in name]
     if unknown:
         yield Problem("model.parameter_bytes", repr(unknown[0]), f"is not a number format; known are {', '.join(BYTE_FORMATS)}")
+    exact = {"fp8": weights.quantised, FP8_SCALES: 4 * fp8_scales(model)} if in_fp8 else {"fp8": 0, FP8_SCALES: 0}
+    for name, size in exact.items():
+        stored = ran.parameter_bytes.get(name, 0)
+        if stored != size:
+            fix = f"plan.model.frozen_weights is {s.plan.model.frozen_weights!r}; the matrices of the blocks then take {size:,} bytes"
+            yield Problem(f"model.parameter_bytes.{name}", f"{stored:,}", fix)
     if not quantised and ("uint8" in ran.parameter_bytes or any("4-bit" in name for name in ran.parameter_bytes)):
         yield Problem(
             "model.parameter_bytes", "4-bit blocks", f"plan.method is {s.plan.method.value!r}; only qlora stores weights in 4 bits"
@@ -349,7 +357,7 @@ def _speed(s: Submission, model: ModelCard, card: AcceleratorCard | None) -> Ite
     times, flops = np.asarray(s.trace.step_times_s), flops_of_steps(s, model)
     if not flops.sum():
         return
-    peak, probed = peak_flop_per_s(s, card).value, probed_flop_per_s(s).value
+    peak, probed = executed_peak(s, model, card), probed_flop_per_s(s).value
     headroom = (card.cpu.headroom() or inf) if card and card.cpu else 1.0
     reachable = 1.0 if card and card.cpu else REACHABLE_STACKED if _is_stacked(card) else REACHABLE
     limits = [(peak * reachable * headroom, f"{reachable:.0%} of the dense peak of the devices")] if peak else []
@@ -428,7 +436,7 @@ def unlikely_speed(s: Submission, facts: FactBase) -> Iterator[Problem]:
         if rate is not None and rate == float(f"{rate:.{FEW_DIGITS - 1}e}"):
             yield Problem(f"probe.{name}", flop_per_s(rate), f"a quotient of a measured time has more than {FEW_DIGITS} digits")
     model, card = facts.models.get(s.plan.model.key), facts.accelerators.get(s.plan.device.accelerator or "")
-    peak = peak_flop_per_s(s, card).value
+    peak = executed_peak(s, model, card)
     reached = probed_flop_per_s(s).value
     usual = USUAL_OVER_PROBE.get(s.plan.device.backend, 1.0)
     if reached and model is not None and len(s.trace) and shape_problem(s.plan, model) is None:

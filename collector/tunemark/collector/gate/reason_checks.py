@@ -12,7 +12,7 @@ from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.statistics.comparison import arm_run
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
-from tunemark.schema.vocabulary import Backend, DataSource, Padding, Strategy, Weights
+from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Padding, Strategy, Weights
 
 ALWAYS = {"batch.global_batch", "device.count", "device.strategy", "precision.compute"}
 """Values of every plan that have a reason."""
@@ -101,6 +101,7 @@ def _formats(s: Submission, card: WorkloadCard | None, model: ModelCard | None) 
     return {
         "precision.compute": {
             why.BY_CARD: _set_by(s, card, "compute", plan.precision.compute.value),
+            why.FP8_GIVES_BF16: plan.model.fp8_products and plan.precision.compute is Dtype.BF16,
             why.fastest_format(plan.device.backend): True,
             **{why.fastest_format(other): False for other in Backend if other is not plan.device.backend},
             FASTEST + "...": plan.device.backend is not Backend.CPU,

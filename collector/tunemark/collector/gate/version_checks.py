@@ -243,6 +243,7 @@ def _needed_packages(s: Submission) -> Iterator[Problem]:
         s.memory.device_used.peak_bytes is not None or bool(s.utilisation and s.utilisation.devices)
     )
     needed["liger-kernel"] = s.effective is not None and s.effective.fused_kernels == "liger"
+    needed["torchao"] = plan.model.fp8_training != "none"
     # optimum-neuron has a kernel of its own under this name.
     needed["flash-attn"] = plan.model.attention == "flash_attention_2" and backend is not Backend.NEURON
     needed["flash-attn-3"] = plan.model.attention == "flash_attention_3" and backend is not Backend.NEURON

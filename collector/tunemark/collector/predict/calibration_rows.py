@@ -202,6 +202,8 @@ def calibration_outcome(submission: Submission, result_id: str, facts: FactBase,
     model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
     if model is None or accelerator is None or not derived.rankable or derived.window is None:
         return result_id, Missing("not rankable, or a device or model without a card")
+    if plan.model.fp8_products:
+        return result_id, Missing("matrices that multiply in fp8: predictions are for 16 bits")
     problem, part = shape_problem(plan, model), part_of_card(submission, accelerator)
     if accelerator.unit == "cpu":
         return result_id, Missing("a CPU: predictions are for accelerators")

@@ -83,7 +83,8 @@ def _plan_columns(submission: Submission) -> Row:
         "padding": plan.data.padding.value,
         "packing": plan.data.packing,
         "global_batch": plan.batch.global_batch,
-        "precision": plan.precision.compute.value,
+        # The format of frozen weights is free in the tuned division, so it is no condition of a comparison.
+        "precision": plan.product_formats if plan.model.fp8_training != "none" else plan.precision.compute.value,
         "optimizer": plan.optimizer.name,
         "step_definition": "optimizer_step",
     }
@@ -106,6 +107,7 @@ def _plan_columns(submission: Submission) -> Row:
         "harness_commit": submission.harness.commit,
         "software": _software(submission),
         **compared_by,
+        "fp8": "frozen weights" if plan.model.frozen_weights == "fp8" else plan.model.fp8_training,
         "micro_batch": plan.batch.micro_batch,
         "gradient_accumulation": plan.batch.gradient_accumulation,
         "comparability_group": comparability_group({**compared_by, "document_borders": plan.data.document_borders}),

@@ -314,6 +314,7 @@ create table result_rows (
     gradient_accumulation integer,
     global_batch integer,
     precision varchar,
+    fp8 varchar,
     optimizer varchar,
     step_definition varchar,
     weights varchar,

@@ -8,9 +8,11 @@ import typer
 from rich.table import Column, Table
 
 from tunemark.harness.commands.emit import Accelerator, Emit, Instance, find_target, script
+from tunemark.harness.plan.capabilities import shared_cores
+from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.memory_check import refuse_too_large
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
-from tunemark.harness.plan.resolve import refuse_unsupported, resolve
+from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
 from tunemark.harness.run.show import answers, as_text, print_json, say
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
@@ -50,7 +52,9 @@ def plan(
         find_target(facts, accelerator, instance, options.devices, options.nodes)
         option, value = ("--accelerator", accelerator) if instance is None else ("--instance", instance)
         raise TunemarkError(option, value, "applies only to scripts; add --emit slurm or --emit skypilot")
-    resolved = resolve(workload, facts, options.machine(), options)
+    machine = options.machine()
+    resolved = resolve(workload, facts, machine, options)
+    warn_of_shared_cores(resolved, machine)
     if as_json:
         overrides = [override.model_dump() for override in resolved.overrides]
         print_json({"plan": resolved.plan.model_dump(mode="json"), "overrides": overrides, "unsupported": resolved.unsupported})
@@ -64,6 +68,13 @@ def plan(
             table.add_row(*as_text(field, text, reason))
         answers().print(table)
     refuse_unsupported(resolved)
+
+
+def warn_of_shared_cores(resolved: Resolved, machine: Machine) -> None:
+    """Write a warning if more processes than cores are requested."""
+    shared = shared_cores(resolved.plan.device, machine)
+    if shared is not None and not resolved.unsupported:
+        say(f"tunemark: warning: {shared}")
 
 
 @app.command(
@@ -109,6 +120,7 @@ def run(
             raise TunemarkError("--supersedes", supersedes, "only a single run can replace a result; remove --repeats")
         show_sweep(workload, run_repeats(workload, options, Bench.here(facts, machine, out), repeats), as_json=as_json)
     resolved = resolve(workload, facts, machine, options)
+    warn_of_shared_cores(resolved, machine)
     if resolved.node.rank:
         raise typer.Exit(Exit.UNTRUSTWORTHY if help_another_node(resolved, facts, machine) else Exit.OK)
     replaced = superseded(supersedes, reason, resolved.plan, out)

@@ -63,6 +63,15 @@ def _device_count_problems(device: DeviceChoice, machine: Machine) -> Iterator[s
         yield f"{device.count} devices{nodes}: this machine has {has}{limit}; give --devices {most * device.nodes} or less"
 
 
+def shared_cores(device: DeviceChoice, machine: Machine) -> str | None:
+    """Return a warning if the processes of a machine share its cores, which then run one after the other; None if they do not."""
+    processes, cores = device.count // device.nodes, machine.cpu_usable_cores
+    if not vendor_of(machine.backend).on_host or processes <= cores:
+        return None
+    most = cores * device.nodes
+    return f"{processes} processes share {cores} cores and wait for each other, so the rate is not that of {processes} devices; give --devices {most} or less"
+
+
 def _missing_features(plan: Plan, machine: Machine, generation: Generation | None) -> Iterator[str]:
     backend = plan.device.backend
     used = [feature for feature, uses in USED.items() if uses(plan)]

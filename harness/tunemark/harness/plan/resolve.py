@@ -183,6 +183,8 @@ def model_choice(card: WorkloadCard, facts: FactBase, options: Options) -> tuple
         compile=card.compile,
         compile_mode=card.compile_mode,
         sdpa_kernel=card.sdpa_kernel,
+        frozen_weights=card.frozen_weights,
+        fp8_training=card.fp8_training,
     )
     return choice, weights_from
 
@@ -207,6 +209,8 @@ def precision_choice(card: WorkloadCard, machine: Machine, generation: Generatio
     lacks_bf16 = generation is not None and Feature.BF16 in generation.cannot
     if card.compute != "auto" and (card.compute != Dtype.BF16.value or not lacks_bf16 or sets_compute(options)):
         compute = Dtype(card.compute)
+    elif Dtype.BF16 in machine.compute_dtypes and (card.frozen_weights == "fp8" or card.fp8_training != "none"):
+        compute, why = Dtype.BF16, plan_reasons.FP8_GIVES_BF16
     elif generation is None:
         compute, why = machine.compute_dtypes[0], plan_reasons.fastest_format(machine.backend)
     else:

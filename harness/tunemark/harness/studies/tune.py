@@ -26,7 +26,7 @@ from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.workloads import WorkloadCard
-from tunemark.schema.records.plan import Attention, Compile, CompileMode, FusedKernels, SdpaKernel
+from tunemark.schema.records.plan import Attention, Compile, CompileMode, FrozenWeights, FusedKernels, SdpaKernel
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import Checkpointing, Status, Strategy
 
@@ -47,6 +47,8 @@ LEVERS: dict[str, tuple[str, ...]] = {
     "compile": get_args(Compile),
     # Without max-autotune, which compiles for many minutes.
     "compile_mode": get_args(CompileMode)[:2],
+    # After compilation, which fuses the rounding of each input into one kernel.
+    "frozen_weights": get_args(FrozenWeights),
     "devices.strategy": tuple(strategy.value for strategy in Strategy if strategy is not Strategy.SINGLE),
 }
 """Settings that are tried with each of their values, the one with the largest effect first. All are free in the tuned division."""

@@ -7,7 +7,9 @@ from typing import Any, Self
 
 from tunemark.harness.vendors.protocol import (
     HOPPER_ONLY,
+    NO_FP8,
     NO_MODEL_PARALLEL,
+    WITHOUT_FP8,
     DeviceMonitor,
     EventDevice,
     FoundDevice,
@@ -191,6 +193,7 @@ NO_FLASH = dict.fromkeys(
     "its kernels need compute capability 8.0 (Ampere) or newer; use attention=sdpa",
 )
 NO_FLASH_3 = {Feature.FLASH_ATTENTION_3: HOPPER_ONLY}
+NO_FP8_HERE = dict.fromkeys(NO_FP8, f"NVIDIA's matrix units have fp8 since compute capability 8.9 (Ada); {WITHOUT_FP8}")
 NO_TRITON = "Triton needs compute capability 7.0 (Volta) or newer; use"
 VENDOR = Vendor(
     backend=Backend.CUDA,
@@ -217,15 +220,17 @@ VENDOR = Vendor(
             | {Feature.COMPILE: f"{NO_TRITON} compile=none", Feature.LIGER: f"{NO_TRITON} fused_kernels=none"}
             | {Feature.FLEX_ATTENTION: f"{NO_TRITON} attention=sdpa"}
             | NO_FLASH
-            | NO_FLASH_3,
+            | NO_FLASH_3
+            | NO_FP8_HERE,
         ),
         Generation(
             "a Volta or Turing GPU",
             r"7\.\d",
             ("Volta", "Turing"),
-            dict.fromkeys((Feature.BF16, Feature.TF32), SINCE_AMPERE) | NO_FLASH | NO_FLASH_3,
+            dict.fromkeys((Feature.BF16, Feature.TF32), SINCE_AMPERE) | NO_FLASH | NO_FLASH_3 | NO_FP8_HERE,
         ),
-        Generation("an Ampere or Ada GPU", r"8\.\d", ("Ampere", "Ada Lovelace"), NO_FLASH_3),
+        Generation("an Ampere GPU", r"8\.[0-8]", ("Ampere",), NO_FLASH_3 | NO_FP8_HERE),
+        Generation("an Ada GPU", r"8\.9", ("Ada Lovelace",), NO_FLASH_3),
         Generation("a Blackwell GPU", r"1\d\.\d", ("Blackwell", "Blackwell Ultra"), NO_FLASH_3),
     ),
 )

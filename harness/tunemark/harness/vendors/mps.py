@@ -4,7 +4,7 @@ import platform
 from typing import Any, Self
 
 from tunemark.harness.vendors import cpu
-from tunemark.harness.vendors.protocol import HOPPER_ONLY, NVIDIA_ONLY, Device, DeviceMemory, DeviceUnavailable, FoundDevice, Vendor
+from tunemark.harness.vendors.protocol import HOPPER_ONLY, NO_FP8, NVIDIA_ONLY, Device, DeviceMemory, DeviceUnavailable, FoundDevice, Vendor
 from tunemark.schema.features import Feature
 from tunemark.schema.plan_reasons import FOUND_BY
 from tunemark.schema.records.submission import MemoryReading
@@ -64,6 +64,7 @@ VENDOR = Vendor(
         Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
         Feature.FLEX_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
         **NVIDIA_ONLY,
+        **NO_FP8,
         Feature.LIGER: "its kernels are written in Triton, which has no Metal back end; use fused_kernels=none",
         Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has no kernels for Metal; use optimizer.name=adamw",
         Feature.TF32: "a format of NVIDIA GPUs; use compute=fp32",

@@ -19,6 +19,7 @@ from tunemark.harness.vendors import vendor_tools as tools
 from tunemark.harness.vendors.protocol import (
     HOPPER_ONLY,
     NVIDIA_ONLY,
+    WITHOUT_FP8,
     Device,
     DeviceMonitor,
     DeviceUnavailable,
@@ -211,6 +212,7 @@ VENDOR = Vendor(
         Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
         Feature.FLEX_ATTENTION: "it has no kernel for these devices; use attention=sdpa",
         **NVIDIA_ONLY,
+        **dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"optimum-neuron trains in bf16 and fp32; {WITHOUT_FP8}"),
         Feature.LIGER: "its kernels are written in Triton, which has no Neuron back end; use fused_kernels=none",
         Feature.COMPILE: "the Neuron compiler compiles each graph anyway; use compile=none",
         Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has no kernels for Neuron; use optimizer.name=adamw",

@@ -26,6 +26,9 @@ NVIDIA_ONLY: dict[Feature, str] = {
     Feature.CUDA_GRAPHS: "for NVIDIA GPUs only in this version; use compile_mode=default",
 }
 """Features of NVIDIA GPUs that no other family has, with the reason."""
+WITHOUT_FP8 = "use frozen_weights=plain and fp8_training=none"
+NO_FP8: dict[Feature, str] = dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"it has no fp8 products in torch; {WITHOUT_FP8}")
+"""Both features of fp8, on families whose devices or whose torch cannot multiply in it."""
 HOPPER_ONLY = "its kernels are for NVIDIA's Hopper GPUs; use attention=sdpa"
 NO_MODEL_PARALLEL: dict[Feature, str] = dict.fromkeys(
     (Feature.TENSOR_PARALLEL, Feature.PIPELINE_PARALLEL), "on Neuron devices only in this version; use fsdp2 or zero3"
@@ -45,6 +48,7 @@ TORCH_NEEDS: dict[Feature, Need] = {
     Feature.EIGHT_BIT_OPTIMIZER: BITSANDBYTES,
     Feature.ZERO: Need("deepspeed", "pip install 'tunemark[distributed]'"),
     Feature.LIGER: Need("liger-kernel", "pip install liger-kernel"),
+    Feature.FP8_TRAINING: Need("torchao", "pip install torchao"),
     Feature.FLASH_ATTENTION: Need("flash-attn", "pip install flash-attn --no-build-isolation, or use attention=sdpa"),
     # Transformers checks for the module flash_attn_interface and for exactly this distribution. Without it, transformers may
     # download a different kernel from the hub at run time.

@@ -10,8 +10,10 @@ from typing import Any, Self
 
 from tunemark.harness.vendors.protocol import (
     HOPPER_ONLY,
+    NO_FP8,
     NO_MODEL_PARALLEL,
     NVIDIA_ONLY,
+    WITHOUT_FP8,
     DeviceMonitor,
     EventDevice,
     FoundDevice,
@@ -182,6 +184,7 @@ class AmdMonitor(DeviceMonitor):
 
 
 OLD_AMD = "AMD's matrix units have it since gfx908 (MI100) and gfx11 (RX 7000); use compute=fp16 or fp32"
+NO_FP8_HERE = dict.fromkeys(NO_FP8, f"AMD's matrix units have fp8 since gfx942 (MI300) and gfx12 (RX 9000); {WITHOUT_FP8}")
 VENDOR = Vendor(
     backend=Backend.ROCM,
     device=Rocm,
@@ -204,7 +207,9 @@ VENDOR = Vendor(
             "an AMD GPU before CDNA and RDNA 3",
             r"gfx(8\w+|90[0-79]|90c|10\w+)",
             ("GCN", "Vega", "RDNA", "RDNA 2"),
-            {Feature.BF16: OLD_AMD},
+            {Feature.BF16: OLD_AMD} | NO_FP8_HERE,
         ),
+        # gfx940 to gfx942 have the e4m3 without infinity and negative zero (HIP's page "FP8 Numbers"), later ones the OCP's.
+        Generation("an AMD GPU before CDNA 3 and RDNA 4", r"gfx(908|90a|11\w+)", ("CDNA", "CDNA 2", "RDNA 3"), NO_FP8_HERE),
     ),
 )

@@ -22,6 +22,7 @@ KEPT = frozenset(
         "aten::mm",
         "aten::addmm",
         "aten::bmm",
+        "aten::_scaled_mm",
         "aten::_scaled_dot_product_flash_attention",
         "aten::_scaled_dot_product_efficient_attention",
         "aten::_scaled_dot_product_cudnn_attention",
@@ -167,6 +168,7 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
         "gradient_checkpointing": checkpointing if recomputing else "none",
         "attention_kernel": attention_kernel(plan, inner),
         "quantisation": quantisation_of(inner),
+        "fp8_training": fp8_recipe(inner),
         "parameters_on": places_of(inner.parameters()),
         "expandable_segments": expandable_segments(inner),
         "stochastic_rounding": {"0": False, "1": True}.get(os.environ.get(STOCHASTIC_ROUNDING, "")),
@@ -195,10 +197,20 @@ def _is_compiled(module: Any) -> bool:  # noqa: ANN401 - a torch module
 
 
 def quantisation_of(model: Any) -> str:  # noqa: ANN401 - a torch module
-    """Return the four-bit format of the weights and if its constants are quantised too; `none` without such weights."""
+    """Return the narrow format of the weights, and if its constants are quantised too; `none` without such weights."""
+    from tunemark.harness.worker.fp8 import layers_in_fp8  # noqa: PLC0415 - imports torch
+
     states = [state for parameter in model.parameters() if (state := getattr(parameter, "quant_state", None)) is not None]
     kinds = {f"{state.quant_type}{', double' if getattr(state, 'nested', False) else ''}" for state in states}
-    return "; ".join(sorted(kinds)) or "none"
+    frozen = {"fp8"} if layers_in_fp8(model) else set()
+    return "; ".join(sorted(kinds | frozen)) or "none"
+
+
+def fp8_recipe(model: Any) -> str:  # noqa: ANN401 - a torch module
+    """Return torchao's recipe of the layers that it replaced, from their scales; `none` without such layers."""
+    layers = (module for module in model.modules() if type(module).__module__.startswith("torchao.float8"))
+    names = {str(layer.config.cast_config_input.scaling_granularity.value) for layer in layers}
+    return "; ".join(sorted("rowwise" if name == "axiswise" else name for name in names)) or "none"
 
 
 def places_of(tensors: Iterable[Any]) -> list[str]:
@@ -248,8 +260,10 @@ def sdpa_kernel(plan: Plan, model: Any) -> str | None:  # noqa: ANN401 - a torch
 
 
 def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) -> None:  # noqa: ANN401 - torch modules
-    """Report the number format of training's first matrix product, once; nothing where all products are in compiled graphs."""
+    """Report the number format of training's first matrix product outside fp8, once; nothing where all products are in compiled graphs."""
     from torch import nn  # noqa: PLC0415
+
+    from tunemark.harness.worker.fp8 import FrozenFp8Linear  # noqa: PLC0415 - imports torch
 
     if _is_compiled(model) or not stack:
         return
@@ -258,7 +272,8 @@ def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) 
     outside = (module for module in model.modules() if id(module) not in in_blocks)
     modules = outside if any(map(_is_compiled, stack)) else stack[0].modules()
     # GPT-2's layers are not nn.Linear, and have its weight transposed.
-    layer: Any = next((module for module in modules if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"), None)
+    plain = (module for module in modules if not isinstance(module, FrozenFp8Linear))
+    layer: Any = next((module for module in plain if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"), None)
     if layer is None:
         return
 

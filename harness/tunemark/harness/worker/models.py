@@ -11,9 +11,11 @@ import peft
 import torch
 import transformers
 from torch.distributed.tensor import DTensor
+from torch.nn.utils import skip_init
 
 from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HOST, Device
 from tunemark.harness.worker.attention import prepare_transformers
+from tunemark.harness.worker.fp8 import FrozenFp8Linear, layers_in_fp8, store_frozen, train_in_fp8
 from tunemark.harness.worker.levers import blocks, fuse, limit_sdpa, recompute
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.plan import LoraSettings, Plan, Quantisation
@@ -84,7 +86,8 @@ def build_model(
 ) -> Any:  # noqa: ANN401
     """Return the torch module in training mode, with adapters if the method has them.
 
-    It is in host memory unless it is quantised or the device draws its weights.
+    It is in host memory unless it is quantised or the device draws its weights. Of a model with frozen weights in fp8, those are on
+    the device.
 
     `vocabulary` is the size of a tokenizer that was trained here; None keeps the card's. `scratch` is a folder for random
     weights that are quantised. `empty` leaves all tensors without weights, on torch's `meta` device.
@@ -97,7 +100,11 @@ def build_model(
         if plan.model.weights is Weights.PRETRAINED or plan.quantisation is not None:
             refuse_another_architecture(model.config, card)
         model.config.use_cache = False
+        if plan.model.frozen_weights == "fp8":
+            store_frozen(blocks(model), device.torch_name)
         fuse(plan, model)
+        if plan.model.fp8_training != "none":
+            train_in_fp8(blocks(model), plan.model.fp8_training)
         recompute(plan, model)
         if plan.lora is not None:
             model = add_adapters(plan, plan.lora, model)
@@ -118,6 +125,13 @@ def _load(
         else:
             config = transformers.AutoConfig.from_pretrained(weights_from, **labels)
         drawn = not empty and drawn_on_device(plan, card, device)
+        fp8 = plan.model.frozen_weights == "fp8"
+        if drawn and fp8 and NEWEST_INITIALISERS:
+            with torch.device("meta"):
+                model = auto.from_config(config, **settings)
+            store_frozen(blocks(model), device.torch_name)
+            draw(model, model, device.torch_name)
+            return model
         if drawn and plan.quantisation is not None and NEWEST_INITIALISERS:
             with torch.device("meta"):
                 model = auto.from_config(config, **settings)
@@ -304,8 +318,10 @@ NO_STATES = "the run ended before its optimizer states were measured, which is a
 def model_facts(model: Any, optimizer: Any = None, gradients: Gradients = NO_GRADIENTS) -> dict[str, Any]:  # noqa: ANN401 - torch objects
     """Return the sizes of model and optimizer tensors in bytes, tied parameters once. Before training there is no optimizer."""
     by_dtype: Counter[str] = Counter()
+    named = {id(layer.weight): "fp8" for layer in layers_in_fp8(model)}
+    named |= (scales := {id(layer.weight_scales): "scales of fp8 weights" for layer in layers_in_fp8(model)})
     for parameter in model.parameters():
-        by_dtype[DTYPE_NAMES.get(str(parameter.dtype), str(parameter.dtype))] += bytes_here(parameter)
+        by_dtype[named.get(id(parameter)) or DTYPE_NAMES.get(str(parameter.dtype), str(parameter.dtype))] += bytes_here(parameter)
         state = getattr(parameter, "quant_state", None)
         if state is not None:
             by_dtype["scales of 4-bit blocks"] += state.absmax.nbytes
@@ -316,7 +332,7 @@ def model_facts(model: Any, optimizer: Any = None, gradients: Gradients = NO_GRA
     states = optimizer.state.values() if optimizer is not None else ()
     state_bytes = sum(bytes_here(value) for state in states for value in state.values() if hasattr(value, "nbytes"))
     return {
-        "parameters": sum(number_of_weights(parameter) for parameter in model.parameters()),
+        "parameters": sum(number_of_weights(parameter) for parameter in model.parameters() if id(parameter) not in scales),
         "trainable_parameters": sum(number_of_weights(parameter) for parameter in model.parameters() if parameter.requires_grad),
         "parameter_bytes": dict(by_dtype),
         "adapter_bytes": sum(bytes_here(parameter) for name, parameter in model.named_parameters() if "lora_" in name),
@@ -380,12 +396,13 @@ def drawing_place(device: Device, *, drawn: bool) -> Any:  # noqa: ANN401 - a co
 def draw(unit: Any, model: Any, device: str) -> None:  # noqa: ANN401 - torch modules
     """Give all tensors of a unit of a model, which has shapes only, values on a device; shards stay as they are.
 
-    Modules are initialised as transformers does it, inner ones first, and adapters as peft does it. A four-bit layer is quantised
-    before the next one is drawn, so that the device never holds more than one of them in the model's format.
+    Modules are initialised as transformers does it, inner ones first, and adapters as peft does it. A layer in four bits or fp8 is
+    quantised before the next one is drawn, so that the device never holds more than one of them in the model's format.
     """
-    four_bit_weights = {id(module.weight) for module in unit.modules() if is_four_bit(module)}
+    quantised = {id(module.weight) for module in unit.modules() if is_four_bit(module)}
+    quantised |= {id(tensor) for layer in layers_in_fp8(unit) for tensor in (layer.weight, layer.weight_scales)}
     for tensor in chain(unit.parameters(), unit.buffers()):
-        if not isinstance(tensor, DTensor) and id(tensor) not in four_bit_weights:
+        if not isinstance(tensor, DTensor) and id(tensor) not in quantised:
             put(tensor, torch.empty_like(tensor, device=device))
     owner = model.get_base_model() if isinstance(model, peft.PeftModel) else model
     with torch.no_grad():
@@ -395,6 +412,11 @@ def draw(unit: Any, model: Any, device: str) -> None:  # noqa: ANN401 - torch mo
             if isinstance(module, peft.tuners.lora.LoraLayer):
                 for adapter in module.active_adapters:
                     module.reset_lora_parameters(adapter, init_lora_weights=True)
+            elif isinstance(module, FrozenFp8Linear):
+                plain = skip_init(torch.nn.Linear, module.in_features, module.out_features, bias=False, device=device, dtype=torch.bfloat16)
+                plain.bias = module.bias
+                owner._init_weights(plain)  # noqa: SLF001
+                module.store(plain.weight.detach())
             elif is_four_bit(module):
                 empty = module.weight
                 module.weight = torch.nn.Parameter(torch.empty(empty.shape, dtype=empty.dtype, device=device), requires_grad=False)

@@ -16,6 +16,8 @@ from tunemark.schema.records.plan import (
     Attention,
     Compile,
     CompileMode,
+    Fp8Training,
+    FrozenWeights,
     FusedKernels,
     LoraSettings,
     NeuronSettings,
@@ -171,6 +173,10 @@ class WorkloadCard(Frozen):
     """Mode of `torch.compile`."""
     sdpa_kernel: SdpaKernel = "auto"
     """The only kernel that `sdpa` may use."""
+    frozen_weights: FrozenWeights = "plain"
+    """Format of the frozen matrices of LoRA."""
+    fp8_training: Fp8Training = "none"
+    """How trained matrices multiply in fp8."""
     neuron: NeuronSettings | None = None
     """Settings of the Neuron compiler, used on Neuron devices only."""
     devices: WorkloadDevices = WorkloadDevices()
@@ -267,7 +273,7 @@ def shared_settings(plan: Plan, card: WorkloadCard) -> Iterator[SharedSetting]:
     yield SharedSetting("weights", "model.weights", card.weights.value, plan.model.weights.value)
     checkpointing = card.gradient_checkpointing.value, plan.model.gradient_checkpointing.value
     yield SharedSetting("gradient_checkpointing", "model.gradient_checkpointing", *checkpointing)
-    for lever in ("attention", "sdpa_kernel", "fused_kernels", "compile", "compile_mode"):
+    for lever in ("attention", "sdpa_kernel", "fused_kernels", "compile", "compile_mode", "frozen_weights", "fp8_training"):
         yield SharedSetting(lever, f"model.{lever}", getattr(card, lever), getattr(plan.model, lever))
     for name in ("quantisation", "data", "batch", "optimizer"):
         yield from _section(name, getattr(card, name), getattr(plan, name))

@@ -77,6 +77,11 @@ class FlopsLedger:
         """The numerator of HFU: model FLOPs and recomputed FLOPs."""
         return self.model_flops + self.of("recompute")
 
+    def in_block_matrices(self, *, recomputed: bool) -> int:
+        """Return the FLOPs of products with the matrices of the blocks, which alone multiply in fp8; with `recomputed`, repeated ones too."""
+        once = self.of("forward_matmul", "backward_input", "backward_weight")
+        return once + (self.of("forward_matmul") if recomputed and self.of("recompute") else 0)
+
     @property
     def executed(self) -> int:
         """FLOPs that a device must compute if autograd skips unneeded gradients."""

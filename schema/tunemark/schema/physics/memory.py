@@ -85,6 +85,7 @@ def _activations(shape: TrainingShape, block: BlockActivations) -> tuple[MemoryL
         ),
         _held_by_hooks(shape, layers * block.input),
         _dequantised(shape),
+        _in_fp8(shape),
         _cast_weights(shape),
     )
 
@@ -98,6 +99,16 @@ def _dequantised(shape: TrainingShape) -> MemoryLine:
     widest = max(linear.inputs * linear.outputs for linear in block_linears(shape.model)) // shape.tensor_parallel
     unpacked = 2 * widest if shape.method is Method.QLORA else 0
     return MemoryLine("unpacked matrix", "activations", unpacked, f"{widest:,} x 2 bytes: the largest 4-bit matrix in bf16", BACKWARD)
+
+
+def _in_fp8(shape: TrainingShape) -> MemoryLine:
+    """Return the bytes of a product in fp8: its input divided by its scales, both formats of it, and a transposed weight."""
+    active = shape.fp8_frozen or shape.fp8_training
+    widest = max(max(linear.inputs, linear.outputs) for linear in block_linears(shape.model)) // shape.tensor_parallel
+    matrix = max(linear.inputs * linear.outputs for linear in block_linears(shape.model)) // shape.tensor_parallel
+    size = BYTES[shape.activations] + BYTES[Dtype.FP8]
+    formula = f"{shape.slots:,} tokens x {widest:,} x {size:g} bytes, and the widest matrix, {matrix:,} x 1 byte, transposed"
+    return MemoryLine("product in fp8", "activations", int(active * (shape.slots * widest * size + matrix)), formula, BACKWARD)
 
 
 def _cast_weights(shape: TrainingShape) -> MemoryLine:
@@ -137,7 +148,7 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
         return ()
     count, size = count_parameters(shape.model), BYTES[shape.logits]
     head, block = count.head // shape.tensor_parallel, block_weights(shape)
-    each = BYTES[Dtype.NF4] if shape.method is Method.QLORA else size
+    each = BYTES[shape.packed] if shape.packed else size
     # DeepSpeed keeps gathered parameters up to this number.
     blocks = min(shape.model.layers * block, max(2 * block, LIVE_PARAMETERS)) if shape.sharding == "zero3" else 2 * block
     # Offloaded shards are on the device too; FSDP 1 has them twice: as stored, and in the format in which they are gathered.

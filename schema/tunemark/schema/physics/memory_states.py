@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import block_linears, count_parameters
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import Dtype, Method
@@ -180,7 +181,7 @@ class Weights:
     """Parameter counts on one tensor-parallel rank."""
 
     quantised: int
-    """Stored in 4 bits."""
+    """Stored in 4 bits, or in fp8."""
     plain: int
     """Stored in the format of the parameters."""
     adapters: int
@@ -192,12 +193,12 @@ class Weights:
 def count_weights(shape: TrainingShape) -> Weights:
     """Return the numbers of quantised, plain, adapter and trained weights on one tensor-parallel rank.
 
-    4-bit quantisation applies to the matrices of the blocks. Embeddings, head, router, norms and biases stay plain.
+    Quantisation applies to the matrices of the blocks. Embeddings, head, router, norms and biases stay plain.
     """
     card, ranks = shape.model, shape.tensor_parallel
     count = count_parameters(card)
     matrices = count.attention + count.feed_forward
-    quantised = matrices if shape.method is Method.QLORA else 0
+    quantised = matrices if shape.packed else 0
     return Weights(quantised // ranks, (count.total - quantised) // ranks, shape.adapter_weights // ranks, _trained(shape) // ranks)
 
 
@@ -233,15 +234,27 @@ def _model(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
     by = " (in host memory)" if not here else by
     scale = 1 / NF4_BLOCK + 4 / (NF4_BLOCK * SCALES_BLOCK) if shape.double_quantisation else 4 / NF4_BLOCK
     scales = f"(1/{NF4_BLOCK} + 4/({NF4_BLOCK} x {SCALES_BLOCK}))" if shape.double_quantisation else f"4/{NF4_BLOCK}"
-    adapter = BYTES[shape.adapters]
+    adapter, four_bit = BYTES[shape.adapters], weights.quantised if shape.packed is Dtype.NF4 else 0
     return (
         MemoryLine("weights", "model", int(here * weights.plain * size / share), f"{weights.plain:,} x {size:g} bytes{by}"),
-        MemoryLine(
-            "4-bit weights", "model", int(here * weights.quantised * BYTES[Dtype.NF4] / share), f"{weights.quantised:,} x 0.5 bytes{by}"
-        ),
+        *(_fp8(shape, weights) if shape.fp8_frozen else ()),
+        MemoryLine("4-bit weights", "model", int(here * four_bit * BYTES[Dtype.NF4] / share), f"{four_bit:,} x 0.5 bytes{by}"),
         # Scales are attributes of the weights, not parameters: no strategy divides them.
-        MemoryLine("4-bit scales", "model", int(weights.quantised * scale), f"{weights.quantised:,} x {scales} bytes"),
+        MemoryLine("4-bit scales", "model", int(four_bit * scale), f"{four_bit:,} x {scales} bytes"),
         MemoryLine("adapters", "model", int(here * weights.adapters * adapter / share), f"{weights.adapters:,} x {adapter:g} bytes{by}"),
+    )
+
+
+def fp8_scales(card: ModelCard) -> int:
+    """Return the number of scales of frozen weights in fp8: one per output of each matrix of the blocks."""
+    return card.layers * sum(linear.outputs * linear.copies for linear in block_linears(card))
+
+
+def _fp8(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
+    scales = fp8_scales(shape.model) // shape.tensor_parallel
+    return (
+        MemoryLine("fp8 weights", "model", weights.quantised, f"{weights.quantised:,} x 1 byte"),
+        MemoryLine("fp8 scales", "model", 4 * scales, f"{scales:,} outputs x 4 bytes"),
     )
 
 

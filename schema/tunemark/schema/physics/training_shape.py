@@ -90,6 +90,10 @@ class TrainingShape:
     """Stored format of the adapters; peft converts bf16 adapters to fp32 by default."""
     double_quantisation: bool = True
     """QLoRA: the block scales are quantised too."""
+    fp8_frozen: bool = False
+    """LoRA: the frozen matrices of the blocks are stored in fp8, with a scale per output, and multiply in it."""
+    fp8_training: bool = False
+    """Full fine-tuning: the matrices of the blocks multiply in fp8, and their weights keep their format."""
     optimizer: OptimizerKind = "adamw"
     """Determines which states are kept."""
     master_weights: bool = False
@@ -138,6 +142,8 @@ class TrainingShape:
         for field, value in (("activations", self.activations), ("autocast", self.autocast), ("parameters", self.parameters)):
             if value in {Dtype.NF4, Dtype.INT8} or (value is Dtype.FP8 and field != "parameters"):
                 raise TunemarkError(field, value.value, "must be fp32, bf16 or fp16; for 4-bit weights use qlora")
+        if (self.fp8_frozen and self.method is not Method.LORA) or (self.fp8_training and self.method is not Method.FULL):
+            raise TunemarkError("method", self.method.value, "frozen weights in fp8 go with lora, and training in fp8 with full")
         if self.autocast in {Dtype.FP32, Dtype.TF32}:
             raise TunemarkError("autocast", self.autocast.value, "must be bf16 or fp16, the format that matrix products are cast to")
         if self.autocast is not None and BYTES[self.activations] < BYTES[self.autocast]:
@@ -167,6 +173,11 @@ class TrainingShape:
         if any(not 0 < length <= self.sequence_length for length in lengths) or sum(lengths) > self.slots:
             fix = f"documents are 1 to {self.sequence_length} tokens long and fit into {self.slots} slots"
             raise TunemarkError("document_lengths", lengths, fix)
+
+    @property
+    def packed(self) -> Dtype | None:
+        """Format of the frozen matrices of the blocks, where it is narrower than that of other weights."""
+        return Dtype.NF4 if self.method is Method.QLORA else Dtype.FP8 if self.fp8_frozen else None
 
     @property
     def products(self) -> Dtype:
@@ -312,6 +323,8 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         activations=plan.precision.parameters,
         adapters=plan.precision.parameters,
         double_quantisation=plan.quantisation.double if plan.quantisation else True,
+        fp8_frozen=settings.frozen_weights == "fp8",
+        fp8_training=settings.fp8_training != "none",
         optimizer=_optimizer(plan),
         master_weights=_master_weights(plan),
         cast_at_once=max(MASTER_CHUNK, card.vocabulary * card.hidden_size) if plan.optimizer.master_weights else 0,

@@ -17,7 +17,7 @@ from tunemark.schema.physics.flops import FlopsLedger, FlopsLine, flops_ledger, 
 from tunemark.schema.physics.training_shape import Work, measured_shape, shape_of_plan, shape_problem, work_in
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.steady_state import SteadyWindow
-from tunemark.schema.vocabulary import Backend
+from tunemark.schema.vocabulary import Backend, Dtype
 
 TERA = 1e12
 PARTS = (Backend.ROCM, Backend.NEURON)
@@ -38,9 +38,30 @@ def known_times(figure: Known, combine: Callable[[float], float], formula: str) 
     return figure if figure.value is None else Known(combine(figure.value), f"{formula}: {figure.reason}")
 
 
-def peak_flop_per_s(submission: Submission, card: AcceleratorCard | None) -> Known:
-    """Return the sum of the dense peaks of the devices in the compute format, FLOP/s."""
-    device, compute = submission.plan.device, submission.plan.precision.compute
+def peak_flop_per_s(
+    submission: Submission, card: AcceleratorCard | None, ledger: FlopsLedger | None = None, *, recomputed: bool = False
+) -> Known:
+    """Return the sum of the dense peaks of the devices, FLOP/s: in the compute format, or for products in two formats.
+
+    Where matrices multiply in fp8 and all else in the compute format, it is all FLOPs of the ledger over the time that they take with
+    each format at its own peak; without a ledger the peak of fp8, which is higher. See definitions#mfu.
+    """
+    compute = submission.plan.precision.compute
+    plain = _peak_in(submission, card, compute)
+    if not submission.plan.model.fp8_products or plain.value is None:
+        return plain
+    fp8 = _peak_in(submission, card, Dtype.FP8)
+    if fp8.value is None or ledger is None:
+        return fp8
+    flops = ledger.hardware_flops if recomputed else ledger.model_flops
+    share = ledger.in_block_matrices(recomputed=recomputed) / max(1, flops)
+    both = 1 / (share / fp8.value + (1 - share) / plain.value)
+    return Known(both, f"{share:.1%} of the FLOPs at {fp8.reason}, the others at {plain.value / TERA:g} TFLOP/s {compute.value}")
+
+
+def _peak_in(submission: Submission, card: AcceleratorCard | None, compute: Dtype) -> Known:
+    """Return the sum of the dense peaks of the devices in a number format."""
+    device = submission.plan.device
     if card is None:
         return Known(None, submission.plan.reasons.get("device.accelerator", "the device is not in the catalogue, so its peak is unknown"))
     peak = card.peak_tflops.get(compute)
@@ -65,14 +86,27 @@ def flops_of_steps(submission: Submission, model: ModelCard) -> NDArray[np.float
     tokens = np.asarray(submission.trace.real_tokens, dtype=float)
     if not tokens.sum():
         return tokens
-    whole = SteadyWindow(0, len(tokens), stable=True, verdict="all steps")
-    ledger = step_flops(submission, model, work_in(submission.trace, whole))
+    ledger = mean_step(submission, model)
     return ledger.executed / max(1, ledger.tokens) * tokens
+
+
+def mean_step(submission: Submission, model: ModelCard) -> FlopsLedger:
+    """Return the ledger of the mean of all steps, which hold tokens."""
+    whole = SteadyWindow(0, len(submission.trace), stable=True, verdict="all steps")
+    return step_flops(submission, model, work_in(submission.trace, whole))
+
+
+def executed_peak(submission: Submission, model: ModelCard | None, card: AcceleratorCard | None) -> float | None:
+    """Return the dense peak of the devices for the products that a run executes, FLOP/s, or None."""
+    ledger = None
+    if submission.plan.model.fp8_products and model and sum(submission.trace.real_tokens) and not shape_problem(submission.plan, model):
+        ledger = mean_step(submission, model)
+    return peak_flop_per_s(submission, card, ledger, recomputed=True).value
 
 
 def executed_share(submission: Submission, model: ModelCard | None, card: AcceleratorCard | None) -> float | None:
     """Return the executed FLOP/s over all steps as a share of the dense peak of the devices, or None. A CPU has no fixed peak."""
-    peak = peak_flop_per_s(submission, card).value
+    peak = executed_peak(submission, model, card)
     if (
         model is None
         or card is None
@@ -130,6 +164,8 @@ def probed_flop_per_s(submission: Submission) -> Known:
     probe, count = submission.probe, submission.plan.device.count
     if probe is None:
         return Known(None, "the matrix rate was not probed")
+    if submission.plan.model.fp8_products:
+        return Known(None, f"the probe multiplies in {probe.dtype.value}, and the matrices of the blocks multiply in fp8")
     many = f"{count} x " if count > 1 else ""
     reached = max(probe.before_flop_per_s, probe.after_flop_per_s or 0.0)
     formula = f"of {many}{formats.flop_per_s(reached)} {probe.dtype.value} in products of {probe.size} x {probe.size} matrices"
@@ -191,7 +227,7 @@ def physics(submission: Submission, derived: Derived, model: ModelCard | None, a
         return Physics(None, reason, none, none, none, none, none, *energy)
     ledger = step_flops(submission, model, work)
     step_s = work.seconds / work.steps
-    peak = peak_flop_per_s(submission, accelerator)
+    peak, hardware_peak = (peak_flop_per_s(submission, accelerator, ledger, recomputed=recomputed) for recomputed in (False, True))
     palm = _palm(submission, model, work) / work.steps
 
     def over(flops: float, rate: Known, formula: str) -> Known:
@@ -203,7 +239,7 @@ def physics(submission: Submission, derived: Derived, model: ModelCard | None, a
         model_flop_per_s=Known(ledger.model_flops / step_s, "model FLOPs of a step / time of a step, over all devices"),
         mfu=over(ledger.model_flops, peak, MFU),
         mfu_palm=over(palm, peak, PALM),
-        hfu=over(ledger.hardware_flops, peak, HFU),
+        hfu=over(ledger.hardware_flops, hardware_peak, HFU),
         mafu=over(ledger.model_flops, probed_flop_per_s(submission), MAFU),
         energy_per_step_j=energy[0],
         energy_per_sample_j=energy[1],

@@ -33,6 +33,7 @@ FREE_SETTINGS: dict[str, str] = {
     "devices.tensor_parallel": "sharding",
     "devices.pipeline_parallel": "sharding",
     "devices.offload": "offload",
+    "frozen_weights": "format of frozen weights",
     "quantisation.format": "format of frozen weights",
     "quantisation.double": "format of frozen weights",
 }

@@ -46,8 +46,11 @@ def compared(plan: Plan, effective: Effective, trace: StepTrace) -> Iterator[Com
     yield Compared("trained_format", stored, ", ".join(trained) or "none", trained == [stored])
     if effective.quantisation is not None:
         requested = plan.quantisation
-        name = f"{requested.format}{', double' if requested.double else ''}" if requested else "none"
+        unpacked = "fp8" if plan.model.frozen_weights == "fp8" else "none"
+        name = f"{requested.format}{', double' if requested.double else ''}" if requested else unpacked
         yield _same("quantisation", name, effective.quantisation)
+    if effective.fp8_training is not None:
+        yield _same("fp8_training", plan.model.fp8_training, effective.fp8_training)
     yield Compared("optimizer", plan.optimizer.name, effective.optimizer, _optimizer_agrees(plan, effective))
     yield from _packing(plan, trace)
     yield from _places(plan, effective)

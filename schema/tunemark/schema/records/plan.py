@@ -13,6 +13,8 @@ FusedKernels = Literal["none", "liger"]
 Compile = Literal["none", "blocks", "model"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 SdpaKernel = Literal["auto", "flash", "efficient", "cudnn", "math"]
+FrozenWeights = Literal["plain", "fp8"]
+Fp8Training = Literal["none", "tensorwise", "rowwise"]
 OptimizerName = Literal["adamw", "adamw_8bit", "paged_adamw_8bit", "adafactor", "sgd"]
 Offload = Literal["none", "optimizer", "all"]
 Launcher = Literal["torchrun", "accelerate"]
@@ -84,6 +86,15 @@ class ModelChoice(Frozen):
     """Mode of `torch.compile`: `reduce-overhead` replays CUDA graphs, `max-autotune` measures kernels and chooses among them."""
     sdpa_kernel: SdpaKernel = "auto"
     """The only kernel that `sdpa` may use; with `auto` torch chooses for each call."""
+    frozen_weights: FrozenWeights = "plain"
+    """`fp8`: under LoRA, the frozen matrices of the blocks are stored in e4m3 with a scale per output, and multiply in it."""
+    fp8_training: Fp8Training = "none"
+    """Recipe of torchao by which the trained matrices of the blocks multiply in fp8; their weights keep their format."""
+
+    @property
+    def fp8_products(self) -> bool:
+        """True if the matrices of the blocks multiply in fp8. Attention, adapters and head do not."""
+        return self.frozen_weights == "fp8" or self.fp8_training != "none"
 
 
 class DataChoice(Frozen):
@@ -276,6 +287,11 @@ class Plan(Frozen):
         if rules.epochs is not None and training_rows is not None:
             limits.append(math.ceil(training_rows * rules.epochs / self.batch.global_batch))
         return min(limits) if limits else None
+
+    @property
+    def product_formats(self) -> str:
+        """Number formats of matrix products: `bf16`, or `bf16/fp8` where the matrices of the blocks multiply in fp8."""
+        return f"{self.precision.compute.value}/fp8" if self.model.fp8_products else self.precision.compute.value
 
     @property
     def software_level(self) -> SoftwareLevel:

@@ -128,9 +128,11 @@ class Effective(Frozen):
     gradient_checkpointing: Text
     """Blocks that recompute: `none`, `full`, or a number of blocks."""
     compute: Text | None = None
-    """Number format of the first matrix product in training; null if it could not be observed, as in a compiled graph."""
+    """Number format of the first matrix product in training that is not in fp8; null if it could not be observed, as in a compiled graph."""
     quantisation: Text | None = None
-    """4-bit format of the stored weights, with `, double` if its constants are quantised too; `none` without; null if unknown."""
+    """4-bit format of the stored weights, with `, double` if its constants are quantised too, or `fp8`; `none` without; null if unknown."""
+    fp8_training: Text | None = None
+    """Recipe of the layers that torchao replaced, `none` without such layers; null if unknown."""
     optimizer: Text
     """Class of the optimizer."""
     parameters_on: Annotated[tuple[Text, ...], Field(max_length=10)] = ()

@@ -48,6 +48,8 @@ BY_SUCCESS: dict[str, Shows] = {
     "Liger fused kernels": lambda run: run.row["fused_kernels"] == "liger",
     "torch.compile on an accelerator": lambda run: run.on_device and (run.row["compile"] or "none") != "none",
     "QLoRA on a GPU": lambda run: run.row["backend"] in GPUS and run.row["method"] == "qlora",
+    "Frozen weights in fp8": lambda run: run.on_device and run.row["fp8"] == "frozen weights",
+    "Training in fp8": lambda run: run.on_device and run.row["fp8"] in {"tensorwise", "rowwise"},
     "fp16 on an accelerator": lambda run: run.on_device and run.row["precision"] == "fp16",
     "tf32": lambda run: run.row["precision"] == "tf32",
     "8-bit optimizer states on an accelerator": lambda run: run.on_device and "8bit" in (run.row["optimizer"] or ""),

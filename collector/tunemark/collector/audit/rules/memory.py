@@ -129,7 +129,7 @@ def _on_one_device(evidence: Evidence) -> Iterator[tuple[AuditedResult, ModelCar
 
 def _floor(result: AuditedResult, model: ModelCard) -> tuple[float, str]:
     """Return the minimum bytes of weights, gradients and block inputs, with the calculation."""
-    size, words = weight_bytes(model, result.conditions.method)
+    size, words = weight_bytes(model, result.conditions.method, result.conditions.precision)
     parts = [f"weights {size / 1e9:.2f} GB ({words})"]
     if result.conditions.method is Method.FULL:
         accumulated = (result.conditions.gradient_accumulation or 1) > 1
@@ -211,6 +211,8 @@ def model_memory(evidence: Evidence) -> Iterator[Finding]:
             continue
         count = count_parameters(result.model)
         expected = {"16 bits": 2.0 * count.total, "32 bits": 4.0 * count.total}
+        if "fp8" in (precision_class(result.conditions.precision) or ""):
+            expected["fp8, the rest in 16 bits"], _ = weight_bytes(result.model, result.conditions.method, result.conditions.precision)
         if result.conditions.method is Method.QLORA:
             low, _ = weight_bytes(result.model, Method.QLORA)
             not_quantised = count.total - count.attention - count.feed_forward

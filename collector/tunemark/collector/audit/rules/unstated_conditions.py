@@ -125,7 +125,7 @@ def memory_ran_out(evidence: Evidence) -> Iterator[Finding]:
     for result in evidence.published:
         if not result.out_of_memory or result.accelerator is not None or result.model is None:
             continue
-        needed, words = weight_bytes(result.model, result.conditions.method)
+        needed, words = weight_bytes(result.model, result.conditions.method, result.conditions.precision)
         if result.conditions.method is Method.FULL:
             # Each weight has a gradient of the same size.
             needed, words = 2 * needed, f"{words}, and the same for gradients"

@@ -77,7 +77,7 @@ def with_recompute(evidence: Evidence) -> Iterator[Finding]:
         model, memory, conditions = result.model, result.readings("peak_memory_bytes"), result.conditions
         if not memory or model is None or not conditions.sequence_length or not conditions.micro_batch or result.devices > 1:
             continue
-        weights, weight_words = weight_bytes(model, conditions.method)
+        weights, weight_words = weight_bytes(model, conditions.method, conditions.precision)
         activations, words = activations_kept(result, model, conditions.sequence_length, conditions.micro_batch)
         if weights + activations <= max(peak.high for _, peak in memory):
             continue

@@ -1,0 +1,129 @@
+"""Linear layers that multiply in fp8: frozen weights stored in it, in torch alone, and trained ones through torchao.
+
+A frozen weight W (outputs x inputs) is stored as Q = W / s in e4m3, with one scale s per output. Inputs and gradients get one
+scale per token, made as they come. Scales are powers of two: casting them to bf16, and multiplying by them, rounds nothing.
+
+- Forward, Y = X W^T: both scales are constant along the sum over inputs, so the product applies them to its result.
+- Backward, dX = dY W: the sum runs over outputs, along which s varies. So dY is multiplied by s before it is rounded, and the
+  product needs no scale of Q.
+
+One scale per token also keeps packed documents apart: with one per tensor, the rounding of each would depend on all others.
+On Hopper the second operand of an fp8 product must be column-major, which Q^T is and Q is not. The backward pass transposes Q each
+time instead of keeping both: a copy would double the weights, and transposing reads and writes them once per micro-batch.
+"""
+
+from typing import Any
+
+import torch
+
+FNUZ_TARGET = "gfx94"
+"""AMD GPUs of the MI300 series have their own e4m3: no infinity, no negative zero, and half the range. Later ones have the OCP's."""
+MANTISSA = 0x7FFFFF
+"""Bits of the mantissa of an fp32 number."""
+SMALLEST_ROW = 2.0**-100
+"""Lower bound of a row's largest value, so that a row of zeros has a scale."""
+
+
+def fp8_format(device: str) -> Any:  # noqa: ANN401 - a torch dtype
+    """Return the e4m3 format that the matrix units of a device multiply."""
+    if torch.version.hip and device.startswith("cuda") and torch.cuda.get_device_properties(device).gcnArchName.startswith(FNUZ_TARGET):
+        return torch.float8_e4m3fnuz
+    return torch.float8_e4m3fn
+
+
+def rounded(rows: Any, form: Any) -> tuple[Any, Any]:  # noqa: ANN401 - torch tensors and a dtype
+    """Return a matrix in fp8, and its scales in fp32, shape (rows, 1): `rows = fp8 x scales` apart from rounding.
+
+    A scale is the lowest power of two with which the largest value of its row is in the range of the format.
+    """
+    largest = rows.abs().amax(dim=1, keepdim=True).float().clamp(min=SMALLEST_ROW)
+    # Adding all bits of the mantissa carries into the exponent, unless the quotient is a power of two already.
+    scales = (((largest / torch.finfo(form).max).view(torch.int32) + MANTISSA) & ~MANTISSA).view(torch.float32)
+    return (rows / scales.to(rows.dtype)).to(form), scales
+
+
+class _Product(torch.autograd.Function):  # type: ignore[misc] # its base class has no types
+    """Y = X W^T for a frozen weight in fp8. It keeps no input: only adapters need it."""
+
+    @staticmethod
+    def forward(context: Any, inputs: Any, stored: Any, scales: Any, form: Any) -> Any:  # noqa: ANN401 - torch tensors
+        context.save_for_backward(stored, scales)
+        context.form = form
+        tokens, of_tokens = rounded(inputs.reshape(-1, inputs.shape[-1]), form)
+        result = torch._scaled_mm(  # noqa: SLF001 - torch's FLOP counter does not know the operator of its public name
+            tokens, stored.view(form).t(), of_tokens, scales.float().view(1, -1), out_dtype=torch.bfloat16, use_fast_accum=True
+        )
+        return result.view(*inputs.shape[:-1], -1)
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> tuple[Any, None, None, None]:  # noqa: ANN401 - torch tensors
+        stored, scales = context.saved_tensors
+        rows = gradient.reshape(-1, gradient.shape[-1]) * scales.to(gradient.dtype)
+        tokens, of_tokens = rounded(rows, context.form)
+        columns = stored.view(context.form).t().contiguous().t()
+        ones = scales.new_ones((1, stored.shape[1]), dtype=torch.float32)
+        result = torch._scaled_mm(tokens, columns, of_tokens, ones, out_dtype=torch.bfloat16)  # noqa: SLF001 - as above
+        return result.view(*gradient.shape[:-1], -1), None, None, None
+
+
+class FrozenFp8Linear(torch.nn.Linear):  # type: ignore[misc] # its base class has no types
+    """A linear layer with frozen weights in fp8, which peft adapts as any other.
+
+    The bytes of the weights are stored as uint8: whole models are cast to bf16 by DeepSpeed, and adapters to the format of their
+    layer by peft, where that is a floating-point one. The scales are a parameter and no buffer, as DDP sends buffers in each step.
+    """
+
+    def __init__(self, layer: Any, device: str) -> None:  # noqa: ANN401 - a linear layer
+        super().__init__(layer.in_features, layer.out_features, bias=False, device="meta")
+        self.bias, self.form = layer.bias, fp8_format(device)
+        self.weight = frozen(torch.empty(layer.weight.shape, dtype=torch.uint8, device="meta"))
+        self.weight_scales = frozen(torch.empty(layer.out_features, dtype=torch.float32, device="meta"))
+        if not layer.weight.is_meta:
+            self.store(layer.weight.detach().to(device))
+
+    def store(self, weight: Any) -> None:  # noqa: ANN401 - a torch tensor
+        """Round a weight, shape (outputs, inputs), and keep it on its device."""
+        with torch.no_grad():
+            stored, scales = rounded(weight, self.form)
+        self.weight, self.weight_scales = frozen(stored.view(torch.uint8)), frozen(scales.view(-1))
+
+    def restored(self) -> Any:  # noqa: ANN401 - a torch tensor
+        """Return the stored weight in fp32."""
+        return self.weight.view(self.form).float() * self.weight_scales.float().view(-1, 1)
+
+    def forward(self, inputs: Any) -> Any:  # noqa: ANN401 - torch tensors
+        """Return the product in bf16, with the bias."""
+        product = _Product.apply(inputs, self.weight, self.weight_scales, self.form)
+        return product if self.bias is None else product + self.bias
+
+
+def frozen(value: Any) -> Any:  # noqa: ANN401 - torch tensors
+    """Return a parameter without gradient."""
+    return torch.nn.Parameter(value, requires_grad=False)
+
+
+def store_frozen(units: list[Any], device: str) -> None:
+    """Replace the linear layers of some blocks, one after the other, so that no more than one weight is held in both formats.
+
+    Weights move to the device to be rounded there, and stay. Layers without weights, on torch's `meta` device, stay without.
+    """
+    for unit in units:
+        # Paths and no modules, which would keep all weights until the end.
+        for path in [path for path, layer in unit.named_modules() if type(layer) is torch.nn.Linear]:
+            parent, _, name = path.rpartition(".")
+            setattr(unit.get_submodule(parent), name, FrozenFp8Linear(unit.get_submodule(path), device))
+
+
+def layers_in_fp8(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
+    """Return the layers with frozen weights in fp8."""
+    return [module for module in model.modules() if isinstance(module, FrozenFp8Linear)]
+
+
+def train_in_fp8(units: list[Any], recipe: str) -> None:
+    """Let torchao replace the linear layers of some blocks: all three products of each in fp8, weights kept as they are."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training  # noqa: PLC0415 - an optional package
+
+    config = Float8LinearConfig.from_recipe_name(recipe)
+
+    for unit in units:
+        convert_to_float8_training(unit, config=config)
