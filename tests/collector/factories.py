@@ -126,7 +126,7 @@ def bare_content(steps: int = 130, **overrides: Any) -> dict[str, Any]:
     content = {
         "format": "tunemark.submission/1",
         "run_id": RUN_ID,
-        "started_at": datetime(2026, 11, 20, 12, tzinfo=UTC).isoformat(),
+        "started_at": datetime(2026, 11, 20, 12, microsecond=1, tzinfo=UTC).isoformat(),
         "harness": {"version": "0.1.0", "commit": "8747f0c", "dirty": False},
         "division": "standard",
         "overrides": [],

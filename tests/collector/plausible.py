@@ -22,6 +22,7 @@ from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.sampling import MEMORY_TOOLS
 from tunemark.schema.statistics.loss_band import loss_band
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Backend, Checkpointing, Method, Strategy, Task
 
 FIRST_STEP_S, STEP_S, JITTER_S = 0.3, 0.05, 0.002
@@ -46,11 +47,17 @@ def settle(content: dict[str, Any], facts: FactBase, steps: int, *, asked: Calla
     draw = random.Random(content["run_id"])  # noqa: S311 - repeatable, not secret
     _declare(content, plan, facts, asked)
     ended = content["outcome"]["status"]
+    after = max(0, steps - plan.measurement.min_warmup_steps)
+    if ended == "ok" and after < RANKABLE_STEPS and not asked("outcome.message"):
+        content["outcome"] |= {
+            "message": f"not rankable: {after} steps after warm-up, and a rank needs {RANKABLE_STEPS}",
+            "fix": "train longer",
+        }
     if not asked("trace"):
         content["trace"] = trace_of(plan, facts, steps, draw)
     weights = count_weights(shape)
     adapters, base = weights.adapters, weights.plain + weights.quantised
-    head = (plan.model.labels + 1) * shape.model.hidden_size if plan.model.labels else 0
+    head = plan.model.labels * (shape.model.hidden_size + 1) if plan.model.labels else 0
     trained = adapters or base + head
     stored = BYTES.get(plan.precision.parameters.value, 4)
     shards = plan.device.count if plan.device.strategy in {Strategy.FSDP2, Strategy.ZERO3} else 1
@@ -177,7 +184,7 @@ def _declare(content: dict[str, Any], plan: Plan, facts: FactBase, asked: Callab
     for device in environment["devices"]:
         if device.get("memory_bytes") is None and card is not None and card.memory_gib:
             part = card.cores_per_unit if plan.device.backend is Backend.NEURON and card.cores_per_unit else 1
-            device["memory_bytes"] = int(card.memory_gib * 2**30 * 0.99 / part)
+            device["memory_bytes"] = int(card.memory_gib * 0.99 / part * 2**14) * 2**16
 
 
 def _memory(content: dict[str, Any], plan: Plan, held: int, asked: Callable[[str], bool]) -> None:

@@ -135,7 +135,8 @@ def test_a_study_is_a_row_with_its_runs_in_order(checkout: Path) -> None:
     path = checkout / "build" / "tunemark.duckdb"
     for number in (2, 1):
         study = {"kind": "sweep", "study_id": "ab" * 6, "point": f"seed={number}", "position": number, "settings_sha256": "cd" * 32}
-        save(checkout, make_submission(STEPS, study=study, run_id=f"{number:032x}", **{"plan.measurement.seed": number}))
+        begun = {"started_at": f"2026-11-20T1{number}:00:00.000001Z", "plan.measurement.seed": number}
+        save(checkout, make_submission(STEPS, study=study, run_id=f"{number:032x}", **begun))
     collect(checkout, path)
     assert run_query("select study_kind, runs, failed, points from studies", path).rows == [("sweep", 2, 0, 2)]
     ids = run_query("select result_ids from studies", path).rows[0][0]
