@@ -270,6 +270,15 @@ def test_four_bit_weights_are_expanded_once_per_micro_step_however_many_rows_it_
     assert one["matmul"] == pytest.approx(lora["matmul"])
 
 
+def test_qlora_is_predicted_only_for_vendors_with_a_qlora_result() -> None:
+    rows = [*made_up(), row_of(combination(method=Method.QLORA), "four bits")]
+    reasons = [no_data(rows, combination(chip=chip, method=Method.QLORA)) for chip in (CHIPS[1], "amd-mi300x")]
+    assert reasons[0] is None
+    assert reasons[1] is not None
+    assert "no accepted QLoRA result on AMD devices" in reasons[1].reason
+    assert no_data(rows, combination(chip="amd-mi300x")) is None
+
+
 def test_sharded_four_bit_weights_are_exchanged_packed() -> None:
     sharded = {"sharding": "fsdp2", "world_size": 2}
     lora, qlora = (work_seconds(shape_of(method=method, **sharded), FACTS.accelerators[CHIPS[0]]) for method in (Method.LORA, Method.QLORA))

@@ -205,9 +205,10 @@ def test_a_wrong_input_says_what_to_do(browser: Browser, address: str, name: str
         assert visit.page.get_attribute(f"[name={name}]", "aria-invalid") is None
 
 
-def test_a_model_that_is_not_in_the_list_is_said_to_be_unknown(browser: Browser, address: str) -> None:
-    with Visit(browser, address, "index.html?model=gpt-9") as visit:
-        visit.page.wait_for_selector("""[role=alert]:has-text('The address asks for model "gpt-9"')""")
+@pytest.mark.parametrize(("name", "value"), [("model", "gpt-9"), ("accelerator", "gpu-9"), ("provider", "nobody")])
+def test_what_is_not_in_a_list_is_said_to_be_unknown(browser: Browser, address: str, name: str, value: str) -> None:
+    with Visit(browser, address, f"index.html?{name}={value}") as visit:
+        visit.page.wait_for_selector(f"""[role=alert]:has-text('The address asks for {name} "{value}"')""")
         visit.page.fill("[name=size]", "20M")
         visit.page.wait_for_selector("#tm-answer .tm-headline:not([role])")
 

@@ -563,8 +563,9 @@
     for (const box of form.querySelectorAll("input[type=checkbox]"))
       if (box.name !== "kind" || asked.has("kind")) box.checked = asked.getAll(box.name).includes(box.value);
     for (const [name, value] of asked) {
-      const found = field(name);
-      if (found instanceof HTMLSelectElement && ![...found.options].some((each) => each.value === value)) {
+      const found = field(name), boxes = [...form.querySelectorAll(`input[type=checkbox][name="${CSS.escape(name)}"]`)];
+      const choices = found instanceof HTMLSelectElement ? [...found.options] : boxes;
+      if (choices.length && !choices.some((each) => each.value === value)) {
         unknown = `The address asks for ${name} "${value}", which is not in the list; choose one above.`;
         continue;
       }
