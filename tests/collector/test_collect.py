@@ -77,7 +77,7 @@ def test_a_set_is_counted_and_checked_result_by_result(checkout: Path, tunemark:
 
 def test_collecting_twice_gives_the_same_contents(published: Path, db: Path) -> None:
     for number in range(3):
-        save(published, make_submission(40, run_id=run_id(number)))
+        save(published, make_submission(40, run_id=run_id(number), started_at=f"2026-11-20T12:0{number}:00.000001Z"))
     collect(published, db)
     once = contents(db)
     collect(published, db)

@@ -92,20 +92,32 @@ def test_a_result_that_the_audit_doubts_is_no_evidence_of_its_own() -> None:
     assert same["disputed"] == shorter["disputed"] == [{"result_id": name, "tokens_per_s": rate, "sequence_length": 8192}]
 
 
-def test_a_prediction_for_lora_is_never_below_that_for_full_fine_tuning() -> None:
-    same = {"sequence_length": 512, "software": "plain", "accelerator": "a", "devices": 1, "checkpointing": "none", "evidence": "predicted"}
+def test_a_prediction_for_lora_is_never_below_that_for_a_method_that_does_more_work() -> None:
+    same = {
+        "sequence_length": 512,
+        "software": "plain",
+        "accelerator": "a",
+        "devices": 1,
+        "checkpointing": "none",
+        "sharding": "ddp",
+        "evidence": "predicted",
+    }
 
     def row(method: str, rate: float, **other: str) -> dict[str, Any]:
         return same | {"method": method, "tokens_per_s": rate, "tokens_per_s_low": rate / 2, "tokens_per_s_high": rate * 2} | other
 
-    full, lora = consistent([row("full", 400.0), row("lora", 100.0)])
-    assert full["tokens_per_s"] == lora["tokens_per_s"] == 200.0
-    assert [(each["tokens_per_s_low"], each["tokens_per_s_high"]) for each in (full, lora)] == [(50.0, 800.0)] * 2
+    for method in ("full", "qlora"):
+        other, lora = consistent([row(method, 400.0), row("lora", 100.0)])
+        assert other["tokens_per_s"] == lora["tokens_per_s"] == 200.0
+        assert [(each["tokens_per_s_low"], each["tokens_per_s_high"]) for each in (other, lora)] == [(50.0, 800.0)] * 2
+    every = consistent([row("full", 900.0), row("lora", 100.0), row("qlora", 400.0)])
+    assert [each["tokens_per_s"] for each in every] == [300.0, pytest.approx(346.41, rel=1e-4), pytest.approx(346.41, rel=1e-4)]
     for kept in (
         [row("full", 100.0), row("lora", 400.0)],
         [row("full", 400.0), row("lora", 100.0, checkpointing="full")],
         [row("full", 400.0, evidence="direct"), row("lora", 100.0)],
         [row("full", 400.0), row("qlora", 100.0)],
+        [row("qlora", 400.0, sharding="fsdp2"), row("lora", 100.0, sharding="fsdp2")],
     ):
         assert consistent(kept) == kept
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.formats import TIMES
 from tunemark.schema.recommendation import (
     NODES,
     OBJECTIVES,
@@ -21,7 +22,7 @@ from tunemark.schema.recommendation import (
     offers_of,
     recommend,
 )
-from tunemark.schema.recommendation_words import alternatives, changes, headline, tokens_in_words, unknown
+from tunemark.schema.recommendation_words import alternatives, changes, headline, own_hardware, tokens_in_words, unknown, with_tuned
 
 HOUR = 3_600.0
 
@@ -255,6 +256,29 @@ def test_no_data_names_what_has_rates() -> None:
     assert headline(vendor, recommend(vendor, rates, offers)).endswith("There are rates with tuned software.")
     strict = replace(QUESTION, trust="published")
     assert headline(strict, recommend(strict, rates, offers)).endswith("There are rates with tuned software.")
+
+
+def test_without_any_offer_the_answer_is_not_called_missing_data() -> None:
+    assert headline(QUESTION, recommend(replace(QUESTION, most_devices=1), RATES, [])).startswith("No offer matches the question")
+    own = offer("slow", 0.0, provider=OWN)
+    assert headline(QUESTION, recommend(replace(QUESTION, own=(own,)), RATES, [])).startswith("No offer to rent can be recommended")
+
+
+def test_methods_that_fit_are_named_where_another_does_not() -> None:
+    own = offer("slow", 0.5, provider=OWN)
+    question = replace(QUESTION, method="full", own=(own,))
+    large = replace(rate("slow", None, memory="no", reason="does not fit: each device lacks 8.00 GiB"), method="full")
+    rates = [large, replace(rate("slow", 900.0), method="lora"), replace(rate("slow", None, memory="no"), method="qlora")]
+    answer = recommend(question, rates, [])
+    assert own_hardware(question, answer) == [f"Your SLOW {TIMES} 1: does not fit: each device lacks 8.00 GiB; LoRA fits."]
+
+
+def test_the_best_tuned_option_names_its_method_if_the_question_leaves_it_open() -> None:
+    question, tuned = replace(QUESTION, method="any"), replace(QUESTION, method="any", software="tuned")
+    rates = [rate("slow", 1_000.0), replace(rate("slow", 2_000.0), software="tuned")]
+    line = with_tuned(question, recommend(question, rates, OFFERS), recommend(tuned, rates, OFFERS))
+    assert line.startswith("With tuned software: ")
+    assert " with LoRA, " in line
 
 
 def test_sizes_are_short_in_words() -> None:

@@ -4,6 +4,7 @@ import json
 import math
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -575,8 +576,26 @@ def test_the_example_compares_one_model_and_method_on_two_accelerators(catalogue
             ]
         )
     ]
-    assert [subject.id for subject in compare.example(subjects, KNOWN) or ()] == ["r-0", "r-2"]
-    assert compare.example(compare.compared(catalogue), KNOWN) is None
+    assert [subject.id for subject in compare.example(subjects, KNOWN, Counter(subject.accelerator for subject in subjects)) or ()] == [
+        "r-0",
+        "r-2",
+    ]
+    assert compare.example(compare.compared(catalogue), KNOWN, Counter()) is None
+
+
+def test_results_alone_with_their_work_are_not_in_the_search_for_an_example() -> None:
+    same = {"model": "M", "method": "lora", "sequence_length": 512, "accelerator_count": 1, "impossible": False}
+    rows = [
+        same | {"accelerator": card} | other
+        for card, other in (
+            ("a", {}),
+            ("b", {}),
+            ("a", {"method": "full"}),
+            ("b", {"impossible": True}),
+            ("a", {"accelerator_count": None}),
+        )
+    ]
+    assert compare.with_rivals(rows) == rows[:2]
 
 
 @pytest.mark.parametrize("choice", ["#r-0,r-1,r-2,r-3,a,b,c", ""])

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page
 from test_browser import NARROW, Visit
 
 from tunemark.schema.formats import MISSING
-from tunemark.site.pages.results import FAILED, FIELDS, IMPOSSIBLE, TOY, encoded, explorer_rows, years_of
+from tunemark.site.pages.results import FAILED, FIELDS, IMPOSSIBLE, TOY, encoded, explorer_rows, printed_accelerator, years_of
 from tunemark.site.queries import Catalogue
 
 PAGE = "results/index.html"
@@ -328,6 +328,19 @@ def test_unknown_values_are_null_and_figures_are_rounded() -> None:
     assert columns["tokens_per_s"] == [1234570, None]
     assert columns["mfu"] == [None, 0.123457]
     assert columns["model"] == {"values": ["a b"], "codes": [None, 0]}
+
+
+@pytest.mark.parametrize(
+    ("printed", "name"),
+    [
+        ("4x RTX 6000 Ada", "RTX 6000 Ada"),
+        ("RTX 6000 Ada", "RTX 6000 Ada"),
+        ("AWS Trainium (Trn1) and NVIDIA GPUs (T4, L4)", "several accelerators"),
+        (None, ""),
+    ],
+)
+def test_an_accelerator_without_a_card_is_named_once_whatever_its_count(printed: str | None, name: str) -> None:
+    assert printed_accelerator({"accelerator_name": printed}) == name
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from xml.etree import ElementTree as ET
 
@@ -94,7 +94,7 @@ def test_script_and_python_agree_on_two_hundred_random_questions(script: Page) -
     answers = script.evaluate(
         """(questions) => questions.map((question) => {
             const answer = tunemark.recommend(question, window.rates, window.offers);
-            return {...answer, headline: tunemark.headline(question, answer), disputed: answer.ranked.map((option) => tunemark.disputed(option).map((part) => part.id ?? part).join("")), alternatives: tunemark.alternatives(question, answer), changes: tunemark.changes(question, answer), missing: [...tunemark.ownHardware(question, answer), tunemark.notFitting(answer), tunemark.unknownOf(answer)]};
+            return {...answer, headline: tunemark.headline(question, answer), disputed: answer.ranked.map((option) => tunemark.disputed(option).map((part) => part.id ?? part).join("")), alternatives: tunemark.alternatives(question, answer), changes: tunemark.changes(question, answer), tuned: tunemark.withTuned(question, answer, tunemark.recommend({...question, software: "tuned"}, window.rates, window.offers)), missing: [...tunemark.ownHardware(question, answer), tunemark.notFitting(answer), tunemark.unknownOf(answer)]};
         })""",
         [json.loads(json.dumps(asdict(question))) for question in questions],
     )
@@ -110,14 +110,15 @@ def test_script_and_python_agree_on_two_hundred_random_questions(script: Page) -
                 assert [*option.limits, *option.exceeds] == [*other["limits"], *other["exceeds"]]
         for group in ("too_large", "no_data"):
             kinds |= {group} if getattr(ours, group) else set()
-            assert [asdict(without) for without in getattr(ours, group)] == theirs[group]
-        assert ours.picks == theirs["picks"]
+            assert json.loads(json.dumps([asdict(without) for without in getattr(ours, group)])) == theirs[group]
+        assert (ours.picks, ours.offers) == (theirs["picks"], theirs["offers"])
         for name in ("other_methods", "other_lengths", "other_software"):
             assert list(getattr(ours, name)) == theirs[name]
         assert words.headline(question, ours) == theirs["headline"]
         assert [words.disputed(option) for option in ours.ranked] == theirs["disputed"]
         assert words.alternatives(question, ours) == theirs["alternatives"]
         assert list(words.changes(question, ours)) == theirs["changes"]
+        assert words.with_tuned(question, ours, recommend(replace(question, software="tuned"), rates, offers)) == theirs["tuned"]
         assert [*words.own_hardware(question, ours), words.not_fitting(ours), words.unknown(ours)] == theirs["missing"]
     assert kinds == {"ranked", "may_exceed", "exceeding", "unpriced", "too_large", "no_data"}
     assert any(answer["other_methods"] for answer in answers)
@@ -204,9 +205,10 @@ def test_a_wrong_input_says_what_to_do(browser: Browser, address: str, name: str
         assert visit.page.get_attribute(f"[name={name}]", "aria-invalid") is None
 
 
-def test_a_model_that_is_not_in_the_list_is_said_to_be_unknown(browser: Browser, address: str) -> None:
-    with Visit(browser, address, "index.html?model=gpt-9") as visit:
-        visit.page.wait_for_selector("""[role=alert]:has-text('The address asks for model "gpt-9"')""")
+@pytest.mark.parametrize(("name", "value"), [("model", "gpt-9"), ("accelerator", "gpu-9"), ("provider", "nobody")])
+def test_what_is_not_in_a_list_is_said_to_be_unknown(browser: Browser, address: str, name: str, value: str) -> None:
+    with Visit(browser, address, f"index.html?{name}={value}") as visit:
+        visit.page.wait_for_selector(f"""[role=alert]:has-text('The address asks for {name} "{value}"')""")
         visit.page.fill("[name=size]", "20M")
         visit.page.wait_for_selector("#tm-answer .tm-headline:not([role])")
 
@@ -222,13 +224,18 @@ def test_only_accelerators_with_the_memory_and_the_name_that_are_wanted_are_offe
             "() => [...document.querySelectorAll('#tm-answer tbody th a')].every((a) => a.innerText.includes('H100'))"
         )
         visit.page.select_option("[name=memory]", "16")
-        visit.page.wait_for_selector(".tm-headline:has-text('No data')")
+        visit.page.wait_for_selector(".tm-headline:has-text('No offer matches the question')")
 
 
 def test_own_hardware_is_an_option_with_its_electricity(browser: Browser, address: str) -> None:
     path = "index.html?own=nvidia-h100-80gb-sxm&own_devices=1&own_usd=0.01&watts=400&kwh=0.25&kind=on_demand"
     with Visit(browser, address, path) as visit:
         visit.page.wait_for_selector(".tm-headline:has-text('own hardware, $0.110/h')")
+
+
+def test_electricity_alone_is_the_cost_of_hardware_that_is_paid_for(browser: Browser, address: str) -> None:
+    with Visit(browser, address, "index.html?own=nvidia-h100-80gb-sxm&own_devices=1&watts=400&kwh=0.25&kind=on_demand") as visit:
+        visit.page.wait_for_selector(".tm-headline:has-text('own hardware, $0.100/h')")
 
 
 def test_the_question_works_with_the_keyboard_and_fits_a_phone(browser: Browser, address: str) -> None:

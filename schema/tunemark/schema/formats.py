@@ -7,6 +7,9 @@ MIB = 2**20
 GB = 10**9
 MINUTE_S = 60
 HOUR_S = 3_600
+DAY_S = 86_400
+DAYS_FROM_H = 72
+"""Hours from which an estimate is in days."""
 SEVERAL = 10
 """Minutes from which an estimate has no seconds, and hours from which it has no minutes."""
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -51,8 +54,10 @@ def duration(value_s: float) -> str:
 
 
 def estimated_duration(value_s: float) -> str:
-    """Return seconds as a duration without the digits that an estimate does not have: `6 min 05 s`, `25 min`, `1 h 32 min` or `26 h`."""
+    """Return seconds as a duration without the digits that an estimate does not have: `6 min 05 s`, `25 min`, `1 h 32 min`, `26 h` or `5.9 days`."""
     minutes = round(value_s / MINUTE_S)
+    if minutes >= DAYS_FROM_H * MINUTE_S:
+        return f"{significant(value_s / DAY_S, 2)} days"
     if minutes >= SEVERAL * MINUTE_S:
         return f"{round(value_s / HOUR_S):,} h"
     if minutes >= MINUTE_S:

@@ -25,6 +25,9 @@ FIRST, SAME = 5, 2
 WORTH_SEVERAL_S = 300.0
 """Several instances are considered only if training takes longer than this on every single one."""
 MEASURED = {"measured", "reproduced"}
+ALL_METHODS = ("full", "lora", "qlora")
+FIT = {"fits", "probably", "ran"}
+"""Verdicts on memory with which an option is recommended."""
 PROVEN = {"direct", "near"}
 """Kinds of evidence that are based on results of this model, method and accelerator."""
 PROVIDER_NAMES = {
@@ -192,6 +195,8 @@ class Without:
     method: str
     devices: int
     reason: str
+    fitting: tuple[str, ...] = ()
+    """Other methods that fit on these devices with rows of this length, if this one does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +223,8 @@ class Answer:
     """Row lengths for which the methods asked for have a rate for an offer, if there is none for the length asked for."""
     other_software: tuple[str, ...] = ()
     """Software levels for which they have one, if there is none for the level asked for."""
+    offers: int = 0
+    """Number of offers that the question allows."""
     picks: dict[str, int] = field(default_factory=dict)
     """Objective -> place in `ranked` of its best option; `proven`: of the first one that is based on results."""
 
@@ -300,7 +307,8 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
                     options.append(_option(question, rate, offer, instances))
                 else:
                     group = too_large if rate.memory == "no" else no_data
-                    group[Without(offer.accelerator, offer.name, method, devices, missing)] = None
+                    fitting = _fitting(table, offer.accelerator, devices) if rate.memory == "no" else ()
+                    group[Without(offer.accelerator, offer.name, method, devices, missing, fitting)] = None
     unpriced = [option for option in options if not option.offer.usd_per_hour]
     options = [option for option in options if option.offer.usd_per_hour]
     recommended = [option for option in options if not option.limits]
@@ -316,6 +324,7 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         tuple(too_large),
         tuple(in_order(unpriced, "fastest")),
         tuple(no_data),
+        offers=sum(question.most_devices is None or offer.devices <= question.most_devices for offer in chosen),
         picks=picks,
         **({} if options or unpriced or (too_large and not no_data) else _elsewhere(question, rates, chosen, methods, length)),
     )
@@ -361,6 +370,12 @@ def _why_missing(rate: Rate, trust: Trust) -> str | None:
     if trust == "measured" and rate.trust not in MEASURED:
         return f"only {rate.trust} results"
     return None
+
+
+def _fitting(table: Mapping[tuple[str, str, int], Rate], accelerator: str, devices: int) -> tuple[str, ...]:
+    """Return the methods that fit on some devices."""
+    found = {method: table.get((method, accelerator, devices)) for method in ALL_METHODS}
+    return tuple(method for method, rate in found.items() if rate is not None and rate.memory in FIT)
 
 
 def _option(question: Question, rate: Rate, offer: Offer, instances: int) -> Option:

@@ -133,6 +133,10 @@ def _nothing(question: Question, answer: Answer) -> str:
         return (
             f"No option meets all limits. The closest, {hardware(closest)} ({place(closest)}), {verb} {limits}: {time_and_cost(closest)}."
         )
+    if answer.unpriced:
+        return "No offer to rent can be recommended; the time on your own hardware is known."
+    if not answer.offers:
+        return "No offer matches the question: none has these providers, kinds of price, accelerators and numbers of devices."
     if answer.too_large and not answer.no_data:
         return "The step does not fit on any accelerator offered. QLoRA, shorter rows or more devices need less memory."
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"
@@ -184,8 +188,16 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
             limits = " and ".join(LIMITS[limit] for limit in dict.fromkeys((*others[0].exceeds, *others[0].limits)))
             lines.append(f"{name}: may exceed {limits}, {time_and_cost(others[0])}.")
         else:
-            lines.append(f"{name}: {missing[0].reason if missing else 'there are no rates for this number of devices'}.")
+            reason = missing[0].reason if missing else "there are no rates for this number of devices"
+            fitting = _fitting(missing[0]) if missing else ""
+            lines.append(f"{name}: {reason}{fitting}.")
     return lines
+
+
+def _fitting(missing: Without) -> str:
+    """Return the methods that fit where another does not; empty without any."""
+    names = " and ".join(METHODS.get(method, method) for method in missing.fitting)
+    return f"; {names} {'fits' if len(missing.fitting) == 1 else 'fit'}" if names else ""
 
 
 def alternatives(question: Question, answer: Answer) -> list[str]:
@@ -199,12 +211,12 @@ def alternatives(question: Question, answer: Answer) -> list[str]:
     return lines
 
 
-def with_tuned(answer: Answer, tuned: Answer) -> str:
+def with_tuned(question: Question, answer: Answer, tuned: Answer) -> str:
     """Return the best option with tuned software, if it is cheaper or faster than the best one."""
     best, plain_best = tuned.best, answer.best
     if best is None or (plain_best is not None and best.usd >= plain_best.usd and best.seconds >= plain_best.seconds):
         return ""
-    return f"With tuned software: {hardware(best)} ({place(best)}, {hourly(best)}), {time_and_cost(best)}."
+    return f"With tuned software: {hardware(best)} ({place(best)}, {hourly(best)}){with_method(question, best)}, {time_and_cost(best)}."
 
 
 def changes(question: Question, answer: Answer) -> Iterator[str]:

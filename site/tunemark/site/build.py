@@ -7,6 +7,7 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import chain, islice
@@ -26,7 +27,6 @@ from tunemark.site import (
     kept_results,
     metadata,
     stamp,
-    syndication,
     workers,
 )
 from tunemark.site.page import DEFAULT_URL, SiteOptions
@@ -38,6 +38,8 @@ CHARTS = ".charts"
 """Folder of the charts that the next build can reuse."""
 SQL_SCRIPT = "sql.js"
 """Asset of the SQL page."""
+REMOVERS = 4
+"""Threads that delete a folder."""
 Progress = Callable[[str], None]
 Made = TypeVar("Made")
 OWN_FILE = Path("assets/tunemark.css")
@@ -112,8 +114,7 @@ def _with_kept(catalogue: Catalogue, work: workers.Work, kept: kept_results.Kept
 
 
 def _publish(catalogue: Catalogue, folder: Path, sql: Path | None) -> None:
-    """Add the feed, the badges, the description of the data, and DuckDB for browsers to a site."""
-    syndication.write(catalogue, folder)
+    """Add the description of the data, and DuckDB for browsers, to a site."""
     metadata.write(catalogue, folder)
     if sql:
         duckdb_wasm.copy(sql, folder)
@@ -153,8 +154,16 @@ def _swap(folder: Path, make: Callable[[Path], Made]) -> Made:
     if folder.exists():
         folder.rename(old)
     new.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    _remove(old)
     return made
+
+
+def _remove(folder: Path) -> None:
+    """Delete a folder. Its thousands of files are in a few folders, and threads delete several at once."""
+    with ThreadPoolExecutor(REMOVERS) as pool:
+        for inside in [path for path in folder.glob("*") if path.is_dir()]:
+            pool.submit(shutil.rmtree, inside, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_docs(catalogue: Catalogue, folder: Path) -> Written:

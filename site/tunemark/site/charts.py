@@ -4,6 +4,7 @@ A chart takes 60 ms and depends only on its rows and this file, so a build keeps
 """
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -96,14 +97,18 @@ def forget_all_but(keep: Keep) -> None:
 
 
 def kept(draw: Callable[Arguments, Drawn]) -> Callable[Arguments, Drawn]:
-    """Return a function that reads a chart of the same rows and code if it was kept, and otherwise draws and keeps it."""
+    """Return a function that reads a chart of the same rows and code if it was kept, and otherwise draws and keeps it.
+
+    The code is that of this module and of the module of the function.
+    """
+    own = hashlib.sha256(Path(inspect.getfile(draw)).read_bytes()).hexdigest()
 
     @wraps(draw)
     def read_or_drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Drawn:
         keep = KEEP.get()
         if keep is None:
             return draw(*args, **kwargs)
-        key = json.dumps([keep.code, draw.__name__, args, kwargs], default=sorted, sort_keys=True)
+        key = json.dumps([keep.code, own, draw.__name__, args, kwargs], default=sorted, sort_keys=True)
         path = keep.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
         keep.used.add(path)
         keep.taken.append(path.name)

@@ -9,13 +9,14 @@ import altair as alt
 from tunemark.schema.formats import HOUR_S, MINUTE_S, usd
 from tunemark.schema.recommendation import provider_name
 from tunemark.site import tables, wording
-from tunemark.site.charts import ACCENT, Chart, drawn, inline
+from tunemark.site.charts import ACCENT, Chart, drawn, inline, kept
 from tunemark.site.costs import as_of, front
 from tunemark.site.page import Fact, accelerator_path, document_path, prices_path, workload_path
 from tunemark.site.queries import Catalogue, grouped
 from tunemark.site.results_table import result_cell, trust_cell
 from tunemark.site.tables import Column, Row, Table
 
+PLACES = ("on the front", "other results")
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM, LINE = 340, 150, 46, 144, 12, 22, 12
 """Sizes of the chart of prices in pixels; LINE is the height of a line of text."""
 QUIET = "var(--tm-quiet)"
@@ -224,17 +225,29 @@ def _interval(row: Row) -> str:
 
 def _chart(key: str, title: str, best: Sequence[Row], rest: Sequence[Row]) -> Chart:
     """Return cost over time on logarithmic scales, with a line along the front."""
-    names = ["on the front", "other results"]
-    shown = [
-        [{"minutes": row["time_to_target_s"] / MINUTE_S, "usd": row["usd"], "result": wording.devices(row), "place": place} for row in rows]
-        for place, rows in zip(names, (best, rest), strict=True)
-    ]
+    name = f"front-{''.join(char if char.isalnum() else '-' for char in key)}"
+    return _drawn(
+        name,
+        title,
+        *(
+            [
+                {"minutes": row["time_to_target_s"] / MINUTE_S, "usd": row["usd"], "result": wording.devices(row), "place": place}
+                for row in rows
+            ]
+            for place, rows in zip(PLACES, (best, rest), strict=True)
+        ),
+    )
+
+
+@kept
+def _drawn(name: str, title: str, front: list[Row], others: list[Row]) -> Chart:
+    """Return the chart of the points on the front and of the others."""
     x = alt.X("minutes:Q", title="minutes to the target", scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(grid=False))
     y = alt.Y("usd:Q", title="cost to the target (USD)", scale=alt.Scale(type="log", nice=False, padding=12))
-    colour = alt.Color("place:N", title=None, scale=alt.Scale(domain=names, range=[ACCENT, QUIET]))
-    shape = alt.Shape("place:N", title=None, scale=alt.Scale(domain=names, range=["circle", "diamond"]))
-    line = alt.Chart(inline(shown[0])).mark_line(color=ACCENT, strokeWidth=1.4).encode(x=x, y=y)
-    dots = alt.Chart(inline([*shown[1], *shown[0]])).mark_point(filled=True, size=44, opacity=1)
+    colour = alt.Color("place:N", title=None, scale=alt.Scale(domain=list(PLACES), range=[ACCENT, QUIET]))
+    shape = alt.Shape("place:N", title=None, scale=alt.Scale(domain=list(PLACES), range=["circle", "diamond"]))
+    line = alt.Chart(inline(front)).mark_line(color=ACCENT, strokeWidth=1.4).encode(x=x, y=y)
+    dots = alt.Chart(inline([*others, *front])).mark_point(filled=True, size=44, opacity=1)
     encoded = dots.encode(x=x, y=y, color=colour, shape=shape, tooltip=["result:N", "minutes:Q", "usd:Q"])
     caption = f"{title}: cost against time to the target, both on logarithmic scales. No other result is both faster and cheaper than those on the line."
-    return drawn(f"front-{''.join(char if char.isalnum() else '-' for char in key)}", caption, alt.layer(line, encoded))
+    return drawn(name, caption, alt.layer(line, encoded))

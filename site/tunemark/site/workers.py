@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from tunemark.schema.processes import process_pool, worker_count
-from tunemark.site import charts, costs, downloads, recommend_data, reproduce
+from tunemark.site import charts, costs, downloads, recommend_data, reproduce, syndication
 from tunemark.site.api import RESULT, Api
 from tunemark.site.kept_results import KeptResults, paths_of
 from tunemark.site.page import Page, SiteOptions, result_path
@@ -88,7 +88,7 @@ def _write_data_alone(database: Path, site: SiteOptions, folder: Path, kept: Kep
 
 
 def write_data(catalogue: Catalogue, folder: Path, kept: KeptResults) -> None:
-    """Write all data files below a folder: for other tools, for the API, and for the scripts of pages. MkDocs does not see them."""
+    """Write all data files below a folder: for other tools and sites, for the API, and for the scripts of pages. MkDocs does not see them."""
     downloads.write_files(catalogue.database, folder)
     downloads.write_duckdb(catalogue.database, folder)
     texts = {
@@ -103,6 +103,7 @@ def write_data(catalogue: Catalogue, folder: Path, kept: KeptResults) -> None:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
     reproduce.write_files(catalogue, folder)
+    syndication.write(catalogue, folder)
     api = Api(catalogue)
     api.write(folder, kept.files)
     for result in kept.files:

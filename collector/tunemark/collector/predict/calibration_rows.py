@@ -26,8 +26,9 @@ FOLLOWS_FROM = {
     "tokens_per_s": {"tokens_per_s"},
     "tokens": {"tokens", "train_time_s", "tokens_per_s"},
     "step_time_s": {"step_time_s", "tokens_per_s"},
+    "epochs": {"epochs", "train_time_s", "wall_s"},
 }
-"""Figure that gives tokens per second without assumptions about padding -> claims that the rate depends on."""
+"""Figure that gives tokens per second -> claims that the rate depends on. Rates of `epochs` assume full rows, so padding must be `none`."""
 RUN_CONDITIONS = {"precision"}
 """Conditions that every rate depends on, besides those that it follows from."""
 MLPERF_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -110,7 +111,8 @@ def basis_of(rate: Rate) -> str:
 
 def possible_rates(run: AuditedResult, excluded: Collection[str]) -> list[Rate]:
     """Return the rates of tokens: unambiguous ones, or the only reading that is not excluded."""
-    counted = [rate for rate in token_rates(run) if rate.quantity in FOLLOWS_FROM]
+    full = run.conditions.padding == "none"
+    counted = [rate for rate in token_rates(run) if rate.quantity in FOLLOWS_FROM and (full or rate.quantity != "epochs")]
     left = [rate for rate in counted if rate.meaning and rate.meaning_words not in excluded]
     return [rate for rate in counted if not rate.meaning] or (left if len(left) == 1 else [])
 

@@ -33,7 +33,7 @@ from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLev
 
 # Work at the limits of an accelerator --------------------------------------------------------------
 
-Term = Literal["matmul", "attention", "elementwise", "adapters", "scores", "exchange"]
+Term = Literal["matmul", "attention", "elementwise", "adapters", "scores", "dequantisation", "exchange"]
 TERMS: tuple[Term, ...] = get_args(Term)
 
 MEANING: dict[Term, str] = {
@@ -42,10 +42,13 @@ MEANING: dict[Term, str] = {
     "elementwise": "norms, activations, residuals and rotations: bytes over memory bandwidth",
     "adapters": "work of adapters, with inputs cast to their format, dropped out and kept: bytes over memory bandwidth",
     "scores": "attention scores, if the kernel writes them (eager): bytes over memory bandwidth",
+    "dequantisation": "4-bit weights expanded before each product, once per micro-step and pass: bytes over memory bandwidth",
     "exchange": "weights that sharding gathers and gradients that it scatters: bytes over the link between devices or to the host",
 }
 HOST_LINK_BYTES_PER_S = 32e9
 """PCI Express 4.0 x16, one direction: the card of an accelerator does not describe its host."""
+PACKED_BYTES = 0.5
+"""Bytes of a 4-bit weight, without the scales of its block."""
 TERA, GIGA = 1e12, 1e9
 SIXTEEN_BIT = {Dtype.BF16: Dtype.FP16, Dtype.FP16: Dtype.BF16}
 
@@ -107,14 +110,18 @@ def moved_bytes(shape: TrainingShape) -> dict[Term, float]:
     adapters = shape.slots * model.layers * widths * BYTES[shape.adapters] * passes
     # An eager kernel writes and reads all scores: product, mask, softmax in fp32, cast.
     scores = shape.micro_batch * model.attention_heads * shape.sequence_length**2 * model.layers * 16.0 * passes
-    # Sharding gathers 16-bit weights forward, backward and for recomputation; full fine-tuning also scatters gradients.
-    weights = 2.0 * model.layers * sum(linear.inputs * linear.outputs * linear.copies for linear in block_linears(model))
-    gathers = passes - 1 if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else 0
-    exchanged = weights * (gathers + (shape.method is Method.FULL))
+    # Weights pass forward, backward and for recomputation. bitsandbytes writes a 4-bit layer in the format that multiplies each time.
+    count = float(model.layers * sum(linear.inputs * linear.outputs * linear.copies for linear in block_linears(model)))
+    quantised, uses = shape.method is Method.QLORA, passes - 1
+    expanded = count * (PACKED_BYTES + BYTES[shape.activations]) * uses if quantised else 0.0
+    # Sharding gathers weights as they are stored for each use; full fine-tuning also scatters 16-bit gradients.
+    gathers = uses if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else 0
+    exchanged = count * ((PACKED_BYTES if quantised else 2.0) * gathers + 2.0 * (shape.method is Method.FULL))
     return {
         "elementwise": elementwise,
         "adapters": adapters,
         "scores": scores if shape.attention == "eager" else 0.0,
+        "dequantisation": expanded,
         "exchange": 0.0 if shape.world_size == 1 or shape.sharding == "single" else exchanged,
     }
 
@@ -255,6 +262,9 @@ FACTORS: dict[Term, Prior] = {
     "elementwise": Prior(math.log(1.5), 0.5, "loops reach 60 to 90% of the bandwidth, and kernels that are not fused move more bytes"),
     "adapters": Prior(math.log(2.0), 0.7, "loops that are not fused cast, drop out and add in separate passes"),
     "scores": Prior(math.log(1.5), 0.7, "several passes over the scores, not fused"),
+    "dequantisation": Prior(
+        math.log(2.0), 0.5, "expanding 4-bit blocks reaches 30 to 80% of the bandwidth, and the product reads the weights again"
+    ),
     "exchange": Prior(math.log(1.5), 0.7, "partly overlapped with computing, partly over a slower link than the card lists"),
 }
 """Term -> prior of its factor, how many times longer than at the limit it takes."""

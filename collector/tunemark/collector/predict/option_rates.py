@@ -308,24 +308,27 @@ def rows_of_model(
 
 
 def consistent(rows: Sequence[Row]) -> list[Row]:
-    """Return rows whose prediction for LoRA is at least that for full fine-tuning with the same recomputation.
+    """Return rows whose prediction for LoRA is at least that for full fine-tuning, and for QLoRA where no weights are gathered.
 
-    LoRA computes no gradients of the frozen weights, so it does less work per token. If both rates are predictions and that of LoRA is
-    lower, the evidence does not separate the methods: both get the geometric mean, with an interval that holds both intervals.
+    LoRA computes no gradients of the frozen weights, and QLoRA also expands them, so it does more work per token. If both rates are
+    predictions for the same recomputation and that of LoRA is lower, the evidence does not separate the methods: both get the geometric
+    mean, with an interval that holds both intervals. Sharded devices gather a quarter of LoRA's bytes under QLoRA, which may be faster.
     """
     keys = ("sequence_length", "software", "accelerator", "devices", "checkpointing")
-    found = {(row["method"], *(row[key] for key in keys)): row for row in rows if row["evidence"] == "predicted"}
-    changed: dict[int, Row] = {}
-    for (method, *same), lora in found.items():
-        full = found.get((Method.FULL.value, *same))
-        if method == Method.LORA.value and full is not None and lora["tokens_per_s"] < full["tokens_per_s"]:
+    changed = {(row["method"], *(row[key] for key in keys)): row for row in rows if row["evidence"] == "predicted"}
+    for slower in (Method.FULL, Method.QLORA):
+        for method, *same in [key for key in changed if key[0] == slower.value]:
+            other, lora = changed[method, *same], changed.get((Method.LORA.value, *same))
+            gathers = slower is Method.QLORA and lora is not None and lora["sharding"] not in {"single", "ddp"}
+            if lora is None or gathers or lora["tokens_per_s"] >= other["tokens_per_s"]:
+                continue
             shared = {
-                "tokens_per_s": float(f"{math.sqrt(lora['tokens_per_s'] * full['tokens_per_s']):.6g}"),
-                "tokens_per_s_low": min(lora["tokens_per_s_low"], full["tokens_per_s_low"]),
-                "tokens_per_s_high": max(lora["tokens_per_s_high"], full["tokens_per_s_high"]),
+                "tokens_per_s": float(f"{math.sqrt(lora['tokens_per_s'] * other['tokens_per_s']):.6g}"),
+                "tokens_per_s_low": min(lora["tokens_per_s_low"], other["tokens_per_s_low"]),
+                "tokens_per_s_high": max(lora["tokens_per_s_high"], other["tokens_per_s_high"]),
             }
-            changed |= {id(row): row | shared for row in (lora, full)}
-    return [changed.get(id(row), row) for row in rows]
+            changed |= {(row["method"], *same): row | shared for row in (lora, other)}
+    return [changed.get((row["method"], *(row[key] for key in keys)), row) if row["evidence"] == "predicted" else row for row in rows]
 
 
 def _row(model: ModelCard, method: Method, length: int, level: SoftwareLevel, card: AcceleratorCard, devices: int) -> Row:

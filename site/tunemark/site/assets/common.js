@@ -32,9 +32,10 @@ globalThis.tunemarkCommon = (() => {
     const minutes = whole(value / 60);
     return `${fixed(Math.floor(minutes / 60), 0)} h ${two(minutes % 60)} min`;
   };
-  // For estimates: without seconds from 10 min, without minutes from 10 h.
+  // For estimates: without seconds from 10 min, without minutes from 10 h, in days from 72 h.
   const estimated = (value) => {
     const minutes = whole(value / 60);
+    if (minutes >= 4320) return `${significant(value / 86400, 2)} days`;
     if (minutes >= 600) return `${fixed(whole(value / 3600), 0)} h`;
     if (minutes >= 60) return duration(minutes * 60);
     return minutes >= 10 || (value >= 120 && whole(value) % 60 === 0) ? `${minutes} min` : duration(value);

@@ -8,6 +8,7 @@
   // The choice -------------------------------------------------------------------------------------
   const OBJECTIVES = ["cheapest", "fastest", "value"], NODES = [1, 2, 4, 8], FIRST = 5, SAME = 2, WORTH_SEVERAL = 300;
   const PROVEN = new Set(["direct", "near"]), MEASURED = new Set(["measured", "reproduced"]), OWN = "own hardware";
+  const FIT = new Set(["fits", "probably", "ran"]), ALL_METHODS = ["full", "lora", "qlora"];
 
   const lengthClass = (length, rates) => {
     const known = [...new Set(rates.map((rate) => rate.sequence_length))].sort((a, b) => a - b);
@@ -130,7 +131,8 @@
           const missing = whyMissing(rate, question.trust);
           if (missing === null) options.push(makeOption(question, rate, offer, instances));
           else {
-            const without = { accelerator: offer.accelerator, name: offer.name, method, devices, reason: missing };
+            const fitting = rate.memory === "no" ? ALL_METHODS.filter((each) => FIT.has(table.get(`${each}/${offer.accelerator}/${devices}`)?.memory)) : [];
+            const without = { accelerator: offer.accelerator, name: offer.name, method, devices, reason: missing, fitting };
             (rate.memory === "no" ? tooLarge : noData).set(JSON.stringify(without), without);
           }
         }
@@ -150,6 +152,7 @@
       too_large: [...tooLarge.values()],
       unpriced: inOrder(unpriced, "fastest"),
       no_data: [...noData.values()],
+      offers: considered.filter((offer) => question.most_devices === null || offer.devices <= question.most_devices).length,
       picks,
       ...(found || (tooLarge.size && !noData.size) ? { other_methods: [], other_lengths: [], other_software: [] } : elsewhere(question, rates, considered, methods, length)),
     };
@@ -212,6 +215,8 @@
   const excess = (question, option) =>
     Math.max(...[[option.seconds, question.deadline_s], [option.usd, question.budget_usd]].filter(([, limit]) => limit !== null).map(([value, limit]) => value / limit));
   const withMethod = (question, option) => (question.method === "any" ? ` with ${METHODS[option.rate.method] ?? option.rate.method}` : "");
+  const fittingIn = ({ fitting }) =>
+    fitting.length ? `; ${fitting.map((method) => METHODS[method] ?? method).join(" and ")} ${fitting.length === 1 ? "fits" : "fit"}` : "";
   const isOffer = (offer) => (option) => option.offer === offer;
   const ownHardware = (question, answer) =>
     question.own.map((offer) => {
@@ -231,7 +236,7 @@
         const limits = [...new Set([...other.exceeds, ...other.limits])].map((limit) => LIMITS[limit]).join(" and ");
         return `${name}: may exceed ${limits}, ${timeAndCost(other)}.`;
       }
-      return `${name}: ${missing ? missing.reason : "there are no rates for this number of devices"}.`;
+      return `${name}: ${missing ? `${missing.reason}${fittingIn(missing)}` : "there are no rates for this number of devices"}.`;
     });
 
   const headline = (question, answer) => {
@@ -247,6 +252,9 @@
       const verb = closest.exceeds.length ? "exceeds" : "may exceed";
       return `No option meets all limits. The closest, ${hardware(closest)} (${place(closest)}), ${verb} ${limits}: ${timeAndCost(closest)}.`;
     }
+    if (answer.unpriced.length) return "No offer to rent can be recommended; the time on your own hardware is known.";
+    if (!answer.offers)
+      return "No offer matches the question: none has these providers, kinds of price, accelerators and numbers of devices.";
     if (answer.too_large.length && !answer.no_data.length)
       return "The step does not fit on any accelerator offered. QLoRA, shorter rows or more devices need less memory.";
     const trusted = question.trust === "predicted" ? "" : " at this level of trust; allow predictions to see more";
@@ -280,10 +288,10 @@
     lines.push(`With a deadline below ${estimated(best.seconds_high)} it may finish late.`);
     return lines;
   };
-  const withTuned = (answer, tuned) => {
+  const withTuned = (question, answer, tuned) => {
     const best = tuned.ranked[0], plainBest = answer.ranked[0];
     const better = best && !(plainBest && best.usd >= plainBest.usd && best.seconds >= plainBest.seconds);
-    return better ? `With tuned software: ${hardware(best)} (${place(best)}, ${hourly(best)}), ${timeAndCost(best)}.` : "";
+    return better ? `With tuned software: ${hardware(best)} (${place(best)}, ${hourly(best)})${withMethod(question, best)}, ${timeAndCost(best)}.` : "";
   };
   const withoutOption = (answer, missing) => {
     const answered = new Set([...answer.ranked, ...answer.may_exceed].map((option) => option.offer.accelerator));
@@ -377,7 +385,7 @@
     return svg;
   };
 
-  globalThis.tunemark = { chartOf, ownHardware, notFitting, unknownOf, recommend, headline, alternatives, changes, decoded, disputed, evidence, memory, configuration };
+  globalThis.tunemark = { chartOf, ownHardware, notFitting, unknownOf, recommend, headline, alternatives, changes, withTuned, decoded, disputed, evidence, memory, configuration };
 
   // The page ---------------------------------------------------------------------------------------
   const form = document.getElementById("tm-question");
@@ -436,13 +444,14 @@
     const size = read("size", count) * (field("unit").value === "samples" ? length : 1);
     const own = [];
     if (field("own").value) {
-      const hours = Number(field("own_usd").value || 0); // 0 is not known: the machine has a time and no place
+      const hours = Number(field("own_usd").value || 0);
       const electricity = (Number(field("watts").value || 0) / 1000) * Number(field("kwh").value || 0);
       const key = field("own").value, name = index.accelerators[key];
       const devices = read("own_devices", positive("The number of your own accelerators"));
       own.push({
         accelerator: key, name, devices, provider: OWN, instance: name, kind: "owned",
-        usd_per_hour: hours ? hours + electricity : 0, region: null, effective_on: null, fabric: false, provider_name: OWN,
+        usd_per_hour: hours + electricity, // 0 is not known: the machine has a time and no place
+        region: null, effective_on: null, fabric: false, provider_name: OWN,
       });
     }
     return {
@@ -524,7 +533,7 @@
       parts.push(...folded("Further options", answer.ranked.slice(SHOWN), question, Infinity));
     }
     parts.push(...folded("May exceed a limit", answer.may_exceed, question), ...folded("Over a limit", answer.exceeding, question));
-    const lines = [...changes(question, answer), withTuned(answer, tuned)].filter(Boolean);
+    const lines = [...changes(question, answer), withTuned(question, answer, tuned)].filter(Boolean);
     if (lines.length) parts.push(el("h2", {}, "What would change this answer"), el("ul", {}, ...lines.map((line) => el("li", {}, line))));
     const missing = [notFitting(answer), unknownOf(answer)].filter(Boolean);
     if (missing.length) parts.push(el("h2", {}, "What is not recommended or not known"), el("ul", {}, ...missing.map((line) => el("li", {}, line))));
@@ -554,8 +563,9 @@
     for (const box of form.querySelectorAll("input[type=checkbox]"))
       if (box.name !== "kind" || asked.has("kind")) box.checked = asked.getAll(box.name).includes(box.value);
     for (const [name, value] of asked) {
-      const found = field(name);
-      if (found instanceof HTMLSelectElement && ![...found.options].some((each) => each.value === value)) {
+      const found = field(name), boxes = [...form.querySelectorAll(`input[type=checkbox][name="${CSS.escape(name)}"]`)];
+      const choices = found instanceof HTMLSelectElement ? [...found.options] : boxes;
+      if (choices.length && !choices.some((each) => each.value === value)) {
         unknown = `The address asks for ${name} "${value}", which is not in the list; choose one above.`;
         continue;
       }

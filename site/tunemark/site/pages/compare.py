@@ -1,7 +1,7 @@
 """The page that compares two to four results or accelerators, and the data from which a reader's choice is compared."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from itertools import combinations
 from typing import Any
@@ -27,7 +27,7 @@ from tunemark.site.comparison import (
     view,
 )
 from tunemark.site.page import RATES, Page
-from tunemark.site.queries import BASIS_KIND, Catalogue
+from tunemark.site.queries import BASIS_KIND, Catalogue, grouped
 from tunemark.site.render import compact_json, one_line
 from tunemark.site.result_page import LABELS
 from tunemark.site.tables import Row
@@ -116,13 +116,15 @@ EFFECT_KINDS = ("level", "slope")
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the comparison page, with an example for readers without JavaScript."""
-    subjects, known = compared(catalogue), knowledge(catalogue)
-    pair = example(subjects, known)
+    finished, known = [row for row in catalogue.results if not row["failed"]], knowledge(catalogue)
+    # Most results are alone with their work, and a subject takes a millisecond to make.
+    results = Counter(row["accelerator"] for row in finished)
+    pair = example(compared(catalogue, with_rivals(finished)), known, results)
     cards = [subject.accelerator for subject in pair or () if subject.accelerator in known.cards]
     context = {
         "example": view(pair, known) if pair else None,
         "cards": card_view([key for key in cards if key], known) if len(cards) > 1 else None,
-        "results": len(subjects),
+        "results": len(finished),
         "accelerators": len(known.cards),
     }
     yield Page("compare", "Compare", "compare.md.j2", context)
@@ -131,10 +133,21 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
 # Results -------------------------------------------------------------------------------------------
 
 
-def compared(catalogue: Catalogue) -> list[Subject]:
-    """Return every finished result as it is compared."""
+def compared(catalogue: Catalogue, rows: Iterable[Row] | None = None) -> list[Subject]:
+    """Return results as they are compared; every finished one by default."""
     levels = {row["result_id"]: row["level"] for row in catalogue.predictions["throughput_errors"]}
-    return [_subject(catalogue, row, levels.get(row["result_id"])) for row in catalogue.results if not row["failed"]]
+    rows = [row for row in catalogue.results if not row["failed"]] if rows is None else rows
+    return [_subject(catalogue, row, levels.get(row["result_id"])) for row in rows]
+
+
+def with_rivals(rows: Iterable[Row]) -> list[Row]:
+    """Return the results that can be in an example: another accelerator has done the same work, and neither figure is impossible."""
+    groups = grouped((row for row in rows if row["accelerator_count"] and not row["impossible"]), _work_of_row)
+    return [row for members in groups.values() if len({row["accelerator"] for row in members}) > 1 for row in members]
+
+
+def _work_of_row(row: Row) -> tuple[object, ...]:
+    return tuple(row[key] for key in ("model", "method", "sequence_length", "accelerator_count"))
 
 
 def _subject(catalogue: Catalogue, row: Row, level: str | None) -> Subject:
@@ -240,12 +253,11 @@ def _stated(row: Row, key: str) -> str | None:
     return wording.words(value) if key == "step_definition" else wording.code(wording.plain(value))
 
 
-def example(subjects: Sequence[Subject], known: Knowledge) -> tuple[Subject, Subject] | None:
+def example(subjects: Sequence[Subject], known: Knowledge, results: Counter[str | None]) -> tuple[Subject, Subject] | None:
     """Return two results of the same model, method, sequence length, global batch and device count on different accelerators.
 
-    Pairs with intervals come first, then those on the accelerators with the most results, then those with few other differences.
+    Pairs with intervals come first, then those on the accelerators with the most `results`, then those with few other differences.
     """
-    results = Counter(subject.accelerator for subject in subjects)
     groups: dict[tuple[object, ...], list[Subject]] = {}
     for subject in subjects:
         work = tuple(subject.conditions.get(key) for key in ("model", "method", "sequence_length", "global_batch"))

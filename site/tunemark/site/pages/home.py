@@ -104,7 +104,7 @@ def _first_answer(catalogue: Catalogue, models: list[Row], offers: list[Offer]) 
         time_and_cost_svg(answer.ranked),
         _table(answer),
         len(answer.ranked),
-        [line for line in (*words.changes(question, answer), words.with_tuned(answer, tuned)) if line],
+        [line for line in (*words.changes(question, answer), words.with_tuned(question, answer, tuned)) if line],
         [line for line in (words.not_fitting(answer), words.unknown(answer)) if line],
         f"{words.startup(question)} {words.NOT_INCLUDED}",
     )

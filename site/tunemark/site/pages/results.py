@@ -34,6 +34,9 @@ FIGURES = ("tokens_per_s", "samples_per_s", "mfu", "step_time_s", "peak_memory_b
 PRETRAINING_TASK = "pre-training steps"
 """Recorded task of results that time the steps of pre-training: full training, of the same work per token as full fine-tuning."""
 VENDOR = re.compile(r"^(?:NVIDIA|AMD|Intel\(R\)|Intel)\s+", re.IGNORECASE)
+COUNT = re.compile(r"^\d+ ?[x\N{MULTIPLICATION SIGN}] ?")
+LIST = re.compile(r", | and ")
+SEVERAL = "several accelerators"
 NO_NAME = re.compile(r"[^a-z0-9]+")
 YEAR = re.compile(r"(?<!\d)20\d\d(?!\d)")
 Kind = Literal["text", "count", "rate", "percent", "bytes", "usd", "seconds", "flop_per_s"]
@@ -148,7 +151,7 @@ def explorer_rows(catalogue: Catalogue) -> list[Row]:
     years = {row["source"]: years_of(row["published_on"]) for row in catalogue.sources}
     pretraining = catalogue.with_task(PRETRAINING_TASK)
     names: dict[str, Counter[str]] = {}
-    for name in (row["accelerator_name"] or "" for row in catalogue.results if row["accelerator"] is None):
+    for name in (printed_accelerator(row) for row in catalogue.results if row["accelerator"] is None):
         names.setdefault(normalised(name), Counter())[name] += 1
     rows = []
     for row in catalogue.results:
@@ -165,7 +168,7 @@ def explorer_rows(catalogue: Catalogue) -> list[Row]:
                 "ambiguous": ambiguous_figures(catalogue, result),
                 "accelerator": row["accelerator_name"]
                 if row["accelerator"]
-                else names[normalised(row["accelerator_name"] or "")].most_common(1)[0][0] or None,
+                else names[normalised(printed_accelerator(row))].most_common(1)[0][0] or None,
                 "devices": devices,
                 "model": row["model_name"],
                 "method": wording.method(row),
@@ -182,6 +185,16 @@ def explorer_rows(catalogue: Catalogue) -> list[Row]:
             }
         )
     return sorted(rows, key=_default_order)
+
+
+def printed_accelerator(row: Row) -> str:
+    """Return the printed name of an accelerator without a card: one name without its count, or that there are several.
+
+    >>> printed_accelerator({"accelerator_name": "4x RTX 6000 Ada"}), printed_accelerator({"accelerator_name": "a100, Trn"})
+    ('RTX 6000 Ada', 'several accelerators')
+    """
+    name = COUNT.sub("", row["accelerator_name"] or "")
+    return SEVERAL if LIST.search(name) else name
 
 
 def normalised(name: str) -> str:

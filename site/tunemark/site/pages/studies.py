@@ -20,7 +20,7 @@ from tunemark.schema.statistics.comparison import ARMS, Change, arm_run, paired_
 from tunemark.schema.statistics.intervals import share_difference
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.site import studies, tables, wording
-from tunemark.site.charts import ACCENT, INK, Chart, drawn, inline
+from tunemark.site.charts import ACCENT, INK, Chart, drawn, inline, kept
 from tunemark.site.page import Fact, Page, result_path, study_path, workload_path
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import accuracy_cell, cost_cell, memory_cell, rate_cell, status_cell
@@ -231,6 +231,7 @@ def devices_column(head: str = "Accelerator") -> Column[Row]:
     return Column(head, lambda row: result_link(wording.devices(row), row))
 
 
+@kept
 def scatter(
     name: str,
     caption: str,
@@ -268,6 +269,7 @@ def scatter(
     return drawn(name, caption, alt.layer(marked, encoded))
 
 
+@kept
 def reference_line(name: str, caption: str, values: list[Row], x: str, y: str) -> Chart | None:
     """Return a line chart on logarithmic scales with y = x dashed, for speed-ups over device counts."""
     if not values:
@@ -286,6 +288,7 @@ def reference_line(name: str, caption: str, values: list[Row], x: str, y: str) -
     return drawn(name, caption, alt.layer(rule, layer))
 
 
+@kept
 def bars(name: str, caption: str, values: list[Row], x: str, series: str) -> Chart | None:
     """Return horizontal bars. The values have the keys `label`, `x` and `series`."""
     if not values:
@@ -305,6 +308,7 @@ def bars(name: str, caption: str, values: list[Row], x: str, series: str) -> Cha
     return drawn(name, caption, drawing)
 
 
+@kept
 def ranges(name: str, caption: str, values: list[Row], x: str, series: str) -> Chart | None:
     """Return ratios as points with their ranges as lines, on a logarithmic scale with a dashed line at 1.
 

@@ -49,6 +49,7 @@ def study(evidence: Evidence) -> Study:
         sentences=sentences,
         tables=(_strategy(evidence, verdicts), _smallest(evidence, verdicts)) if sentences else (),
         draw=lambda: _chart(evidence),
+        answers=1 if sentences else 0,
         method=(
             "The findings use results on one accelerator that name its type. The largest model is the one with the most parameters among the results of a method.",
             f"The smallest accelerator has the least memory among those on which the memory estimate fits at {LENGTH:,} tokens on one device with plain software, or on which a result ran.",
