@@ -41,6 +41,7 @@ def test_a_run_without_changes_has_no_problem_and_no_doubt(name: str) -> None:
         ("h100", {f"{DEVICE}.clock_mean_mhz": 600.0, f"{DEVICE}.clock_min_mhz": 600.0}, f"{DEVICE}.clock_mean_mhz"),
         ("h100", {f"{DEVICE}.busy_mean": 0.3}, f"{DEVICE}.busy_mean"),
         ("h100", {f"{DEVICE}.samples": 43}, f"{DEVICE}.samples"),
+        ("h100", {"trace.data_wait_s": lambda _: 400.0}, "trace.data_wait_s"),
         ("h100", {f"{DEVICE}.memory_used_before_bytes": 40 * 2**30}, f"{DEVICE}.memory_used_before_bytes"),
         ("h100", {f"{DEVICE}.memory_used_peak_bytes": 85_520_809_984}, f"{DEVICE}.memory_used_peak_bytes"),
         ("h100", {"memory.device_used.peak_bytes": lambda old: old + 2**30}, "memory.device_used.peak_bytes"),

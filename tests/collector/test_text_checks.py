@@ -118,6 +118,7 @@ def test_a_reason_that_says_nothing_is_refused(text: str) -> None:
         ("DE89 3704 0044 0532 0130 00", "a bank account"),
         ("GB29NWBK60161331926819 is ours", "a bank account"),
         ("SSN 078-05-1120", "a social security number"),
+        ("Submitted batch job 8812733 by user mkowalski", "a user by name"),
         ("NVIDIA \u13bb100", "look like Latin ones"),
     ],
 )
@@ -132,6 +133,7 @@ def test_keys_numbers_of_persons_and_look_alikes_are_refused(text: str, said: st
         "the shapes are 128x64x4096 and 64 128 256 512 1024",
         "undefined symbol: _ZN3c1021throwNullDataPtrErrorEv in libtorch_cuda.so",
         "pass --token to authenticate, or login to the hub first",
+        "interrupted by user request, not by user input",
         "CUDA error 0x00000700 at step 0012, 100-200-3000 ms",
     ],
 )

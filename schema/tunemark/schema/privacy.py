@@ -58,6 +58,9 @@ PATTERNS: dict[str, re.Pattern[str]] = {
     "an e-mail address": re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+"),
     "an e-mail address, written out": re.compile(r"\w+ ?[\[(]?\b(?:at|AT)\b[\])]? ?[\w-]+ ?[\[(]?\b(?:dot|DOT)\b[\])]? ?\w{2,}"),
     # Not `org/model@main`, a revision on a hub, nor `pass@k`, a metric.
+    "a user by name": re.compile(
+        r"\b(?:by|from|for|as|owner) (?:user|owner):? (?!request|interrupt|signal|input|action|code|abort|defined|space|mode)[a-z][\w.-]{2,}"
+    ),
     "a user at a host": re.compile(r"(?<![\w./+-])[A-Za-z_][\w.+-]*@[A-Za-z][\w-]+(?!\.?\w)"),
 }
 _TLD = "internal|local|localdomain|lan|corp|intra|intranet|home|cluster|com|org|net|edu|gov|mil|cloud|dev|tech|de|uk|fr|ch|eu|jp|cn|ru|br|ca|au"

@@ -216,8 +216,10 @@ def _evaluation(s: Submission) -> Iterator[Problem]:
         yield Problem("evaluation", "", "plan.measurement.evaluate is false; such a run does not evaluate")
     if s.plan.data.source is DataSource.SYNTHETIC and held_out.split != SYNTHETIC_SPLIT:
         yield Problem("evaluation.split", repr(held_out.split), f"plan.data.source is 'synthetic'; the rows are {SYNTHETIC_SPLIT!r}")
-    if planned and held_out.rows > planned:
-        yield Problem("evaluation.rows", str(held_out.rows), f"plan.data.evaluation_rows is {planned}; no more rows are held out")
+    synthetic = s.plan.data.source is DataSource.SYNTHETIC
+    if planned and (held_out.rows > planned or (synthetic and held_out.rows < planned)):
+        fix = f"plan.data.evaluation_rows is {planned}; {'synthetic rows do not run out' if held_out.rows < planned else 'no more rows are held out'}"
+        yield Problem("evaluation.rows", str(held_out.rows), fix)
     if (held_out.accuracy is not None) != (s.plan.model.task is Task.SEQUENCE_CLASSIFICATION):
         yield Problem("evaluation.accuracy", str(held_out.accuracy), "a classifier has an accuracy, a language model has none")
     if (held_out.loss is None) != (held_out.loss_standard_error is None) and held_out.rows > 1:

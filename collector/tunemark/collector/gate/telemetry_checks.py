@@ -388,6 +388,11 @@ def _at_work(s: Submission, share: float, card: AcceleratorCard | None) -> Itera
     if card and card.tdp_w and powers and max(powers) < IDLE_POWER * card.tdp_w:
         fix = f"training at {share:.0%} of the dense peak takes more than {IDLE_POWER:.0%} of the board power, {card.tdp_w:g} W"
         yield Problem("utilisation.devices.0.power_mean_w", f"{max(powers):g} W", fix)
+    trained_s = sum(s.trace.step_times_s)
+    waited = (s.trace.data_wait_s or 0.0) / trained_s if trained_s else 0.0
+    if waited > WAITED and share > 1 - waited:
+        fix = f"{waited:.0%} of the time, in which no product is computed; those of this run take {share:.0%} of it even at the dense peak"
+        yield Problem("trace.data_wait_s", f"{s.trace.data_wait_s:g} s", fix)
     energy = s.utilisation.energy if s.utilisation else None
     # Before the run, other programs may use other devices of the machine.
     if energy and energy.idle_w and len(powers) == s.plan.device.count and energy.idle_w > IDLE_OF_WORK * sum(powers):
