@@ -260,6 +260,8 @@ CHANNEL_BITS, CHANNEL_GIB = 32, (0.5, 1, 1.5, 2, 3, 4, 6, 8)
 """Sizes of a stack of HBM, and of a chip of GDDR; a channel of GDDR has one or two chips."""
 FIRST_YEAR = {"bf16": 2017, "tf32": 2020, "fp8": 2022}
 """Launch of the first devices with a format: the second TPU, A100, and H100, Gaudi 2 and Trainium. No earlier device has it."""
+FIRST_CPU_YEAR = (("vector_bits", 512, 2017), ("bf16_flop_per_cycle", 1, 2020))
+"""Launch of the first server CPUs with AVX-512 (Skylake), and with instructions for bf16 (Cooper Lake): the field, its value and the year."""
 FIRST_TENSOR_CORES = {"bf16": 3, "tf32": 3, "fp8": 4}
 """First generation of NVIDIA's tensor cores with a format."""
 MOST_CORES = 16
@@ -557,6 +559,10 @@ def _vectors(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
                 f"{cluster.fma_units} units of {cluster.vector_bits} bits are more than the {WIDEST} bits that a core multiplies per cycle"
             )
             yield Problem("vector_bits", str(cluster.vector_bits), fix)
+        for name, least, year in FIRST_CPU_YEAR:
+            value = getattr(cluster, name)
+            if value is not None and value >= least and card.launch_year is not None and card.launch_year < year:
+                yield Problem(name, str(value), f"no CPU had it in {card.launch_year}; it began in {year}")
         for name in ("vector_bits", "fma_units", "bf16_flop_per_cycle"):
             value, peers = getattr(cluster, name), _of_cluster(alike, number, name)
             if value is not None and peers and value not in peers and name not in (card.notes or ""):

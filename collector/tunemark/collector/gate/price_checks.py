@@ -56,6 +56,8 @@ LIKE_A_PROVIDER = 0.66
 SCALE = 1.2
 """Machines of a provider with one accelerator cost what their parts cost: a price rises at least as the part that grows least, and at
 most as the part that grows most. Discounts for whole machines, and prices of data centres, are up to 18% in the book."""
+SAME_RATIO = 0.02
+"""Rounding of prices."""
 WORTH = 0.4
 """Share of the cheapest, and of the dearest, list price of compute of a vendor's other devices at a provider: 0.46 so far (TPU v6e at
 gcp). Spot prices are set by markets and differ more."""
@@ -297,10 +299,28 @@ def _scale(row: PriceRow, others: Iterable[PriceRow]) -> Iterator[Problem]:
             f"{', '.join(f'{ratio:.3g}x its {name}' for name, ratio in _parts(row, nearest).items())}; correct the price or the machine"
         )
         yield Problem("usd_per_hour", f"{row.usd_per_hour:g}", fix)
+        return
+    counted = [other for other in alike if _miscounted(row, other)]
+    if counted and 2 * len(counted) >= len(alike):
+        fix = f"is that of {counted[0].instance}, with another price and another number of vCPUs in one proportion; correct the count"
+        if row.accelerator_count != counted[0].accelerator_count:
+            fix = f"{counted[0].instance} has {counted[0].accelerator_count:g}; its price and vCPUs have another proportion; correct the count"
+        yield Problem("accelerator_count", f"{row.accelerator_count:g}", fix)
+
+
+def _miscounted(row: PriceRow, other: PriceRow) -> bool:
+    """Return True if price, vCPUs and memory of two machines have one ratio, and the numbers of devices another.
+
+    Machines with more vCPUs for each device cost less than in proportion.
+    """
+    parts = _parts(row, other)
+    count, price = parts.pop("accelerator_count"), row.usd_per_hour / other.usd_per_hour
+    whole = bool(parts) and all(abs(ratio / price - 1) < SAME_RATIO for ratio in parts.values())
+    return whole and not 1 / SCALE <= count / price <= SCALE
 
 
 def _list_of(row: PriceRow) -> tuple[object, ...]:
-    """Return what the prices of one list have in common: sizes of one family with one device, in one region, on one day."""
+    """Return the common properties of prices of one list: sizes of one family with one device, in one region, on one day."""
     return row.accelerator, row.kind, row.region, row.effective_on, _family(row) if row.provider == "aws" else None
 
 

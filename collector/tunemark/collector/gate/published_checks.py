@@ -174,7 +174,7 @@ def _devices(keys: tuple[str, ...]) -> dict[str, set[str]]:
 
 
 def _another_model(label: str, card: ModelCard, facts: FactBase) -> str:
-    """Return why a label is not that of a model card, or nothing: family, version, size in parameters, or size in words."""
+    """Return the reason that a label is not that of a model card, or nothing: family, version, size in parameters, or size in words."""
     text = label.lower()
     family, version = _family(card.key)
     if family and family not in text:
