@@ -10,16 +10,11 @@ from typing import Any
 import pytest
 from factories import CHECKOUT, Tunemark, with_overrides
 
-from tunemark.collector.gate.fact_book_checks import (
-    claim_problems,
-    fact_record_problems,
-    golden_problems,
-    known_problems,
-    price_problems,
-    workload_problems,
-)
-from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, model_problems, text_problems
+from tunemark.collector.gate.fact_book_checks import golden_problems, known_problems, model_problems, setting_problems, workload_problems
+from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, text_problems
 from tunemark.collector.gate.fact_files import fact_files, fact_problems
+from tunemark.collector.gate.price_checks import price_problems
+from tunemark.collector.gate.published_checks import claim_problems, fact_record_problems, rows_problems
 from tunemark.collector.gate.read import find_records, read_or_none
 from tunemark.collector.importers.table_text import printed_value
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
@@ -93,6 +88,20 @@ def test_the_committed_facts_and_results_pass() -> None:
         ("amd-epyc-9654", {"cpu__clusters__0__bf16_flop_per_cycle": 640}, "bf16_flop_per_cycle"),
         ("amd-epyc-7763", {"cpu__memory_mt_s": 320}, "memory_mt_s"),
         ("amd-epyc-7763", {"tdp_w": 28}, "tdp_w"),
+        ("nvidia-v100-16gb", {"peak_tflops__fp8": 250}, "peak_tflops.fp8"),
+        ("nvidia-t4", {"peak_tflops__tf32": 32}, "peak_tflops.tf32"),
+        ("amd-mi250x", {"peak_tflops__fp8": 766}, "peak_tflops.fp8"),
+        ("google-tpu-v4", {"peak_tflops__fp8": 550}, "peak_tflops.fp8"),
+        ("aws-trainium2", {"peak_tflops__bf16": 1299}, "peak_tflops.bf16"),
+        ("aws-trainium3", {"peak_tflops__tf32": 335}, "peak_tflops.bf16"),
+        ("aws-trainium2", {"cores_per_unit": 128}, "cores_per_unit"),
+        ("aws-trainium2", {"cores_per_unit": 4}, "cores_per_unit"),
+        ("aws-inferentia2", {"cores_per_unit": 12}, "cores_per_unit"),
+        ("intel-core-i7-8700k", {"cpu__clusters__0__vector_bits": 512}, "vector_bits"),
+        ("intel-xeon-e5-2690-v4", {"cpu__clusters__0__vector_bits": 512}, "vector_bits"),
+        ("amd-ryzen-9-7950x", {"cpu__clusters__0__fma_units": 4}, "fma_units"),
+        ("amd-epyc-9b45", {"cpu__clusters__0__fma_units": 4}, "vector_bits"),
+        ("intel-xeon-platinum-8380", {"cpu__clusters__0__bf16_flop_per_cycle": 1024}, "bf16_flop_per_cycle"),
     ],
 )
 def test_an_impossible_accelerator_is_named_by_its_field(key: str, changes: dict[str, Any], field: str) -> None:
@@ -200,11 +209,68 @@ def priced(machine: str, kind: str, **changes: Any) -> Iterator[str]:
         ("BM.GPU.MI300X.8", "on_demand", {"provider": "0ci"}, "provider"),
         ("BM.GPU.MI300X.8", "on_demand", {"instance": "BM.GPU.\u039cI300X.8"}, "instance"),
         ("p5.48xlarge", "on_demand", {"source": "unknown"}, "source"),
+        ("p6-b200.48xlarge", "on_demand", {"usd_per_hour": 14.2416}, "usd_per_hour"),
+        ("Standard_ND128isr_NDR_GB200_v6", "on_demand", {"usd_per_hour": 27.04}, "usd_per_hour"),
+        ("BM.GPU.L40S.4", "on_demand", {"usd_per_hour": 140}, "usd_per_hour"),
+        ("g6e.12xlarge", "on_demand", {"accelerator_count": 8}, "usd_per_hour"),
+        ("gpu_2x_a6000", "on_demand", {"usd_per_hour": 4.36}, "usd_per_hour"),
+        ("Standard_NC80adis_H100_v5", "on_demand", {"accelerator_count": 1}, "accelerator_count"),
+        ("Standard_NC40ads_H100_v5", "on_demand", {"accelerator_count": 2}, "accelerator_count"),
+        ("a2-highgpu-4g", "spot", {"usd_per_hour": 3.856}, "usd_per_hour"),
+        ("c7g.8xlarge", "on_demand", {"usd_per_hour": 1.74}, "usd_per_hour"),
+        ("g5.24xlarge", "on_demand", {"instance": "g5.32xlarge"}, "instance"),
+        ("p4d.24xlarge", "on_demand", {"instance": "p4x.24xlarge"}, "instance"),
+        ("c6i.8xlarge", "on_demand", {"vcpus": 64}, "vcpus"),
+        ("tpu-v5p-16", "on_demand", {"accelerator_count": 16}, "accelerator_count"),
+        ("tpu-v6e-4", "on_demand", {"region": "us-east-1"}, "region"),
+        ("p5.48xlarge", "on_demand", {"region": "eastus"}, "region"),
+        ("Standard_NC6s_v3", "on_demand", {"region": "us-central1"}, "region"),
+        ("gpu-l40s-a_1gpu-8vcpu-32gb", "on_demand", {"provider": "nebuis"}, "provider"),
+        ("gpu_1x_a10", "on_demand", {"provider": "lamda"}, "provider"),
+        ("gpu-l40s-a_1gpu-8vcpu-32gb", "on_demand", {"memory_gib": 64}, "memory_gib"),
+        ("Standard_NC64as_T4_v3", "on_demand", {"vcpus": 32}, "vcpus"),
+        ("1H100.80S.32V", "on_demand", {"vcpus": 64}, "vcpus"),
     ],
 )
 def test_a_price_unlike_its_neighbours_is_named_by_its_field(instance: str, kind: str, changes: dict[str, Any], field: str) -> None:
     assert list(priced(instance, kind)) == []
     assert field in priced(instance, kind, **changes)
+
+
+def test_a_new_provider_whose_name_is_like_no_other_passes() -> None:
+    rows = [*enumerate(FACTS.prices, start=2)]
+    new = rows[-1][1].model_copy(update={"provider": "civo", "instance": "g4g.40.kube.small", "region": "lon1"})
+    fresh = [*rows, (len(rows) + 2, new)]
+    assert "provider" not in {problem.field for line, problem in price_problems(fresh, BESIDE) if line == fresh[-1][0]}
+
+
+def test_a_discount_for_a_whole_machine_passes() -> None:
+    assert list(priced("gpu_8x_b200_sxm6", "on_demand", usd_per_hour=48.5)) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("basis.toml", '"oci", "digitalocean"]', '"oci", "vast"]', "3: providers: 'vast': has no price on demand"),
+        ("aws_sizes.toml", 'p5 = ["4xlarge", "48xlarge"]', 'p5 = ["4xlarge"]', "p5: '48xlarge': is missing: p5.48xlarge has a price"),
+        ("aws_sizes.toml", 'p4d = ["24xlarge"]', 'p4d = ["24xlarge", "24 xlarge"]', "p4d: '24 xlarge': is listed twice, or no size"),
+        ("aws_sizes.toml", "read_on = 2026-11-20", "read_on = 2062-11-20", "read_on: 2062-11-20: must be"),
+        ("aws_sizes.toml", "[families]", "[family]", "families: must be a table"),
+        ("aws_sizes.toml", "[families]", "[families", "not valid TOML"),
+    ],
+)  # fmt: skip
+def test_a_file_beside_the_price_book_that_contradicts_it_is_named_with_its_line(
+    checkout: Path, tunemark: Tunemark, file: str, old: str, new: str, said: str
+) -> None:
+    shutil.copytree(CHECKOUT / "data" / "prices", checkout / "data" / "prices", dirs_exist_ok=True)
+    path = checkout / "data" / "prices" / file
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    answered = tunemark("validate", path)
+    assert answered.code == 3
+    assert f"data/prices/{file}:" in answered.err
+    assert said in answered.err
 
 
 @pytest.mark.parametrize(
@@ -325,6 +391,91 @@ def test_a_result_or_document_that_contradicts_itself_is_named_by_its_field(path
     assert field in recorded(path, (name, value))
 
 
+@pytest.mark.parametrize(
+    ("path", "name", "value", "field"),
+    [
+        ("003-023", "claims.step_time_s.readings.1.value", 2481.0, "claims.step_time_s.readings"),
+        (
+            "003-023",
+            "claims.step_time_s.readings.1.meaning",
+            "micro-step (x 30 = 2481 s per optimizer step)",
+            "claims.step_time_s.readings",
+        ),
+        ("003-023", "claims.peak_memory_bytes.readings.1.value", 69793218560.0, "claims.peak_memory_bytes.readings"),
+        ("003-039", "conditions.accelerator", "nvidia-h100-80gb-sxm", "conditions.accelerator"),
+        ("003-020", "labels.accelerator", "RTX 4090 x 1", "conditions.accelerator"),
+        ("003-039", "labels.accelerator", "A100 40GB x 1", "conditions.accelerator"),
+        ("003-042", "conditions.model", "llama-3.1-8b", "conditions.model"),
+        ("003-046", "conditions.model", "llama-13b", "conditions.model"),
+        ("003-051", "conditions.model", "gemma-7b", "conditions.model"),
+        ("003-051", "conditions.model", "llama-3-8b", "conditions.model"),
+        ("003-051", "status", "ok", "status"),
+        ("003-051", "status", "claimed", "status"),
+        ("003-001", "status", "oom", "status"),
+        ("003-001", "claims", {}, "claims"),
+    ],
+)
+def test_a_row_that_its_own_labels_contradict_is_named_by_its_field(path: str, name: str, value: Any, field: str) -> None:
+    assert field in recorded(f"published/003/{path}.json", (name, value))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field"),
+    [
+        ("published_on", "2026-11-29", "published_on"),
+        ("published_on", "2024-05 to 2023-07", "published_on"),
+        ("published_on", "2024-13-01", "published_on"),
+        ("published_on", "1924", "published_on"),
+        ("committed_on", "2026-11-21", "committed_on"),
+        ("stated_on", "2026-11-21", "stated_on"),
+    ],
+)
+def test_a_document_was_published_before_it_was_read(name: str, value: str, field: str) -> None:
+    assert recorded("published/003/source.json", ("published_on", "2025-01 to 2025-03-31 (as stated)")) == set()
+    assert field in recorded("published/003/source.json", (name, value))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("source.json", '"003-057"\n    ]', '"003-075"\n    ]', "'003-075': there is no such row or statement"),
+        ("source.json", "{003-019/model}", "{003-119/model}", "'003-119/model': there is no such row"),
+        ("source.json", "{003-019/model}", "{003-019/mode}", "'003-019/mode': there is no such claim or label"),
+        ("003-046.json", '"step_time_s": {', '"steps_per_s": {', "all other rows of the table have step_time_s, and none has steps_per_s"),
+    ],
+)
+def test_a_document_refers_to_rows_and_figures_that_exist(tmp_path: Path, file: str, old: str, new: str, said: str) -> None:
+    folder = shutil.copytree(CHECKOUT / "data" / "published" / "003", tmp_path / "003")
+    assert list(rows_problems(folder / "source.json")) == []
+    text = (folder / file).read_text(encoding="utf-8")
+    assert old in text
+    (folder / file).write_text(text.replace(old, new, 1), encoding="utf-8")
+    assert any(said in str(problem) for problem in rows_problems(folder / "source.json"))
+
+
+def test_a_workload_has_as_many_classes_as_its_dataset() -> None:
+    card = FACTS.workloads["bert-emotion"]
+    assert "labels" in fields(workload_problems(changed(card, labels=2), BESIDE))
+
+
+@pytest.mark.parametrize(
+    ("axes", "field"),
+    [
+        ([{"field": "batch.microbatch", "values": [2, 4]}], "field"),
+        ([{"field": "batch.micro_batch", "values": [2, 4], "at": {"optimiser.learning_rate": 1e-4}}], "field"),
+        ([{"field": "batch.micro_batch", "values": [2, "many"]}], "field"),
+        ([{"field": "optimizer.learning_rate", "values": [2e-5, 20]}], "values"),
+        ([{"field": "data.sequence_length", "values": [128, 1024]}], "values"),
+        ([{"field": "lora.rank", "values": [8, 16]}], "field"),
+    ],
+)
+def test_an_axis_varies_a_setting_of_the_card_within_its_limits(axes: list[dict[str, Any]], field: str) -> None:
+    card = FACTS.workloads["bert-emotion"]
+    assert list(setting_problems(card, BESIDE)) == []
+    wrong = type(card).model_validate(card.model_dump(mode="json", exclude_defaults=True) | {"axes": axes})
+    assert field in fields(setting_problems(wrong, BESIDE))
+
+
 def test_a_workload_has_no_more_rows_than_its_dataset() -> None:
     card = FACTS.workloads["bert-emotion"]
     assert fields(workload_problems(card, BESIDE)) == set()
@@ -372,12 +523,21 @@ def test_plain_text_in_several_languages_passes() -> None:
 )
 def test_releases_out_of_order_or_after_they_were_read_are_refused(known: dict[str, str], field: str) -> None:
     library = {"library": "torch", "source": "its registry", "read_on": "2026-11-21", "released_on": known}
-    assert field in fields(known_problems(WorldFacts.model_validate({"libraries": [library]})))
+    assert field in fields(known_problems(WorldFacts.model_validate({"libraries": [library]}), BESIDE))
 
 
 def test_a_patch_of_an_old_series_may_follow_a_new_series() -> None:
     library = {"library": "torch", "source": "its registry", "read_on": "2026-11-21", "released_on": {"1.0.0": "2020-01-01", "2.0.0": "2021-01-01", "1.0.1": "2021-06-01"}}  # fmt: skip
-    assert list(known_problems(WorldFacts.model_validate({"libraries": [library]}))) == []
+    assert list(known_problems(WorldFacts.model_validate({"libraries": [library]}), BESIDE)) == []
+
+
+def required(library: str, since: str, needs: str, least: str, **other: str) -> dict[str, str]:
+    """What a version of a library needs."""
+    return {"library": library, "since": since, "needs": needs, "least": least, "source": "its registry"} | other
+
+
+PHI = [{"word": "4k", "context_length": 4096}, {"word": "128k", "context_length": 131_072}]
+LENGTHS = {"tokenizer": "bert-base-uncased", "mean": 22.26, "quantiles": {"0": 4, "0.5": 20, "0.9": 38, "1": 87}, "source": "a report"}
 
 
 @pytest.mark.parametrize(
@@ -388,10 +548,58 @@ def test_a_patch_of_an_old_series_may_follow_a_new_series() -> None:
         {"practices": [{"key": "high", "value": 80_000, "meaning": "a share", "source": "judgement"}]},
         {"generations": [{"architecture": "Volta", "tensor_core_generation": 1, "source": "n/a"}]},
         {"requirements": [{"library": "torch", "since": "the second", "needs": "python", "least": "3.8", "source": "its registry"}]},
+        {"requirements": [required("torch", "2.0.0", "python", "3.11", newest="3.8")]},
+        {"requirements": [required("torch", "2.0.0", "python", "3.8"), required("torch", "2.5.0", "python", "3.7")]},
+        {"requirements": [required("torch", "2.0.0", "python", "3.8"), required("torch", "2.0.0", "python", "3.8")]},
+        {"requirements": [required("transformers", "4.75.1", "torch", "2.2")]},
+        {"requirements": [required("transformers", "4.57.1", "torch", "22.2")]},
+        {"requirements": [required("torch", "2.0.0", "python", "38")]},
+        {"generations": [{"architecture": "Hopper", "tensor_core_generation": 1, "source": "a whitepaper"}]},
+        {"generations": [{"architecture": name, "tensor_core_generation": number, "source": "a whitepaper"} for name, number in (("Volta", 2), ("Turing", 1))]},
+        {"generations": [{"architecture": "Hoper", "tensor_core_generation": 4, "source": "a whitepaper"}]},
+        {"practices": [{"key": "usable", "value": 99.2, "meaning": "Maximum share of a device's memory.", "source": "judgement"}]},
+        {"practices": [{"key": "spread", "value": 0.5, "meaning": "Maximum ratio of token counts.", "source": "judgement"}]},
+        {"practices": [{"key": "slack", "value": 5.0, "meaning": "Maximum relative difference of two clocks.", "source": "judgement"}]},
+        {"practices": [{"key": f"{name}-utilisation", "value": value, "meaning": "Share of the peak.", "source": "judgement"} for name, value in (("low", 0.8), ("high", 0.2))]},
+        {"shared_names": [{"model": "phi-3-medium", "variants": PHI, "source": "a hub"}]},
+        {"shared_names": [{"model": "llama-2-7b", "variants": [PHI[1], {"word": "8k", "context_length": 8192}], "source": "a hub"}]},
+        {"shared_names": [{"model": "phi-3-mini", "variants": [PHI[0], {"word": "128k", "context_length": 13_107}], "source": "a hub"}]},
+        {"architectures": [{"family": "qwen4", "library": "transformers", "added_on": "2025-01-01", "source": "a commit"}]},
+        {"architectures": [{"family": f"qwen{number}", "library": "transformers", "added_on": f"202{year}-01-01", "source": "a commit"} for number, year in ((2, 5), (3, 4))]},
+        {"software": [{"source": "3", "level": "plain", "because": "a loop"}]},
+        {"datasets": [{"key": "emotion", "training_rows": 1600, "test_rows": 2000, "source": "its files"}]},
+        {"datasets": [{"key": "emotion", "training_rows": 1600, "labels": 1, "source": "its files"}]},
+        {"datasets": [{"key": "emotion", "training_rows": 1600, "source": "its files", "token_lengths": [LENGTHS | {"mean": 60}]}]},
+        {"datasets": [{"key": "emotion", "training_rows": 1600, "source": "its files", "token_lengths": [LENGTHS | {"tokenizer": "bert-tiny"}]}]},
     ],
-)
+)  # fmt: skip
 def test_impossible_known_facts_are_refused(known: dict[str, Any]) -> None:
-    assert list(known_problems(WorldFacts.model_validate(known)))
+    assert list(known_problems(WorldFacts.model_validate(known), BESIDE))
+
+
+def test_known_facts_that_agree_pass() -> None:
+    known = {
+        "requirements": [
+            required("transformers", "5.16.0", "tokenizers", "0.23.1", newest="0.23"),
+            required("torch", "2.0.0", "python", "3.8"),
+        ],
+        "shared_names": [{"model": "phi-3-mini", "variants": PHI, "source": "a hub"}],
+        "datasets": [{"key": "emotion", "training_rows": 1600, "source": "its files", "token_lengths": [LENGTHS]}],
+    }
+    assert list(known_problems(WorldFacts.model_validate(known), BESIDE)) == []
+
+
+@pytest.mark.parametrize(("old", "new"), [("mean = 22.26", "mean = 222.6"), ('"0.9" = 38, "0.95" = 45', '"0.9" = 45, "0.95" = 38')])
+def test_a_table_that_breaks_a_rule_between_its_fields_is_a_problem_and_no_crash(
+    checkout: Path, tunemark: Tunemark, old: str, new: str
+) -> None:
+    path = checkout / "data" / "known" / "datasets.toml"
+    text = (CHECKOUT / "data" / "known" / "datasets.toml").read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    answered = tunemark("validate", path)
+    assert answered.code == 3
+    assert "quantiles" in answered.err
 
 
 def test_a_check_that_fails_names_its_file_and_stops_no_other(checkout: Path, tunemark: Tunemark) -> None:

@@ -21,13 +21,13 @@ from tunemark.collector.gate.claim_checks import claim_problems, outdated_facts,
 from tunemark.collector.gate.cross_file_checks import SECOND_RUN, Candidate, FileProblems, Subject, accept, committed_files, known_commits
 from tunemark.collector.gate.data_checks import data_problems
 from tunemark.collector.gate.effective_checks import effective_problems
-from tunemark.collector.gate.fact_book_checks import fact_record_problems
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.identity import identity_of
 from tunemark.collector.gate.machine_checks import machine_problems, unlikely_machine
 from tunemark.collector.gate.memory_checks import memory_problems, unlikely_memory
 from tunemark.collector.gate.model_checks import model_problems, unlikely_speed
 from tunemark.collector.gate.outcome_checks import outcome_problems, unlikely
+from tunemark.collector.gate.published_checks import fact_record_problems
 from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, shown_path
 from tunemark.collector.gate.reason_checks import reason_problems
 from tunemark.collector.gate.telemetry_checks import telemetry_problems, unlikely_telemetry

@@ -1,218 +1,111 @@
-"""Checks of the price book, workloads with their golden losses, published and converted results, and known facts.
+"""Checks of model cards, of workloads with their golden losses, and of known facts: shapes, and the tables that must agree with each other.
 
-Each fact is compared with its neighbours: prices with those of the same machine, claims with their printed text, releases with
-those before and after. A check yields problems; the caller knows the file and the line.
+A check yields problems; the caller knows the file and the line.
 """
 
 import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from datetime import date
 from itertools import pairwise
-from pathlib import Path
 
 from packaging.version import Version
-from pydantic import BaseModel
+from pydantic import ValidationError
 
-from tunemark.collector.gate.fact_checks import Neighbours, day_problems, skeleton, source_problems, text_problems
-from tunemark.collector.importers.table_text import PER_DEVICE, printed_value
-from tunemark.schema.errors import did_you_mean
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
-from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.names import AWS
+from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours, day_problems, name_problems, source_problems
+from tunemark.schema.errors import did_you_mean, must_be
+from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard
-from tunemark.schema.facts.world_facts import Library, WorldFacts
-from tunemark.schema.physics.architecture import FAMILIES
-from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.records.claims import Claim
-from tunemark.schema.records.converted import ConvertedResult
-from tunemark.schema.records.published import Conditions, PublishedResult, PublishedSet, SourceDocument, Statement, published_results
+from tunemark.schema.facts.world_facts import DatasetFact, Generation, Requirement, TokenLengths, WorldFacts
+from tunemark.schema.physics.architecture import FAMILIES, count_parameters
 from tunemark.schema.records.upgrade import Problem
-from tunemark.schema.vocabulary import Method, PriceKind, Task, Weights
+from tunemark.schema.vocabulary import Task, Weights
 
-# Prices ----------------------------------------------------------------------------------------------
+# Models ----------------------------------------------------------------------------------------------
 
-Row = tuple[int, PriceRow]
-FIRST_CLOUD = date(2015, 1, 1)
-"""Before the first cloud accelerator that anybody still trains on (K80, 2016)."""
-PRICE_STEP = 3.0
-"""A provider's price of an accelerator-hour changes by less between its nearest machines and days: the largest cut was 1.8x (2025)."""
-CPU_PRICE_STEP = 1.6
-"""CPU machines cost the same per core whatever their size; families with twice the memory per core cost 1.5x."""
-LARGEST_DISCOUNT = 0.08
-"""Spot prices are up to 90% below those on demand, as their providers say; the lowest of the book is 0.1 of it."""
-MARKET_STEP = 4.0
-"""Beyond the cheapest and the dearest offer of others, a provider is rarely off by more: the same card differs 4x between clouds."""
-USD_PER_PFLOP_H = (0.25, 75.0)
-"""Dense 16-bit PFLOP for an hour: 0.8 (old cards on marketplaces) to 24 (V100 at list price), with a factor of three on both sides."""
-USD_PER_VCPU_H = (0.003, 0.3)
-"""CPU machines cost 0.02 to 0.06 per vCPU-hour at list price."""
-GIB_PER_VCPU = (0.5, 64.0)
-"""Machines have 1 (vast) to 21 GiB per vCPU."""
-SHAPE_STEP = 8.0
-"""Machines with the same card at one provider differ less in vCPUs or memory per card: g5.xlarge has 4, g5.24xlarge 24 per card."""
-COUNT_IN_NAME = re.compile(
-    r"^(\d+)x[_-]|_(\d+)x_|_(\d+)gpu-|-(\d+)g$|gpu-[a-z]+\d+x(\d+)-|^BM\.GPU\..*\.(\d+)$|^(\d+)(?=(?:RTXPRO|[ABHLV])\w+\.\d+)"
-)
-"""How providers write the number of cards into the name of a machine."""
-VCPUS_IN_NAME = re.compile(r"-(\d+)vcpu-|^[acegmn]\d[a-z]?-(?:standard|highcpu|highmem)-(\d+)$")
-ODD_NAME = re.compile(r"[^A-Za-z0-9._+-]")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+PRINTED_SIZE = re.compile(r"(?i)(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
+NAME_FACTOR = 1.4
+"""Names round: `1B` has 1.32e9 parameters, `8x7B` shares its attention (0.83 of the product), `7B` may leave out embeddings (8.5e9)."""
+MODEL_BOUNDS: dict[str, tuple[int, int, int, str]] = {
+    "hidden_size": (64, 65_536, 32, "matrix tiles have a multiple of 32"),
+    "intermediate_size": (128, 1_048_576, 16, "matrix tiles have a multiple of 16"),
+    "layers": (1, 256, 1, "no trained model has more blocks"),
+    "attention_heads": (1, 512, 1, "no trained model has more heads"),
+    "head_dim": (16, 512, 8, "attention kernels take a multiple of 8"),
+    "vocabulary": (256, 1_048_576, 1, "at least all bytes, at most a million tokens"),
+    "context_length": (64, 16_777_216, 64, "contexts are multiples of 64"),
+}
 
 
-def price_problems(rows: Sequence[Row], beside: Neighbours) -> Iterator[tuple[int, Problem]]:
-    """Yield the problems of the rows of a price book, each with its line."""
-    machines, offers = defaultdict[str, list[Row]](list), defaultdict[str, list[Row]](list)
-    for line, row in rows:
-        machines[row.instance].append((line, row))
-        offers[row.accelerator].append((line, row))
-    families = _families(rows)
-    tokens = {card.key: _tokens(card) for card in beside.accelerators.values() if card.unit != "cpu"}
-    providers = {skeleton(row.provider): row.provider for _, row in reversed(rows)}
-    for line, row in rows:
-        card = beside.accelerators.get(row.accelerator)
-        same = [other for number, other in machines[row.instance] if number != line]
-        others = [other for number, other in offers[row.accelerator] if number != line]
-        found = [
-            *_price_source(row, card),
-            *_machine(row, same, families),
-            *_names(row, tokens, providers),
-            *_shape(row, card, others),
-            *_price(row, card, same, others),
-        ]
-        for problem in found:
-            yield line, problem
+def model_problems(card: ModelCard, beside: Neighbours) -> Iterator[Problem]:
+    """Yield all problems of a model card."""
+    yield from name_problems(card, beside)
+    yield from source_problems(card)
+    for check in (_shapes, _heads, _parameters, _hub):
+        yield from check(card)
 
 
-def _price_source(row: PriceRow, card: AcceleratorCard | None) -> Iterator[Problem]:
-    yield from source_problems(row)
-    launched = date(card.launch_year, 1, 1) if card is not None and card.launch_year else FIRST_CLOUD
-    yield from day_problems("effective_on", row.effective_on, max(launched, FIRST_CLOUD))
-
-
-def _families(rows: Iterable[Row]) -> dict[tuple[str, str], set[str]]:
-    """Return the accelerators of each family of machines; only AWS and Google Cloud name families."""
-    found = defaultdict[tuple[str, str], set[str]](set)
-    for _, row in rows:
-        if family := _family(row):
-            found[row.provider, family].add(row.accelerator)
-    return found
-
-
-def _family(row: PriceRow) -> str | None:
-    return {"aws": row.instance.partition(".")[0], "gcp": row.instance.rpartition("-")[0]}.get(row.provider)
-
-
-def _machine(row: PriceRow, same: Sequence[PriceRow], families: dict[tuple[str, str], set[str]]) -> Iterator[Problem]:
-    """Yield a problem where a machine has another shape or provider in another row, or its family has another accelerator."""
-    for name in ("provider", "accelerator", "accelerator_count", "vcpus", "memory_gib"):
-        value = getattr(row, name)
-        stated = [getattr(other, name) for other in same if getattr(other, name) is not None]
-        if value is not None and stated and stated.count(value) * 2 < len(stated) + 1:
-            yield Problem(name, repr(value), f"another row of {row.instance} has {stated[0]!r}; a machine has one shape")
-    family = _family(row)
-    if family and not same and len(accelerators := families[row.provider, family]) > 1:
-        fix = f"the family {family} has {', '.join(sorted(accelerators - {row.accelerator}))} in other rows; a family has one accelerator"
-        yield Problem("accelerator", repr(row.accelerator), fix)
-
-
-def _names(row: PriceRow, tokens: dict[str, set[str]], providers: dict[str, str]) -> Iterator[Problem]:
-    """Yield a problem for a name that looks like another, and for an accelerator or numbers that the name of the machine contradicts."""
-    if providers[skeleton(row.provider)] != row.provider:
-        fix = f"looks like {providers[skeleton(row.provider)]!r}; write a provider the same in all rows"
-        yield Problem("provider", repr(row.provider), fix)
-    if odd := ODD_NAME.search(row.instance):
-        yield Problem("instance", ascii(row.instance), f"{odd[0]!a} is in no name of a machine; write it as the provider does")
-    if AWS.fullmatch(row.instance) and row.provider != "aws":
-        yield Problem("provider", repr(row.provider), f"{row.instance} is a name of aws; correct the provider or the instance")
-    named = {token for known in tokens.values() for token in known if _has(row.instance, token)}
-    if row.accelerator in tokens and named and not named & tokens[row.accelerator]:
-        owners = sorted(key for key, known in tokens.items() if known & named)
-        yield Problem("accelerator", repr(row.accelerator), f"the name {row.instance} says {' or '.join(owners)}")
-    for name, pattern in (("accelerator_count", COUNT_IN_NAME), ("vcpus", VCPUS_IN_NAME)):
-        match, value = pattern.search(row.instance), getattr(row, name)
-        if match and value is not None and int(match[match.lastindex or 1]) != value:
-            yield Problem(name, f"{value:g}", f"the name {row.instance} says {match[match.lastindex or 1]}; correct the one or the other")
-
-
-def _tokens(card: AcceleratorCard) -> set[str]:
-    """Return the words of a key that name its device, such as h100, mi300x or rtx4090."""
-    joined = re.sub(r"rtx-(pro-)?(a?\d+)", lambda match: f"rtx{'pro' if match[1] else ''}{match[2]}", card.key)
-    return {part for part in joined.split("-") if re.fullmatch(r"(?:rtx(?:pro)?a?|gb|gh|mi|[abhlt])\d{1,4}[a-z]{0,2}|v\d{3}", part)}
-
-
-def _has(instance: str, token: str) -> bool:
-    return re.search(rf"(?<![a-z]){token}(?![a-z0-9])", instance.lower().replace("rtx_", "rtx").replace("pro_", "pro")) is not None
-
-
-def _shape(row: PriceRow, card: AcceleratorCard | None, others: Sequence[PriceRow]) -> Iterator[Problem]:
-    """Yield problems of vCPUs, memory and count of a machine: against each other, its CPU, and the provider's machines like it."""
-    if row.vcpus and row.memory_gib and not GIB_PER_VCPU[0] <= row.memory_gib / row.vcpus <= GIB_PER_VCPU[1]:
-        fix = f"is {row.memory_gib / row.vcpus:.3g} GiB per vCPU; machines have {GIB_PER_VCPU[0]:g} to {GIB_PER_VCPU[1]:g}; check the unit"
-        yield Problem("memory_gib", f"{row.memory_gib:g}", fix)
-    if card is not None and card.cpu is not None:
-        cores = row.accelerator_count * card.cpu.cores
-        # One or two threads of each core are sold; the fraction in the book is rounded.
-        if row.vcpus and min(abs(row.vcpus / cores - threads) for threads in (1, 2)) > 0.01:  # noqa: PLR2004
-            fix = f"{row.vcpus} vCPUs are one or two threads of {row.vcpus} or {row.vcpus / 2:g} of the {card.cpu.cores} cores"
-            yield Problem("accelerator_count", f"{row.accelerator_count:g}", f"{fix}; correct it")
-        threads = Counter(round(other.vcpus / other.accelerator_count / card.cpu.cores) for other in others if other.vcpus)
-        if row.vcpus and threads and round(row.vcpus / cores) not in threads:
-            fix = f"is {row.vcpus / cores:.2g} vCPUs per core; other machines with this CPU have {min(threads)}"
-            yield Problem("accelerator_count", f"{row.accelerator_count:g}", f"{fix}; correct it")
-        return
-    if not row.accelerator_count.is_integer():
-        yield Problem("accelerator_count", f"{row.accelerator_count:g}", "only CPUs are sold in parts; write whole devices")
-    for name in ("vcpus", "memory_gib"):
-        value = getattr(row, name)
-        per_card = [
-            getattr(other, name) / other.accelerator_count for other in others if other.provider == row.provider and getattr(other, name)
-        ]
-        if value and per_card and not min(per_card) / SHAPE_STEP <= value / row.accelerator_count <= max(per_card) * SHAPE_STEP:
-            fix = f"is {value / row.accelerator_count:.3g} per device; other machines of {row.provider} with it have {min(per_card):.3g} to {max(per_card):.3g}"
-            yield Problem(name, f"{value:g}", fix)
-
-
-def _price(row: PriceRow, card: AcceleratorCard | None, same: Sequence[PriceRow], others: Sequence[PriceRow]) -> Iterator[Problem]:
-    """Yield a problem for a price far from its neighbours: of the machine, the provider, the market, and the speed that it buys."""
-    hourly = row.usd_per_hour / row.accelerator_count
-    shown = f"{row.usd_per_hour:g}"
-    in_region = [other for other in same if other.region == row.region and other.provider == row.provider]
-    if row.kind in {PriceKind.SPOT, PriceKind.RESERVED}:
-        list_price = max((other.usd_per_hour for other in in_region if other.kind is PriceKind.ON_DEMAND), default=math.inf)
-        if row.usd_per_hour > list_price:
-            yield Problem(
-                "usd_per_hour", shown, f"a {row.kind.value} price is not above the price on demand, {list_price:g}; swap them or correct it"
-            )
-            return
-        if list_price < math.inf and row.usd_per_hour < LARGEST_DISCOUNT * list_price:
-            fix = f"is {row.usd_per_hour / list_price:.1%} of the price on demand, {list_price:g}; prices are for the whole machine"
-            yield Problem("usd_per_hour", shown, fix)
-            return
-    near = [other for other in in_region if other.kind is row.kind] or [
-        o for o in others if (o.provider, o.kind) == (row.provider, row.kind)
-    ]
-    factors = [max(hourly / each, each / hourly) for other in near if (each := other.usd_per_hour / other.accelerator_count)]
-    if min(factors, default=1.0) > (PRICE_STEP if card is None or card.cpu is None else CPU_PRICE_STEP):
-        fix = f"is {min(factors):.3g}x off the nearest price of {row.provider} for it; prices are US dollars per hour of the whole machine"
-        yield Problem("usd_per_hour", shown, fix)
-        return
-    market = [other.usd_per_hour / other.accelerator_count for other in others]
-    if market and not min(market) / MARKET_STEP <= hourly <= max(market) * MARKET_STEP:
-        fix = f"is {hourly:.3g} per device, others have {min(market):.3g} to {max(market):.3g}; prices are US dollars per hour of the whole machine"
-        yield Problem("usd_per_hour", shown, fix)
-        return
-    peak = card and max((value for kind, value in card.peak_tflops.items() if kind.value in {"bf16", "fp16"}), default=0.0)
-    per: float
-    if card is not None and card.cpu is not None:
-        per, (low, high), what = row.vcpus or 0, USD_PER_VCPU_H, "vCPU-hour"
-    else:
-        per, (low, high), what = (peak or 0) / 1000 * row.accelerator_count, USD_PER_PFLOP_H, "dense PFLOP/s-hour"
-    if per and not low <= row.usd_per_hour / per <= high:
+def _shapes(card: ModelCard) -> Iterator[Problem]:
+    """Yield a problem for each size that no model has."""
+    for name, (low, high, multiple, why) in MODEL_BOUNDS.items():
+        value = getattr(card, name)
+        if not low <= value <= high or value % multiple:
+            yield Problem(name, str(value), f"must be {low} to {high}, a multiple of {multiple}: {why}")
+    ratio = card.intermediate_size / card.hidden_size
+    if not 1 <= ratio <= 16:  # noqa: PLR2004 - models have 2.67 to 8; experts may be as narrow as the residual stream
         yield Problem(
-            "usd_per_hour", shown, f"is {row.usd_per_hour / per:.3g} per {what}; the market has {low:g} to {high:g}; check the unit"
+            "intermediate_size", str(card.intermediate_size), f"is {ratio:.2g} x hidden_size; feed-forward layers are 1 to 16 times as wide"
         )
+    if card.sliding_window is not None and card.sliding_window > card.context_length:
+        yield Problem(
+            "sliding_window", str(card.sliding_window), f"is longer than the context, {card.context_length}; then there is no window"
+        )
+    if (card.experts is None) != (card.active_experts is None) or (card.active_experts or 0) > (card.experts or 0):
+        yield Problem(
+            "active_experts", str(card.active_experts), f"of {card.experts} experts; a mixture has both, and no more active than all"
+        )
+    if (card.family == "mixtral") != (card.experts is not None):
+        yield Problem("family", repr(card.family), f"experts is {card.experts}; of these families only mixtral is a mixture")
+
+
+def _heads(card: ModelCard) -> Iterator[Problem]:
+    """Yield problems of the attention: query heads share key and value heads evenly, and together are about as wide as the stream."""
+    if card.attention_heads % card.key_value_heads:
+        yield Problem("key_value_heads", str(card.key_value_heads), f"does not divide attention_heads, {card.attention_heads}")
+    width = card.attention_heads * card.head_dim / card.hidden_size
+    learned = FAMILIES[card.family].learned_positions
+    if not 0.5 <= width <= 4 or (learned and width != 1):  # noqa: PLR2004 - 1 to 2 so far; gpt2 and bert split the stream itself
+        wanted = "1 in this family" if learned else "0.5 to 4"
+        yield Problem("head_dim", str(card.head_dim), f"heads x head_dim is {width:.3g} x hidden_size; must be {wanted}")
+
+
+def _parameters(card: ModelCard) -> Iterator[Problem]:
+    """Yield a problem where the stated parameters, to their last digit that is not zero, are not those counted from the shapes.
+
+    A size in the names agrees with the count within `NAME_FACTOR`.
+    """
+    counted = count_parameters(card).total
+    if card.parameters is not None:
+        unit = 10 ** (len(digits := str(card.parameters)) - len(digits.rstrip("0")))
+        if abs(card.parameters - counted) > unit / 2:
+            yield Problem("parameters", str(card.parameters), f"the shapes on this card have {counted}; correct the one or the other")
+    for name in dict.fromkeys((card.key, card.name, *card.aliases, *((card.hub_id,) if card.hub_id else ()))):
+        for experts, size, scale in PRINTED_SIZE.findall(name):
+            printed = int(experts or 1) * float(size) * (1e9 if scale in "bB" else 1e6)
+            if not 1 / NAME_FACTOR <= counted / printed <= NAME_FACTOR:
+                where = next((part for part in ("key", "name", "hub_id") if getattr(card, part) == name), "aliases")
+                yield Problem(where, repr(name), f"the shapes on this card have {counted / 1e9:.3g}e9 parameters; a name is near the size")
+
+
+def _hub(card: ModelCard) -> Iterator[Problem]:
+    """Yield a problem for a repository that is not `owner/name`, and a licence of weights that are nowhere."""
+    if card.hub_id is not None and not HUB_ID.fullmatch(card.hub_id):
+        yield Problem("hub_id", repr(card.hub_id), "is not a repository; write owner/name, without address or revision")
+    if card.gated is not None and card.hub_id is None:
+        yield Problem("gated", str(card.gated), "there is no hub_id that could be gated; add it, or leave this out")
 
 
 # Workloads -------------------------------------------------------------------------------------------
@@ -252,8 +145,10 @@ def workload_problems(card: WorkloadCard, beside: Neighbours) -> Iterator[Proble
     tokens = card.batch.micro_batch * card.batch.gradient_accumulation * card.data.sequence_length * card.devices.count
     if tokens > LARGEST_STEP:
         yield Problem("micro_batch", str(card.batch.micro_batch), f"a step would have {tokens} tokens; at most {LARGEST_STEP} make sense")
-    rows = beside.world.dataset(card.data.name)
+    rows = beside.known.dataset(card.data.name)
     if rows is not None:
+        if rows.labels is not None and card.labels is not None and card.labels != rows.labels:
+            yield Problem("labels", str(card.labels), f"{rows.key} has {rows.labels} classes")
         for name, stated, most in (
             ("training_rows", card.data.training_rows or 0, rows.training_rows),
             ("evaluation_rows", card.data.evaluation_rows, max(rows.validation_rows or 0, rows.test_rows or 0)),
@@ -270,6 +165,40 @@ def workload_problems(card: WorkloadCard, beside: Neighbours) -> Iterator[Proble
             yield Problem("sequence_length", str(card.data.sequence_length), fix)
         if card.lora is not None and card.lora.rank > model.hidden_size:
             yield Problem("rank", str(card.lora.rank), f"is above the width of the model, {model.hidden_size}; it would not be low-rank")
+
+
+def setting_problems(card: WorkloadCard, beside: Neighbours) -> Iterator[Problem]:
+    """Yield problems of the axes and points of a card: settings that a card does not have, and values that no run has.
+
+    Each value is set on the card, and the card is checked with it.
+    """
+    fixed = {problem.field for problem in workload_problems(card, beside)}
+    varied = [(axis.field, {**axis.at, axis.field: value}) for axis in card.axes for value in axis.values]
+    varied += [("", settings) for settings in card.points]
+    for name, settings in varied:
+        try:
+            other = WorkloadCard.model_validate(_with(card, settings))
+        except ValidationError as error:
+            first = error.errors()[0]
+            wrong = ".".join(map(str, first["loc"])) or name
+            fix = "is no setting of a card" if first["type"] == "extra_forbidden" else must_be(first["msg"])
+            yield Problem("field", repr(wrong), f"{fix}; correct the axis or the point")
+            continue
+        for problem in workload_problems(other, beside):
+            if problem.field not in fixed:
+                yield Problem("values", repr(settings), f"{problem.field} {problem.fix}")
+
+
+def _with(card: WorkloadCard, settings: Mapping[str, object]) -> dict[str, object]:
+    """Return the content of a card with dotted settings replaced, without its axes and points."""
+    content = deepcopy(card.model_dump(mode="json", exclude={"axes", "points"}, exclude_defaults=True))
+    for name, value in settings.items():
+        *sections, last = name.split(".")
+        place = content
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = value
+    return content
 
 
 def _at(record: object, path: str) -> float | None:
@@ -309,178 +238,6 @@ def golden_problems(golden: GoldenLosses, card: WorkloadCard | None, sha256: str
         )
 
 
-# Published and converted results -----------------------------------------------------------------------
-
-ROUNDING = 5e-6
-"""Relative rounding of a printed figure: the importers of logs print six significant digits."""
-WHOLE_BYTE = 1.0
-AHEAD = 2
-MOST_DEVICES = 1_000_000
-LONGEST_ROW = 2**24
-SHARES = ("accuracy", "f1", "exact_match", "token_accuracy")
-"""Shares of rows or tokens, which nothing can exceed. An MFU above 1 is a claim that the audit judges."""
-
-
-def fact_record_problems(record: BaseModel, content: bytes, path: Path, facts: FactBase) -> Iterator[Problem]:
-    """Yield the problems of the file of a document, of a published or converted result, or of a set of results."""
-    for line, problem in text_problems(content.decode()):
-        yield replace(problem, field=f"line {line}: {problem.field}")
-    results = published_results(record)
-    for result in results:
-        for problem in (*result_problems(result), *condition_problems(result.conditions, facts)):
-            yield replace(problem, field=f"{result.id}: {problem.field}") if isinstance(record, PublishedSet) else problem
-    if isinstance(record, SourceDocument):
-        yield from _document(record)
-    elif isinstance(record, ConvertedResult):
-        yield from condition_problems(record.conditions, facts)
-        yield from _converted(record)
-    yield from _place(path, [record.id] if isinstance(record, SourceDocument) else [result.id for result in results])
-
-
-def result_problems(result: PublishedResult | Statement) -> Iterator[Problem]:
-    """Yield problems of the claims of a result or a statement."""
-    conditions = result.conditions if isinstance(result, PublishedResult) else None
-    yield from _labels(result) if isinstance(result, PublishedResult) else ()
-    for quantity, claim in result.claims.items():
-        for problem in claim_problems(quantity, claim, conditions):
-            yield Problem(f"claims.{quantity}.{problem.field}", problem.value, problem.fix)
-
-
-def _labels(result: PublishedResult) -> Iterator[Problem]:
-    """Yield conditions that the words of the document's own table contradict: the method, and the number of devices."""
-    labels, conditions = result.labels, result.conditions
-    words = re.search(r"\b(q?lora|full)\b", labels.get("method") or "", re.IGNORECASE)
-    # Tables call adapters on quantised weights LoRA too.
-    printed_method = words[1].lower() if words else None
-    alike = {"lora": {Method.LORA, Method.QLORA}, "qlora": {Method.QLORA}, "full": {Method.FULL}}.get(printed_method or "")
-    if alike is not None and conditions.method is not None and conditions.method not in alike:
-        yield Problem("conditions.method", repr(conditions.method.value), f"the label of the table is {labels['method']!r}")
-    printed = re.search(r"\bx ?(\d+)\b|\u00d7 ?(\d+)\b|^(\d+) ?[x\u00d7]", labels.get("accelerator") or "")
-    count = next((int(number) for number in printed.groups() if number), None) if printed else None
-    if count is not None and conditions.accelerator_count not in {None, count}:
-        yield Problem(
-            "conditions.accelerator_count", str(conditions.accelerator_count), f"the label of the table is {labels['accelerator']!r}"
-        )
-
-
-def condition_problems(conditions: Conditions, facts: FactBase) -> Iterator[Problem]:
-    """Yield problems of the conditions of a result: cards that do not exist, numbers above those of any run, versions to come."""
-    for name, key, cards in (("model", conditions.model, facts.models), ("accelerator", conditions.accelerator, facts.accelerators)):
-        if key is not None and key not in cards:
-            yield Problem(f"conditions.{name}", repr(key), f"no such card in data/{name}s; {did_you_mean(key, cards)}")
-    limits = {"accelerator_count": MOST_DEVICES, "sequence_length": LONGEST_ROW, "micro_batch": MOST_DEVICES, "global_batch": LONGEST_ROW}
-    for name, most in limits.items():
-        if (value := getattr(conditions, name)) is not None and value > most:
-            yield Problem(f"conditions.{name}", str(value), f"is above {most}, more than any run; correct it")
-    yield from _versions(conditions, facts)
-
-
-def _versions(conditions: Conditions, facts: FactBase) -> Iterator[Problem]:
-    """Yield a problem for a library whose major version is more than two above all that are released.
-
-    Betas and versions installed from a repository, such as FlashAttention 4 where 2 is the newest released, come earlier.
-    """
-    for library in (each for each in facts.known.libraries if each.library in conditions.framework):
-        printed = conditions.framework[library.library]
-        if _never_released(printed, library):
-            fix = f"{library.library} has no release of this version; copy it from the document"
-            yield Problem(f"conditions.framework.{library.library}", repr(printed), fix)
-        match = re.match(r"v?(\d+)\.\d", conditions.framework[library.library])
-        newest = max((int(found[0]) for version in library.released_on if (found := re.match(r"\d+", version))), default=0)
-        if match and int(match[1]) > newest + AHEAD:
-            fix = f"{newest} is the newest major version known on {library.read_on}; correct it, or run `tunemark import releases`"
-            yield Problem(f"conditions.framework.{library.library}", repr(conditions.framework[library.library]), fix)
-
-
-def _never_released(printed: str, library: Library) -> bool:
-    """Return True for a final version of a series of which other releases are known, and this one is not."""
-    if not re.fullmatch(r"v?\d+\.\d+\.\d+", printed):
-        return False
-    version, known = Version(printed), set(map(Version, library.released_on))
-    return version < library.newest and version not in known and any(other.release[:2] == version.release[:2] for other in known)
-
-
-def claim_problems(quantity: str, claim: Claim, conditions: Conditions | None) -> Iterator[Problem]:
-    """Yield a problem if a value is not its printed figure in the unit of its quantity.
-
-    A note may state how one follows from the other: per device, divided by a number, or worked out from two printed figures.
-    """
-    values = [claim.value, *(reading.value for reading in claim.readings)]
-    if min(values) < 0:
-        yield Problem("value", f"{min(values):g}", "is negative; no quantity here is")
-    if quantity.startswith(SHARES) and max(values) > 1:
-        yield Problem("value", f"{max(values):g}", "is above 1; a share of all rows is stored as 0 to 1")
-    if claim.readings and claim.value not in values[1:]:
-        yield Problem("readings", repr(values[1:]), f"none is the value, {claim.value:g}; the value is the literal reading")
-    printed = printed_value(quantity, claim.printed)
-    if printed is None:
-        yield Problem("printed", repr(claim.printed), "has no figure in a unit of this quantity; write it as the document does")
-        return
-    note = claim.note or ""
-    if "worked out" in note.lower():
-        return
-    factors = [1.0]
-    if PER_DEVICE in note:
-        factors = [float(conditions.accelerator_count or 1)] if conditions is not None else factors
-    if divisor := re.search(r"\bdivided by (\d+)\b", note):
-        factors = [1 / int(divisor[1])]
-    room = WHOLE_BYTE if QUANTITIES[quantity].unit == "bytes" else 0.0
-    if not any(abs(claim.value - printed * factor) <= max(ROUNDING * abs(printed * factor), room) for factor in factors):
-        fix = f"{claim.printed!r} is {printed * factors[0]:.10g} {QUANTITIES[quantity].unit}; correct the value, or say in a note how it follows"
-        yield Problem("value", f"{claim.value:.10g}", fix)
-
-
-def _document(document: SourceDocument) -> Iterator[Problem]:
-    """Yield problems of a document: its address and days, and the ids and claims of its statements."""
-    if document.url is not None and not re.match(r"https?://", document.url):
-        yield Problem("url", repr(document.url[:80]), "must begin with https://")
-    for name in ("stated_on", "committed_on", "read_on"):
-        if (day := getattr(document, name)) is not None:
-            yield from day_problems(name, day, date(2015, 1, 1))
-    if document.read_on is not None and document.stated_on is not None and document.stated_on > document.read_on:
-        yield Problem("stated_on", str(document.stated_on), f"is after it was read, {document.read_on}; correct one of them")
-    ids = [statement.id for statement in document.statements]
-    for statement in document.statements:
-        if not statement.id.startswith(f"{document.id}-") or ids.count(statement.id) > 1:
-            yield Problem("statements", repr(statement.id), f"an id begins with {document.id}- and is used once")
-        for problem in result_problems(statement):
-            yield Problem(f"{statement.id}: {problem.field}", problem.value, problem.fix)
-
-
-def _place(path: Path, ids: Sequence[str]) -> Iterator[Problem]:
-    """Yield a problem for results in the folder or file of another id: NNN/NNN-001.json, or NNN/results.json."""
-    wrong = next((name for name in ids if name[:3] != path.parent.name), None)
-    if re.fullmatch(r"\d{3}", path.parent.name) and wrong is not None:
-        yield Problem("id", repr(wrong), f"is in the folder {path.parent.name}; an id begins with its folder")
-    if len(ids) == 1 and re.fullmatch(r"\d{3}-\d{3}", path.stem) and ids[0] != path.stem:
-        yield Problem("id", repr(ids[0]), f"is in the file {path.name}; a file has the name of its id")
-
-
-def _converted(result: ConvertedResult) -> Iterator[Problem]:
-    """Yield problems of a converted result: evaluations out of order, times and samples that contradict each other."""
-    system, count = result.system, result.conditions.accelerator_count
-    if system.nodes and system.accelerators_per_node and count and system.nodes * system.accelerators_per_node != count:
-        fix = f"the system has {system.nodes} nodes of {system.accelerators_per_node}; correct one of them"
-        yield Problem("conditions.accelerator_count", str(count), fix)
-    for number, run in enumerate(result.runs):
-        place, curve = f"runs.{number}", run.curve
-        for name in ("samples", "at_s"):
-            if any(later < earlier for earlier, later in pairwise(getattr(curve, name))):
-                yield Problem(f"{place}.curve.{name}", "", "falls from one evaluation to the next; restore the order of the log")
-        if any(not 0 < loss < 20 for loss in curve.eval_loss):  # noqa: PLR2004 - ln of the largest vocabulary is 12.5
-            yield Problem(f"{place}.curve.eval_loss", "", "must be above 0 and below 20; a uniform guess over a vocabulary is about 10")
-        if run.time_to_target_s is not None:
-            # Clocks of logs are rounded to milliseconds.
-            if curve.at_s and curve.at_s[-1] > run.time_to_target_s + 1:
-                yield Problem(
-                    f"{place}.time_to_target_s", f"{run.time_to_target_s:g}", f"is before the last evaluation, {curve.at_s[-1]:g}"
-                )
-            if run.train_s is not None and run.train_s > run.time_to_target_s + 1:
-                yield Problem(f"{place}.train_s", f"{run.train_s:g}", f"is longer than the run, {run.time_to_target_s:g}")
-        if run.samples is not None and curve.samples and run.samples < curve.samples[-1]:
-            yield Problem(f"{place}.samples", str(run.samples), f"fewer than at the last evaluation, {curve.samples[-1]}")
-
-
 # Known facts -----------------------------------------------------------------------------------------
 
 VERSION = re.compile(r"\d+(?:\.\d+)*(?:(?:a|b|rc|\.post|\.dev)\d+)*")
@@ -488,16 +245,34 @@ FIRST_LIBRARY = date(2010, 1, 1)
 """The oldest software that results name (CUDA 3) came out in this year."""
 
 
-def known_problems(known: WorldFacts) -> Iterator[Problem]:
-    """Yield problems of known facts: days of releases out of order or after they were read, empty sources, impossible bounds."""
+LONGEST_ROW = 2**24
+KINDS_OF_PRACTICE = (
+    (r"relative difference", 0.0, 0.5, "a relative difference, above 0 and at most 0.5: not percent"),
+    (r"share", 0.0, 1.0, "a share, above 0 and at most 1: not percent"),
+    (r"(?:Maximum|Minimum) (?:ratio|efficiency)", 1.0, 10.0, "a ratio of the larger to the smaller, 1 to 10"),
+    (r"GiB", 0.0, 16.0, "GiB that a driver keeps, above 0 and at most 16"),
+)
+"""Words in the meaning of a bound from practice, with the smallest and the largest value, and what it is."""
+PYTHONS = re.compile(r"3\.(?:[6-9]|[12]\d)")
+DOCUMENT_NAME = re.compile(r"\d{3}|[a-z][a-z0-9-]*")
+"""A document of data/published, or the harness of converted results."""
+
+
+def known_problems(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
+    """Yield problems of known facts: days and versions out of order, empty sources, impossible bounds, and names without a card."""
     kinds = (known.releases, known.libraries, known.series, known.datasets, known.generations, known.architectures, known.requirements)
-    for entries in (*kinds, known.practices):
+    for entries in (*kinds, known.practices, known.shared_names):
         for entry in entries:
             yield from source_problems(entry)
-    for requirement in known.requirements:
-        for version in filter(None, (requirement.since, requirement.least, requirement.newest)):
-            if not VERSION.fullmatch(version):
-                yield Problem("requirements", repr(version), f"is not a version; correct the requirement of {requirement.library}")
+    for check in (_releases, _requirements, _datasets, _architectures, _generations, _shared_names, _practices):
+        yield from check(known, beside)
+    for source in (reading.source for readings in (known.software, known.memory_readings) for reading in readings):
+        if not DOCUMENT_NAME.fullmatch(source):
+            yield Problem("source", repr(source), "is no document; write its three digits, or the harness of converted results")
+
+
+def _releases(known: WorldFacts, _: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for a release that is no version, or whose day is impossible or out of order."""
     for library in known.libraries:
         for version, day in library.released_on.items():
             if not VERSION.fullmatch(version):
@@ -509,16 +284,169 @@ def known_problems(known: WorldFacts) -> Iterator[Problem]:
         yield from _order(library.library, library.released_on)
     for release in known.releases:
         yield from (Problem("released_on", problem.value, problem.fix) for problem in day_problems("", release.released_on, FIRST_LIBRARY))
-    for support in known.architectures:
-        # The first model of these families is BERT.
-        yield from day_problems("added_on", support.added_on, date(2018, 10, 1))
+
+
+def _requirements(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for a requirement of versions that do not exist, or lower than that of an earlier version of the library."""
+    for entry in known.requirements:
+        # A newest version is a bound: its series exists, and perhaps not the patch.
+        newest = entry.newest and ".".join(entry.newest.split(".")[:2])
+        for name, owner, version in (
+            ("since", entry.library, entry.since),
+            ("least", entry.needs, entry.least),
+            ("newest", entry.needs, newest),
+        ):
+            if version is not None and not VERSION.fullmatch(version):
+                yield Problem("requirements", repr(version), f"is not a version; correct the requirement of {entry.library}")
+            elif version is not None and not _exists(version, owner, beside.known):
+                yield Problem(name, repr(version), f"{owner} has no such release; correct the requirement of {entry.library}")
+    lines = defaultdict[tuple[str, str], list[Requirement]](list)
+    for entry in known.requirements:
+        if all(VERSION.fullmatch(version) for version in (entry.since, entry.least, entry.newest or "1")):
+            lines[entry.library, entry.needs].append(entry)
+            yield from _span(entry)
+    for (library, needs), entries in lines.items():
+        for before, after in pairwise(sorted(entries, key=lambda entry: Version(entry.since))):
+            for name in ("least", "newest"):
+                earlier, later = getattr(before, name), getattr(after, name)
+                if earlier and later and _below(later, earlier):
+                    fix = f"{library} {after.since} needs {needs} {later}, and {library} {before.since} needs {earlier}: requirements do not fall"
+                    yield Problem(name, repr(later), fix)
+            if before.since == after.since:
+                yield Problem("since", repr(after.since), f"{library} has two requirements of {needs} since this version; keep one")
+
+
+def _span(entry: Requirement) -> Iterator[Problem]:
+    """Yield a problem for a newest version below the oldest one. The newest may be a minor version, such as 0.23 for 0.23.1."""
+    if entry.newest is not None and _below(entry.newest, entry.least):
+        yield Problem("newest", repr(entry.newest), f"is below the oldest, {entry.least}; swap them or correct one")
+
+
+def _below(version: str, other: str) -> bool:
+    """Return True if a version is below another one, to the digits that both have: 0.23 is not below 0.23.1."""
+    first, second = Version(version).release, Version(other).release
+    digits = min(len(first), len(second))
+    return first[:digits] < second[:digits]
+
+
+def _exists(version: str, library: str, known: WorldFacts) -> bool:
+    """Return False if a version, or any release of this minor version, is not among those of a library whose releases are known."""
+    if library == "python":
+        return PYTHONS.fullmatch(".".join(version.split(".")[:2])) is not None
+    listed = next((entry.released_on for entry in known.libraries if entry.library == library), None)
+    return listed is None or any(release == version or release.startswith(f"{version}.") for release in listed)
+
+
+def _datasets(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for lengths of rows that contradict each other, and for classes and rows that no dataset has."""
     for dataset in known.datasets:
+        yield from _splits(dataset)
         for lengths in dataset.token_lengths:
             if max(lengths.quantiles.values()) > LONGEST_ROW:
                 yield Problem("quantiles", str(max(lengths.quantiles.values())), f"no row has more than {LONGEST_ROW} tokens")
+            low, high = _means(lengths)
+            if not low <= lengths.mean <= high:
+                yield Problem("mean", f"{lengths.mean:g}", f"must be {low:.4g} to {high:.4g}, as the quantiles say")
+            if lengths.tokenizer not in beside.models:
+                fix = f"no such card in data/models; {did_you_mean(lengths.tokenizer, beside.models)}"
+                yield Problem("tokenizer", repr(lengths.tokenizer), fix)
+
+
+def _splits(dataset: DatasetFact) -> Iterator[Problem]:
+    """Yield a problem for a dataset with one class, or with more classes or held-out rows than rows for training."""
+    if dataset.labels is not None and not 2 <= dataset.labels <= dataset.training_rows:  # noqa: PLR2004 - one class needs no classifier
+        yield Problem("labels", str(dataset.labels), f"must be 2 to {dataset.training_rows}, the rows for training")
+    for name in ("validation_rows", "test_rows"):
+        if (getattr(dataset, name) or 0) > dataset.training_rows:
+            yield Problem(name, str(getattr(dataset, name)), f"is above training_rows, {dataset.training_rows}; swap the splits")
+
+
+def _means(lengths: TokenLengths) -> tuple[float, float]:
+    """Return the smallest and the largest mean of rows with these quantiles: all rows between two of them at the lower, or at the upper."""
+    steps = sorted((float(quantile), tokens) for quantile, tokens in lengths.quantiles.items())
+    spans = [(end - start, low, high) for (start, low), (end, high) in pairwise(steps)]
+    return sum(share * low for share, low, _ in spans), sum(share * high for share, _, high in spans)
+
+
+def _architectures(known: WorldFacts, _: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for a family that no model card can have, and for one that was added before the family that it follows."""
+    for support in known.architectures:
+        # The first model of these families is BERT.
+        yield from day_problems("added_on", support.added_on, date(2018, 10, 1))
+        if support.family not in FAMILIES:
+            yield Problem("family", repr(support.family), f"no model card has it; {did_you_mean(support.family, FAMILIES)}")
+        series = re.sub(r"\d+$", "", support.family)
+        for other in known.architectures:
+            # gemma2 follows gemma, and qwen3 follows qwen2.
+            alike = re.sub(r"\d+$", "", other.family) == series and other.library == support.library
+            if alike and other.family < support.family and other.added_on > support.added_on:
+                fix = f"{other.family} was added on {other.added_on}, and {support.family} follows it; correct one of the days"
+                yield Problem("added_on", str(support.added_on), fix)
+
+
+def _generations(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for a generation of tensor cores that does not follow from the launches of its devices and their formats."""
+    launches = defaultdict[str, list[int]](list)
+    for card in beside.accelerators.values():
+        if card.vendor == "NVIDIA" and card.architecture:
+            launches[card.architecture].append(card.launch_year or date.max.year)
+    for entry in known.generations:
+        if entry.architecture not in launches:
+            fix = f"no card of NVIDIA has this architecture; {did_you_mean(entry.architecture, launches)}"
+            yield Problem("architecture", repr(entry.architecture), fix)
+    dated = sorted(
+        (entry for entry in known.generations if entry.architecture in launches), key=lambda entry: min(launches[entry.architecture])
+    )
+    for before, after in pairwise(dated):
+        step = after.tensor_core_generation - before.tensor_core_generation
+        if step not in {0, 1} and min(launches[after.architecture]) > min(launches[before.architecture]):
+            fix = f"{before.architecture} before it has {before.tensor_core_generation}; generations rise by one"
+            yield Problem("tensor_core_generation", str(after.tensor_core_generation), fix)
+    for entry in known.generations:
+        yield from _formats_of(entry, beside)
+
+
+def _formats_of(entry: Generation, beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for a generation without a format that devices of the architecture have."""
+    cards = [card for card in beside.accelerators.values() if (card.vendor, card.architecture) == ("NVIDIA", entry.architecture)]
+    for name, first in FIRST_TENSOR_CORES.items():
+        have = [card.key for card in cards if name in {kind.value for kind in card.peak_tflops}]
+        if have and entry.tensor_core_generation < first:
+            fix = f"{have[0]} has {name}, which began with generation {first}; correct the generation or the card"
+            yield Problem("tensor_core_generation", str(entry.tensor_core_generation), fix)
+
+
+def _shared_names(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for variants of a model without a card, or none of which is the card."""
+    for shared in known.shared_names:
+        card = beside.models.get(shared.model)
+        lengths, words = [variant.context_length for variant in shared.variants], [variant.word for variant in shared.variants]
+        if card is None:
+            yield Problem("model", repr(shared.model), f"no such card in data/models; {did_you_mean(shared.model, beside.models)}")
+        elif card.context_length not in lengths:
+            fix = f"the card {shared.model} has a context of {card.context_length}, which is none of the variants"
+            yield Problem("variants", repr(lengths), fix)
+        if len(set(words)) < len(words) or len(set(lengths)) < len(lengths):
+            yield Problem("variants", repr(words), "two variants have one word or one context; a variant has its own")
+        for variant in shared.variants:
+            size = re.fullmatch(r"(\d+)k", variant.word)
+            if size and variant.context_length not in {int(size[1]) * 1000, int(size[1]) * 1024}:
+                yield Problem("variants", str(variant.context_length), f"the word {variant.word!r} says {int(size[1]) * 1024}")
+
+
+def _practices(known: WorldFacts, _beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for a bound that is not of the kind that its meaning says."""
+    values = {practice.key: practice.value for practice in known.practices}
     for practice in known.practices:
-        if not 0 < practice.value <= 1000:  # noqa: PLR2004 - shares and ratios
-            yield Problem("value", f"{practice.value:g}", f"{practice.key} is a share or a ratio, above 0 and at most 1000")
+        matching = (kind for kind in KINDS_OF_PRACTICE if re.search(kind[0], practice.meaning, re.IGNORECASE))
+        _words, low, high, what = next(matching, ("", 0.0, 1000.0, "a share or a ratio, above 0 and at most 1000"))
+        if not low <= practice.value <= high or practice.value <= 0:
+            yield Problem("value", f"{practice.value:g}", f"{practice.key} is {what}")
+        above = values.get(practice.key.replace("low-", "high-", 1))
+        if practice.key.startswith("low-") and above is not None and practice.value >= above:
+            yield Problem(
+                "value", f"{practice.value:g}", f"{practice.key} is not below {practice.key.replace('low-', 'high-', 1)}, {above:g}"
+            )
 
 
 def _order(library: str, released_on: dict[str, date]) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""Checks of accelerator and model cards, and of the text of all facts: physics, the cards beside them, sources, days and names.
+"""Checks of accelerator cards, and of the text of all facts: physics, the cards beside them, sources, days and names.
 
 A check yields problems; the caller knows the file. Every limit leaves room for hardware and models that are not in data/ yet.
 Where a value is compared with the other cards of its architecture, `notes` may explain it: name the field there.
@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import AcceleratorCard, CoreCluster, CpuFacts, ModelCard
-from tunemark.schema.facts.fact_base import read_card, read_known
+from tunemark.schema.facts.cards import AcceleratorCard, CoreCluster, CpuFacts, ModelCard, PriceBasis
+from tunemark.schema.facts.fact_base import BASIS_FILE, FactBase, read_card, read_known, read_price_basis
 from tunemark.schema.facts.names import cpu_name
 from tunemark.schema.facts.world_facts import WorldFacts
-from tunemark.schema.physics.architecture import FAMILIES, count_parameters
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.safe_text import is_visible
 from tunemark.schema.vocabulary import BEFORE_AMPERE
@@ -47,12 +47,31 @@ class Neighbours:
         return {card.key: card for card in _readable(self.data / "models", ModelCard)}
 
     @cached_property
-    def world(self) -> WorldFacts:
-        """The known row counts of datasets; empty if they cannot be read."""
+    def known(self) -> WorldFacts:
+        """All facts of data/known."""
+        merged: dict[str, object] = {}
+        for path in sorted((self.data / "known").glob("*.toml")):
+            try:
+                merged |= read_known(path)
+            except TunemarkError:
+                continue
+        return WorldFacts.model_validate(merged)
+
+    @cached_property
+    def basis(self) -> PriceBasis | None:
+        """The default basis of costs."""
         try:
-            return WorldFacts.model_validate(read_known(self.data / "known" / "datasets.toml"))
-        except (TunemarkError, OSError):
-            return WorldFacts()
+            return read_price_basis(self.data / "prices" / BASIS_FILE)
+        except TunemarkError:
+            return None
+
+    @cached_property
+    def aws_sizes(self) -> dict[str, tuple[str, ...]]:
+        """Sizes of AWS instance families with accelerators, by family."""
+        try:
+            return FactBase(self.data).aws_sizes
+        except (TunemarkError, TypeError):
+            return {}
 
     @cached_property
     def spellings(self) -> dict[str, dict[str, set[str]]]:
@@ -239,6 +258,16 @@ CPU_BOUNDS: dict[str, tuple[float, float, str]] = {
 STACK_BITS, STACK_GIB, KEPT_BACK = 1_024, (1, 4, 8, 16, 24, 32, 36, 48, 64), 0.08
 CHANNEL_BITS, CHANNEL_GIB = 32, (0.5, 1, 1.5, 2, 3, 4, 6, 8)
 """Sizes of a stack of HBM, and of a chip of GDDR; a channel of GDDR has one or two chips."""
+FIRST_YEAR = {"bf16": 2017, "tf32": 2020, "fp8": 2022}
+"""Launch of the first devices with a format: the second TPU, A100, and H100, Gaudi 2 and Trainium. No earlier device has it."""
+FIRST_CPU_YEAR = (("vector_bits", 512, 2017), ("bf16_flop_per_cycle", 1, 2020))
+"""Launch of the first server CPUs with AVX-512 (Skylake), and with instructions for bf16 (Cooper Lake): the field, its value and the year."""
+FIRST_TENSOR_CORES = {"bf16": 3, "tf32": 3, "fp8": 4}
+"""First generation of NVIDIA's tensor cores with a format."""
+MOST_CORES = 16
+"""Separately addressable cores of a chip; those so far have 8 at most (Trainium2)."""
+WIDEST = 1024
+"""Bits that a core multiplies per cycle: two units of AVX-512, or four of 256 bits, are the widest."""
 NEAREST_YEARS = 3
 """A vendor uses the name of an architecture for chips whose launches follow each other within three years."""
 FEW_PEERS = 3
@@ -250,6 +279,7 @@ PCIE_GB_S = {16, 32, 64, 128, 256}
 GB_PER_GIB = 1.073741824
 OWN_MEMORY = 0.01
 PRINTED_MEMORY = re.compile(r"(?i)(?<![\d.])(\d+(?:\.\d+)?)\s?-?g(?:i)?b\b")
+PRINTED_CHIP_CORES = re.compile(r"\b(\d+) (?:NeuronCore|TensorCore|GCD)")
 PRINTED_CORES = re.compile(r"(?i)\b(\d+)-core\b(?! gpu)")
 
 
@@ -257,7 +287,20 @@ def accelerator_problems(card: AcceleratorCard, beside: Neighbours) -> Iterator[
     """Yield all problems of an accelerator card."""
     yield from name_problems(card, beside)
     yield from source_problems(card)
-    for check in (_ranges, _relations, _formats, _launch, _printed, _unverified, _identity, _cpu):
+    for check in (
+        _ranges,
+        _relations,
+        _formats,
+        _first_formats,
+        _rates,
+        _chip_cores,
+        _launch,
+        _printed,
+        _unverified,
+        _identity,
+        _cpu,
+        _vectors,
+    ):
         yield from check(card, beside)
 
 
@@ -371,6 +414,52 @@ def _formats(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
             yield Problem("architecture", repr(card.architecture), fix)
 
 
+def _first_formats(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for a format that no device had in the year of the launch, or that its generation of tensor cores lacks."""
+    generation = beside.known.generation(card.architecture) if card.vendor == "NVIDIA" else None
+    for name, year in FIRST_YEAR.items() if card.cpu is None else ():
+        value = _value(card, f"peak_tflops.{name}")
+        if value is not None and card.launch_year is not None and card.launch_year < year:
+            yield Problem(f"peak_tflops.{name}", f"{value:g}", f"no device had {name} in {card.launch_year}; it began in {year}")
+        elif value is not None and generation is not None and generation < FIRST_TENSOR_CORES[name]:
+            fix = f"{card.architecture} has tensor cores of generation {generation}; {name} began with {FIRST_TENSOR_CORES[name]}"
+            yield Problem(f"peak_tflops.{name}", f"{value:g}", fix)
+
+
+def _rates(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem where the formats of 16 bits and more have ratios that no other device of the vendor has.
+
+    This judges cards without another one of their architecture. `notes` that name both formats explain a ratio.
+    """
+    others = [other for other in beside.accelerators.values() if (other.vendor, other.cpu) == (card.vendor, None) and other.key != card.key]
+    if card.cpu is not None or any(len(other.peak_tflops) > 1 for other in _same_architecture(card, beside)):
+        return
+    for first, second in combinations(("bf16", "fp16", "tf32", "fp32"), 2):
+        relation = Relation(f"peak_tflops.{first}", f"peak_tflops.{second}")
+        ratio, known = _ratio(card, relation), [found for other in others if (found := _ratio(other, relation)) is not None]
+        nearest = min(known, key=lambda other: max(ratio / other, other / ratio), default=ratio) if ratio else None
+        explained = all(re.search(rf"\b{name}\b", card.notes or "") for name in (first, second))
+        if ratio and nearest and max(ratio / nearest, nearest / ratio) > CLOCKS and not explained:
+            fix = f"{first} / {second} is {ratio:.3g}; the nearest device of {card.vendor} has {nearest:.3g}: correct it, or explain both in notes"
+            yield Problem(relation.of, f"{_value(card, relation.of):g}", fix)
+
+
+def _chip_cores(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for cores per chip that are not those of the notes or of the architecture: those of a machine, for example."""
+    cores = card.cores_per_unit
+    if cores is None:
+        return
+    if cores > MOST_CORES:
+        yield Problem("cores_per_unit", str(cores), f"is more than a chip has, {MOST_CORES}; state the cores of one chip, not of a machine")
+    printed = PRINTED_CHIP_CORES.search(card.notes or "")
+    if printed and int(printed[1]) != cores:
+        yield Problem("cores_per_unit", str(cores), f"the notes say {printed[0]!r}; correct the one or the other")
+    peers = {other.cores_per_unit for other in _same_architecture(card, beside)} - {None}
+    if peers and cores not in peers and "cores_per_unit" not in (card.notes or ""):
+        fix = f"other chips of {card.architecture} have {', '.join(map(str, sorted(filter(None, peers))))}; correct it, or explain it in notes"
+        yield Problem("cores_per_unit", str(cores), fix)
+
+
 def _launch(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
     """Yield a problem for a launch after the day of reading, or far from the other launches of the architecture."""
     if card.launch_year is None:
@@ -455,86 +544,42 @@ def _cpu(card: AcceleratorCard, _: Neighbours) -> Iterator[Problem]:
         yield Problem("tdp_w", f"{card.tdp_w:g}", fix)
 
 
-# Models ----------------------------------------------------------------------------------------------
+def _vectors(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for vector units of a CPU that no other one of its microarchitecture has.
 
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-PRINTED_SIZE = re.compile(r"(?i)(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
-NAME_FACTOR = 1.4
-"""Names round: `1B` has 1.32e9 parameters, `8x7B` shares its attention (0.83 of the product), `7B` may leave out embeddings (8.5e9)."""
-MODEL_BOUNDS: dict[str, tuple[int, int, int, str]] = {
-    "hidden_size": (64, 65_536, 32, "matrix tiles have a multiple of 32"),
-    "intermediate_size": (128, 1_048_576, 16, "matrix tiles have a multiple of 16"),
-    "layers": (1, 256, 1, "no trained model has more blocks"),
-    "attention_heads": (1, 512, 1, "no trained model has more heads"),
-    "head_dim": (16, 512, 8, "attention kernels take a multiple of 8"),
-    "vocabulary": (256, 1_048_576, 1, "at least all bytes, at most a million tokens"),
-    "context_length": (64, 16_777_216, 64, "contexts are multiples of 64"),
-}
-
-
-def model_problems(card: ModelCard, beside: Neighbours) -> Iterator[Problem]:
-    """Yield all problems of a model card."""
-    yield from name_problems(card, beside)
-    yield from source_problems(card)
-    for check in (_shapes, _heads, _parameters, _hub):
-        yield from check(card)
-
-
-def _shapes(card: ModelCard) -> Iterator[Problem]:
-    """Yield a problem for each size that no model has."""
-    for name, (low, high, multiple, why) in MODEL_BOUNDS.items():
-        value = getattr(card, name)
-        if not low <= value <= high or value % multiple:
-            yield Problem(name, str(value), f"must be {low} to {high}, a multiple of {multiple}: {why}")
-    ratio = card.intermediate_size / card.hidden_size
-    if not 1 <= ratio <= 16:  # noqa: PLR2004 - models have 2.67 to 8; experts may be as narrow as the residual stream
-        yield Problem(
-            "intermediate_size", str(card.intermediate_size), f"is {ratio:.2g} x hidden_size; feed-forward layers are 1 to 16 times as wide"
-        )
-    if card.sliding_window is not None and card.sliding_window > card.context_length:
-        yield Problem(
-            "sliding_window", str(card.sliding_window), f"is longer than the context, {card.context_length}; then there is no window"
-        )
-    if (card.experts is None) != (card.active_experts is None) or (card.active_experts or 0) > (card.experts or 0):
-        yield Problem(
-            "active_experts", str(card.active_experts), f"of {card.experts} experts; a mixture has both, and no more active than all"
-        )
-    if (card.family == "mixtral") != (card.experts is not None):
-        yield Problem("family", repr(card.family), f"experts is {card.experts}; of these families only mixtral is a mixture")
-
-
-def _heads(card: ModelCard) -> Iterator[Problem]:
-    """Yield problems of the attention: query heads share key and value heads evenly, and together are about as wide as the stream."""
-    if card.attention_heads % card.key_value_heads:
-        yield Problem("key_value_heads", str(card.key_value_heads), f"does not divide attention_heads, {card.attention_heads}")
-    width = card.attention_heads * card.head_dim / card.hidden_size
-    learned = FAMILIES[card.family].learned_positions
-    if not 0.5 <= width <= 4 or (learned and width != 1):  # noqa: PLR2004 - 1 to 2 so far; gpt2 and bert split the stream itself
-        wanted = "1 in this family" if learned else "0.5 to 4"
-        yield Problem("head_dim", str(card.head_dim), f"heads x head_dim is {width:.3g} x hidden_size; must be {wanted}")
-
-
-def _parameters(card: ModelCard) -> Iterator[Problem]:
-    """Yield a problem where the stated parameters, to their last digit that is not zero, are not those counted from the shapes.
-
-    A size in the names agrees with the count within `NAME_FACTOR`.
+    Cores of one kind are compared: the first cluster holds the large cores. `notes` that name the field explain it.
     """
-    counted = count_parameters(card).total
-    if card.parameters is not None:
-        unit = 10 ** (len(digits := str(card.parameters)) - len(digits.rstrip("0")))
-        if abs(card.parameters - counted) > unit / 2:
-            yield Problem("parameters", str(card.parameters), f"the shapes on this card have {counted}; correct the one or the other")
-    for name in dict.fromkeys((card.key, card.name, *card.aliases, *((card.hub_id,) if card.hub_id else ()))):
-        for experts, size, scale in PRINTED_SIZE.findall(name):
-            printed = int(experts or 1) * float(size) * (1e9 if scale in "bB" else 1e6)
-            if not 1 / NAME_FACTOR <= counted / printed <= NAME_FACTOR:
-                where = next((part for part in ("key", "name", "hub_id") if getattr(card, part) == name), "aliases")
-                yield Problem(where, repr(name), f"the shapes on this card have {counted / 1e9:.3g}e9 parameters; a name is near the size")
+    if card.cpu is None:
+        return
+    cpus = [other for other in beside.accelerators.values() if other.cpu is not None and other.key != card.key]
+    alike = [other for other in cpus if _microarchitecture(other) == _microarchitecture(card)]
+    for number, cluster in enumerate(card.cpu.clusters):
+        if (cluster.vector_bits or 0) * (cluster.fma_units or 1) > WIDEST:
+            fix = (
+                f"{cluster.fma_units} units of {cluster.vector_bits} bits are more than the {WIDEST} bits that a core multiplies per cycle"
+            )
+            yield Problem("vector_bits", str(cluster.vector_bits), fix)
+        for name, least, year in FIRST_CPU_YEAR:
+            value = getattr(cluster, name)
+            if value is not None and value >= least and card.launch_year is not None and card.launch_year < year:
+                yield Problem(name, str(value), f"no CPU had it in {card.launch_year}; it began in {year}")
+        for name in ("vector_bits", "fma_units", "bf16_flop_per_cycle"):
+            value, peers = getattr(cluster, name), _of_cluster(alike, number, name)
+            if value is not None and peers and value not in peers and name not in (card.notes or ""):
+                fix = f"other CPUs of {_microarchitecture(card)[1]} have {', '.join(map(str, sorted(peers)))}; correct it, or explain {name} in notes"
+                yield Problem(name, str(value), fix)
+        same_cores = [other for other in alike if other.cpu is not None and number < len(other.cpu.clusters)]
+        if cluster.bf16_flop_per_cycle is not None and same_cores and not _of_cluster(same_cores, number, "bf16_flop_per_cycle"):
+            fix = f"no other CPU of {_microarchitecture(card)[1]} has instructions for bf16; leave it out, or correct the architecture"
+            yield Problem("bf16_flop_per_cycle", str(cluster.bf16_flop_per_cycle), fix)
 
 
-def _hub(card: ModelCard) -> Iterator[Problem]:
-    """Yield a problem for a repository that is not `owner/name`, and a licence of weights that are nowhere."""
-    if card.hub_id is not None and not HUB_ID.fullmatch(card.hub_id):
-        yield Problem("hub_id", repr(card.hub_id), "is not a repository; write owner/name, without address or revision")
-    if card.gated is not None and card.hub_id is None:
-        yield Problem("gated", str(card.gated), "there is no hub_id that could be gated; add it, or leave this out")
+def _microarchitecture(card: AcceleratorCard) -> tuple[str, str]:
+    """Return the vendor and the cores of a CPU: `Zen 4 (Genoa)` and `Zen 4` have the same."""
+    return card.vendor, (card.architecture or card.key).partition(" (")[0]
+
+
+def _of_cluster(cpus: Iterable[AcceleratorCard], number: int, name: str) -> set[int]:
+    """Return the values of a field of the cores of one kind in several CPUs."""
+    clusters = (card.cpu.clusters for card in cpus if card.cpu is not None)
+    return {value for each in clusters if number < len(each) and (value := getattr(each[number], name)) is not None}

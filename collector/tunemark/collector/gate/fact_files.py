@@ -2,14 +2,16 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from tunemark.collector.gate import fact_book_checks as book
+from tunemark.collector.gate import price_checks, published_checks
 from tunemark.collector.gate.cross_file_checks import FileProblems
-from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, day_problems, model_problems, text_problems
+from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, day_problems, text_problems
 from tunemark.collector.gate.read import DOCUMENT, RESULT, SUBMISSIONS, records_in, shown_path, submission_id
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import TunemarkError, did_you_mean
@@ -38,15 +40,15 @@ CARDS: dict[str, type[Any]] = {"accelerators": AcceleratorCard, "models": ModelC
 FIRST_SUBMISSION = date(2026, 1, 1)
 SET_HEAD = 64
 """Bytes at the beginning of a set that hold its format."""
-WORKLOADS, KNOWN, PRICES = "workloads", "known", "prices.csv"
+WORKLOADS, KNOWN, PRICES, SIZES = "workloads", "known", "prices.csv", "aws_sizes.toml"
 
 
 def is_fact_file(path: Path) -> bool:
-    """Return True if a file is a card, a price book or a price basis, known facts, or the support matrix."""
+    """Return True if a file is a card, a price book or a file beside it, known facts, or the support matrix."""
     return (
         path.name == PRICES
         or (path.name, path.parent.name) == (SUPPORT_FILE, "data")
-        or (path.name, path.parent.name) == (BASIS_FILE, "prices")
+        or (path.parent.name == "prices" and path.name in {BASIS_FILE, SIZES})
         or (path.suffix == ".toml" and path.parent.name in {*CARDS, WORKLOADS, KNOWN})
     )
 
@@ -72,6 +74,7 @@ def document_problems(files: Iterable[Path], root: Path) -> FileProblems:
             problems.append((shown_path(document, root), missing_document(folder.name, results)))
         elif (stated := _stated_results(document)) is not None and stated != results:
             problems.append((shown_path(document, root), wrong_count(stated, results)))
+        problems += [(shown_path(document, root), problem) for problem in published_checks.rows_problems(document)]
     return problems
 
 
@@ -108,13 +111,21 @@ def _stated_results(document: Path) -> int | None:
 
 
 def _file_problems(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple[str, Problem]]:
+    """Yield the problems of a file. No file stops the check of the others."""
+    try:
+        yield from _readable_problems(path, shown, beside)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the file is the reason, and the others are still checked
+        yield f"{shown}:1", Problem("file", "", f"a check could not be made: {type(error).__name__}: {error}; please report this file")
+
+
+def _readable_problems(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple[str, Problem]]:
     try:
         for line, problem in text_problems(path.read_text(encoding="utf-8")):
             yield f"{shown}:{line}", problem
         if path.name == PRICES:
             yield from _prices(path, shown, beside)
-        elif path.name == BASIS_FILE:
-            yield from _basis(path, shown)
+        elif path.parent.name == "prices":
+            yield from _beside_prices(path, shown)
         else:
             for problem in _checked(path, beside):
                 yield f"{shown}:{_line(path, problem.field, problem.value.strip(chr(39)))}", problem
@@ -125,8 +136,6 @@ def _file_problems(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple
         at = re.search(r"\(at line (\d+)", problem.fix)
         number = int(at[1]) if at else _line(path, problem.field)
         yield f"{shown}:{number}", problem
-    except Exception as error:  # noqa: BLE001 - whatever it is, the file is the reason, and the others are still checked
-        yield f"{shown}:1", Problem("file", "", f"a check could not be made: {type(error).__name__}: {error}; please report this file")
 
 
 def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
@@ -144,14 +153,15 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
                 yield Problem("model", repr(card.model), f"no such card in data/models; {did_you_mean(card.model, models)}")
                 missing.add(card.model)
             yield from book.workload_problems(card, beside)
+            yield from book.setting_problems(card, beside)
     elif folder == KNOWN:
         known = WorldFacts.model_validate(read_known(path))
-        yield from book.known_problems(known)
+        yield from book.known_problems(known, beside)
         yield from withdrawal_problems(known, beside.data.parent / SUBMISSIONS)
     elif folder == "accelerators":
         yield from accelerator_problems(read_card(path, AcceleratorCard), beside)
     elif folder == "models":
-        yield from model_problems(read_card(path, ModelCard), beside)
+        yield from book.model_problems(read_card(path, ModelCard), beside)
     else:
         golden, facts = read_card(path, GoldenLosses), FactBase(path.parents[2])
         workload = facts.workloads.get(golden.key)
@@ -190,25 +200,29 @@ def _prices(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple[str, P
         if row.dated_by != "catalog" and lines.setdefault(price_id(row), line) != line:
             fix = f"is in line {lines[price_id(row)]} already; an instance has only one price per region, kind and day"
             yield place, Problem("price", repr(price_id(row)), fix)
-    for line, problem in book.price_problems(rows, beside):
+    for line, problem in price_checks.price_problems(rows, beside):
         yield f"{shown}:{line}", problem
 
 
-def _basis(path: Path, shown: str) -> Iterator[tuple[str, Problem]]:
-    """Yield the providers and instances of a price basis that are not in the price book beside it."""
-    basis = read_price_basis(path)
-    book = path.with_name(PRICES)
-    offers = {(str(row["provider"]), str(row["instance"])) for _, row in price_lines(book)} if book.exists() else set()
-    known = {provider for provider, _ in offers}
-    for provider in basis.providers:
-        if provider not in known:
-            fix = f"has no price in {PRICES}; {did_you_mean(provider, known)}"
-            yield f"{shown}:{_line(path, 'providers')}", Problem("providers", repr(provider), fix)
-    for entry in basis.fabric:
-        if (entry.provider, entry.instance) not in offers:
-            named = {instance for provider, instance in offers if provider == entry.provider}
-            fix = f"{entry.provider} has no price of it in {PRICES}; {did_you_mean(entry.instance, named)}"
-            yield f"{shown}:{_line(path, 'instance', entry.instance)}", Problem("instance", repr(entry.instance), fix)
+def _offers(folder: Path) -> list[dict[str, Any]]:
+    """Return the cells of the price book in a folder, or none if there is none."""
+    path = folder / PRICES
+    return [row for _, row in price_lines(path)] if path.exists() else []
+
+
+def _beside_prices(path: Path, shown: str) -> Iterator[tuple[str, Problem]]:
+    """Yield the problems of a price basis, or of the list of sizes that AWS sells."""
+    if path.name == BASIS_FILE:
+        for problem in price_checks.basis_problems(read_price_basis(path), _offers(path.parent)):
+            name = "" if problem.field == "providers" else problem.value.strip("'")
+            yield f"{shown}:{_line(path, problem.field, name)}", problem
+        return
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise TunemarkError(str(path), "", f"not valid TOML: {error}") from error
+    for problem in price_checks.size_problems(content, _offers(path.parent)):
+        yield f"{shown}:{_line(path, problem.field)}", problem
 
 
 def _keys(folder: Path) -> set[str]:
@@ -218,7 +232,9 @@ def _keys(folder: Path) -> set[str]:
 
 def _as_problem(error: TunemarkError, place: str) -> Problem:
     field = error.field.removeprefix(place).lstrip(": ")
-    return Problem(field or "file", repr(error.value) if error.value not in {None, ""} else "", error.fix)
+    # The value may be a table of TOML, which is compared with nothing that is hashed.
+    empty = error.value is None or error.value == ""
+    return Problem(field or "file", "" if empty else repr(error.value), error.fix)
 
 
 def _line(path: Path, field: str, value: str = "") -> int:

@@ -12,7 +12,7 @@ import typer
 from pydantic import ValidationError
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, say
-from tunemark.collector.gate.fact_book_checks import condition_problems
+from tunemark.collector.gate.published_checks import condition_problems
 from tunemark.collector.gate.read import DOCUMENT
 from tunemark.collector.importers.import_io import first_error, printable, read_text, write_changed
 from tunemark.collector.importers.table_map import PREFIXES, UNITS, WRITTEN, Column, Map, Match, TableMap, Variant, read_map
