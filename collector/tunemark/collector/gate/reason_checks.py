@@ -50,10 +50,14 @@ def _is(reason: str, text: str) -> bool:
 def _possible(s: Submission, card: WorkloadCard | None, facts: FactBase) -> dict[str, Reasons]:
     """Return the possible reasons of each field. Without its card, each reason that names the card may be true."""
     plan, model = s.plan, facts.models.get(s.plan.model.key)
+    choices = plan.optimizer, plan.precision.parameters, plan.device.strategy
+    needless = why.needless_rounding(choices[1], choices[2], master_weights=choices[0].master_weights)
+    asked = card is None or card.optimizer.stochastic_rounding
     return {**_devices(s, card), **_formats(s, card, model), **_data(s, card), **_limits(s, card)} | {
         "batch.data_parallel": {
             why.data_parallel(plan.device.count, plan.device.tensor_parallel * plan.device.pipeline_parallel): True,
         },
+        "optimizer.stochastic_rounding": {needless or "": asked and not plan.optimizer.stochastic_rounding},
         "batch.global_batch": {why.global_batch(plan.batch.micro_batch, plan.batch.gradient_accumulation, plan.batch.data_parallel): True},
     }
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from tunemark.schema import plan_reasons
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.base import Count, Frozen, Key, PositiveCount, Seconds, Sha256, Text
 from tunemark.schema.records.plan import (
@@ -276,7 +277,7 @@ def shared_settings(plan: Plan, card: WorkloadCard) -> Iterator[SharedSetting]:
     for lever in ("attention", "sdpa_kernel", "fused_kernels", "compile", "compile_mode", "frozen_weights", "fp8_training"):
         yield SharedSetting(lever, f"model.{lever}", getattr(card, lever), getattr(plan.model, lever))
     for name in ("quantisation", "data", "batch", "optimizer"):
-        yield from _section(name, getattr(card, name), getattr(plan, name))
+        yield from (setting for setting in _section(name, getattr(card, name), getattr(plan, name)) if not _needless(setting, plan))
     if card.devices.count > 1:
         yield SharedSetting("devices.count", "device.count", card.devices.count, plan.device.count)
     if card.devices.strategy != "auto":
@@ -284,6 +285,13 @@ def shared_settings(plan: Plan, card: WorkloadCard) -> Iterator[SharedSetting]:
     yield SharedSetting("devices.offload", "device.offload", card.devices.offload, plan.device.offload)
     if card.compute != "auto":
         yield SharedSetting("compute", "precision.compute", card.compute, plan.precision.compute.value)
+
+
+def _needless(setting: SharedSetting, plan: Plan) -> bool:
+    """Return True for a setting of a card that a plan has no use for: it resolves to another value and is no override."""
+    master = plan.optimizer.master_weights
+    needless = plan_reasons.needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=master)
+    return setting.field == "optimizer.stochastic_rounding" and setting.run is False and needless is not None
 
 
 def _section(name: str, card: BaseModel | None, run: BaseModel | None) -> Iterator[SharedSetting]:

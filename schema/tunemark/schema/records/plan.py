@@ -56,7 +56,7 @@ class NeuronSettings(Frozen):
     optimisation_level: Literal[1, 2, 3] | None = None
     """`-O` of the compiler; null for its default."""
     stochastic_rounding: bool = False
-    """Round bf16 updates stochastically."""
+    """Round all results in bf16 stochastically, whatever `optimizer.stochastic_rounding` is."""
 
 
 class ModelChoice(Frozen):
@@ -163,6 +163,9 @@ class Optimizer(Frozen):
     """Factor by which the learning rate falls from each block to the one below; null for one rate."""
     master_weights: bool = False
     """Keep an fp32 copy of trained 16-bit weights and update that: a small update of a bf16 weight is otherwise rounded away."""
+    stochastic_rounding: bool = False
+    """Compute the update of bf16 weights in fp32 and round the result up or down at random, so that small updates add up on average.
+    On Neuron the runtime does it, for all results."""
     max_grad_norm: float | None = Field(default=1.0, gt=0)
     """Norm to which gradients are clipped; null for no clipping."""
 
@@ -287,6 +290,11 @@ class Plan(Frozen):
         if rules.epochs is not None and training_rows is not None:
             limits.append(math.ceil(training_rows * rules.epochs / self.batch.global_batch))
         return min(limits) if limits else None
+
+    @property
+    def rounds_stochastically(self) -> bool:
+        """True if updated weights are rounded stochastically, by the optimizer or by the Neuron runtime."""
+        return self.optimizer.stochastic_rounding or bool(self.neuron and self.neuron.stochastic_rounding)
 
     @property
     def product_formats(self) -> str:
