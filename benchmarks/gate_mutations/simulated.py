@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tunemark.collector.gate.effective_checks import OPTIMIZER_LIBRARIES
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved, resolve
@@ -22,7 +23,6 @@ from tunemark.harness.run.launch import SteadinessJudge
 from tunemark.harness.run.record import Superseded, assemble
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import Finished, refused_run
-from tunemark.collector.gate.effective_checks import OPTIMIZER_LIBRARIES
 from tunemark.harness.run.telemetry import DeviceSeries, Moment, Sample, Telemetry
 from tunemark.harness.vendors.protocol import Device, Feature, Reading, vendor_of
 from tunemark.schema.facts.fact_base import FactBase

@@ -6,8 +6,8 @@ from harness_making import make_machine
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
 from tunemark.harness.worker import optimizers
+from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
 from tunemark.harness.worker.models import build_model, gradients_of, model_facts
 from tunemark.harness.worker.optimizers import MasterAdamW, build_optimizer
 from tunemark.schema.physics.memory import estimate_memory
