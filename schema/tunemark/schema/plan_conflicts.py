@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from tunemark.schema import plan_reasons
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import block_linears
 from tunemark.schema.records.effective import NEURON_ATTENTION
-from tunemark.schema.records.plan import DeviceChoice, Plan
+from tunemark.schema.records.plan import DeviceChoice, Plan, needless_rounding
 from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task
 
 LEARNED_POSITIONS = ("bert", "gpt2")
@@ -101,7 +100,7 @@ def _rounding_conflicts(plan: Plan) -> Iterator[str]:
     """Yield settings with which no updated weight is rounded to bf16 by an optimizer that can do it stochastically."""
     if not plan.optimizer.stochastic_rounding:
         return
-    needless = plan_reasons.needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=plan.optimizer.master_weights)
+    needless = needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=plan.optimizer.master_weights)
     if plan.optimizer.name != "adamw":
         yield f"stochastic rounding is for optimizer.name=adamw, not {plan.optimizer.name}; use optimizer.stochastic_rounding=false"
     if needless is not None:

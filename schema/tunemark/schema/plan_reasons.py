@@ -4,7 +4,7 @@ A reason with numbers is a function of them, so that the gate can compute it aga
 """
 
 from tunemark.schema.facts.names import names_cpu_model
-from tunemark.schema.vocabulary import DEEPSPEED, Backend, Dtype, Strategy
+from tunemark.schema.vocabulary import Backend, Dtype
 
 BY_CARD = "the workload card sets it"
 FOUND_BY = {
@@ -73,16 +73,6 @@ def fastest_format(backend: Backend) -> str:
 def stored_format(compute: Dtype) -> str:
     """Return the reason of the format of stored weights."""
     return WIDER_WEIGHTS if compute is Dtype.FP16 else STORED_AS_COMPUTED
-
-
-def needless_rounding(parameters: Dtype, strategy: Strategy, *, master_weights: bool) -> str | None:
-    """Return the reason why no updated weight is rounded to bf16, so that it needs no stochastic rounding; None if weights are."""
-    if parameters is not Dtype.BF16:
-        return f"{parameters.value} weights keep small updates"
-    if strategy in DEEPSPEED or master_weights:
-        keeper = strategy.value if strategy in DEEPSPEED else "optimizer.master_weights"
-        return f"{keeper} keeps fp32 copies of the weights and updates those"
-    return None
 
 
 def layer_names(family: str) -> str:

@@ -32,6 +32,7 @@ from tunemark.schema.records.plan import (
     Optimizer,
     Plan,
     Precision,
+    needless_rounding,
 )
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Padding, Strategy, Task, Weights
@@ -241,7 +242,7 @@ def precision_choice(card: WorkloadCard, machine: Machine, generation: Generatio
 def optimizer_choice(card: WorkloadCard, precision: Precision, device: DeviceChoice, options: Options, reasons: Reasons) -> Optimizer:
     """Return the card's optimizer, without stochastic rounding where no updated weight is rounded to bf16."""
     chosen, name = card.optimizer, "optimizer.stochastic_rounding"
-    why = plan_reasons.needless_rounding(precision.parameters, device.strategy, master_weights=chosen.master_weights)
+    why = needless_rounding(precision.parameters, device.strategy, master_weights=chosen.master_weights)
     if not chosen.stochastic_rounding or options.sets(name) or why is None:
         return chosen
     return chosen.model_copy(update={"stochastic_rounding": reasons.give(name, value=False, why=why)})

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from tunemark.schema import plan_reasons
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.base import Count, Frozen, Key, PositiveCount, Seconds, Sha256, Text
 from tunemark.schema.records.plan import (
@@ -27,6 +26,7 @@ from tunemark.schema.records.plan import (
     Plan,
     Quantisation,
     SdpaKernel,
+    needless_rounding,
 )
 from tunemark.schema.vocabulary import Checkpointing, DataSource, Method, Padding, Strategy, Task, Weights
 
@@ -290,7 +290,7 @@ def shared_settings(plan: Plan, card: WorkloadCard) -> Iterator[SharedSetting]:
 def _needless(setting: SharedSetting, plan: Plan) -> bool:
     """Return True for a setting of a card that a plan has no use for: it resolves to another value and is no override."""
     master = plan.optimizer.master_weights
-    needless = plan_reasons.needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=master)
+    needless = needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=master)
     return setting.field == "optimizer.stochastic_rounding" and setting.run is False and needless is not None
 
 

@@ -10,7 +10,6 @@ from typing import Literal, get_args
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import Linear, adapted_linears, adapts_tokens, every_target
-from tunemark.schema.records.effective import STOCHASTIC_OPTIMIZER, optimizer_class
 from tunemark.schema.records.plan import OptimizerName, Plan
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
@@ -331,7 +330,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         optimizer=_optimizer(plan),
         master_weights=_master_weights(plan),
         cast_at_once=max(MASTER_CHUNK, card.vocabulary * card.hidden_size) if plan.optimizer.master_weights else 0,
-        rounded_at_once=ROUNDING_CHUNK if optimizer_class(plan) == STOCHASTIC_OPTIMIZER else 0,
+        rounded_at_once=ROUNDING_CHUNK if plan.optimizer.stochastic_rounding and plan.device.backend is not Backend.NEURON else 0,
         sharding=plan.device.strategy.value,
         world_size=plan.batch.data_parallel,
         tensor_parallel=plan.device.tensor_parallel,

@@ -6,7 +6,19 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tunemark.schema.records.base import Count, Frozen, Key, PositiveCount, Seconds, Sha256, Text
-from tunemark.schema.vocabulary import Backend, Checkpointing, DataSource, Dtype, Method, Padding, SoftwareLevel, Strategy, Task, Weights
+from tunemark.schema.vocabulary import (
+    DEEPSPEED,
+    Backend,
+    Checkpointing,
+    DataSource,
+    Dtype,
+    Method,
+    Padding,
+    SoftwareLevel,
+    Strategy,
+    Task,
+    Weights,
+)
 
 Attention = Literal["eager", "sdpa", "varlen", "flash_attention_2", "flash_attention_3", "flex_attention"]
 FusedKernels = Literal["none", "liger"]
@@ -305,3 +317,13 @@ class Plan(Frozen):
     def software_level(self) -> SoftwareLevel:
         """How far the training loop is tuned: `tuned` with fused kernels or torch.compile."""
         return "plain" if self.model.compile == self.model.fused_kernels == "none" else "tuned"
+
+
+def needless_rounding(parameters: Dtype, strategy: Strategy, *, master_weights: bool) -> str | None:
+    """Return the reason why no updated weight is rounded to bf16, so that it needs no stochastic rounding; None if weights are."""
+    if parameters is not Dtype.BF16:
+        return f"{parameters.value} weights keep small updates"
+    if strategy in DEEPSPEED or master_weights:
+        keeper = strategy.value if strategy in DEEPSPEED else "optimizer.master_weights"
+        return f"{keeper} keeps fp32 copies of the weights and updates those"
+    return None
