@@ -32,7 +32,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(command):
         ("predict nope.json", "submissions: file 'nope.json' does not exist"),
         ("run", "missing argument 'workload'"),
         ("run --foo", "no such option: --foo"),
-        ("sweep smoke-lora --over foo=1,2", "--over: 'foo': not a setting of smoke-lora; none of the 81 known names is similar; `tunemark workloads --json`"),
+        ("sweep smoke-lora --over foo=1,2", "--over: 'foo': not a setting of smoke-lora; none of the 82 known names is similar; `tunemark workloads --json`"),
         ("sweep smoke-lora --over micro_batchh=1,2", "--over: 'micro_batchh': not a setting of smoke-lora; did you mean 'micro_batch' or"),
         ("plan smoke-lora --set foo=1", "--set: 'foo': not a setting of the workload card"),
         ("plan smoke-lora --accelerator nvidia-h1000", "accelerator: 'nvidia-h1000': not in data/accelerators; did you mean 'nvidia-h100"),

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tunemark.collector.gate.effective_checks import OPTIMIZER_LIBRARIES
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved, resolve
@@ -30,7 +31,7 @@ from tunemark.schema.physics.architecture import adapted_linears, block_linears,
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import shape_of_plan
-from tunemark.schema.records.effective import OPTIMIZER_CLASSES
+from tunemark.schema.records.effective import optimizer_class
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import DeviceFacts, Harness
 from tunemark.schema.records.trace import Study
@@ -415,10 +416,10 @@ class _Simulation:
             "gradient_checkpointing": plan.model.gradient_checkpointing.value,
             "compute": plan.precision.compute.value,
             "quantisation": f"{quantised.format}{', double' if quantised.double else ''}" if quantised else "none",
-            "optimizer": f"torch {OPTIMIZER_CLASSES[plan.optimizer.name]}",
+            "optimizer": f"{OPTIMIZER_LIBRARIES[optimizer_class(plan)]} {optimizer_class(plan)}",
             "parameters_on": [place],
             "optimizer_states_on": [place] if trained else [],
-            "stochastic_rounding": None,
+            "stochastic_rounding": plan.rounds_stochastically,
             "trainable_dtypes": [TORCH_NAMES[plan.precision.parameters.value]],
             "processes": plan.device.count,
             "process_group": None if plan.device.count == 1 else "gloo" if self.on_cpu else "nccl",

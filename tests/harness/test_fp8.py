@@ -18,7 +18,8 @@ from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
 from tunemark.harness.worker.fp8 import FrozenFp8Linear, layers_in_fp8, rounded, store_frozen
 from tunemark.harness.worker.gates import adapter_gradient
 from tunemark.harness.worker.levers import blocks, compile_model, compiled_graphs, effective
-from tunemark.harness.worker.models import build_model, build_optimizer, model_facts
+from tunemark.harness.worker.models import build_model, model_facts
+from tunemark.harness.worker.optimizers import build_optimizer
 from tunemark.schema.features import Feature
 from tunemark.schema.physics.memory_states import state_lines
 from tunemark.schema.physics.training_shape import shape_of_plan

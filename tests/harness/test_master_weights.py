@@ -6,9 +6,10 @@ from harness_making import make_machine
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.worker import models
+from tunemark.harness.worker import optimizers
 from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
-from tunemark.harness.worker.models import MasterAdamW, build_model, build_optimizer, gradients_of, model_facts
+from tunemark.harness.worker.models import build_model, gradients_of, model_facts
+from tunemark.harness.worker.optimizers import MasterAdamW, build_optimizer
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import shape_of_plan
 
@@ -27,7 +28,7 @@ def weights(count, seed=0):
 @pytest.mark.parametrize("chunk", [1, 2**26])
 @pytest.mark.parametrize("fused", [False, True])
 def test_the_copies_follow_adamw_in_fp32_and_the_weights_are_their_rounding(monkeypatch, chunk, fused):
-    monkeypatch.setattr(models, "MASTER_CHUNK", chunk)
+    monkeypatch.setattr(optimizers, "MASTER_CHUNK", chunk)
     ours, exact = weights(3), [torch.nn.Parameter(one.detach().float()) for one in weights(3)]
     settings = {"lr": 2e-5, "weight_decay": 0.1}
     optimizer, reference = MasterAdamW([{"params": ours}], **settings, fused=fused), torch.optim.AdamW(exact, **settings)

@@ -10,7 +10,8 @@ from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
 from tunemark.harness.worker.gates import adapter_gradient, check
 from tunemark.harness.worker.levers import _selective_contexts, effective
-from tunemark.harness.worker.models import build_model, build_optimizer, model_facts, parameter_groups, switch_to_evaluation
+from tunemark.harness.worker.models import build_model, model_facts, switch_to_evaluation
+from tunemark.harness.worker.optimizers import build_optimizer, parameter_groups
 from tunemark.schema.vocabulary import Status
 
 TINY = ("data.sequence_length=32", "batch.micro_batch=2")

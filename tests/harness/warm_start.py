@@ -29,7 +29,7 @@ IMPORTS = (
     "tunemark.harness.worker.entry",
     "tunemark.harness.worker.gates",
 )
-MODULES = {"tunemark.harness.worker.entry", "torch.distributed.run", "accelerate.commands.launch", "sharding_process"}
+MODULES = {"tunemark.harness.worker.entry", "torch.distributed.run", "accelerate.commands.launch", "sharding_process", "rounding_process"}
 """Modules that forked processes start by forking again. Every other command starts as usual."""
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -76,7 +76,7 @@ def _slower(run: Submission, factor: float) -> dict[str, Any]:
 def _submissions() -> dict[str, Submission]:
     measured = _run(
         1,
-        study=_study("ab", AB, ArmRun("b", "attention=sdpa", 1).point, 2),
+        study=_study("ab", AB, ArmRun("b", "attention=sdpa", 1).point),
         effective={
             **dict.fromkeys(("fused_kernels", "compile", "gradient_checkpointing", "quantisation"), "none"),
             "attention": "eager",
@@ -101,7 +101,7 @@ def _submissions() -> dict[str, Submission]:
         **{"environment.cpu": HOSTILE, "plan.reasons": {"precision.compute": HOSTILE}},
     )
     slower = _run(
-        2, study=_study("ab", AB, ArmRun("a", "attention=eager", 1).point), trace=_slower(measured, 1.002), **{"process.wall_s": 20.0}
+        2, study=_study("ab", AB, ArmRun("a", "attention=eager", 1).point, 2), trace=_slower(measured, 1.002), **{"process.wall_s": 20.0}
     )
     other = _run(3, **{"plan.precision.compute": "bf16"})
     no_sample = {"peak_bytes": None, "method": None, "reason": "no sample was taken"}

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import block_linears
 from tunemark.schema.records.effective import NEURON_ATTENTION
-from tunemark.schema.records.plan import DeviceChoice, Plan
+from tunemark.schema.records.plan import DeviceChoice, Plan, needless_rounding
 from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task
 
 LEARNED_POSITIONS = ("bert", "gpt2")
@@ -48,6 +48,7 @@ def conflicting_settings(plan: Plan) -> Iterator[str]:
     yield from _fp8_conflicts(plan)
     yield from _kernel_conflicts(plan)
     yield from _master_conflicts(plan)
+    yield from _rounding_conflicts(plan)
     if plan.device.backend is Backend.NEURON:
         yield from _neuron_conflicts(plan)
     if plan.device.offload != "none" and strategy in {Strategy.SINGLE, Strategy.DDP}:
@@ -93,6 +94,17 @@ def _master_conflicts(plan: Plan) -> Iterator[str]:
         yield f"master weights are copies of bf16 weights, and these are stored in {plan.precision.parameters.value}; use compute=bf16"
     if plan.device.strategy.value.startswith("zero") or plan.device.backend is Backend.NEURON:
         yield f"{plan.device.strategy.value} on {plan.device.backend.value} has master weights of its own; use optimizer.master_weights=false"
+
+
+def _rounding_conflicts(plan: Plan) -> Iterator[str]:
+    """Yield settings with which no updated weight is rounded to bf16 by an optimizer that can do it stochastically."""
+    if not plan.optimizer.stochastic_rounding:
+        return
+    needless = needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=plan.optimizer.master_weights)
+    if plan.optimizer.name != "adamw":
+        yield f"stochastic rounding is for optimizer.name=adamw, not {plan.optimizer.name}; use optimizer.stochastic_rounding=false"
+    if needless is not None:
+        yield f"stochastic rounding is of updated bf16 weights, and {needless}; use optimizer.stochastic_rounding=false"
 
 
 def _adapter_conflicts(plan: Plan) -> Iterator[str]:

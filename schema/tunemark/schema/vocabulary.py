@@ -247,6 +247,8 @@ ATTENTION_KERNELS = {"sdpa": SDPA_KERNELS, VARLEN: ("flash",)}
 """Kernels that each attention implementation can choose from; the others name their kernel themselves."""
 MASTER_CHUNK = 2**26
 """Gradients that the harness casts to fp32 at a time for its master weights, or those of the largest weight."""
+ROUNDING_CHUNK = 2**24
+"""Weights that the harness updates in fp32 at a time before it rounds them stochastically."""
 PACKING_NOISE = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}
 """Largest difference of logits, relative to their spread, that rounding may cause: kernels may depend on the input."""
 FP8_LAYER_MULTIPLE = 16

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.features import USED
 from tunemark.schema.plan_conflicts import conflicting_settings, conflicts_with_model, device_conflicts
-from tunemark.schema.records.effective import MASTER_OPTIMIZER, OPTIMIZER_CLASSES, compared
+from tunemark.schema.records.effective import MASTER_OPTIMIZER, OPTIMIZERS_OF_HARNESS, STOCHASTIC_OPTIMIZER, compared
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Effective
 from tunemark.schema.records.upgrade import Problem
@@ -142,7 +142,7 @@ def _settings(s: Submission, architecture: str | None) -> Iterator[Problem]:
             yield Problem(f"effective.{field}", repr(setting.effective), fix)
     yield from _kernel(s, ran, architecture)
     wrapped = s.plan.device.strategy in DEEPSPEED or s.plan.device.backend is Backend.NEURON
-    if ran.optimizer.split()[-1] not in {MASTER_OPTIMIZER, *OPTIMIZER_CLASSES.values()} and not wrapped:
+    if ran.optimizer.split()[-1] not in OPTIMIZERS_OF_HARNESS and not wrapped:
         yield Problem(
             "effective.optimizer", repr(ran.optimizer), f"is not an optimizer of the harness; {s.plan.optimizer.name} was planned"
         )
@@ -180,6 +180,7 @@ OPTIMIZER_LIBRARIES = dict.fromkeys(("AdamW", "SGD", "Adafactor"), "torch") | {
     "AdamW8bit": "bitsandbytes",
     "PagedAdamW8bit": "bitsandbytes",
     MASTER_OPTIMIZER: "tunemark",
+    STOCHASTIC_OPTIMIZER: "tunemark",
 }
 """The library of each class of optimizer that the harness makes."""
 
@@ -195,8 +196,11 @@ def _surely_as_planned(s: Submission) -> Iterator[Problem]:
         yield Problem("effective.optimizer", repr(ran.optimizer), f"the harness takes {name} from {wanted}")
     elif wanted is not None and next((each.agrees for each in compared(plan, ran, s.trace) if each.setting == "optimizer"), None) is False:
         yield Problem("effective.optimizer", repr(ran.optimizer), f"the harness makes the optimizer of the plan, {plan.optimizer.name}")
-    if ran.stochastic_rounding is not None and plan.device.backend is not Backend.NEURON:
-        yield Problem("effective.stochastic_rounding", str(ran.stochastic_rounding), "is a setting of the Neuron runtime; write null")
+    rounds = plan.rounds_stochastically
+    known = ran.stochastic_rounding is not None or plan.optimizer.stochastic_rounding
+    if known and ran.stochastic_rounding is not rounds and plan.device.backend is not Backend.NEURON:
+        fix = f"plan.optimizer.stochastic_rounding is {str(rounds).lower()}, and the harness makes the optimizer of the plan"
+        yield Problem("effective.stochastic_rounding", str(ran.stochastic_rounding), fix)
     if "cpu" in ran.optimizer_states_on and plan.device.offload == "none" and plan.device.backend in {Backend.CUDA, Backend.ROCM}:
         fix = "plan.device.offload is 'none'; an optimizer keeps its states beside the weights"
         yield Problem("effective.optimizer_states_on", "'cpu'", fix)

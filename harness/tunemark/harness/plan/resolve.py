@@ -21,7 +21,19 @@ from tunemark.schema.facts.workloads import WorkloadCard, shared_settings
 from tunemark.schema.features import Feature
 from tunemark.schema.physics.architecture import targets_in
 from tunemark.schema.records.division import Override
-from tunemark.schema.records.plan import Batch, DataChoice, DeviceChoice, LoraSettings, Measurement, ModelChoice, Offload, Plan, Precision
+from tunemark.schema.records.plan import (
+    Batch,
+    DataChoice,
+    DeviceChoice,
+    LoraSettings,
+    Measurement,
+    ModelChoice,
+    Offload,
+    Optimizer,
+    Plan,
+    Precision,
+    needless_rounding,
+)
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Padding, Strategy, Task, Weights
 
@@ -92,6 +104,7 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
     model, weights_from = model_choice(card, facts, options)
     data, data_from = data_choice(card, machine, options, reasons)
     device = device_choice(card, machine, accelerator, options, reasons)
+    precision = precision_choice(card, machine, generation, options, reasons)
     plan = Plan(
         workload=card.key,
         workload_sha256=facts.workload_sha256(card.key),
@@ -102,8 +115,8 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         model=model,
         data=data,
         batch=batch_choice(card, device, reasons),
-        optimizer=card.optimizer,
-        precision=precision_choice(card, machine, generation, options, reasons),
+        optimizer=optimizer_choice(card, precision, device, options, reasons),
+        precision=precision,
         device=device,
         measurement=measurement_choice(card, options, reasons),
         reasons=reasons,
@@ -224,6 +237,15 @@ def precision_choice(card: WorkloadCard, machine: Machine, generation: Generatio
         plan_reasons.stored_format(compute),
     )
     return Precision(parameters=parameters, compute=compute)
+
+
+def optimizer_choice(card: WorkloadCard, precision: Precision, device: DeviceChoice, options: Options, reasons: Reasons) -> Optimizer:
+    """Return the card's optimizer, without stochastic rounding where no updated weight is rounded to bf16."""
+    chosen, name = card.optimizer, "optimizer.stochastic_rounding"
+    why = needless_rounding(precision.parameters, device.strategy, master_weights=chosen.master_weights)
+    if not chosen.stochastic_rounding or options.sets(name) or why is None:
+        return chosen
+    return chosen.model_copy(update={"stochastic_rounding": reasons.give(name, value=False, why=why)})
 
 
 # Data

@@ -159,8 +159,7 @@ def neuron_environment(plan: Plan, already: Mapping[str, str]) -> dict[str, str]
         flags.append("--auto-cast none")
     if settings and settings.optimisation_level is not None:
         flags.append(f"-O{settings.optimisation_level}")
-    stochastic = bool(settings and settings.stochastic_rounding)
-    return {"NEURON_CC_FLAGS": " ".join(filter(None, flags)), STOCHASTIC_ROUNDING: str(int(stochastic))}
+    return {"NEURON_CC_FLAGS": " ".join(filter(None, flags)), STOCHASTIC_ROUNDING: str(int(plan.rounds_stochastically))}
 
 
 @dataclass(frozen=True, slots=True)

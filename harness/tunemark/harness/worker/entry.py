@@ -185,7 +185,7 @@ def prepare(
     from tunemark.harness.worker.engines import open_accelerator, shard, wrap  # noqa: PLC0415
     from tunemark.harness.worker.levers import blocks, effective, watch_compute  # noqa: PLC0415
     from tunemark.harness.worker.loop import ENDLESS, Trainer  # noqa: PLC0415
-    from tunemark.harness.worker.models import build_optimizer  # noqa: PLC0415
+    from tunemark.harness.worker.optimizers import build_optimizer  # noqa: PLC0415
 
     # fp32 is fp32 unless the plan has tf32: a GPU would silently round its inputs otherwise.
     torch.set_float32_matmul_precision("high" if plan.precision.compute is Dtype.TF32 else "highest")

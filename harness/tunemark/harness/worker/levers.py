@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.harness.run.run_log import OUTPUT_FILE
-from tunemark.schema.records.effective import short
+from tunemark.schema.records.effective import STOCHASTIC_OPTIMIZER, short
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import ATTENTION_KERNELS, SDPA_KERNELS, Backend, Checkpointing
 
@@ -171,13 +171,20 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
         "fp8_training": fp8_recipe(inner),
         "parameters_on": places_of(inner.parameters()),
         "expandable_segments": expandable_segments(inner),
-        "stochastic_rounding": {"0": False, "1": True}.get(os.environ.get(STOCHASTIC_ROUNDING, "")),
+        "stochastic_rounding": rounds_stochastically(plan, bare),
         "optimizer": f"{type(bare).__module__.split('.')[0]} {type(bare).__name__}",
         "trainable_dtypes": sorted({str(parameter.dtype).removeprefix("torch.") for parameter in trained}),
         "processes": processes,
         "process_group": process_group,
         "sharding": sharding,
     }
+
+
+def rounds_stochastically(plan: Plan, optimizer: Any) -> bool | None:  # noqa: ANN401 - a torch optimizer
+    """Return True if the optimizer rounds its updates stochastically; on Neuron, the setting of the runtime, None if it has none."""
+    if plan.device.backend is Backend.NEURON:
+        return {"0": False, "1": True}.get(os.environ.get(STOCHASTIC_ROUNDING, ""))
+    return type(optimizer).__name__ == STOCHASTIC_OPTIMIZER
 
 
 def expandable_segments(model: Any) -> bool | None:  # noqa: ANN401 - a torch module

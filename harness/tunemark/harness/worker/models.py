@@ -1,7 +1,6 @@
-"""Build the model of a plan and its optimizer: weights, precision, adapters. Measure the sizes of their tensors. Draw random weights."""
+"""Build the model of a plan: weights, precision, adapters. Measure the sizes of their tensors. Draw random weights."""
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
@@ -19,7 +18,7 @@ from tunemark.harness.worker.fp8 import FrozenFp8Linear, layers_in_fp8, store_fr
 from tunemark.harness.worker.levers import blocks, fuse, limit_sdpa, recompute
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.plan import LoraSettings, Plan, Quantisation
-from tunemark.schema.vocabulary import MASTER_CHUNK, Checkpointing, Dtype, Strategy, Task, Weights
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Strategy, Task, Weights
 
 TORCH_DTYPES = {Dtype.FP32: "float32", Dtype.TF32: "float32", Dtype.BF16: "bfloat16", Dtype.FP16: "float16"}
 DTYPE_NAMES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.uint8": "uint8", "torch.int8": "int8"}
@@ -211,94 +210,6 @@ def switch_to_evaluation(model: Any) -> None:  # noqa: ANN401 - a torch module
     for module in model.modules():
         if type(module).__module__.startswith("bitsandbytes."):
             module.training = True
-
-
-# Optimizer
-
-
-def build_optimizer(plan: Plan, model: Any, *, fused: bool) -> Any:  # noqa: ANN401 - torch objects
-    """Return the optimizer over the trained weights; `fused` asks torch for one kernel per step."""
-    settings = plan.optimizer
-    groups = list(parameter_groups(plan, model))
-    adam = {"lr": settings.learning_rate, "betas": settings.betas, "eps": settings.epsilon, "weight_decay": settings.weight_decay}
-    match settings.name:
-        case "adamw" if settings.master_weights:
-            return MasterAdamW(groups, **adam, fused=fused)
-        case "adamw":
-            return torch.optim.AdamW(groups, **adam, fused=fused)
-        case "adafactor":
-            return torch.optim.Adafactor(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
-        case "sgd":
-            return torch.optim.SGD(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
-        case "adamw_8bit" | "paged_adamw_8bit":
-            import bitsandbytes  # noqa: PLC0415
-
-            kind = bitsandbytes.optim.PagedAdamW8bit if settings.name.startswith("paged") else bitsandbytes.optim.AdamW8bit
-            return kind(groups, **adam)
-
-
-class MasterAdamW(torch.optim.AdamW):  # type: ignore[misc] # its base class has no types
-    """AdamW over fp32 copies of 16-bit weights, which are rounded after each update.
-
-    Gradients are cast some at a time. Groups and states belong to the copies; gradients stay with the model's weights.
-    """
-
-    def __init__(self, groups: list[dict[str, Any]], **settings: Any) -> None:  # noqa: ANN401 - of torch's AdamW
-        self._weights = [weight for group in groups for weight in group["params"]]
-        copies = [{**group, "params": [weight.detach().float() for weight in group["params"]]} for group in groups]
-        super().__init__(copies, **settings)
-        self._masters = [copy for group in self.param_groups for copy in group["params"]]
-
-    def step(self, closure: Any = None) -> None:  # noqa: ANN401, ARG002 - torch's signature
-        """Update the copies, and round the weights from them."""
-        chunk: list[Any] = []
-        for weight, master in zip(self._weights, self._masters, strict=True):
-            if weight.grad is not None:
-                master.grad = weight.grad.float()
-                chunk.append((weight, master))
-            if sum(bytes_here(copy) for _, copy in chunk) >= 4 * MASTER_CHUNK:
-                self._update(chunk)
-                chunk = []
-        self._update(chunk)
-
-    def _update(self, chunk: list[Any]) -> None:
-        """Update the copies that have a gradient, and free those gradients."""
-        super().step()
-        for weight, master in chunk:
-            weight.data.copy_(master)
-            master.grad = None
-            # Counted with the states of the optimizer.
-            self.state[master].setdefault("master", master)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's signature
-        """Free the gradients of the model's weights."""
-        for weight in self._weights:
-            weight.grad = None if set_to_none or weight.grad is None else weight.grad.zero_()
-
-
-def parameter_groups(plan: Plan, model: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - a torch module
-    """Yield one group of trained weights, or with `layer_decay` one per block.
-
-    The last block has the full learning rate, each block below it a fraction of the one above, and the embeddings the lowest.
-    """
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    decay = plan.optimizer.layer_decay
-    if decay is None:
-        yield {"params": trained}
-        return
-    stack, seen = blocks(model), set()
-    for depth, block in enumerate(stack):
-        own = [parameter for parameter in block.parameters() if parameter.requires_grad]
-        seen |= {id(parameter) for parameter in own}
-        yield {"params": own, "lr": plan.optimizer.learning_rate * decay ** (len(stack) - 1 - depth)}
-    layers = (module for module in model.modules() if isinstance(module, torch.nn.Embedding))
-    embeddings = {id(parameter) for layer in layers for parameter in layer.parameters()} - seen
-    below = [parameter for parameter in trained if id(parameter) in embeddings]
-    if below:
-        yield {"params": below, "lr": plan.optimizer.learning_rate * decay ** len(stack)}
-    head = [parameter for parameter in trained if id(parameter) not in seen | embeddings]
-    if head:
-        yield {"params": head}
 
 
 # Weights, gradients and states in bytes

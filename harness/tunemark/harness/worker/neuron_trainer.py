@@ -175,7 +175,7 @@ def training_arguments(plan: Plan, steps: int | None, scratch: Path) -> dict[str
         "zero_1": zero,
         "optimizer_use_master_weights": zero,
         "optimizer_use_fp32_grad_acc": zero,
-        "stochastic_rounding_enabled": bool(plan.neuron and plan.neuron.stochastic_rounding),
+        "stochastic_rounding_enabled": plan.rounds_stochastically,
         "output_dir": str(scratch),
         "logging_strategy": "no",
         "save_strategy": "no",

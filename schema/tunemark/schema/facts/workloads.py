@@ -26,6 +26,7 @@ from tunemark.schema.records.plan import (
     Plan,
     Quantisation,
     SdpaKernel,
+    needless_rounding,
 )
 from tunemark.schema.vocabulary import Checkpointing, DataSource, Method, Padding, Strategy, Task, Weights
 
@@ -276,7 +277,7 @@ def shared_settings(plan: Plan, card: WorkloadCard) -> Iterator[SharedSetting]:
     for lever in ("attention", "sdpa_kernel", "fused_kernels", "compile", "compile_mode", "frozen_weights", "fp8_training"):
         yield SharedSetting(lever, f"model.{lever}", getattr(card, lever), getattr(plan.model, lever))
     for name in ("quantisation", "data", "batch", "optimizer"):
-        yield from _section(name, getattr(card, name), getattr(plan, name))
+        yield from (setting for setting in _section(name, getattr(card, name), getattr(plan, name)) if not _needless(setting, plan))
     if card.devices.count > 1:
         yield SharedSetting("devices.count", "device.count", card.devices.count, plan.device.count)
     if card.devices.strategy != "auto":
@@ -284,6 +285,13 @@ def shared_settings(plan: Plan, card: WorkloadCard) -> Iterator[SharedSetting]:
     yield SharedSetting("devices.offload", "device.offload", card.devices.offload, plan.device.offload)
     if card.compute != "auto":
         yield SharedSetting("compute", "precision.compute", card.compute, plan.precision.compute.value)
+
+
+def _needless(setting: SharedSetting, plan: Plan) -> bool:
+    """Return True for a setting of a card that a plan has no use for: it resolves to another value and is no override."""
+    master = plan.optimizer.master_weights
+    needless = needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=master)
+    return setting.field == "optimizer.stochastic_rounding" and setting.run is False and needless is not None
 
 
 def _section(name: str, card: BaseModel | None, run: BaseModel | None) -> Iterator[SharedSetting]:

@@ -13,7 +13,7 @@ from tunemark.schema.physics.architecture import Linear, adapted_linears, adapts
 from tunemark.schema.records.plan import OptimizerName, Plan
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
-from tunemark.schema.vocabulary import DEEPSPEED, MASTER_CHUNK, VARLEN, Backend, Checkpointing, Dtype, Loss, Method, Task
+from tunemark.schema.vocabulary import DEEPSPEED, MASTER_CHUNK, ROUNDING_CHUNK, VARLEN, Backend, Checkpointing, Dtype, Loss, Method, Task
 
 BYTES: dict[Dtype, float] = {
     Dtype.FP32: 4,
@@ -100,6 +100,8 @@ class TrainingShape:
     """True for an fp32 copy of trained 16-bit weights, as in DeepSpeed and Megatron."""
     cast_at_once: int = 0
     """Gradients that are cast to fp32 at a time for master weights, outside DeepSpeed."""
+    rounded_at_once: int = 0
+    """Weights that are updated in fp32 at a time before they are rounded stochastically; 0 for updates in their own format."""
     optimizer_in_backward: bool = False
     """Each weight is updated as soon as its gradient is complete, and the gradient is freed."""
 
@@ -328,6 +330,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         optimizer=_optimizer(plan),
         master_weights=_master_weights(plan),
         cast_at_once=max(MASTER_CHUNK, card.vocabulary * card.hidden_size) if plan.optimizer.master_weights else 0,
+        rounded_at_once=ROUNDING_CHUNK if plan.optimizer.stochastic_rounding and plan.device.backend is not Backend.NEURON else 0,
         sharding=plan.device.strategy.value,
         world_size=plan.batch.data_parallel,
         tensor_parallel=plan.device.tensor_parallel,

@@ -17,6 +17,9 @@ OPTIMIZER_CLASSES = {
 }
 MASTER_OPTIMIZER = "MasterAdamW"
 """AdamW over fp32 copies of the weights."""
+STOCHASTIC_OPTIMIZER = "StochasticAdamW"
+"""AdamW that rounds updated bf16 weights stochastically."""
+OPTIMIZERS_OF_HARNESS = frozenset({MASTER_OPTIMIZER, STOCHASTIC_OPTIMIZER, *OPTIMIZER_CLASSES.values()})
 NEURON_ATTENTION = {"eager": "eager", "sdpa": "flash_attention_2", "flash_attention_2": "flash_attention_2"}
 """optimum-neuron calls its only fused kernel flash_attention_2. A request for sdpa selects it."""
 DEVICE_TYPES = {Backend.CUDA: "cuda", Backend.ROCM: "cuda", Backend.XPU: "xpu", Backend.MPS: "mps"}
@@ -55,8 +58,7 @@ def compared(plan: Plan, effective: Effective, trace: StepTrace) -> Iterator[Com
     yield from _packing(plan, trace)
     yield from _places(plan, effective)
     if effective.stochastic_rounding is not None:
-        rounding = bool(plan.neuron and plan.neuron.stochastic_rounding)
-        yield _same("stochastic_rounding", str(rounding).lower(), str(effective.stochastic_rounding).lower())
+        yield _same("stochastic_rounding", str(plan.rounds_stochastically).lower(), str(effective.stochastic_rounding).lower())
     if effective.sharding or plan.device.count > 1:
         yield Compared("sharding", plan.device.strategy.value, effective.sharding or "none", None)
     if effective.process_group or plan.device.count > 1:
@@ -93,8 +95,16 @@ def _attention(plan: Plan, effective: Effective) -> Compared:
 def _optimizer_agrees(plan: Plan, effective: Effective) -> bool | None:
     """Return True if the class is the requested one; None for a wrapper class, such as one that shards states."""
     name = effective.optimizer.split()[-1]
-    requested = MASTER_OPTIMIZER if plan.optimizer.master_weights else OPTIMIZER_CLASSES[plan.optimizer.name]
-    return name == requested if name in {MASTER_OPTIMIZER, *OPTIMIZER_CLASSES.values()} else None
+    return name == optimizer_class(plan) if name in OPTIMIZERS_OF_HARNESS else None
+
+
+def optimizer_class(plan: Plan) -> str:
+    """Return the class of the optimizer that the harness makes for a plan. On Neuron the runtime rounds stochastically."""
+    if plan.optimizer.master_weights:
+        return MASTER_OPTIMIZER
+    if plan.optimizer.stochastic_rounding and plan.device.backend is not Backend.NEURON:
+        return STOCHASTIC_OPTIMIZER
+    return OPTIMIZER_CLASSES[plan.optimizer.name]
 
 
 def _packing(plan: Plan, trace: StepTrace) -> Iterator[Compared]:

@@ -6,7 +6,19 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tunemark.schema.records.base import Count, Frozen, Key, PositiveCount, Seconds, Sha256, Text
-from tunemark.schema.vocabulary import Backend, Checkpointing, DataSource, Dtype, Method, Padding, SoftwareLevel, Strategy, Task, Weights
+from tunemark.schema.vocabulary import (
+    DEEPSPEED,
+    Backend,
+    Checkpointing,
+    DataSource,
+    Dtype,
+    Method,
+    Padding,
+    SoftwareLevel,
+    Strategy,
+    Task,
+    Weights,
+)
 
 Attention = Literal["eager", "sdpa", "varlen", "flash_attention_2", "flash_attention_3", "flex_attention"]
 FusedKernels = Literal["none", "liger"]
@@ -56,7 +68,7 @@ class NeuronSettings(Frozen):
     optimisation_level: Literal[1, 2, 3] | None = None
     """`-O` of the compiler; null for its default."""
     stochastic_rounding: bool = False
-    """Round bf16 updates stochastically."""
+    """Round all results in bf16 stochastically, whatever `optimizer.stochastic_rounding` is."""
 
 
 class ModelChoice(Frozen):
@@ -163,6 +175,9 @@ class Optimizer(Frozen):
     """Factor by which the learning rate falls from each block to the one below; null for one rate."""
     master_weights: bool = False
     """Keep an fp32 copy of trained 16-bit weights and update that: a small update of a bf16 weight is otherwise rounded away."""
+    stochastic_rounding: bool = False
+    """Compute the update of bf16 weights in fp32 and round the result up or down at random, so that small updates add up on average.
+    On Neuron the runtime does it, for all results."""
     max_grad_norm: float | None = Field(default=1.0, gt=0)
     """Norm to which gradients are clipped; null for no clipping."""
 
@@ -289,6 +304,11 @@ class Plan(Frozen):
         return min(limits) if limits else None
 
     @property
+    def rounds_stochastically(self) -> bool:
+        """True if updated weights are rounded stochastically, by the optimizer or by the Neuron runtime."""
+        return self.optimizer.stochastic_rounding or bool(self.neuron and self.neuron.stochastic_rounding)
+
+    @property
     def product_formats(self) -> str:
         """Number formats of matrix products: `bf16`, or `bf16/fp8` where the matrices of the blocks multiply in fp8."""
         return f"{self.precision.compute.value}/fp8" if self.model.fp8_products else self.precision.compute.value
@@ -297,3 +317,13 @@ class Plan(Frozen):
     def software_level(self) -> SoftwareLevel:
         """How far the training loop is tuned: `tuned` with fused kernels or torch.compile."""
         return "plain" if self.model.compile == self.model.fused_kernels == "none" else "tuned"
+
+
+def needless_rounding(parameters: Dtype, strategy: Strategy, *, master_weights: bool) -> str | None:
+    """Return the reason why no updated weight is rounded to bf16, so that it needs no stochastic rounding; None if weights are."""
+    if parameters is not Dtype.BF16:
+        return f"{parameters.value} weights keep small updates"
+    if strategy in DEEPSPEED or master_weights:
+        keeper = strategy.value if strategy in DEEPSPEED else "optimizer.master_weights"
+        return f"{keeper} keeps fp32 copies of the weights and updates those"
+    return None

@@ -1,0 +1,307 @@
+"""Updated bf16 weights are rounded up or down at random, so that small updates add up on average without an fp32 copy."""
+
+import json
+import subprocess
+
+import pytest
+import torch
+from device_reads import Syncs
+from harness_making import cold, make_machine, tunemark, warm
+
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.process import neuron_environment
+from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.worker import optimizers
+from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
+from tunemark.harness.worker.models import build_model, gradients_of, model_facts
+from tunemark.harness.worker.optimizers import StochasticAdamW, build_optimizer, rounded_stochastically, rounding_seed
+from tunemark.schema.facts.workloads import shared_settings
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.training_shape import shape_of_plan
+from tunemark.schema.records.division import division_of
+from tunemark.schema.records.effective import optimizer_class
+from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype, Method
+
+ROUNDED = ("compute=bf16", "optimizer.stochastic_rounding=true")
+LARGEST = 2.0**127 * (2 - 2**-7)
+"""The largest number of bf16."""
+
+
+def planned(facts, *settings, workload="smoke-full", machine=None, **options):
+    return resolve(workload, facts, machine or make_machine(), Options(overrides=settings, **options))
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def weights(*sizes, seed=0):
+    return [torch.nn.Parameter((0.02 * torch.randn(size, generator=generator(seed))).bfloat16()) for size in sizes]
+
+
+def stepped(ours, seed):
+    """Train weights for 20 steps with the same random gradients."""
+    optimizer, draw = StochasticAdamW([{"params": ours}], lr=2e-5, seed=seed), generator(1)
+    for _ in range(20):
+        for weight in ours:
+            weight.grad = torch.randn(weight.shape, generator=draw).bfloat16()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("exact", [1.0 + 2**-9, -1.0 - 2**-10, 3.3e-5, -0.7, 1e-40, 1.7e38, -(2.0**-126) * 1.001])
+def test_the_expectation_is_the_exact_value_and_each_result_is_one_of_its_two_neighbours(exact):
+    count = 200_000
+    value = torch.full((count,), exact)
+    rounded = rounded_stochastically(value, generator())
+    assert torch.equal(rounded, rounded.bfloat16().float())
+    low, high = (float(edge(rounded)) for edge in (torch.min, torch.max))
+    assert low < float(value[0]) < high
+    bits = [int(torch.tensor(edge).bfloat16().view(torch.int16)) for edge in (low, high)]
+    assert abs(bits[0] - bits[1]) == 1
+    # Three standard errors of the share that is rounded up.
+    share = (float(value[0]) - low) / (high - low)
+    error = 3 * (share * (1 - share) / count) ** 0.5
+    assert float((rounded == high).double().mean()) == pytest.approx(share, abs=error)
+
+
+def test_numbers_of_bf16_infinities_and_zeros_are_never_changed_and_nan_stays_nan():
+    patterns = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    exact = patterns.view(torch.bfloat16).float()
+    for seed in range(5):
+        rounded = rounded_stochastically(exact, generator(seed))
+        number = ~exact.isnan()
+        assert torch.equal(rounded[number].view(torch.int32), exact[number].view(torch.int32))
+        assert rounded[~number].isnan().all()
+    # The NaN that CUDA makes has all bits set.
+    assert rounded_stochastically(torch.tensor([0x7FFFFFFF, -1], dtype=torch.int32).view(torch.float32), generator()).isnan().all()
+
+
+def test_signs_the_smallest_and_the_largest_numbers_keep_their_magnitude():
+    exact = torch.tensor([1e-45, -1e-45, LARGEST, -LARGEST, 1e-41, -1e-41]).repeat(2000, 1)
+    rounded = rounded_stochastically(exact, generator())
+    assert torch.equal(rounded.signbit(), exact.signbit())
+    assert torch.equal(rounded[:, 2:4], exact[:, 2:4])
+    assert (rounded[:, :2].abs() <= 2.0**-133).all()
+
+
+@pytest.mark.parametrize("chunk", [3, 2**24])
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_is_torchs_in_fp32_and_each_weight_is_one_of_the_two_neighbours(monkeypatch, chunk, fused):
+    monkeypatch.setattr(optimizers, "ROUNDING_CHUNK", chunk)
+    ours = weights((8, 5), 7)
+    settings = {"lr": 2e-3, "weight_decay": 0.1, "betas": (0.9, 0.95), "eps": 1e-6}
+    optimizer, draw = StochasticAdamW([{"params": ours}], seed=0, fused=fused, **settings), generator(1)
+    for step in range(6):
+        exact = [torch.nn.Parameter(weight.detach().float()) for weight in ours]
+        reference = torch.optim.AdamW(exact, **settings)
+        for weight, wanted in zip(ours, exact, strict=True):
+            weight.grad = torch.randn(weight.shape, generator=draw).bfloat16()
+            wanted.grad = weight.grad.float()
+            if step:
+                state = optimizer.state[weight]
+                reference.state[wanted] = {"step": state["step"].clone(), **{key: state[key].float() for key in ("exp_avg", "exp_avg_sq")}}
+        reference.step()
+        optimizer.step()
+        for weight, wanted in zip(ours, exact, strict=True):
+            state, moments = optimizer.state[weight], reference.state[wanted]
+            assert (weight.dtype, state["step"]) == (torch.bfloat16, step + 1)
+            for key in ("exp_avg", "exp_avg_sq"):
+                torch.testing.assert_close(state[key], moments[key].bfloat16(), rtol=2**-7, atol=0)
+            spacing = wanted.detach().abs() * 2**-7 + 1e-12
+            assert ((weight.detach().float() - wanted.detach()).abs() <= spacing).all()
+
+
+def mean_move(kind, dtype, **settings):
+    """Return the mean move of weights that start at 1, where the spacing of bf16 below is 2**-8, in 50 equal updates of 2e-5."""
+    ours = torch.nn.Parameter(torch.ones(20_000, dtype=dtype))
+    optimizer = kind([{"params": [ours]}], lr=2e-5, weight_decay=0.0, **settings)
+    for _ in range(50):
+        ours.grad = torch.ones_like(ours)
+        optimizer.step()
+    return float((ours.detach().double() - 1).mean())
+
+
+def test_over_many_tiny_updates_the_mean_weight_moves_as_in_fp32_and_rounding_to_nearest_stands_still():
+    exact = mean_move(torch.optim.AdamW, torch.float32)
+    assert exact == pytest.approx(-50 * 2e-5, rel=2e-3)
+    assert mean_move(torch.optim.AdamW, torch.bfloat16) == 0
+    # Almost every weight has moved by 2**-8 once or not at all: four standard errors of that mean.
+    assert mean_move(StochasticAdamW, torch.bfloat16, seed=0) == pytest.approx(exact, abs=4 * (1e-3 * 2**-8 / 20_000) ** 0.5)
+
+
+def test_rounding_to_nearest_loses_most_updates_of_a_small_model_at_the_cards_learning_rate(facts, tmp_path):
+    def moved(*settings):
+        plan = planned(facts, "compute=bf16", "data.sequence_length=16", "optimizer.learning_rate=2e-5", *settings).plan
+        card = facts.model(plan.model.key)
+        model = build_model(plan, card, None, None, tmp_path, Cpu())
+        optimizer = build_optimizer(plan, model, fused=False)
+        batch = next(iter(micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card))))
+        before = [weight.detach().clone() for weight in model.parameters()]
+        model(**batch.tensors).loss.backward()
+        reached = [weight.grad != 0 for weight in model.parameters()]
+        optimizer.step()
+        changed = sum(int(((now != old) & has).sum()) for now, old, has in zip(model.parameters(), before, reached, strict=True))
+        return changed / sum(int(has.sum()) for has in reached)
+
+    nearest, rounded = moved(), moved(ROUNDED[1])
+    # The definitions page quotes the first one.
+    assert (nearest, rounded) == (pytest.approx(0.30, abs=0.03), pytest.approx(0.40, abs=0.03))
+
+
+def test_equal_seeds_give_equal_runs_and_others_do_not():
+    first, again, other = weights(100, (7, 9)), weights(100, (7, 9)), weights(100, (7, 9))
+    for ours, seed in ((first, 3), (again, 3), (other, 4)):
+        stepped(ours, seed)
+    assert all(torch.equal(*pair) for pair in zip(first, again, strict=True))
+    assert not all(torch.equal(*pair) for pair in zip(first, other, strict=True))
+
+
+def test_bits_come_from_a_generator_of_their_own_and_the_host_reads_nothing():
+    ours = weights(100, (7, 9))
+    optimizer = StochasticAdamW([{"params": ours}], lr=2e-5, seed=0, fused=True)
+    before = torch.get_rng_state()
+    with Syncs() as syncs:
+        for _ in range(3):
+            for weight in ours:
+                weight.grad = torch.ones_like(weight)
+            optimizer.step()
+    assert syncs.seen == []
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_weights_in_another_format_are_refused():
+    with pytest.raises(ValueError, match="not torch"):
+        StochasticAdamW([{"params": [torch.nn.Parameter(torch.ones(3))]}], lr=2e-5, seed=0)
+
+
+def test_each_shard_has_bits_of_its_own_and_replicas_have_the_same(facts, monkeypatch):
+    seeds = {}
+    for strategy in ("ddp", "fsdp2"):
+        plan = planned(facts, *ROUNDED, devices=2, strategy=strategy, seed=5).plan
+        for rank in ("0", "1"):
+            monkeypatch.setenv("RANK", rank)
+            seeds[strategy, rank] = rounding_seed(plan)
+    assert seeds["ddp", "0"] == seeds["ddp", "1"]
+    assert seeds["fsdp2", "0"] != seeds["fsdp2", "1"]
+
+
+def test_replicas_stay_equal_and_shards_follow_the_exact_update(tmp_path):
+    done = subprocess.run(
+        warm("torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "rounding_process", tmp_path / "seen.json"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    assert seen["replicas differ"] == 0 < seen["replicas moved"]
+    assert seen["sharded states"]
+    assert seen["shards"] == [[4, 6], [3, 6]]
+    assert seen["farthest"] <= 1
+
+
+def test_the_states_are_those_of_adamw_in_bf16_and_the_memory_model_adds_the_fp32_part(facts, tmp_path):
+    plan = planned(facts, *ROUNDED, "data.sequence_length=16").plan
+    card = facts.model(plan.model.key)
+    model = build_model(plan, card, None, None, tmp_path, Cpu())
+    optimizer = build_optimizer(plan, model, fused=False)
+    batch = next(iter(micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card))))
+    model(**batch.tensors).loss.backward()
+    gradients = gradients_of(model)
+    optimizer.step()
+    found = model_facts(model, optimizer, gradients)
+    assert found["parameter_bytes"] == {"bf16": 2 * found["parameters"]}
+    assert 0 <= found["optimizer_state_bytes"] - 4 * found["parameters"] < 1_000
+    nearest = planned(facts, "compute=bf16", "data.sequence_length=16").plan
+    lines = [{line.key: line.bytes for line in estimate_memory(shape_of_plan(each, card)).lines} for each in (nearest, plan)]
+    assert lines[1]["optimizer states"] == lines[0]["optimizer states"] == 4 * card.parameters
+    largest = max(weight.numel() for weight in model.parameters())
+    assert ("fp32 update" in lines[0], lines[1]["fp32 update"]) == (False, 16 * largest)
+
+
+@pytest.mark.parametrize(
+    ("workload", "settings", "options", "reason"),
+    [
+        ("smoke-full", ROUNDED, {}, None),
+        ("smoke-lora", ROUNDED, {}, None),
+        ("smoke-full", ROUNDED, {"devices": 2, "strategy": "fsdp2"}, None),
+        ("smoke-full", ("optimizer.stochastic_rounding=true", "compute=fp32"), {}, "fp32 weights keep small updates"),
+        ("smoke-full", (*ROUNDED, "optimizer.name=sgd"), {}, "optimizer.name=adamw, not sgd"),
+        ("smoke-full", (*ROUNDED, "optimizer.master_weights=true"), {}, "fp32 copies"),
+        ("smoke-full", ROUNDED, {"devices": 2, "strategy": "zero2"}, "zero2 keeps fp32 copies"),
+    ],
+)
+def test_stochastic_rounding_is_refused_where_no_bf16_weight_is_updated_and_it_says_why(facts, workload, settings, options, reason):
+    said = planned(facts, *settings, workload=workload, **options).unsupported
+    assert said is None if reason is None else reason in said, said
+
+
+GPUS = make_machine(
+    backend=Backend.CUDA,
+    devices=(DeviceFacts(name="NVIDIA H100 80GB HBM3", memory_bytes=80 * 2**30),) * 2,
+    compute_dtypes=(Dtype.BF16, Dtype.FP16, Dtype.FP32),
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "rounds", "reason", "division"),
+    [
+        ((), {}, True, None, "standard"),
+        ((), {"devices": 2, "strategy": "ddp"}, True, None, "standard"),
+        ((), {"devices": 2, "strategy": "zero3"}, False, "zero3 keeps fp32 copies of the weights and updates those", "standard"),
+        (("compute=fp32",), {}, False, "fp32 weights keep small updates", "open"),
+        (
+            ("optimizer.master_weights=true",),
+            {},
+            False,
+            "optimizer.master_weights keeps fp32 copies of the weights and updates those",
+            "open",
+        ),
+        (("optimizer.stochastic_rounding=false",), {}, False, None, "open"),
+    ],
+)
+def test_the_cards_of_full_fine_tuning_round_so_unless_something_else_keeps_small_updates(
+    facts, settings, options, rounds, reason, division
+):
+    resolved = planned(facts, *settings, workload="full-1b", machine=GPUS, **options)
+    plan = resolved.plan
+    assert plan.optimizer.stochastic_rounding is rounds
+    assert plan.reasons.get("optimizer.stochastic_rounding") == reason
+    assert division_of(plan, resolved.overrides).value == division
+    declared = {setting.field for setting in shared_settings(plan, facts.workload("full-1b")) if setting.card != setting.run}
+    assert declared == {override.field for override in resolved.overrides}
+
+
+def test_standard_cards_that_train_bf16_weights_in_full_all_round_stochastically(facts):
+    ours = [
+        card for card in facts.workloads.values() if card.source == "Tunemark" and card.method is Method.FULL and card.compute == "bf16"
+    ]
+    assert {card.key for card in ours} >= {"full-1b", "full-8b"}
+    assert all(card.optimizer.stochastic_rounding for card in ours)
+
+
+def test_on_neuron_the_runtime_rounds(facts):
+    core = make_machine(
+        backend=Backend.NEURON, devices=(DeviceFacts(name="Trainium1 core (1 of 2)", memory_bytes=2**34),), compute_dtypes=(Dtype.BF16,)
+    )
+    plan = planned(facts, *ROUNDED, workload="smoke-bert", machine=core).plan
+    assert (plan.optimizer.stochastic_rounding, optimizer_class(plan)) == (True, "AdamW")
+    assert neuron_environment(plan, {})["NEURON_RT_STOCHASTIC_ROUNDING_EN"] == "1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--devices", 2, "--strategy", "ddp"), ("--devices", 2, "--strategy", "fsdp2")])
+def test_a_run_is_a_valid_submission_that_names_its_optimizer(tmp_path, options):
+    settings = [part for setting in ROUNDED for part in ("--set", setting)]
+    short = ("--steps", 6, "--no-probe", "--no-gates", "--set", "data.sequence_length=32")
+    done = tunemark(
+        "run", "smoke-full", "--backend", "cpu", *short, *settings, *options, "--out", tmp_path, start=warm if options else cold
+    )
+    assert done.returncode == 0, done.stderr
+    record = json.loads(next(tmp_path.rglob("*.json")).read_text())
+    assert (record["effective"]["optimizer"], record["effective"]["stochastic_rounding"]) == ("tunemark StochasticAdamW", True)
+    assert record["division"] == "open"
+    checked = tunemark("validate", next(tmp_path.rglob("*.json")))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
