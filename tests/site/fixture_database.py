@@ -60,7 +60,7 @@ SUPPORT = {
 
 
 def _run(day: int, steps: int = STEPS, **overrides: Any) -> Submission:
-    return bare_submission(steps, run_id=run_id(day), started_at=f"2026-11-{day:02}T10:00:00Z", **overrides)
+    return bare_submission(steps, run_id=run_id(day), started_at=f"2026-11-{day:02}T10:00:00.000001Z", **overrides)
 
 
 def _study(kind: str, study_id: str, point: str, position: int = 1) -> dict[str, Any]:
