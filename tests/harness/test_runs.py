@@ -107,7 +107,7 @@ def test_a_worker_that_outlasts_its_time_is_ended(tmp_path):
 
 @pytest.mark.process
 def test_a_stopped_worker_is_ended_by_force_at_the_timeout(tmp_path):
-    limits = ("--steps", 100_000, "--timeout", 10)
+    limits = ("--steps", 100_000, "--timeout", 15)
     process = started("smoke-lora", *limits, "--no-probe", "--out", tmp_path, *SMALL, env={"TMPDIR": str(tmp_path)})
     writer_of(tmp_path).suspend()
     process.communicate(timeout=60)

@@ -201,7 +201,7 @@ def rank_of(process):
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_hung_process_is_gone_after_the_timeout(tmp_path):
-    limits = ("--steps", 100_000, "--timeout", 28)
+    limits = ("--steps", 100_000, "--timeout", 34)
     # Forked processes are no descendants of the run, by which it finds what to end.
     command = cold("tunemark.cli", "run", "smoke-full", *SMALL[2:-2], *limits, "--devices", 2, "--out", tmp_path)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
