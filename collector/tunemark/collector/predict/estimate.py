@@ -161,7 +161,7 @@ def unmeasured(
     if not any(row.config.accelerator.vendor == card.vendor for row in rows):
         return Missing(f"no accepted result on {card.vendor} devices")
     if method is Method.QLORA and not any(row.config.accelerator.vendor == card.vendor for row in alike):
-        return Missing(f"no accepted QLoRA result on {card.vendor} devices; their 4-bit kernels are different ones")
+        return Missing(f"no accepted QLoRA result on {card.vendor} devices; 4-bit kernels differ between vendors")
     generation = generation_of(card)
     of_generation = {FAMILIES[row.config.shape.model.family].encoder for row in rows if row.config.generation == generation}
     if of_generation == {True} and not FAMILIES[model.family].encoder:
