@@ -97,7 +97,9 @@ def _parameters(card: ModelCard) -> Iterator[Problem]:
             printed = int(experts or 1) * float(size) * (1e9 if scale in "bB" else 1e6)
             if not 1 / NAME_FACTOR <= counted / printed <= NAME_FACTOR:
                 where = next((part for part in ("key", "name", "hub_id") if getattr(card, part) == name), "aliases")
-                yield Problem(where, repr(name), f"the shapes on this card have {counted / 1e9:.3g}e9 parameters; correct the name or the shapes")
+                yield Problem(
+                    where, repr(name), f"the shapes on this card have {counted / 1e9:.3g}e9 parameters; correct the name or the shapes"
+                )
 
 
 def _hub(card: ModelCard) -> Iterator[Problem]:
