@@ -1,6 +1,6 @@
 """Download the wheels that a GPU machine without a network lacks into `.wheels/`, which git ignores, so that they can be carried to it.
 
-The commit of this checkout goes with them, since records state it and a copy of the files has no history to ask.
+It also writes the commit of this checkout: records state it, and a copy without git's history cannot find it.
 
     python benchmarks/carry_wheels.py [--folder .wheels]
 

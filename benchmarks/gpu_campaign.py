@@ -1,4 +1,4 @@
-"""Measure the runs of gpu_campaign.toml on a GPU machine that is at hand for half an hour, a stage per command, with results written as they come.
+"""Measure the runs of gpu_campaign.toml on a GPU machine within half an hour: one stage per command, with results written after each run.
 
     python3 benchmarks/carry_wheels.py                            # here, once: what the machine lacks, into .wheels/
     python3 benchmarks/gpu_campaign.py STAGE [STAGE ..]           # there, in the root of the copy, with .wheels and .campaign carried
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 WHEELS, CARRIED = ROOT / ".wheels", ROOT / ".campaign"
 BUILT_FROM = ROOT / "harness" / "tunemark" / "harness" / "built_from.json"
-"""The commit of records that are made without a checkout, as in a wheel."""
-SITE = Path("/tmp/tunemark-site")  # noqa: S108 - on a machine of our own, which starts bare
+"""File with the commit that records state where there is no checkout, as in a wheel."""
+SITE = Path("/tmp/tunemark-site")  # noqa: S108 - a machine with no other users
 PREPARED = "TUNEMARK_CAMPAIGN"
-"""Environment variable with the checkout whose rooms are importable."""
+"""Environment variable with the checkout whose packages are importable."""
 ROOMS = ("schema", "harness", "collector", "site")
 ARCHIVE, STATE, TABLE, LOG = "submissions.tar.gz", "campaign.json", "table.md", "log.txt"
 LIMIT_MINUTES = 9.3
-"""Of a command: the machine ends it after ten, and starting and packing take time."""
+"""Longest command: ten minutes, less the time for starting and packing."""
 LEAST_S = 15.0
 """Time left under which no run is started."""
 GRACE_S = 40.0
@@ -118,9 +118,9 @@ def rehearsed(run: Run, rules: dict[str, Any]) -> Run:
 
 
 def prepare() -> None:
-    """Make the rooms importable, and install the carried wheels where pydantic is missing; then start again with both.
+    """Make the packages importable, install the carried wheels if pydantic is missing, and start again.
 
-    A copy of the files without git's history gets the carried commit in the place where an installed package has it.
+    In a copy without git's history, write the carried commit to the file in which an installed package has it.
     """
     if os.environ.get(PREPARED) == str(ROOT):
         return

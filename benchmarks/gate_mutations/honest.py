@@ -415,7 +415,7 @@ def options() -> Iterator[Honest]:
         ("a point of a frontier", (), "frontier", "data.sequence_length=4096, batch.micro_batch=1", 1),
     )
     for seed, (name, overrides, kind, text, position) in enumerate(points, start=151):
-        # Each is of a study of its own.
+        # Each point belongs to its own study.
         identity, settings = f"3b1f20c9a{seed}", f"{seed:064x}"
         options = Options(max_steps=60, overrides=overrides)
         study = Study(kind=kind, study_id=identity, point=text, position=position, settings_sha256=settings)

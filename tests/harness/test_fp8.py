@@ -286,13 +286,13 @@ def test_what_took_effect_is_read_from_the_layers(facts):
     ("workload", "settings", "reason"),
     [
         ("smoke-lora", (FROZEN,), None),
-        ("gpt2-small-full", ("compute=bf16", TRAINED), "layers of GPT-2 are no linear layers"),
+        ("gpt2-small-full", ("compute=bf16", TRAINED), "layers of GPT-2 are not linear layers"),
         ("smoke-lora", ("method=full", FROZEN), "use method=lora with frozen_weights=fp8"),
         ("smoke-lora", ("method=qlora", FROZEN), "four bits; use method=lora"),
         ("smoke-lora", ("compute=fp32", FROZEN), "use compute=bf16"),
         ("smoke-lora", (TRAINED,), "LoRA freezes them; use frozen_weights=fp8"),
         ("smoke-lora", ("method=full", TRAINED), None),
-        ("large-qlora-2k-mixtral-8x7b", ("method=lora", FROZEN), "experts of transformers 5 are no linear layers"),
+        ("large-qlora-2k-mixtral-8x7b", ("method=lora", FROZEN), "experts of transformers 5 are not linear layers"),
         ("smoke-lora", ("model=gemma-7b", FROZEN), None),
     ],
 )

@@ -46,7 +46,7 @@ def configuration(row: Mapping[str, object]) -> str | None:
     if row.get("comparability_group") is None:
         return None
     values = [str(row.get(key)) for key in CONFIGURATION_KEYS]
-    # Names of configurations are addresses of pages, so that a later lever is added only where it is used.
+    # Names of configurations are addresses of pages. A newer setting is added only where it is used, so that older addresses stay.
     if row.get("fp8") not in {None, "none"}:
         values.append(f"fp8 {row['fp8']}")
     return hashlib.sha256("\n".join(values).encode()).hexdigest()[:12]

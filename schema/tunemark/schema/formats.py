@@ -9,7 +9,7 @@ MINUTE_S = 60
 HOUR_S = 3_600
 DAY_S = 86_400
 DAYS_FROM_H = 72
-"""Hours from which an estimate is in days."""
+"""Estimates of at least this many hours are shown in days."""
 SEVERAL = 10
 """Minutes from which an estimate has no seconds, and hours from which it has no minutes."""
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -54,7 +54,7 @@ def duration(value_s: float) -> str:
 
 
 def estimated_duration(value_s: float) -> str:
-    """Return seconds as a duration without the digits that an estimate does not have: `6 min 05 s`, `25 min`, `1 h 32 min`, `26 h` or `5.9 days`."""
+    """Return an estimate in seconds as a duration without false digits: `6 min 05 s`, `25 min`, `1 h 32 min`, `26 h` or `5.9 days`."""
     minutes = round(value_s / MINUTE_S)
     if minutes >= DAYS_FROM_H * MINUTE_S:
         return f"{significant(value_s / DAY_S, 2)} days"

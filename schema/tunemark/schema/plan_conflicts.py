@@ -97,14 +97,14 @@ def _master_conflicts(plan: Plan) -> Iterator[str]:
 
 
 def _rounding_conflicts(plan: Plan) -> Iterator[str]:
-    """Yield settings with which no updated weight is rounded to bf16 by an optimizer that can do it stochastically."""
+    """Yield settings that exclude stochastic rounding: another optimizer than AdamW, or updates that are not rounded to bf16."""
     if not plan.optimizer.stochastic_rounding:
         return
     needless = needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=plan.optimizer.master_weights)
     if plan.optimizer.name != "adamw":
         yield f"stochastic rounding is for optimizer.name=adamw, not {plan.optimizer.name}; use optimizer.stochastic_rounding=false"
     if needless is not None:
-        yield f"stochastic rounding is of updated bf16 weights, and {needless}; use optimizer.stochastic_rounding=false"
+        yield f"stochastic rounding applies to updated bf16 weights, but {needless}; use optimizer.stochastic_rounding=false"
 
 
 def _adapter_conflicts(plan: Plan) -> Iterator[str]:
@@ -132,13 +132,13 @@ def _fp8_conflicts(plan: Plan) -> Iterator[str]:
             yield f"frozen weights in fp8 are not sharded by {strategy.value} in this version; use ddp, zero1 or zero2"
     if model.fp8_training != "none":
         if plan.method is not Method.FULL:
-            yield "fp8_training is for trained matrices, and LoRA freezes them; use frozen_weights=fp8"
+            yield "fp8_training applies to trained matrices, but LoRA freezes them; use frozen_weights=fp8"
         if strategy.value.startswith("zero"):
-            yield f"fp8_training has run with ddp and fsdp2, not with {strategy.value}; use one of those"
+            yield f"fp8_training is tested with ddp and fsdp2, not with {strategy.value}; use ddp or fsdp2"
         if model.compile_mode == "reduce-overhead":
-            yield "fp8_training has not run with CUDA graphs; use compile_mode=default"
+            yield "fp8_training is not tested with CUDA graphs; use compile_mode=default"
     if model.fp8_products and plan.precision.compute is not Dtype.BF16:
-        yield f"products of fp8 numbers give bf16, and this plan has {plan.precision.compute.value}; use compute=bf16"
+        yield f"products of fp8 numbers give bf16, but this plan has {plan.precision.compute.value}; use compute=bf16"
 
 
 def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:
@@ -169,15 +169,15 @@ def _expert_conflicts(plan: Plan, card: ModelCard, packages: Mapping[str, str]) 
 
 
 def _fp8_shape_conflicts(card: ModelCard) -> Iterator[str]:
-    """Yield models with matrices that fp8 products do not take, or that are in no linear layer."""
+    """Yield a model whose matrices are in no linear layer, or have sides that fp8 products do not support."""
     if card.family == "gpt2" or card.experts:
         what = "experts of transformers 5" if card.experts else "layers of GPT-2"
-        yield f"{card.key}: the {what} are no linear layers of torch, which alone multiply in fp8; {WITHOUT_FP8}"
+        yield f"{card.key}: the {what} are not linear layers of torch, and only those multiply in fp8; {WITHOUT_FP8}"
         return
     sides = {side for linear in block_linears(card) for side in (linear.inputs, linear.outputs)}
     odd = next((side for side in sorted(sides) if side % FP8_LAYER_MULTIPLE), None)
     if odd is not None:
-        yield f"{card.key} has a matrix with a side of {odd}, and fp8 products take multiples of {FP8_LAYER_MULTIPLE}; {WITHOUT_FP8}"
+        yield f"{card.key} has a matrix with a side of {odd}, but fp8 products need multiples of {FP8_LAYER_MULTIPLE}; {WITHOUT_FP8}"
 
 
 def by_trainer(plan: Plan) -> bool:

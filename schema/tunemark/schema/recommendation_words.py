@@ -195,7 +195,7 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
 
 
 def _fitting(missing: Without) -> str:
-    """Return the methods that fit where another does not; empty without any."""
+    """Return the methods that fit where another does not, as the end of a sentence; empty if there are none."""
     names = " and ".join(METHODS.get(method, method) for method in missing.fitting)
     return f"; {names} {'fits' if len(missing.fitting) == 1 else 'fit'}" if names else ""
 

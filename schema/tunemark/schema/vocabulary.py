@@ -252,7 +252,7 @@ ROUNDING_CHUNK = 2**24
 PACKING_NOISE = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}
 """Largest difference of logits, relative to their spread, that rounding may cause: kernels may depend on the input."""
 FP8_LAYER_MULTIPLE = 16
-"""fp8 products take matrices whose sides are multiples of this."""
+"""Sides of matrices in fp8 products must be multiples of this."""
 BEFORE_AMPERE = {"Kepler", "Maxwell", "Pascal", "Volta", "Turing"}
 """NVIDIA's architectures without bf16, tf32 and the kernel `flash`; the harness refuses these formats on them."""
 BEFORE_ADA = {*BEFORE_AMPERE, "Ampere"}

@@ -159,7 +159,7 @@ def _swap(folder: Path, make: Callable[[Path], Made]) -> Made:
 
 
 def _remove(folder: Path) -> None:
-    """Delete a folder. Its thousands of files are in a few folders, and threads delete several at once."""
+    """Delete a folder of thousands of files. Threads delete several of its subfolders at once."""
     with ThreadPoolExecutor(REMOVERS) as pool:
         for inside in [path for path in folder.glob("*") if path.is_dir()]:
             pool.submit(shutil.rmtree, inside, ignore_errors=True)

@@ -97,7 +97,7 @@ def forget_all_but(keep: Keep) -> None:
 
 
 def kept(draw: Callable[Arguments, Drawn]) -> Callable[Arguments, Drawn]:
-    """Return a function that reads a chart of the same rows and code if it was kept, and otherwise draws and keeps it.
+    """Return a function that reads the kept chart of the same rows and code, or draws and keeps it.
 
     The code is that of this module and of the module of the function.
     """

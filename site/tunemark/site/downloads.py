@@ -123,7 +123,7 @@ OWN_MEANINGS = {
     "packing": "True if several documents share a row.",
     "global_batch": "Rows per optimizer step, over all devices.",
     "precision": "Number format of the matrix products.",
-    "fp8": "Matrices of the blocks that multiply in fp8: `frozen weights`, or trained ones by a recipe of torchao; `none` without.",
+    "fp8": "Which matrices of the blocks multiply in fp8: `frozen weights`, or torchao's recipe for trained ones; `none` if none do.",
     "optimizer": "Optimizer as stated or used.",
     "instance": "Instance of a cloud provider.",
     "micro_batch": "Rows per forward and backward pass on one device.",

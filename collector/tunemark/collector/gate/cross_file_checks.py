@@ -178,7 +178,7 @@ def changed_submissions(root: Path) -> list[str]:
 
 
 def known_commits(root: Path, commits: Sequence[str]) -> dict[str, datetime | None]:
-    """Return those of some commits that a checkout's history has, with their times; all of them, without, where it has no whole history."""
+    """Return the commits that the checkout's history has, with their times. Without a complete history, return all commits without times."""
     unknown: dict[str, datetime | None] = dict.fromkeys(commits)
     if _git(root, "rev-parse", "--is-shallow-repository") != "false\n":
         return unknown
@@ -226,7 +226,7 @@ def _superseding(candidate: Candidate, target: Candidate | None, replaced: dict[
 
 
 def _studies(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem]]:
-    """Yield runs that contradict an earlier one of the same study: its request is one, and its runs are made one after the other."""
+    """Yield runs that contradict an earlier run of the same study. A study has one request, and its runs are made one after the other."""
     first: dict[str, Candidate] = {}
     places: dict[tuple[str, int], Candidate] = {}
     in_time = sorted(((each, each.study) for each in accepted if each.study is not None), key=lambda pair: pair[0].started_at)
@@ -236,12 +236,12 @@ def _studies(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem
         there = places.setdefault((study.study_id, study.position), candidate)
         shared = known.study
         if shared is not None and (study.kind, study.settings_sha256) != (shared.kind, shared.settings_sha256):
-            fix = f"{known.file} is of the same study, which has one kind and one request"
+            fix = f"{known.file} is of the same study, with another kind or other settings; a study has one of each"
             yield candidate, Problem("study.settings_sha256", study.settings_sha256, fix)
         elif known.subject.workload != candidate.subject.workload:
-            yield candidate, Problem("study.study_id", repr(study.study_id), f"{known.file} is of the same study, and of another workload")
+            yield candidate, Problem("study.study_id", repr(study.study_id), f"{known.file} is of the same study, with another workload")
         elif there is not candidate or study.position <= last[study.study_id]:
-            fix = f"runs of a study are numbered in the order in which they were made, and {known.file} is one of them"
+            fix = f"runs of a study are numbered in the order in which they were made; compare with {known.file}"
             yield candidate, Problem("study.position", str(study.position), fix)
         last[study.study_id] = max(last[study.study_id], study.position)
 

@@ -186,7 +186,7 @@ OPTIMIZER_LIBRARIES = dict.fromkeys(("AdamW", "SGD", "Adafactor"), "torch") | {
 
 
 def _surely_as_planned(s: Submission) -> Iterator[Problem]:
-    """Yield settings that no library changes, or not without a trace in the record, so that a warning `fallback` does not excuse them."""
+    """Yield settings that differ from the plan although no library changes them unrecorded. A warning `fallback` does not excuse them."""
     ran, plan = s.effective, s.plan
     if ran is None:
         return

@@ -91,17 +91,19 @@ def _parameters(card: ModelCard) -> Iterator[Problem]:
     if card.parameters is not None:
         unit = 10 ** (len(digits := str(card.parameters)) - len(digits.rstrip("0")))
         if abs(card.parameters - counted) > unit / 2:
-            yield Problem("parameters", str(card.parameters), f"the shapes on this card have {counted}; correct the one or the other")
+            yield Problem("parameters", str(card.parameters), f"the shapes on this card have {counted}; correct one of them")
     for name in dict.fromkeys((card.key, card.name, *card.aliases, *((card.hub_id,) if card.hub_id else ()))):
         for experts, size, scale in PRINTED_SIZE.findall(name):
             printed = int(experts or 1) * float(size) * (1e9 if scale in "bB" else 1e6)
             if not 1 / NAME_FACTOR <= counted / printed <= NAME_FACTOR:
                 where = next((part for part in ("key", "name", "hub_id") if getattr(card, part) == name), "aliases")
-                yield Problem(where, repr(name), f"the shapes on this card have {counted / 1e9:.3g}e9 parameters; a name is near the size")
+                yield Problem(
+                    where, repr(name), f"the shapes on this card have {counted / 1e9:.3g}e9 parameters; correct the name or the shapes"
+                )
 
 
 def _hub(card: ModelCard) -> Iterator[Problem]:
-    """Yield a problem for a repository that is not `owner/name`, and a licence of weights that are nowhere."""
+    """Yield a problem for a repository that is not `owner/name`, and for a licence gate without a repository."""
     if card.hub_id is not None and not HUB_ID.fullmatch(card.hub_id):
         yield Problem("hub_id", repr(card.hub_id), "is not a repository; write owner/name, without address or revision")
     if card.gated is not None and card.hub_id is None:
@@ -181,7 +183,7 @@ def setting_problems(card: WorkloadCard, beside: Neighbours) -> Iterator[Problem
         except ValidationError as error:
             first = error.errors()[0]
             wrong = ".".join(map(str, first["loc"])) or name
-            fix = "is no setting of a card" if first["type"] == "extra_forbidden" else must_be(first["msg"])
+            fix = "is not a setting of a workload card" if first["type"] == "extra_forbidden" else must_be(first["msg"])
             yield Problem("field", repr(wrong), f"{fix}; correct the axis or the point")
             continue
         for problem in workload_problems(other, beside):
@@ -268,7 +270,7 @@ def known_problems(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
         yield from check(known, beside)
     for source in (reading.source for readings in (known.software, known.memory_readings) for reading in readings):
         if not DOCUMENT_NAME.fullmatch(source):
-            yield Problem("source", repr(source), "is no document; write its three digits, or the harness of converted results")
+            yield Problem("source", repr(source), "is not a document; write its three digits, or the harness of converted results")
 
 
 def _releases(known: WorldFacts, _: Neighbours) -> Iterator[Problem]:
@@ -287,7 +289,7 @@ def _releases(known: WorldFacts, _: Neighbours) -> Iterator[Problem]:
 
 
 def _requirements(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for a requirement of versions that do not exist, or lower than that of an earlier version of the library."""
+    """Yield a problem for a requirement that names versions that do not exist, or that is lower than that of an earlier version of the library."""
     for entry in known.requirements:
         # A newest version is a bound: its series exists, and perhaps not the patch.
         newest = entry.newest and ".".join(entry.newest.split(".")[:2])
@@ -417,7 +419,7 @@ def _formats_of(entry: Generation, beside: Neighbours) -> Iterator[Problem]:
 
 
 def _shared_names(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for variants of a model without a card, or none of which is the card."""
+    """Yield a problem for variants of a model that has no card, or whose card is none of the variants."""
     for shared in known.shared_names:
         card = beside.models.get(shared.model)
         lengths, words = [variant.context_length for variant in shared.variants], [variant.word for variant in shared.variants]
@@ -435,7 +437,7 @@ def _shared_names(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
 
 
 def _practices(known: WorldFacts, _beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for a bound that is not of the kind that its meaning says."""
+    """Yield a problem for a bound outside the range of the kind that its meaning describes."""
     values = {practice.key: practice.value for practice in known.practices}
     for practice in known.practices:
         matching = (kind for kind in KINDS_OF_PRACTICE if re.search(kind[0], practice.meaning, re.IGNORECASE))

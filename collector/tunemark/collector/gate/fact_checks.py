@@ -453,7 +453,7 @@ def _chip_cores(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
         yield Problem("cores_per_unit", str(cores), f"is more than a chip has, {MOST_CORES}; state the cores of one chip, not of a machine")
     printed = PRINTED_CHIP_CORES.search(card.notes or "")
     if printed and int(printed[1]) != cores:
-        yield Problem("cores_per_unit", str(cores), f"the notes say {printed[0]!r}; correct the one or the other")
+        yield Problem("cores_per_unit", str(cores), f"the notes say {printed[0]!r}; correct one of them")
     peers = {other.cores_per_unit for other in _same_architecture(card, beside)} - {None}
     if peers and cores not in peers and "cores_per_unit" not in (card.notes or ""):
         fix = f"other chips of {card.architecture} have {', '.join(map(str, sorted(filter(None, peers))))}; correct it, or explain it in notes"

@@ -114,7 +114,7 @@ def _file_problems(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple
     """Yield the problems of a file. No file stops the check of the others."""
     try:
         yield from _readable_problems(path, shown, beside)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the file is the reason, and the others are still checked
+    except Exception as error:  # noqa: BLE001 - an unexpected error must not stop the checks of other files
         yield f"{shown}:1", Problem("file", "", f"a check could not be made: {type(error).__name__}: {error}; please report this file")
 
 
@@ -232,7 +232,7 @@ def _keys(folder: Path) -> set[str]:
 
 def _as_problem(error: TunemarkError, place: str) -> Problem:
     field = error.field.removeprefix(place).lstrip(": ")
-    # The value may be a table of TOML, which is compared with nothing that is hashed.
+    # The value may be a TOML table, which cannot be hashed.
     empty = error.value is None or error.value == ""
     return Problem(field or "file", "" if empty else repr(error.value), error.fix)
 

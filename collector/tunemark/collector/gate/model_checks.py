@@ -61,8 +61,8 @@ USUAL_OVER_PROBE = {Backend.CPU: 0.7}
 LAUNCH_S = 0.02
 """Time of a layer's kernels in one micro-batch from which launching does not explain it."""
 REACHABLE, REACHABLE_STACKED, LATE_MARK = 0.9, 0.85, 3.0
-"""Training over the dense peak, of any device and of one with stacked memory, which power limits before the clock of its peak: the best
-known is below 0.8. A step over it: a mark that comes late lengthens one and shortens the next."""
+"""Largest training rate over the dense peak: of any device, and of one with stacked memory, whose power limit keeps it below the clock of
+its peak (the best known is below 0.8). Factor for a single step: a late time mark lengthens one step and shortens the next."""
 CORE_FLOP_PER_S = {Dtype.FP32: 1e12}
 FASTEST_CORE = 1e13
 """FLOP/s above any core of a CPU, in fp32 with vectors and in other formats with matrix units."""
@@ -116,7 +116,7 @@ def _parameters(s: Submission, ran: ModelFacts, shape: TrainingShape, card: Mode
         # With or without a bias, and with the frozen copy that peft keeps.
         own, copied = ran.parameters - (base + adapters - embedding), (1,) if shape.method is Method.FULL else (1, 2)
         if own not in {copies * (labels * card.hidden_size + bias) for copies in copied for bias in (0, labels)}:
-            fix = f"{own:,} beside those of the card {card.key}; a head of {labels} classes has {labels * card.hidden_size + labels:,}"
+            fix = f"{own:,} more than the card {card.key} has; a head of {labels} classes has {labels * card.hidden_size + labels:,}"
             yield Problem("model.parameters", f"{ran.parameters:,}", fix)
     if ran.trainable_parameters > ran.parameters:
         fix = f"more than all {ran.parameters} parameters; count tied ones once in both"

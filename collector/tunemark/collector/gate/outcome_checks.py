@@ -22,7 +22,7 @@ OWN_WORDS = {
     "XPU": {Backend.XPU},
     "MPS backend": {Backend.MPS},
 }
-"""Back ends of torch that say of each kind of device that it is out of memory."""
+"""Back ends whose out-of-memory message in torch names this kind of device."""
 TOTAL, IN_USE = re.compile(r"total capacity of ([\d.]+) GiB"), re.compile(r"this process has ([\d.]+) GiB")
 GIB_TOLERANCE, USED_TOLERANCE = 0.05, 0.6
 LEFT = re.compile(r"not rankable: (\d+) steps? after warm-up")
@@ -36,9 +36,9 @@ MEMORY_SHORT = 0.1
 LONG_END_S, LONG_END, SHORT_CPU_S = 20.0, 0.05, 5.0
 """Time after the last phase began, usually at most: seconds, and share of the whole time."""
 LATEST_REPEAT = 5
-"""Runs of a series of repeats by finished ones, usually at most."""
+"""Runs per finished run in a series of repeats, usually at most."""
 LONGEST_WAIT_S, SLOWER_COMPILED = 600.0, 1.05
-"""Time without progress after which an operator stops a run without a limit; first step that compiles over the others, at least."""
+"""Time without progress after which an operator stops a run that has no limit; time of a first step that compiles over that of other steps, at least."""
 OFTEN_GROWN, FAR_NARROWER, TRIED_AGAIN = 0.3, 3.0, 1.4
 """Share of steps in which an allocator grows, at most; interval asked for over the one reached, usually at most; steps between two looks at
 it, twice the 1.15 of the harness."""
@@ -99,7 +99,7 @@ def _status(s: Submission) -> Iterator[Problem]:
         )
     named = next((family for family in OWN_WORDS if f"{family} out of memory" in message), None)
     if named is not None and s.plan.device.backend not in OWN_WORDS[named]:
-        fix = f"plan.device.backend is {s.plan.device.backend.value!r}, which has other words for it"
+        fix = f"plan.device.backend is {s.plan.device.backend.value!r}, whose message has other words"
         yield Problem("outcome.message", repr(f"{named} out of memory"), fix)
     elif named is not None and status is Status.OOM_HOST:
         yield Problem("outcome.status", "'oom_host'", "the message says that the memory of the device ran out; the status is 'oom_device'")

@@ -28,7 +28,7 @@ CPU_PRICE_STEP = 1.6
 LARGEST_DISCOUNT = 0.08
 """Spot prices are up to 90% below those on demand, as their providers say; the lowest of the book is 0.1 of it."""
 MARKET_STEP = 4.0
-"""Beyond the cheapest and the dearest offer of others, a provider is rarely off by more: the same card differs 4x between clouds."""
+"""A price is rarely this many times below the cheapest or above the dearest offer of others: the same card differs 4x between clouds."""
 USD_PER_PFLOP_H = (0.25, 75.0)
 """Dense 16-bit PFLOP for an hour: 0.8 (old cards on marketplaces) to 24 (V100 at list price), with a factor of three on both sides."""
 USD_PER_VCPU_H = (0.003, 0.3)
@@ -52,17 +52,17 @@ VCPUS_OF_XLARGE = 4
 CORES_OF_TPU = {"v2": 2, "v3": 2, "v4": 2, "v5p": 2, "v5litepod": 1, "v6e": 1}
 """Google's names of TPU slices count TensorCores up to v5p, and chips since; a chip of the former has two."""
 LIKE_A_PROVIDER = 0.66
-"""Share of common letters (difflib) from which a name is a misspelt one: two exchanged letters of three leave 0.67."""
+"""Share of common letters (difflib) from which a name is taken for a misspelling: two exchanged letters of three leave 0.67."""
 SCALE = 1.2
-"""Machines of a provider with one accelerator cost what their parts cost: a price rises at least as the part that grows least, and at
-most as the part that grows most. Discounts for whole machines, and prices of data centres, are up to 18% in the book."""
+"""A provider's machines with the same accelerator cost the sum of their parts: a price rises at least as much as the part that grows
+least, and at most as much as the part that grows most. Discounts for whole machines, and prices of data centres, are up to 18% in the book."""
 SAME_RATIO = 0.02
 """Rounding of prices."""
 WORTH = 0.4
 """Share of the cheapest, and of the dearest, list price of compute of a vendor's other devices at a provider: 0.46 so far (TPU v6e at
 gcp). Spot prices are set by markets and differ more."""
 SAME_TIME_DAYS = 180
-"""Within half a year, a provider's prices of several devices are one list; cuts are rarer."""
+"""Prices of a provider within half a year are compared as one list; price cuts are rarer."""
 _AREAS = r"(?:us|eu|ap|sa|ca|me|af|il|mx|cn|us-gov)"
 _GOOGLE_AREAS = r"(?:us|europe|asia|australia|northamerica|southamerica|me|africa)"
 _SIDES = r"(?:north|south|east|west|central|northeast|northwest|southeast|southwest)"
@@ -151,7 +151,7 @@ def _names(row: PriceRow, tokens: dict[str, set[str]], providers: dict[str, str]
         fix = f"looks like {providers[skeleton(row.provider)]!r}; write a provider the same in all rows"
         yield Problem("provider", repr(row.provider), fix)
     if odd := ODD_NAME.search(row.instance):
-        yield Problem("instance", ascii(row.instance), f"{odd[0]!a} is in no name of a machine; write it as the provider does")
+        yield Problem("instance", ascii(row.instance), f"names of machines do not contain {odd[0]!a}; write it as the provider does")
     if AWS.fullmatch(row.instance) and row.provider != "aws":
         yield Problem("provider", repr(row.provider), f"{row.instance} is a name of aws; correct the provider or the instance")
     named = {token for known in tokens.values() for token in known if _has(row.instance, token)}
@@ -161,7 +161,7 @@ def _names(row: PriceRow, tokens: dict[str, set[str]], providers: dict[str, str]
     for name, pattern in (("accelerator_count", COUNT_IN_NAME), ("vcpus", VCPUS_IN_NAME), ("memory_gib", MEMORY_IN_NAME)):
         match, value = pattern.search(row.instance), getattr(row, name)
         if match and value is not None and int(match[match.lastindex or 1]) != value:
-            yield Problem(name, f"{value:g}", f"the name {row.instance} says {match[match.lastindex or 1]}; correct the one or the other")
+            yield Problem(name, f"{value:g}", f"the name {row.instance} says {match[match.lastindex or 1]}; correct one of them")
 
 
 def _provider(row: PriceRow, counts: Counter[str], basis: PriceBasis | None) -> Iterator[Problem]:
@@ -170,7 +170,7 @@ def _provider(row: PriceRow, counts: Counter[str], basis: PriceBasis | None) -> 
     others = {name for name, rows in counts.items() if rows > counts[row.provider]} | listed
     alike = [name for name in sorted(others) if SequenceMatcher(None, name, row.provider).ratio() >= LIKE_A_PROVIDER]
     if row.provider not in listed and alike:
-        yield Problem("provider", repr(row.provider), f"is nearly {alike[0]!r}; write a provider the same in all rows")
+        yield Problem("provider", repr(row.provider), f"is nearly {alike[0]!r}; use one spelling of a provider in all rows")
     form = REGIONS.get(row.provider)
     if form is not None and row.region is not None and not form.fullmatch(row.region):
         fix = f"{row.provider} does not name regions like this; correct the region or the provider"
@@ -178,7 +178,7 @@ def _provider(row: PriceRow, counts: Counter[str], basis: PriceBasis | None) -> 
 
 
 def _aws_size(row: PriceRow, card: AcceleratorCard | None, sizes: dict[str, tuple[str, ...]]) -> Iterator[Problem]:
-    """Yield a problem for a size that AWS does not sell, one with other vCPUs than its name says, and for a slice of TPUs of another size."""
+    """Yield a problem for a size that AWS does not sell, for vCPUs or TPU chips that the name of the machine contradicts."""
     family, dot, size = row.instance.partition(".")
     if row.provider == "aws" and dot:
         listed = sizes.get(family, ())
@@ -188,10 +188,10 @@ def _aws_size(row: PriceRow, card: AcceleratorCard | None, sizes: dict[str, tupl
             yield Problem("instance", repr(row.instance), f"the family {family} is not in aws_sizes.toml; add it with its sizes and source")
         number = re.fullmatch(r"(\d*)xlarge", size)
         if number and row.vcpus is not None and row.vcpus != VCPUS_OF_XLARGE * int(number[1] or 1):
-            yield Problem("vcpus", str(row.vcpus), f"{size} has {VCPUS_OF_XLARGE * int(number[1] or 1)}; correct the one or the other")
+            yield Problem("vcpus", str(row.vcpus), f"{size} has {VCPUS_OF_XLARGE * int(number[1] or 1)}; correct one of them")
     slice_of = re.fullmatch(r"tpu-(v\d\w*)-(\d+)", row.instance)
     if slice_of and slice_of[1] in CORES_OF_TPU and int(slice_of[2]) != row.accelerator_count * CORES_OF_TPU[slice_of[1]]:
-        fix = f"the name says {int(slice_of[2]) / CORES_OF_TPU[slice_of[1]]:g} chips; correct the one or the other"
+        fix = f"the name says {int(slice_of[2]) / CORES_OF_TPU[slice_of[1]]:g} chips; correct one of them"
         yield Problem("accelerator_count", f"{row.accelerator_count:g}", fix)
 
 
@@ -254,7 +254,7 @@ def _price(row: PriceRow, card: AcceleratorCard | None, same: Sequence[PriceRow]
     ]
     factors = [max(hourly / each, each / hourly) for other in near if (each := other.usd_per_hour / other.accelerator_count)]
     if min(factors, default=1.0) > (PRICE_STEP if card is None or card.cpu is None else CPU_PRICE_STEP):
-        fix = f"is {min(factors):.3g}x off the nearest price of {row.provider} for it; prices are US dollars per hour of the whole machine"
+        fix = f"differs by a factor of {min(factors):.3g} from the nearest price of {row.provider} for it; prices are US dollars per hour of the whole machine"
         yield Problem("usd_per_hour", shown, fix)
         return
     market = [other.usd_per_hour / other.accelerator_count for other in others]
@@ -302,9 +302,9 @@ def _scale(row: PriceRow, others: Iterable[PriceRow]) -> Iterator[Problem]:
         return
     counted = [other for other in alike if _miscounted(row, other)]
     if counted and 2 * len(counted) >= len(alike):
-        fix = f"is that of {counted[0].instance}, with another price and another number of vCPUs in one proportion; correct the count"
+        fix = f"is that of {counted[0].instance}, but price and vCPUs differ by the same factor; correct the count"
         if row.accelerator_count != counted[0].accelerator_count:
-            fix = f"{counted[0].instance} has {counted[0].accelerator_count:g}; its price and vCPUs have another proportion; correct the count"
+            fix = f"{counted[0].instance} has {counted[0].accelerator_count:g}, but price and vCPUs differ by another factor; correct the count"
         yield Problem("accelerator_count", f"{row.accelerator_count:g}", fix)
 
 

@@ -42,7 +42,7 @@ METHOD_LABELS = ("method", "finetuning_method", "peft_method", "train_type")
 COUNT_LABELS = ("num_gpus", "accelerator_count")
 DEVICE_LABELS = ("accelerator", "gpu", "gpus", "device_type", "accelerator_type", "hardware")
 MODEL_LABELS = ("model", "model_id", "model_name_or_path", "models", "recipe")
-"""Names under which labels keep the words of a table about one condition."""
+"""Names of labels that hold a table's words about a condition."""
 FAILURE = re.compile(r"(?i)oom|out of memory|failed|error|crash(?:ed)?")
 RATES = ("tokens/s", "samples/s", "FLOP/s", "steps/s")
 DEVICE_WORD = re.compile(r"(?:rtx|gb|gh|mi|[abhltm])a?\d{1,4}[a-z]{0,2}|v\d{3}|v\d[a-z]{1,2}|gaudi\d?")
@@ -53,9 +53,9 @@ SIZE_WORDS = r"\b(?:base|large|medium|small|mini|xl)\b"
 REFERENCE = re.compile(r"\{([^{}/]+)/([^{}/]+)\}")
 RECORD_ID = re.compile(r"\d{3}-(?:\d{3}|S\d{2,3})")
 FIRST_DOCUMENT = date(2015, 1, 1)
-"""Before the first documents about training on the devices and models of the cards."""
+"""No document about training on the devices and models of the cards is older."""
 MOST_ALIKE = 5
-"""Rows of a table from which a quantity that all rows have, and a single one lacks, is missing there."""
+"""Fewest rows of a table in which a quantity that only one row lacks is judged to be missing there."""
 SHARES = ("accuracy", "f1", "exact_match", "token_accuracy")
 """Shares of rows or tokens, which nothing can exceed. An MFU above 1 is a claim that the audit judges."""
 
@@ -166,7 +166,7 @@ def _devices(keys: tuple[str, ...]) -> dict[str, set[str]]:
         for part in re.sub(r"rtx-(?=a?\d)", "rtx", key).split("-"):
             if DEVICE_WORD.fullmatch(part):
                 found[part].add(key)
-    # Intel counts its first device only since there is a second one; workstation cards are printed without RTX.
+    # Tables also print Gaudi as Gaudi 1, and cards such as RTX A6000 without RTX.
     for word in list(found):
         for other in {re.sub(r"^rtxa(?=\d)", "a", word), re.sub(r"^rtx(?=\d)", "", word), "gaudi1" if word == "gaudi" else word} - {word}:
             found[other] |= found[word]
@@ -174,7 +174,7 @@ def _devices(keys: tuple[str, ...]) -> dict[str, set[str]]:
 
 
 def _another_model(label: str, card: ModelCard, facts: FactBase) -> str:
-    """Return the reason that a label is not that of a model card, or nothing: family, version, size in parameters, or size in words."""
+    """Return the reason why a label does not fit a model card, or an empty text: family, version, size in parameters, or size in words."""
     text = label.lower()
     family, version = _family(card.key)
     if family and family not in text:
@@ -249,7 +249,7 @@ def claim_problems(quantity: str, claim: Claim, conditions: Conditions | None) -
     for reading in claim.readings:
         yield from _reading(quantity, claim, reading, conditions)
     if claim.readings and claim.value not in values[1:]:
-        yield Problem("readings", repr(values[1:]), f"none is the value, {claim.value:g}; the value is the literal reading")
+        yield Problem("readings", repr(values[1:]), f"no reading has the value, {claim.value:g}; the value must be the literal reading")
     printed = printed_value(quantity, claim.printed)
     if printed is None:
         yield Problem("printed", repr(claim.printed), "has no figure in a unit of this quantity; write it as the document does")
@@ -287,7 +287,7 @@ def _reading(quantity: str, claim: Claim, reading: Reading, conditions: Conditio
     for words, value in wanted.items():
         if abs(reading.value - value) > max(ROUNDING * abs(value), WHOLE_BYTE if unit == "bytes" else 0.0):
             yield Problem(
-                "readings", f"{reading.value:.10g}", f"is not {value:.10g}, which its meaning says ({words}); correct the one or the other"
+                "readings", f"{reading.value:.10g}", f"is not {value:.10g}, which its meaning says ({words}); correct one of them"
             )
     if re.match(r"(?:optimizer |micro-)step\b", meaning) and unit != "s":
         yield Problem("readings", repr(meaning), f"is about the time of a step, and the unit of {quantity} is {unit}; use step_time_s")
@@ -318,7 +318,7 @@ def _publication(document: SourceDocument) -> Iterator[Problem]:
         try:
             date(int(match[1]), int(match[2] or 1), int(match[3] or 1))
         except ValueError:
-            yield Problem("published_on", repr(match[0]), "is no day; write YYYY-MM-DD, or as much of it as is known")
+            yield Problem("published_on", repr(match[0]), "is not a date; write YYYY, YYYY-MM or YYYY-MM-DD")
             continue
         days.append(match[0])
         if match[0] > last[: len(match[0])] or int(match[1]) < FIRST_DOCUMENT.year:
@@ -334,7 +334,7 @@ def _publication(document: SourceDocument) -> Iterator[Problem]:
 
 @dataclass(frozen=True)
 class DocumentRows:
-    """The rows of a document as they are in its files: what statements and cells of tables refer to."""
+    """The rows of a document as they are in its files: statements and cells of tables refer to them."""
 
     names: dict[str, set[str]] = field(default_factory=dict)
     """Row or statement -> its claims and labels."""
@@ -412,7 +412,7 @@ def _columns(sections: Mapping[str, Mapping[str, set[str]]]) -> Iterator[Problem
             alone = [quantity for quantity in claims if counts[quantity] == 1]
             lacks = [quantity for quantity, times in counts.items() if times == len(rows) - 1 and quantity not in claims]
             if alone and lacks:
-                fix = f"all other rows of the table have {lacks[0]}, and none has {alone[0]}; is it the same column?"
+                fix = f"all other rows of the table have {lacks[0]}, and none has {alone[0]}; check the column of this figure"
                 yield Problem(f"{row}: claims", repr(alone[0]), fix)
 
 
@@ -447,4 +447,4 @@ def _converted(result: ConvertedResult) -> Iterator[Problem]:
             if run.train_s is not None and run.train_s > run.time_to_target_s + 1:
                 yield Problem(f"{place}.train_s", f"{run.train_s:g}", f"is longer than the run, {run.time_to_target_s:g}")
         if run.samples is not None and curve.samples and run.samples < curve.samples[-1]:
-            yield Problem(f"{place}.samples", str(run.samples), f"fewer than at the last evaluation, {curve.samples[-1]}")
+            yield Problem(f"{place}.samples", str(run.samples), f"is fewer than at the last evaluation, {curve.samples[-1]}")

@@ -34,7 +34,7 @@ IDLE_POWER, USUAL_POWER = 0.25, (0.2, 0.5)
 """Share of its board power that a device takes at least at more than COMPUTING of its dense peak; usually at least the first plus the
 second times that share."""
 IDLE_OF_WORK = 0.8
-"""Power before the run over that at more than COMPUTING of the dense peak, at most; boards idle at 10 to 25% of their power."""
+"""Power before the run over power at more than COMPUTING of the dense peak, at most. Idle boards idle at 10 to 25% of their power."""
 BUSY_AT_LEAST, CLOCK_TOLERANCE = 0.9, 1.1
 """Busy time over executed FLOP/s / peak, and executed FLOP/s over the peak at the mean clock: a peak is given for a nominal clock."""
 OWN_LIMIT, NAMED_LIMIT = 1.1, 1.05
@@ -164,14 +164,14 @@ def _own_limit(s: Submission) -> Iterator[Problem]:
 
 
 def _lost_samples(s: Submission, derived: Derived | None) -> Iterator[Problem]:
-    """Yield devices whose monitor took hardly any of the samples that fit into the steady window, and says nothing of why."""
+    """Yield devices whose monitor took hardly any of the samples that fit into the steady window, without a stated reason."""
     use, window_s, interval_s = s.utilisation, _window_s(s, derived), DEVICE_INTERVAL_S.get(s.environment.backend)
     if use is None or not window_s or interval_s is None or derived is None or derived.window is None or not derived.window.stable:
         return
     for index, device in enumerate(use.devices):
         fitting = window_s / interval_s
         if fitting > MANY_SAMPLES and device.samples < LOST_SAMPLES * fitting:
-            fix = f"one every {interval_s:g} s makes {fitting:.0f} in the {window_s:.1f} s of the steady window"
+            fix = f"one sample every {interval_s:g} s gives {fitting:.0f} in the {window_s:.1f} s of the steady window"
             yield Problem(f"utilisation.devices.{index}.samples", str(device.samples), fix)
 
 

@@ -250,7 +250,7 @@ def _processes(s: Submission) -> Iterator[Problem]:
 
 
 def _own_work_before_micro_steps(s: Submission) -> Iterator[Problem]:
-    """Yield own work of the process that keeps the log which ends before the second last of its micro-steps: it contains the last one."""
+    """Yield own work of the logging process that is shorter than its micro-steps before the last. Own work includes all micro-steps."""
     own = s.ranks[0].own_work_s if s.ranks and s.ranks[0].rank == 0 else ()
     starts = (s.trace.started_at_s, *s.trace.completed_at_s)
     early = [
@@ -259,7 +259,7 @@ def _own_work_before_micro_steps(s: Submission) -> Iterator[Problem]:
         if len(inside) > 1 and own_s < (inside[-2] - start_s) / TIME_TOLERANCE - TICK_S
     ]
     if len(early) > len(own) / 2:
-        fix = f"in step {early[0]} all but the last micro-step took longer; own work is all of them up to the exchange of gradients"
+        fix = f"in step {early[0]} the micro-steps before the last took longer; own work lasts until gradients are exchanged, in the last micro-step"
         yield Problem("ranks.0.own_work_s", f"{own[early[0] - 1]:.3g} s", fix)
 
 

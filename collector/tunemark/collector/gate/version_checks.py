@@ -137,7 +137,7 @@ def _build(s: Submission, facts: FactBase) -> Iterator[Problem]:
     runtime = re.match(r"(\d+)\.(\d+)", s.environment.runtime.get("cuda", ""))
     toolkits += [(int(runtime[1]), int(runtime[2]))] if runtime else []
     requirement = facts.known.requirements_of("torch", Version(version.base_version)).get("cuda") if version is not None else None
-    # A build without a local version, or with the toolkit as its only one, is of torch's authors.
+    # Builds of torch's authors have no local version, or only the toolkit.
     theirs = version is not None and re.fullmatch(r"(cu\d+)?", version.local or "") is not None
     oldest = Version(requirement.least).major if requirement is not None and theirs else 0
     for major, minor in toolkits:

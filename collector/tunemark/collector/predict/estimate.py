@@ -148,10 +148,9 @@ def unmeasured(
 ) -> Missing | None:
     """Return the reason why nothing similar is known, or None. `slots` is the tokens of a micro-batch.
 
-    There is no prediction for a method or a vendor without results, for QLoRA on a vendor's devices without QLoRA results, since 4-bit
-    kernels are written for each vendor, for an encoder without results of encoders, for a decoder on a
+    There is no prediction for a method or a vendor without results, for an encoder without results of encoders, for a decoder on a
     generation of which only encoders were measured, and for rows far shorter or longer than any calibration row of the method, where
-    other costs dominate.
+    other costs dominate. QLoRA needs a QLoRA result on the vendor's devices, because 4-bit kernels are written for each vendor.
     """
     alike = [row for row in rows if row.config.shape.method is method]
     if not alike:
@@ -161,7 +160,7 @@ def unmeasured(
     if not any(row.config.accelerator.vendor == card.vendor for row in rows):
         return Missing(f"no accepted result on {card.vendor} devices")
     if method is Method.QLORA and not any(row.config.accelerator.vendor == card.vendor for row in alike):
-        return Missing(f"no accepted QLoRA result on {card.vendor} devices; their 4-bit kernels are different ones")
+        return Missing(f"no accepted QLoRA result on {card.vendor} devices; 4-bit kernels differ between vendors")
     generation = generation_of(card)
     of_generation = {FAMILIES[row.config.shape.model.family].encoder for row in rows if row.config.generation == generation}
     if of_generation == {True} and not FAMILIES[model.family].encoder:

@@ -110,7 +110,7 @@ def moved_bytes(shape: TrainingShape) -> dict[Term, float]:
     adapters = shape.slots * model.layers * widths * BYTES[shape.adapters] * passes
     # An eager kernel writes and reads all scores: product, mask, softmax in fp32, cast.
     scores = shape.micro_batch * model.attention_heads * shape.sequence_length**2 * model.layers * 16.0 * passes
-    # Weights pass forward, backward and for recomputation. bitsandbytes writes a 4-bit layer in the format that multiplies each time.
+    # Weights are read in the forward and backward pass and in recomputation. Each time, bitsandbytes expands a 4-bit layer.
     count = float(model.layers * sum(linear.inputs * linear.outputs * linear.copies for linear in block_linears(model)))
     quantised, uses = shape.method is Method.QLORA, passes - 1
     expanded = count * (PACKED_BYTES + BYTES[shape.activations]) * uses if quantised else 0.0

@@ -310,9 +310,9 @@ def rows_of_model(
 def consistent(rows: Sequence[Row]) -> list[Row]:
     """Return rows whose prediction for LoRA is at least that for full fine-tuning, and for QLoRA where no weights are gathered.
 
-    LoRA computes no gradients of the frozen weights, and QLoRA also expands them, so it does more work per token. If both rates are
-    predictions for the same recomputation and that of LoRA is lower, the evidence does not separate the methods: both get the geometric
-    mean, with an interval that holds both intervals. Sharded devices gather a quarter of LoRA's bytes under QLoRA, which may be faster.
+    Both do more work per token than LoRA: full fine-tuning computes gradients of all weights, and QLoRA expands the frozen ones. If both
+    rates are predictions for the same recomputation and LoRA's is lower, the evidence does not separate the methods: both get the
+    geometric mean, with an interval that holds both intervals. Sharded QLoRA gathers a quarter of LoRA's bytes and may be faster.
     """
     keys = ("sequence_length", "software", "accelerator", "devices", "checkpointing")
     changed = {(row["method"], *(row[key] for key in keys)): row for row in rows if row["evidence"] == "predicted"}

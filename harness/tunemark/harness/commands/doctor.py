@@ -52,7 +52,7 @@ def doctor(
 
     Exit codes: 0 ok; 4 a required package is missing, or the self-test of a device failed.
     """
-    # The self-test is work too.
+    # Read before the self-test, which adds load.
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     facts, machine = FactBase.of_project(), detect()
     tests = self_tests(machine, formats_of(facts, machine)[0]) if self_test and "torch" in machine.packages else []
@@ -122,11 +122,11 @@ BUSY_SHARE = 0.25
 
 
 def _load_words(load: float | None, cores: float) -> str:
-    """Return the meaning of the load of the last minute, in runnable threads, for a measurement."""
+    """Return the load of the last minute, in runnable threads, and advice if it would disturb a measurement."""
     if load is None:
         return "unknown: this system reports no load"
-    said = f"{load:.1f} runnable threads on {cores:g} cores in the last minute"
-    return f"[yellow]{said}: stop other programs before you measure[/yellow]" if load > BUSY_SHARE * cores else f"little: {said}"
+    shown = f"{load:.1f} runnable threads on {cores:g} cores in the last minute"
+    return f"[yellow]{shown}: stop other programs before you measure[/yellow]" if load > BUSY_SHARE * cores else f"little: {shown}"
 
 
 @app.command(epilog="Examples: tunemark workloads | tunemark workloads --json")
@@ -179,7 +179,7 @@ def formats_of(facts: FactBase, machine: Machine) -> tuple[Dtype, ...]:
 
 
 def report(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = (), load: float | None = None) -> dict[str, Any]:
-    """Return everything as plain data: the machine, its load in runnable threads, missing packages, hub access, self-tests, workloads."""
+    """Return the report as plain data: the machine, its load in runnable threads, missing packages, hub access, self-tests, workloads."""
     card = facts.recognise_device(machine.devices[0].name, machine.backend)
     return {
         "machine": {key: value for key, value in asdict(machine).items() if key != "devices"}

@@ -69,7 +69,7 @@ def shared_cores(device: DeviceChoice, machine: Machine) -> str | None:
     if not vendor_of(machine.backend).on_host or processes <= cores:
         return None
     most = cores * device.nodes
-    return f"{processes} processes share {cores} cores and wait for each other, so the rate is not that of {processes} devices; give --devices {most} or less"
+    return f"{processes} processes share {cores} cores and wait for each other, so they do not measure {processes} devices; give --devices {most} or less"
 
 
 def _missing_features(plan: Plan, machine: Machine, generation: Generation | None) -> Iterator[str]:

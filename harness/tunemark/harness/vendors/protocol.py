@@ -28,7 +28,7 @@ NVIDIA_ONLY: dict[Feature, str] = {
 """Features of NVIDIA GPUs that no other family has, with the reason."""
 WITHOUT_FP8 = "use frozen_weights=plain and fp8_training=none"
 NO_FP8: dict[Feature, str] = dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"it has no fp8 products in torch; {WITHOUT_FP8}")
-"""Both features of fp8, on families whose devices or whose torch cannot multiply in it."""
+"""Both fp8 features, with the reason, for families whose devices or torch cannot multiply in fp8."""
 HOPPER_ONLY = "its kernels are for NVIDIA's Hopper GPUs; use attention=sdpa"
 NO_MODEL_PARALLEL: dict[Feature, str] = dict.fromkeys(
     (Feature.TENSOR_PARALLEL, Feature.PIPELINE_PARALLEL), "on Neuron devices only in this version; use fsdp2 or zero3"

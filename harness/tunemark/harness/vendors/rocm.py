@@ -209,7 +209,7 @@ VENDOR = Vendor(
             ("GCN", "Vega", "RDNA", "RDNA 2"),
             {Feature.BF16: OLD_AMD} | NO_FP8_HERE,
         ),
-        # gfx940 to gfx942 have the e4m3 without infinity and negative zero (HIP's page "FP8 Numbers"), later ones the OCP's.
+        # gfx940 to gfx942 have the e4m3 without infinity and negative zero (HIP's page "FP8 Numbers"), later ones the OCP format.
         Generation("an AMD GPU before CDNA 3 and RDNA 4", r"gfx(908|90a|11\w+)", ("CDNA", "CDNA 2", "RDNA 3"), NO_FP8_HERE),
     ),
 )

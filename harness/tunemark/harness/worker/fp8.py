@@ -1,13 +1,13 @@
-"""Linear layers that multiply in fp8: frozen weights stored in it, in torch alone, and trained ones through torchao.
+"""Linear layers that multiply in fp8: frozen weights stored in fp8, with torch alone, and trained weights through torchao.
 
 A frozen weight W (outputs x inputs) is stored as Q = W / s in e4m3, with one scale s per output. Inputs and gradients get one
-scale per token, made as they come. Scales are powers of two: casting them to bf16, and multiplying by them, rounds nothing.
+scale per token, computed at run time. Scales are powers of two, so casting them to bf16 or multiplying by them rounds nothing.
 
 - Forward, Y = X W^T: both scales are constant along the sum over inputs, so the product applies them to its result.
 - Backward, dX = dY W: the sum runs over outputs, along which s varies. So dY is multiplied by s before it is rounded, and the
   product needs no scale of Q.
 
-One scale per token also keeps packed documents apart: with one per tensor, the rounding of each would depend on all others.
+One scale per token also keeps packed documents apart: with one scale per tensor, the rounding of a document would depend on the others.
 On Hopper the second operand of an fp8 product must be column-major, which Q^T is and Q is not. The backward pass transposes Q each
 time instead of keeping both: a copy would double the weights, and transposing reads and writes them once per micro-batch.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 FNUZ_TARGET = "gfx94"
-"""AMD GPUs of the MI300 series have their own e4m3: no infinity, no negative zero, and half the range. Later ones have the OCP's."""
+"""AMD GPUs of the MI300 series have their own e4m3: no infinity, no negative zero, and half the range. Later ones have the OCP format."""
 MANTISSA = 0x7FFFFF
 """Bits of the mantissa of an fp32 number."""
 SMALLEST_ROW = 2.0**-100
@@ -43,15 +43,15 @@ def rounded(rows: Any, form: Any) -> tuple[Any, Any]:  # noqa: ANN401 - torch te
 
 
 class _Product(torch.autograd.Function):  # type: ignore[misc] # its base class has no types
-    """Y = X W^T for a frozen weight in fp8. It keeps no input: only adapters need it."""
+    """Y = X W^T for a frozen weight in fp8. It saves no input for the backward pass, because the weight has no gradient."""
 
     @staticmethod
     def forward(context: Any, inputs: Any, stored: Any, scales: Any, form: Any) -> Any:  # noqa: ANN401 - torch tensors
         context.save_for_backward(stored, scales)
         context.form = form
-        tokens, of_tokens = rounded(inputs.reshape(-1, inputs.shape[-1]), form)
+        tokens, token_scales = rounded(inputs.reshape(-1, inputs.shape[-1]), form)
         result = torch._scaled_mm(  # noqa: SLF001 - torch's FLOP counter does not know the operator of its public name
-            tokens, stored.view(form).t(), of_tokens, scales.float().view(1, -1), out_dtype=torch.bfloat16, use_fast_accum=True
+            tokens, stored.view(form).t(), token_scales, scales.float().view(1, -1), out_dtype=torch.bfloat16, use_fast_accum=True
         )
         return result.view(*inputs.shape[:-1], -1)
 
@@ -59,18 +59,18 @@ class _Product(torch.autograd.Function):  # type: ignore[misc] # its base class 
     def backward(context: Any, gradient: Any) -> tuple[Any, None, None, None]:  # noqa: ANN401 - torch tensors
         stored, scales = context.saved_tensors
         rows = gradient.reshape(-1, gradient.shape[-1]) * scales.to(gradient.dtype)
-        tokens, of_tokens = rounded(rows, context.form)
+        tokens, token_scales = rounded(rows, context.form)
         columns = stored.view(context.form).t().contiguous().t()
         ones = scales.new_ones((1, stored.shape[1]), dtype=torch.float32)
-        result = torch._scaled_mm(tokens, columns, of_tokens, ones, out_dtype=torch.bfloat16)  # noqa: SLF001 - as above
+        result = torch._scaled_mm(tokens, columns, token_scales, ones, out_dtype=torch.bfloat16)  # noqa: SLF001 - as above
         return result.view(*gradient.shape[:-1], -1), None, None, None
 
 
 class FrozenFp8Linear(torch.nn.Linear):  # type: ignore[misc] # its base class has no types
     """A linear layer with frozen weights in fp8, which peft adapts as any other.
 
-    The bytes of the weights are stored as uint8: whole models are cast to bf16 by DeepSpeed, and adapters to the format of their
-    layer by peft, where that is a floating-point one. The scales are a parameter and no buffer, as DDP sends buffers in each step.
+    The bytes of the weights are stored as uint8, because DeepSpeed casts floating-point weights to bf16, and peft casts adapters to the
+    format of their layer if that is floating-point. The scales are a parameter, not a buffer, because DDP sends buffers in each step.
     """
 
     def __init__(self, layer: Any, device: str) -> None:  # noqa: ANN401 - a linear layer
@@ -105,10 +105,10 @@ def frozen(value: Any) -> Any:  # noqa: ANN401 - torch tensors
 def store_frozen(units: list[Any], device: str) -> None:
     """Replace the linear layers of some blocks, one after the other, so that no more than one weight is held in both formats.
 
-    Weights move to the device to be rounded there, and stay. Layers without weights, on torch's `meta` device, stay without.
+    Weights move to the device to be rounded there, and stay. Layers on torch's `meta` device stay without weights.
     """
     for unit in units:
-        # Paths and no modules, which would keep all weights until the end.
+        # Paths, because a list of modules would keep all weights until the end.
         for path in [path for path, layer in unit.named_modules() if type(layer) is torch.nn.Linear]:
             parent, _, name = path.rpartition(".")
             setattr(unit.get_submodule(parent), name, FrozenFp8Linear(unit.get_submodule(path), device))
@@ -120,7 +120,7 @@ def layers_in_fp8(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
 
 
 def train_in_fp8(units: list[Any], recipe: str) -> None:
-    """Let torchao replace the linear layers of some blocks: all three products of each in fp8, weights kept as they are."""
+    """Let torchao replace the linear layers of some blocks. All three products of a layer are in fp8; weights keep their format."""
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training  # noqa: PLC0415 - an optional package
 
     config = Float8LinearConfig.from_recipe_name(recipe)

@@ -204,7 +204,7 @@ def _is_compiled(module: Any) -> bool:  # noqa: ANN401 - a torch module
 
 
 def quantisation_of(model: Any) -> str:  # noqa: ANN401 - a torch module
-    """Return the narrow format of the weights, and if its constants are quantised too; `none` without such weights."""
+    """Return the 4-bit or fp8 format of the weights, with `, double` if its constants are quantised too; `none` without such weights."""
     from tunemark.harness.worker.fp8 import layers_in_fp8  # noqa: PLC0415 - imports torch
 
     states = [state for parameter in model.parameters() if (state := getattr(parameter, "quant_state", None)) is not None]

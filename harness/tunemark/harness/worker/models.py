@@ -85,8 +85,7 @@ def build_model(
 ) -> Any:  # noqa: ANN401
     """Return the torch module in training mode, with adapters if the method has them.
 
-    It is in host memory unless it is quantised or the device draws its weights. Of a model with frozen weights in fp8, those are on
-    the device.
+    It is in host memory unless it is quantised or the device draws its weights. Frozen weights in fp8 are on the device.
 
     `vocabulary` is the size of a tokenizer that was trained here; None keeps the card's. `scratch` is a folder for random
     weights that are quantised. `empty` leaves all tensors without weights, on torch's `meta` device.

@@ -1,4 +1,4 @@
-"""Build the optimizer of a plan. AdamW of bf16 weights has two forms beside torch's, with which small updates are not rounded away."""
+"""Build the optimizer of a plan. Two forms of AdamW for bf16 weights do not lose small updates to rounding."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -116,7 +116,7 @@ class StochasticAdamW(torch.optim.AdamW):  # type: ignore[misc] # its base class
             exact, first, second = (tensor[part].float() for tensor in kept)
             adamw(
                 *([exact], [gradient[part].float()], [first], [second], []),
-                # torch counts the step; each part of a weight is in the same one.
+                # torch increments the step in place, and all parts of a weight are in the same step.
                 [state["step"].clone()],
                 foreach=False,
                 fused=fused,
@@ -142,10 +142,10 @@ class StochasticAdamW(torch.optim.AdamW):  # type: ignore[misc] # its base class
 
 
 def rounded_stochastically(exact: Any, generator: Any) -> Any:  # noqa: ANN401 - torch objects
-    """Return fp32 numbers that bf16 holds: each of the two neighbours with a probability that makes the expectation exact.
+    """Return one of the two bf16 neighbours of each number, in fp32, with probabilities that make the expectation exact.
 
-    A number's magnitude is in its bits below the sign. Adding 16 random bits carries into the bits that bf16 keeps as often as the
-    dropped part of the fraction is large. Numbers of bf16 stay as they are. Rounding is unbiased (arXiv 2006.00489).
+    bf16 keeps the upper 16 bits of an fp32 number. Adding 16 random bits carries into them with a probability equal to the dropped
+    part of the fraction, in units of the last kept bit. Numbers that bf16 can represent do not change (arXiv 2006.00489).
     """
     bits = torch.randint(0, 1 << LOW_BITS, exact.shape, dtype=torch.int32, device=exact.device, generator=generator)
     # A GPU's NaN has all bits set: the carry would make it zero, and hide it.
@@ -156,7 +156,7 @@ def rounded_stochastically(exact: Any, generator: Any) -> Any:  # noqa: ANN401 -
 
 
 def rounding_seed(plan: Plan) -> int:
-    """Return the seed of the random bits: the run's, so that replicas stay equal, and another one for each shard of the weights."""
+    """Return the seed of the random bits: the same for all replicas, so that they stay equal, and another for each shard of the weights."""
     shards = plan.device.strategy in SHARDED_WEIGHTS
     return plan.measurement.seed * plan.device.count + (rank_of_this_process() if shards else 0)
 

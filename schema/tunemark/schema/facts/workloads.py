@@ -288,7 +288,7 @@ def shared_settings(plan: Plan, card: WorkloadCard) -> Iterator[SharedSetting]:
 
 
 def _needless(setting: SharedSetting, plan: Plan) -> bool:
-    """Return True for a setting of a card that a plan has no use for: it resolves to another value and is no override."""
+    """Return True for a card's setting that the plan does not need: it resolves to another value, which is not an override."""
     master = plan.optimizer.master_weights
     needless = needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=master)
     return setting.field == "optimizer.stochastic_rounding" and setting.run is False and needless is not None

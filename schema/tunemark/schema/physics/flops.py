@@ -78,7 +78,7 @@ class FlopsLedger:
         return self.model_flops + self.of("recompute")
 
     def in_block_matrices(self, *, recomputed: bool) -> int:
-        """Return the FLOPs of products with the matrices of the blocks, which alone multiply in fp8; with `recomputed`, repeated ones too."""
+        """Return the FLOPs of the matrices of the blocks, the only products that can be in fp8; with `recomputed`, repeated ones too."""
         once = self.of("forward_matmul", "backward_input", "backward_weight")
         return once + (self.of("forward_matmul") if recomputed and self.of("recompute") else 0)
 

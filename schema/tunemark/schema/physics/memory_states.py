@@ -336,7 +336,7 @@ def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
 
 
 def _rounding(shape: TrainingShape, share: int) -> MemoryLine:
-    """Return the fp32 copies of a part of the largest weight: weights, gradients, moments, and without a fused kernel two roots."""
+    """Return the fp32 copies of a part of the largest weight: weights, gradients, two moments, and two square roots without a fused kernel."""
     whole = shape.model.vocabulary * shape.model.hidden_size if shape.method is Method.FULL else 0
     copied = min(shape.rounded_at_once, max([whole, *_widths(shape)]) // share)
     width = 16 if shape.optimizer == "adamw-fused" else 24

@@ -145,7 +145,7 @@ class TrainingShape:
             if value in {Dtype.NF4, Dtype.INT8} or (value is Dtype.FP8 and field != "parameters"):
                 raise TunemarkError(field, value.value, "must be fp32, bf16 or fp16; for 4-bit weights use qlora")
         if (self.fp8_frozen and self.method is not Method.LORA) or (self.fp8_training and self.method is not Method.FULL):
-            raise TunemarkError("method", self.method.value, "frozen weights in fp8 go with lora, and training in fp8 with full")
+            raise TunemarkError("method", self.method.value, "must be lora for frozen weights in fp8, and full for training in fp8")
         if self.autocast in {Dtype.FP32, Dtype.TF32}:
             raise TunemarkError("autocast", self.autocast.value, "must be bf16 or fp16, the format that matrix products are cast to")
         if self.autocast is not None and BYTES[self.activations] < BYTES[self.autocast]:

@@ -91,7 +91,7 @@ def flops_of_steps(submission: Submission, model: ModelCard) -> NDArray[np.float
 
 
 def mean_step(submission: Submission, model: ModelCard) -> FlopsLedger:
-    """Return the ledger of the mean of all steps, which hold tokens."""
+    """Return the FLOPs ledger of the mean step. Some step must have tokens."""
     whole = SteadyWindow(0, len(submission.trace), stable=True, verdict="all steps")
     return step_flops(submission, model, work_in(submission.trace, whole))
 

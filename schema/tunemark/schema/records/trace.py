@@ -142,7 +142,7 @@ class Effective(Frozen):
     expandable_segments: bool | None = None
     """Setting of torch's allocator on CUDA; null on other devices and in older records."""
     stochastic_rounding: bool | None = None
-    """True if the optimizer rounds updated weights stochastically, or the Neuron runtime all results; null if unknown."""
+    """True if the optimizer rounds updated weights stochastically, or if the Neuron runtime rounds all results so; null if unknown."""
     trainable_dtypes: Annotated[tuple[Text, ...], Field(max_length=10)]
     """Number formats of the weights that receive a gradient."""
     processes: PositiveCount

@@ -450,7 +450,7 @@
       const devices = read("own_devices", positive("The number of your own accelerators"));
       own.push({
         accelerator: key, name, devices, provider: OWN, instance: name, kind: "owned",
-        usd_per_hour: hours + electricity, // 0 is not known: the machine has a time and no place
+        usd_per_hour: hours + electricity, // 0 means that the cost is unknown: the answer then has a time but no rank
         region: null, effective_on: null, fabric: false, provider_name: OWN,
       });
     }

@@ -117,7 +117,7 @@ EFFECT_KINDS = ("level", "slope")
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the comparison page, with an example for readers without JavaScript."""
     finished, known = [row for row in catalogue.results if not row["failed"]], knowledge(catalogue)
-    # Most results are alone with their work, and a subject takes a millisecond to make.
+    # Most results have no rival, and making a subject takes a millisecond.
     results = Counter(row["accelerator"] for row in finished)
     pair = example(compared(catalogue, with_rivals(finished)), known, results)
     cards = [subject.accelerator for subject in pair or () if subject.accelerator in known.cards]

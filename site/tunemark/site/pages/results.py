@@ -188,7 +188,7 @@ def explorer_rows(catalogue: Catalogue) -> list[Row]:
 
 
 def printed_accelerator(row: Row) -> str:
-    """Return the printed name of an accelerator without a card: one name without its count, or that there are several.
+    """Return the printed name of an accelerator without a card, without its count; `several accelerators` for a list.
 
     >>> printed_accelerator({"accelerator_name": "4x RTX 6000 Ada"}), printed_accelerator({"accelerator_name": "a100, Trn"})
     ('RTX 6000 Ada', 'several accelerators')
