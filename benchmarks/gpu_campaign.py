@@ -122,7 +122,7 @@ def rehearsed(run: Run, rules: dict[str, Any]) -> Run:
             short.append(word)
     rows = [] if kind == "bert" else rules["packed"] if facts().workload(run.workload).data.packing else rules["set"]
     settings = [*rows, *(rules["replace"].get(setting, setting) for setting in run.set)]
-    return Run(run.name, run.command, rules["cards"][kind], run.minutes, settings, [*short, *rules["args"][run.command]], run.anchor)
+    return Run(run.name, run.command, rules["cards"][kind], rules["minutes"], settings, [*short, *rules["args"][run.command]], run.anchor)
 
 
 @functools.cache

@@ -57,6 +57,7 @@ def test_a_rehearsed_run_is_supported_on_a_cpu_and_packs_if_its_card_does(run):
     resolved = resolve(made.workload, FACTS, make_machine(packages=packages), Options(overrides=tuple(made.set)))
     assert resolved.unsupported is None
     assert resolved.plan.data.packing is FACTS.workload(run.workload).data.packing
+    assert made.minutes == CONTENT["rehearsal"]["minutes"]
 
 
 def test_a_rehearsal_with_a_run_that_did_not_run_fails():
