@@ -12,6 +12,7 @@ command of the campaign finished it. The folder of results (`--out`, by default 
 
 import argparse
 import contextlib
+import functools
 import importlib.util
 import io
 import json
@@ -26,9 +27,11 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tunemark.schema.facts.fact_base import FactBase
     from tunemark.schema.records.submission import Submission
 
 ROOT = Path(__file__).parents[1]
@@ -50,6 +53,10 @@ ENDINGS = {0: "done", 4: "unsupported", 6: "untrustworthy"}
 """Meaning of the exit codes of `tunemark`; an untrustworthy run has a record, such as of too few steps."""
 FINISHED = ("done", "untrustworthy", "already there")
 """Endings of runs that a later command skips."""
+FAILED = ("failed", "limit")
+FAILED_REHEARSAL = (*FAILED, "unsupported", "no time left")
+"""A rehearsal shows that each command runs, so it fails if one did not. On a GPU a package may be missing by design."""
+REPEATS = "--repeats"
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,11 @@ class Run:
     def words(self) -> list[str]:
         """Return the arguments of `tunemark`."""
         return [self.command, self.workload, *(word for setting in self.set for word in ("--set", setting)), *self.args]
+
+    @property
+    def repeats(self) -> int:
+        """Return the number of processes of `tunemark run`."""
+        return int(self.args[self.args.index(REPEATS) + 1]) if REPEATS in self.args else 1
 
 
 @dataclass
@@ -100,7 +112,7 @@ def stages(content: dict[str, Any], *, rehearse: bool = False) -> dict[str, list
 
 
 def rehearsed(run: Run, rules: dict[str, Any]) -> Run:
-    """Return a run of the same command with a tiny card, few steps and short rows."""
+    """Return a run of the same command with a tiny card, few steps and short rows, packed if the card packs, without what only a GPU has."""
     kind = next((kind for kind in ("qlora", "lora", "bert") if kind in run.workload), "full")
     short, words = [], iter(run.args)
     for word in words:
@@ -108,10 +120,17 @@ def rehearsed(run: Run, rules: dict[str, Any]) -> Run:
             next(words, None)
         else:
             short.append(word)
-    of_text = [] if kind == "bert" else rules["set"]
-    return Run(
-        run.name, run.command, rules["cards"][kind], run.minutes, [*of_text, *run.set], [*short, *rules["args"][run.command]], run.anchor
-    )
+    rows = [] if kind == "bert" else rules["packed"] if facts().workload(run.workload).data.packing else rules["set"]
+    settings = [*rows, *(rules["replace"].get(setting, setting) for setting in run.set)]
+    return Run(run.name, run.command, rules["cards"][kind], rules["minutes"], settings, [*short, *rules["args"][run.command]], run.anchor)
+
+
+@functools.cache
+def facts() -> "FactBase":
+    """Return the facts of the project."""
+    from tunemark.schema.facts.fact_base import FactBase  # noqa: PLC0415 - importable only once prepared
+
+    return FactBase.of_project()
 
 
 # Prepare the machine
@@ -217,20 +236,22 @@ def end_of(process: "subprocess.Popen[bytes]", limit_s: float) -> tuple[str, int
 
 
 def held(run: Run, version: str) -> bool:
-    """Return True if the committed submissions have this run of this version of the harness on this device."""
+    """Return True if the committed submissions have this run, or all its repeats, of this version of the harness on this device."""
     from tunemark.harness.plan.options import Options  # noqa: PLC0415 - importable only once prepared
-    from tunemark.schema.facts.fact_base import FactBase  # noqa: PLC0415
-    from tunemark.schema.vocabulary import Division  # noqa: PLC0415
+    from tunemark.schema.vocabulary import TRIES, Division  # noqa: PLC0415
 
-    facts, machine = FactBase.of_project(), Options().machine()
-    device = facts.recognise_device(machine.devices[0].name, machine.backend)
+    machine, repeats = Options().machine(), 0
+    device = facts().recognise_device(machine.devices[0].name, machine.backend)
     for record in read(ROOT / "submissions"):
         plan, study = record.plan, record.study
         same = record.harness.version == version and plan.workload == run.workload and record.outcome.status.value == "ok"
         if not same or device is None or plan.device.accelerator != device.key:
             continue
-        if run.command == "run" and {override.field for override in record.overrides} == {setting.partition("=")[0] for setting in run.set}:
-            return True
+        alike = {override.field for override in record.overrides} == {setting.partition("=")[0] for setting in run.set}
+        if run.command == "run" and alike and (study is None or study.kind not in TRIES):
+            repeats += run.repeats == 1 or (study is not None and study.kind == "repeat")
+            if repeats == run.repeats:
+                return True
         if study is not None and study.kind == ("ab" if run.command == "tune" else run.command):
             return run.command != "tune" or record.division is Division.TUNED
     return False
@@ -248,21 +269,22 @@ def read(folder: Path) -> Iterator["Submission"]:
 
 
 def report(records: list["Submission"], entries: list[Entry]) -> Iterator[str]:
-    """Yield the lines of the report: a table of results beside the anchors, what each run came to, and the answers of studies."""
+    """Yield the lines of the report: results beside anchors and goals, the spread of repeats, how each run ended, and answers of studies."""
     from tunemark.schema.vocabulary import TRIES  # noqa: PLC0415 - importable only once prepared
 
     content = campaign()
     anchors = {run.workload: content["anchors"][run.anchor] for runs in stages(content).values() for run in runs if run.anchor}
     header = ("workload", "division", "settings", "status", "steps", "tokens/s", "MFU", "HFU", "MAFU", "memory predicted", "measured")
-    header = (*header, "difference", "J per 1k tokens", "published tokens/s")
+    header = (*header, "difference", "J per 1k tokens", "s to first step", "published tokens/s", "goal tokens/s on one H200", "of the goal")
     yield from ("# Campaign", "", f"| {' | '.join(header)} |", f"|{'---|' * len(header)}")
     shown = [record for record in records if record.study is None or record.study.kind not in TRIES]
     for record in shown:
-        yield f"| {' | '.join(row(record, anchors.get(record.plan.workload)))} |"
+        yield f"| {' | '.join(row(record, anchors.get(record.plan.workload), goal_of(record, content['goals'])))} |"
     tries = len(records) - len(shown)
     yield from ("", f"{tries} short tries of studies are not shown." if tries else "", "", "## Published figures", "")
     for anchor in content["anchors"].values():
         yield f"- {anchor['tokens_per_s']:,} tokens/s, {anchor['device']}: {anchor['conditions']} ({anchor['source']})"
+    yield from ("", "## Spread of repeats", "", *spreads(shown, content["most_spread"]))
     yield from ("", "## Runs", "", "| run | command | ended | exit code | seconds |", "|---|---|---|---|---|")
     for entry in entries:
         yield f"| {entry.name} | `tunemark {entry.command}` | {entry.ended} | {'' if entry.code is None else entry.code} | {entry.seconds:.0f} |"
@@ -271,18 +293,41 @@ def report(records: list["Submission"], entries: list[Entry]) -> Iterator[str]:
             yield from ("", f"### {entry.name}", "", "```", entry.said.rstrip(), "```")
 
 
-def row(record: "Submission", anchor: dict[str, Any] | None) -> Iterator[str]:
-    """Yield the cells of a result."""
+def goal_of(record: "Submission", goals: list[dict[str, Any]]) -> int | None:
+    """Return the goal of a result in tokens per second: the last one with its workload whose settings it has. None for several devices."""
+    of_run = {(override.field, override.run) for override in record.overrides}
+    if record.plan.device.count > 1:
+        return None
+    fitting = [goal for goal in goals if goal["workload"] == record.plan.workload and set(goal.get("settings", {}).items()) <= of_run]
+    return fitting[-1]["tokens_per_s"] if fitting else None
+
+
+def spreads(records: list["Submission"], most: float) -> Iterator[str]:
+    """Yield a line per series of repeats: highest less lowest rate, as a share of the median, beside the goal."""
+    from tunemark.schema.derive import derive  # noqa: PLC0415 - importable only once prepared
+
+    series: dict[str, list[tuple[str, float]]] = {}
+    for record in records:
+        rate = derive(record).tokens_per_s
+        if record.study is not None and record.study.kind == "repeat" and rate is not None:
+            series.setdefault(record.study.study_id, []).append((record.plan.workload, rate.value))
+    for measured in series.values():
+        rates = [rate for _, rate in measured]
+        spread = (max(rates) - min(rates)) / median(rates)
+        yield f"- {measured[0][0]}: {len(rates)} runs, {spread:.2%} of the median {median(rates):,.0f} tokens/s; goal: at most {most:.0%}"
+
+
+def row(record: "Submission", anchor: dict[str, Any] | None, goal: int | None) -> Iterator[str]:
+    """Yield the cells of a result. The time to the first step is from the start of the process to the end of that step."""
     from tunemark.schema import formats  # noqa: PLC0415 - importable only once prepared
     from tunemark.schema.derive import derive  # noqa: PLC0415
-    from tunemark.schema.facts.fact_base import FactBase  # noqa: PLC0415
     from tunemark.schema.physics.memory import estimate_memory  # noqa: PLC0415
     from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem  # noqa: PLC0415
     from tunemark.schema.physics.utilisation import physics  # noqa: PLC0415
 
-    facts, plan, derived = FactBase.of_project(), record.plan, derive(record)
-    card = facts.model(plan.model.key)
-    known = physics(record, derived, card, facts.accelerators.get(plan.device.accelerator or "")).figures()
+    plan, derived = record.plan, derive(record)
+    card = facts().model(plan.model.key)
+    known = physics(record, derived, card, facts().accelerators.get(plan.device.accelerator or "")).figures()
     predicted = None if shape_problem(plan, card) else estimate_memory(shape_of_plan(plan, card)).peak_allocated
     peak, rate = derived.peak_memory.peak_bytes, derived.tokens_per_s
     yield from (plan.workload, record.division.value)
@@ -299,7 +344,15 @@ def row(record: "Submission", anchor: dict[str, Any] | None) -> Iterator[str]:
     yield f"{predicted / counted - 1:+.1%}" if predicted and counted else formats.MISSING
     energy = known["energy_per_1k_tokens_j"].value
     yield f"{energy:,.1f}" if energy is not None else formats.MISSING
+    yield f"{record.trace.completed_at_s[0]:,.1f}" if record.trace.completed_at_s else formats.MISSING
     yield f"{anchor['tokens_per_s']:,} ({anchor['device']})" if anchor else ""
+    yield f"{goal:,}" if goal else ""
+    yield f"{rate.value / goal:.0%}" if goal and rate else ""
+
+
+def exit_code(entries: Iterable[Entry], *, rehearse: bool) -> int:
+    """Return 1 if a run failed or reached its limit, or if a rehearsed one did not run."""
+    return int(any(entry.ended in (FAILED_REHEARSAL if rehearse else FAILED) for entry in entries))
 
 
 def main() -> int:
@@ -335,7 +388,7 @@ def main() -> int:
     for name in asked.stages or planned:
         made.stage(name, [run for run in planned[name] if not asked.only or run.name in asked.only])
     print(f"{time.monotonic() - started_s:.0f} s; results in {out}")
-    return int(any(entry.ended in {"failed", "limit"} for entry in made.entries))
+    return exit_code(made.entries, rehearse=asked.rehearse)
 
 
 if __name__ == "__main__":

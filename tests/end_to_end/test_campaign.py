@@ -4,15 +4,20 @@ import json
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import carry_wheels
 import gpu_campaign
 import pytest
+from factories import bare_submission
+from harness_making import make_machine
 from typer.main import get_command
 
 from tunemark.cli import COMMANDS
-from tunemark.harness.plan.options import apply_overrides
+from tunemark.harness.plan.options import Options, apply_overrides
+from tunemark.harness.plan.resolve import resolve
 from tunemark.harness.studies.series import read_submission
 from tunemark.schema.facts.fact_base import FactBase
 
@@ -43,6 +48,89 @@ def test_the_command_line_knows_the_options_of_a_run_and_of_its_rehearsal(run):
     for made in (run, gpu_campaign.rehearsed(run, CONTENT["rehearsal"])):
         context = command.make_context(run.command, made.words[1:], resilient_parsing=False)
         assert context.params["workload"] == made.workload
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+def test_a_rehearsed_run_is_supported_on_a_cpu_and_packs_if_its_card_does(run):
+    packages = dict.fromkeys(("torch", "transformers", "peft", "accelerate", "torchao"), "99.0")
+    made = gpu_campaign.rehearsed(run, CONTENT["rehearsal"])
+    resolved = resolve(made.workload, FACTS, make_machine(packages=packages), Options(overrides=tuple(made.set)))
+    assert resolved.unsupported is None
+    assert resolved.plan.data.packing is FACTS.workload(run.workload).data.packing
+    assert made.minutes == CONTENT["rehearsal"]["minutes"]
+
+
+def test_a_rehearsal_with_a_run_that_did_not_run_fails():
+    def code(ended, *, rehearse):
+        entries = [gpu_campaign.Entry("a", "lora", "run a", "0.1.0", end) for end in ("done", ended)]
+        return gpu_campaign.exit_code(entries, rehearse=rehearse)
+
+    assert [code(ended, rehearse=True) for ended in ("untrustworthy", "unsupported", "no time left", "failed", "limit")] == [0, 1, 1, 1, 1]
+    assert [code(ended, rehearse=False) for ended in ("untrustworthy", "unsupported", "no time left", "failed", "limit")] == [0, 0, 0, 1, 1]
+
+
+def test_a_goal_is_for_a_workload_and_settings_that_exist():
+    for goal in CONTENT["goals"]:
+        settings = tuple(f"{name}={value}" for name, value in goal.get("settings", {}).items())
+        _, overrides = apply_overrides(FACTS.workload(goal["workload"]), settings)
+        assert len(overrides) == len(settings)
+        assert any(run.workload == goal["workload"] and set(settings) <= set(run.set) for run in RUNS)
+    of_source_003 = next(goal for goal in CONTENT["goals"] if goal["workload"] == "trainer-8k-llama-3.1-8b-lora")
+    assert of_source_003["tokens_per_s"] == 3 * CONTENT["anchors"]["003-lora-8b"]["tokens_per_s"]
+
+
+@pytest.mark.parametrize(
+    ("workload", "settings", "goal"),
+    [
+        ("lora-8b", {}, 14_800),
+        ("lora-8b", {"compile": "blocks", "frozen_weights": "fp8"}, 18_000),
+        ("full-8b", {"compile": "blocks"}, 10_000),
+        ("smoke-lora", {}, None),
+    ],
+)
+def test_the_goal_of_a_result_depends_on_its_workload_and_settings(workload, settings, goal):
+    overrides = [SimpleNamespace(field=field, run=value) for field, value in settings.items()]
+    record = SimpleNamespace(plan=SimpleNamespace(workload=workload, device=SimpleNamespace(count=1)), overrides=overrides)
+    assert gpu_campaign.goal_of(record, CONTENT["goals"]) == goal
+    record.plan.device.count = 2
+    assert gpu_campaign.goal_of(record, CONTENT["goals"]) is None
+
+
+def test_the_table_shows_the_time_to_the_first_step_and_the_share_of_the_goal(monkeypatch):
+    monkeypatch.setattr(gpu_campaign, "goal_of", lambda *_: 20_000)
+    lines = list(gpu_campaign.report([bare_submission()], []))
+    header, cells = ([cell.strip() for cell in line.split("|")[1:-1]] for line in (lines[2], lines[4]))
+    shown = dict(zip(header, cells, strict=True))
+    assert shown["s to first step"] == "2.3"
+    assert shown["goal tokens/s on one H200"] == "20,000"
+    rate = float(shown["tokens/s"].replace(",", ""))
+    assert shown["of the goal"] == f"{rate / 20_000:.0%}"
+
+
+def test_the_spread_of_repeats_is_shown_beside_its_goal():
+    study = {"kind": "repeat", "study_id": "0123456789ab", "point": "as given", "settings_sha256": "0" * 64}
+    records = [bare_submission(study=study | {"position": position}) for position in (1, 2)]
+    trace = records[0].trace
+    faster = [trace.started_at_s + (time - trace.started_at_s) / 1.5 for time in trace.completed_at_s]
+    records.append(bare_submission(study=study | {"position": 3}, **{"trace.completed_at_s": faster}))
+    (line,) = gpu_campaign.spreads([*records, bare_submission()], CONTENT["most_spread"])
+    assert line.startswith("- smoke-lora: 3 runs, 50.00% of the median ")
+    assert line.endswith("goal: at most 1%")
+
+
+@pytest.mark.parametrize(("kinds", "single", "repeats"), [([None], True, False), (["repeat"] * 3, True, True), (["tune"], False, False)])
+def test_repeats_are_skipped_if_all_of_them_are_there_and_a_try_is_no_run(monkeypatch, kinds, single, repeats):
+    run = next(run for run in RUNS if run.repeats == 3)
+    device = FACTS.accelerators["nvidia-h200-141gb-sxm"]
+    plan = SimpleNamespace(workload=run.workload, device=SimpleNamespace(accelerator=device.key))
+    overrides = [SimpleNamespace(field=setting.partition("=")[0]) for setting in run.set]
+    outcome = SimpleNamespace(status=SimpleNamespace(value="ok"))
+    made = SimpleNamespace(harness=SimpleNamespace(version="9"), plan=plan, overrides=overrides, outcome=outcome, division=None)
+    records = [SimpleNamespace(**vars(made), study=kind and SimpleNamespace(kind=kind)) for kind in kinds]
+    monkeypatch.setattr(gpu_campaign, "read", lambda _: records)
+    monkeypatch.setattr(type(FACTS), "recognise_device", lambda *_: device)
+    assert gpu_campaign.held(replace(run, args=["--steps", "60"]), "9") is single
+    assert gpu_campaign.held(run, "9") is repeats
 
 
 def test_the_figures_of_source_003_are_those_of_its_record():
@@ -98,7 +186,7 @@ def test_a_rehearsal_runs_through_and_a_second_one_skips_what_is_done(tmp_path):
         "--work",
         str(tmp_path / "work"),
     ]
-    command += ["--only", "smoke", "--only", "003 Phi-3-mini LoRA"]
+    command += ["--only", "lora-8b varlen", "--only", "003 Phi-3-mini LoRA"]
     out = tmp_path / "out"
     first = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, check=False, timeout=240)
     assert first.returncode == 0, first.stdout + first.stderr + (out / "log.txt").read_text(encoding="utf-8")
@@ -109,7 +197,8 @@ def test_a_rehearsal_runs_through_and_a_second_one_skips_what_is_done(tmp_path):
         names = [name for name in archive.getnames() if name.endswith(".json")]
         archive.extractall(tmp_path / "unpacked", filter="data")
     assert len(names) == 2
-    assert all(read_submission(tmp_path / "unpacked" / name, (tmp_path / "unpacked" / name).read_bytes()) for name in names)
+    records = [read_submission(tmp_path / "unpacked" / name, (tmp_path / "unpacked" / name).read_bytes()) for name in names]
+    assert sorted(record.plan.data.packing for record in records) == [False, True]
     table = (out / "table.md").read_text(encoding="utf-8")
     assert table.count("| smoke-lora | open |") == 2
     assert "12,473 tokens/s, 1 x H100" in table
