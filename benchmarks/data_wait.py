@@ -1,9 +1,12 @@
 """Measure how long training waits for its samples: prepared in a thread, as the harness does, against in the training thread.
 
     python benchmarks/data_wait.py [--rounds 5] [--steps 30] [--threads 1] [--json]
+    python benchmarks/data_wait.py --preparation [--rounds 5]
 
 Both ways train the same model on the same batches. They take turns in blocks, so that a noisy host disturbs both alike; the
 first steps of each block are dropped from the step times. On a CPU the thread shares the cores with training.
+
+`--preparation` times how long the host makes the micro-batches of one step of larger workloads, without a model.
 """
 
 import argparse
@@ -24,7 +27,7 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker import loop
-from tunemark.harness.worker.data import MicroBatch, StepsAhead, load_samples, micro_batches, shape_of
+from tunemark.harness.worker.data import MicroBatch, StepsAhead, bytes_of, load_samples, micro_batches, shape_of
 from tunemark.harness.worker.entry import prepare
 from tunemark.harness.worker.models import build_model
 from tunemark.schema.facts.fact_base import FactBase
@@ -38,6 +41,12 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, int]]] = {
     "packed 2 x 4096, tiny model": (("data.sequence_length=4096", *PACKED), TINY),
 }
 """Name -> (settings of smoke-lora, changes of its model card)."""
+LARGE: dict[str, tuple[str, ...]] = {
+    "lora-8b: 8 micro-batches of 1 x 4096": (),
+    "8 micro-batches of 4 x 8192": ("data.sequence_length=8192", "batch.micro_batch=4"),
+}
+"""Name -> settings of lora-8b."""
+KINDS = ("sdpa", "flex_attention", "varlen")
 
 
 class InTrainingThread:
@@ -102,6 +111,32 @@ def measure(name: str, folder: Path, rounds: int, steps: int) -> dict[str, dict[
     return {way: {"step_ms": 1e3 * statistics.median(times[way]), "wait_share": statistics.median(shares[way])} for way in WAYS}
 
 
+def preparation(settings: tuple[str, ...], attention: str, steps: int) -> dict[str, float]:
+    """Return the median seconds in which the host makes one step of lora-8b, and the megabytes of its tensors."""
+    facts = FactBase.of_project()
+    plan = resolve("lora-8b", facts, detect(Backend.CPU), Options(overrides=settings)).plan
+    plan = plan.model_copy(update={"model": plan.model.model_copy(update={"attention": attention})})
+    card = facts.model(plan.model.key)
+    stream = micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card))
+    times: list[float] = []
+    for _ in range(steps + 1):
+        started_s = time.perf_counter()
+        step = list(islice(stream, plan.batch.gradient_accumulation))
+        times.append(time.perf_counter() - started_s)
+        held = sum(bytes_of(batch.tensors) for batch in step)
+        del step
+    return {"seconds": statistics.median(times[1:]), "megabytes": held / 1e6}
+
+
+def print_preparation(steps: int) -> None:
+    """Print the time and the size of one step of each large case."""
+    print("| case | attention | one step is made in | its tensors |\n|---|---|---|---|")
+    for name, settings in LARGE.items():
+        for kind in KINDS:
+            row = preparation(settings, kind, steps)
+            print(f"| {name} | {kind} | {1e3 * row['seconds']:.1f} ms | {row['megabytes']:.1f} MB |", flush=True)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -109,7 +144,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--preparation", action="store_true", help="time the preparation of large steps only, without a model")
     chosen = parser.parse_args()
+    if chosen.preparation:
+        print_preparation(chosen.rounds)
+        return
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(chosen.threads)
     with tempfile.TemporaryDirectory() as folder:
