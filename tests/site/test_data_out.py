@@ -90,7 +90,7 @@ def test_results_have_costs_and_utilisation(site: Path) -> None:
     assert any(row["usd_per_1m_tokens"] and row["usd_per_1k_samples"] for row in priced)
     assert {*COSTS, "mfu", "hfu", "mafu"} <= rows[MEASURED].keys()
     assert rows[CRASHED]["usd_per_1m_tokens"] == ""
-    assert re.fullmatch(r"2026-11-\d\dT10:00:00Z", rows[MEASURED]["started_at"])
+    assert re.fullmatch(r"2026-11-\d\dT10:00:00\.000001Z", rows[MEASURED]["started_at"])
 
 
 @pytest.mark.parametrize("relation", MAIN, ids=lambda relation: relation.name)
