@@ -61,20 +61,28 @@ REPEATS = "--repeats"
 
 @dataclass(frozen=True)
 class Run:
-    """A run of the campaign."""
+    """A run of the campaign: a command of `tunemark` for a workload, or a benchmark of this folder."""
 
     name: str
     command: str
-    workload: str
-    minutes: float
+    """`run`, `tune`, `frontier` or `sweep`, or the file name of a benchmark."""
+    workload: str = ""
+    """Key of the workload; empty for a benchmark."""
+    minutes: float = 0.0
     set: list[str] = field(default_factory=list)
     args: list[str] = field(default_factory=list)
     anchor: str | None = None
 
     @property
+    def is_benchmark(self) -> bool:
+        """Return True for a benchmark of this folder, which writes no submission."""
+        return self.command.endswith(".py")
+
+    @property
     def words(self) -> list[str]:
-        """Return the arguments of `tunemark`."""
-        return [self.command, self.workload, *(word for setting in self.set for word in ("--set", setting)), *self.args]
+        """Return the program and its arguments, as a reader would type them."""
+        program = ["python", f"benchmarks/{self.command}"] if self.is_benchmark else ["tunemark", self.command, self.workload]
+        return [*program, *(word for setting in self.set for word in ("--set", setting)), *self.args]
 
     @property
     def repeats(self) -> int:
@@ -113,6 +121,8 @@ def stages(content: dict[str, Any], *, rehearse: bool = False) -> dict[str, list
 
 def rehearsed(run: Run, rules: dict[str, Any]) -> Run:
     """Return a run of the same command with a tiny card, few steps and short rows, packed if the card packs, without what only a GPU has."""
+    if run.is_benchmark:
+        return Run(run.name, run.command, minutes=rules["minutes"], args=rules["args"][run.command])
     kind = next((kind for kind in ("qlora", "lora", "bert") if kind in run.workload), "full")
     short, words = [], iter(run.args)
     for word in words:
@@ -192,7 +202,7 @@ class Campaign:
         if earlier and earlier.version == self.version and earlier.ended in FINISHED:
             return earlier
         entry = Entry(run.name, stage, command, self.version, "already there")
-        if held(run, self.version):
+        if not run.is_benchmark and held(run, self.version):
             return entry
         left_s = self.deadline_s - time.monotonic()
         if left_s < LEAST_S:
@@ -200,9 +210,11 @@ class Campaign:
             return entry
         started_s, said = time.monotonic(), self.work / "said"
         with self.log.open("ab") as log, said.open("wb") as answer:
-            log.write(f"\n=== {run.name}: tunemark {command}\n".encode())
+            log.write(f"\n=== {run.name}: {command}\n".encode())
             log.flush()
-            words = [sys.executable, "-m", "tunemark", *run.words, "--out", str(self.work / "submissions")]
+            words = [sys.executable, "-m", *run.words, "--out", str(self.work / "submissions")]
+            if run.is_benchmark:
+                words = [sys.executable, *run.words[1:]]
             files = {"stdout": answer, "stderr": log, "stdin": subprocess.DEVNULL}
             process = subprocess.Popen(words, cwd=ROOT, start_new_session=True, **files)  # type: ignore[call-overload]  # noqa: S603
             entry.ended, entry.code = end_of(process, min(60 * run.minutes, left_s))
@@ -287,7 +299,7 @@ def report(records: list["Submission"], entries: list[Entry]) -> Iterator[str]:
     yield from ("", "## Spread of repeats", "", *spreads(shown, content["most_spread"]))
     yield from ("", "## Runs", "", "| run | command | ended | exit code | seconds |", "|---|---|---|---|---|")
     for entry in entries:
-        yield f"| {entry.name} | `tunemark {entry.command}` | {entry.ended} | {'' if entry.code is None else entry.code} | {entry.seconds:.0f} |"
+        yield f"| {entry.name} | `{entry.command}` | {entry.ended} | {'' if entry.code is None else entry.code} | {entry.seconds:.0f} |"
     for entry in entries:
         if entry.said.strip():
             yield from ("", f"### {entry.name}", "", "```", entry.said.rstrip(), "```")
@@ -375,7 +387,7 @@ def main() -> int:
         for name, runs in declared.items():
             print(f"{name}: at most {sum(run.minutes for run in runs):g} min")
             for run in runs:
-                print(f"  {run.name}: tunemark {' '.join(run.words)} ({run.minutes:g} min)")
+                print(f"  {run.name}: {' '.join(run.words)} ({run.minutes:g} min)")
         return 0
     prepare()
     out = asked.out or Path(os.environ.get("OUT", asked.work))

@@ -1,10 +1,13 @@
 """Measure the harness's cost per step against a bare PyTorch loop, Hugging Face's Trainer, TRL's and optimum-benchmark.
 
-    python benchmarks/overhead.py [--rounds 8] [--threads 2] [--only tiny] [--optimum-benchmark DIRECTORY/bin/python] [--json]
+    python benchmarks/overhead.py [--rounds 8] [--threads 2] [--only SIZE] [--optimum-benchmark DIRECTORY/bin/python] [--json]
 
 Every arm trains the same small Llama in full with torch's AdamW on the same shapes. Arms take turns in blocks, so that a
 noisy host disturbs all of them alike; each block's first steps are dropped. The harness runs as in a worker: real batches,
 a log on disk, and the parent's sampler in another process, which is stopped for the other arms.
+
+On an accelerator (--backend cuda) the bare loop and the harness train the size `billion`, a Llama of 0.98 B parameters in bf16 on 4 x 2048 tokens,
+timed by marks in the device's queue.
 
 TRL is included where it can be imported: `pip install --no-deps --target DIRECTORY trl==1.16.0`, and PYTHONPATH=DIRECTORY.
 optimum-benchmark needs an older transformers, so it has an environment and a process of its own: `python -m venv DIRECTORY`,
@@ -24,7 +27,23 @@ from pathlib import Path
 
 import torch
 import transformers
-from overhead_arms import DROPPED, LARGER_SIZE, SIZES, Arm, Setting, bare, harness, hf_trainer, optimum_benchmark, setting, trl_trainer
+from overhead_arms import (
+    BILLION_SIZE,
+    DROPPED,
+    LARGER_SIZE,
+    ON_CPU,
+    SIZES,
+    Arm,
+    Setting,
+    bare,
+    harness,
+    hf_trainer,
+    optimum_benchmark,
+    setting,
+    trl_trainer,
+)
+
+from tunemark.schema.vocabulary import Backend
 
 SAMPLER = """
 import os, sys, time
@@ -35,10 +54,12 @@ with HostSampler(int(sys.argv[1]), time.monotonic()):
 
 
 def arms_of(work: Setting, sampler: int) -> dict[str, Arm]:
-    """Return the arms of this process by name."""
-    arms = {"bare loop": bare(work), "Tunemark": harness(work, sampler), "HF Trainer": hf_trainer(work)}
+    """Return the arms of this process by name; the Trainers on a CPU only."""
+    arms = {"bare loop": bare(work), "Tunemark": harness(work, sampler)}
+    if not work.on_cpu:
+        return arms
     sft = trl_trainer(work)
-    return arms | ({"TRL SFTTrainer": sft} if sft else {})
+    return arms | {"HF Trainer": hf_trainer(work)} | ({"TRL SFTTrainer": sft} if sft else {})
 
 
 def measure(arms: dict[str, Arm], rounds: int, steps: int) -> dict[str, list[float]]:
@@ -64,16 +85,23 @@ def table(blocks: dict[str, list[float]]) -> dict[str, dict[str, float]]:
     }
 
 
-def main() -> None:
-    """Print the table of both sizes."""
+def parser() -> argparse.ArgumentParser:
+    """Return the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", choices=[backend.value for backend in Backend], default=Backend.CPU.value)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=45)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--optimum-benchmark", type=Path, metavar="PYTHON", help="interpreter of its environment")
-    parser.add_argument("--only", choices=SIZES, help="run one of the two sizes")
+    parser.add_argument("--only", choices=SIZES, help="run one size; default: all that the device trains in reasonable time")
     parser.add_argument("--json", action="store_true")
-    chosen = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    """Print the table of each size."""
+    chosen = parser().parse_args()
+    backend = Backend(chosen.backend)
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(chosen.threads)
     found = {}
@@ -81,10 +109,10 @@ def main() -> None:
         sampler = subprocess.Popen([sys.executable, "-c", SAMPLER, str(os.getpid())])  # noqa: S603 - our own sampler
         try:
             time.sleep(2)
-            for size in [chosen.only] if chosen.only else SIZES:
-                work = setting(size, Path(name) / size.replace(" ", "-"))
+            for size in [chosen.only] if chosen.only else ON_CPU if backend is Backend.CPU else (BILLION_SIZE,):
+                work = setting(size, Path(name) / size.replace(" ", "-"), backend)
                 arms = arms_of(work, sampler.pid)
-                if chosen.optimum_benchmark and size == LARGER_SIZE:
+                if chosen.optimum_benchmark and size == LARGER_SIZE and work.on_cpu:
                     arms["optimum-benchmark"] = optimum_benchmark(work, chosen.optimum_benchmark, chosen.threads)
                 found[size] = table(measure(arms, chosen.rounds, chosen.steps))
         finally:

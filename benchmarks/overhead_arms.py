@@ -20,9 +20,10 @@ import transformers
 from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.run_log import LogWriter
-from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.vendors.protocol import Device, vendor_of
 from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
 from tunemark.harness.worker.entry import prepare
+from tunemark.harness.worker.gates import to_device
 from tunemark.harness.worker.loop import StopRule, train
 from tunemark.harness.worker.models import build_model
 from tunemark.schema.facts.cards import ModelCard
@@ -50,9 +51,27 @@ SMALLER = {
     "parameters": 361_024,
 }
 """Changes of the smoke workloads' model card, for a model with steps of a few milliseconds."""
+BILLION = {
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "layers": 16,
+    "attention_heads": 32,
+    "key_value_heads": 8,
+    "head_dim": 64,
+    "context_length": 2048,
+    "parameters": 981_534_720,
+}
+"""Changes of the model card, for a model with steps of more than 50 ms on an accelerator."""
 LARGER_SIZE = "50 ms and more"
-SIZES: dict[str, tuple[int, int, dict[str, int]]] = {"tiny": (64, 1, SMALLER), LARGER_SIZE: (128, 4, {})}
+BILLION_SIZE = "billion"
+SIZES: dict[str, tuple[int, int, dict[str, int]]] = {
+    "tiny": (64, 1, SMALLER),
+    LARGER_SIZE: (128, 4, {}),
+    BILLION_SIZE: (2048, 4, BILLION),
+}
 """Size -> (tokens in a row, rows, changes of the model card)."""
+ON_CPU = ("tiny", LARGER_SIZE)
+"""Sizes that a CPU trains in reasonable time."""
 
 Arm = Callable[[int], list[float]]
 """Runs a number of steps and returns the seconds of each."""
@@ -65,21 +84,30 @@ class Setting:
     plan: Plan
     card: ModelCard
     folder: Path
+    device: Device
+
+    @property
+    def on_cpu(self) -> bool:
+        """Return True if the arms train on a CPU."""
+        return self.plan.device.backend is Backend.CPU
 
 
-def setting(size: str, folder: Path) -> Setting:
-    """Return the plan of smoke-full with another shape, one micro-batch a step."""
-    tokens, rows, smaller = SIZES[size]
+def setting(size: str, folder: Path, backend: Backend = Backend.CPU) -> Setting:
+    """Return the plan of smoke-full with another shape, one micro-batch a step; the billion parameters are in bf16."""
+    tokens, rows, changed = SIZES[size]
     facts = FactBase.of_project()
-    changes = (f"data.sequence_length={tokens}", f"batch.micro_batch={rows}", "batch.gradient_accumulation=1", "data.name=random-tokens")
-    plan = resolve("smoke-full", facts, detect(Backend.CPU), Options(overrides=changes)).plan
+    changes = [f"data.sequence_length={tokens}", f"batch.micro_batch={rows}", "batch.gradient_accumulation=1", "data.name=random-tokens"]
+    if size == BILLION_SIZE:
+        changes += ["precision.compute=bf16", "precision.parameters=bf16"]
+    plan = resolve("smoke-full", facts, detect(backend), Options(overrides=tuple(changes))).plan
     folder.mkdir()
-    return Setting(plan, facts.model(plan.model.key).model_copy(update=smaller), folder)
+    device = vendor_of(backend).device.open(plan.device.threads)
+    return Setting(plan, facts.model(plan.model.key).model_copy(update=changed), folder, device)
 
 
 def model_of(work: Setting) -> Any:
     """Return the model that every arm trains, from the same seed."""
-    return build_model(work.plan, work.card, None, None, work.folder / "weights", Cpu())
+    return build_model(work.plan, work.card, None, None, work.folder / "weights", work.device).to(work.device.torch_name)
 
 
 def batches_of(work: Setting) -> Iterator[Any]:
@@ -88,20 +116,24 @@ def batches_of(work: Setting) -> Iterator[Any]:
 
 
 def bare(work: Setting) -> Arm:
-    """Return the baseline: a tutorial's loop, on batches made beforehand."""
-    model = model_of(work)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=work.plan.optimizer.learning_rate)
+    """Return the baseline: a tutorial's loop, on batches that are on the device beforehand."""
+    model, device = model_of(work), work.device
+    optimizer = torch.optim.AdamW(model.parameters(), lr=work.plan.optimizer.learning_rate, fused=not work.on_cpu)
     stream = batches_of(work)
-    ready = [next(stream).tensors for _ in range(32)]
+    ready = [to_device(next(stream).tensors, device.torch_name) for _ in range(32)]
 
     def run(steps: int) -> list[float]:
-        times = [time.perf_counter()]
+        device.begin()
+        # As in the harness's loop, a mark is in the device's queue of work, so that nothing waits for it.
+        marks = [device.stamp()]
         for step in range(steps):
             model(**ready[step % len(ready)]).loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-            times.append(time.perf_counter())
+            marks.append(device.stamp())
+        device.synchronise()
+        times = [time_s for mark in marks if (time_s := device.reached(mark)) is not None]
         return [after - before for before, after in pairwise(times)]
 
     return run
@@ -111,7 +143,7 @@ def harness(work: Setting, sampler: int) -> Arm:
     """Return the harness's loop, with its log, batches and sampler."""
     path = work.folder / "log.jsonl"
     log = LogWriter(path, time.monotonic())
-    trainer = prepare(work.plan, model_of(work), Cpu(), log, StopRule(None, None, Path()))
+    trainer = prepare(work.plan, model_of(work), work.device, log, StopRule(None, None, Path()))
     stream = batches_of(work)
 
     def run(steps: int) -> list[float]:

@@ -1,5 +1,6 @@
 """The campaign on a GPU machine: its stages fit, its runs are valid, it skips what is done, and a rehearsal runs without a hand on it."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -24,7 +25,8 @@ from tunemark.schema.facts.fact_base import FactBase
 ROOT = Path(__file__).parents[2]
 CONTENT = gpu_campaign.campaign()
 STAGES = gpu_campaign.stages(CONTENT)
-RUNS = [run for runs in STAGES.values() for run in runs]
+RUNS = [run for runs in STAGES.values() for run in runs if not run.is_benchmark]
+BENCHMARKS = [run for runs in STAGES.values() for run in runs if run.is_benchmark]
 FACTS = FactBase(ROOT / "data")
 
 
@@ -46,8 +48,17 @@ def test_the_command_line_knows_the_options_of_a_run_and_of_its_rehearsal(run):
     module = __import__(COMMANDS[run.command][0], fromlist=["app"])
     command = get_command(module.app).commands[run.command]
     for made in (run, gpu_campaign.rehearsed(run, CONTENT["rehearsal"])):
-        context = command.make_context(run.command, made.words[1:], resilient_parsing=False)
+        context = command.make_context(run.command, made.words[2:], resilient_parsing=False)
         assert context.params["workload"] == made.workload
+
+
+@pytest.mark.parametrize("run", BENCHMARKS, ids=lambda run: run.name)
+def test_a_benchmark_of_the_campaign_exists_and_knows_its_options_and_those_of_its_rehearsal(run):
+    parser = importlib.import_module(run.command.removesuffix(".py")).parser()
+    for made in (run, gpu_campaign.rehearsed(run, CONTENT["rehearsal"])):
+        assert made.words[:2] == ["python", f"benchmarks/{run.command}"]
+        assert parser.parse_args(made.words[2:]).rounds
+        assert made.minutes
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)

@@ -111,7 +111,7 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
         states_of,
     )
     from tunemark.harness.worker.loop import report_ranks, stop_rule  # noqa: PLC0415
-    from tunemark.harness.worker.models import build_model, drawn_on_device, loaded_sharded, model_facts  # noqa: PLC0415  # noqa: PLC0415
+    from tunemark.harness.worker.models import build_model, drawn_on_device, loaded_sharded, model_facts  # noqa: PLC0415
 
     if order.plan.device.backend is Backend.NEURON and by_trainer(order.plan):
         from tunemark.harness.worker.neuron_trainer import run_by_trainer  # noqa: PLC0415
