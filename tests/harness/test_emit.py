@@ -29,7 +29,7 @@ def run_slurm(text, folder, **environment):
     stand_ins = {
         "srun": 'while [[ $1 == -* ]]; do shift; done; exec "$@"',
         "scontrol": "printf 'node-a\\nnode-b\\n'",
-        "tunemark": f'python3 -c \'import json, sys; json.dump(sys.argv[1:], open("{said}", "w"))\' "$@"',
+        "tunemark": f'python3 -c \'import json, sys; json.dump(sys.argv[1:], open("{said}", "w"))\' "$@"; echo "$HF_HUB_OFFLINE" > {folder}/offline',
     }
     for name, body in stand_ins.items():
         (folder / name).write_text(f"#!/bin/bash\n{body}\n")
@@ -281,3 +281,10 @@ def test_a_slurm_task_has_all_cpus_of_its_node(facts, tmp_path):
     text = emit(facts, "slurm", instance="p4d.24xlarge", nodes=2)
     assert 'srun --cpus-per-task="${SLURM_CPUS_ON_NODE:-1}"' in text
     assert run_slurm(text, tmp_path, SLURM_JOB_NODELIST="node-[a-b]", SLURM_NODEID="0", SLURM_CPUS_ON_NODE="96")[0] == "run"
+
+
+def test_a_slurm_script_passes_the_setting_for_nodes_without_internet_access(facts, tmp_path):
+    text = emit(facts, "slurm", accelerator="nvidia-l4")
+    assert "`HF_HUB_OFFLINE=1 sbatch FILE`" in text
+    run_slurm(text, tmp_path, HF_HUB_OFFLINE="1")
+    assert (tmp_path / "offline").read_text() == "1\n"

@@ -242,6 +242,7 @@ SLURM = """\
 #!/bin/bash
 # {workload} on {where}. Made by `tunemark plan {workload} --emit slurm`.
 # Partition and account depend on the cluster: pass them to sbatch, as in `sbatch --partition=gpu FILE`.
+# Nodes without internet access: `HF_HUB_OFFLINE=1 sbatch FILE` reads weights and data from local folders only.
 # {time_reason}
 #SBATCH --job-name={name}
 #SBATCH --nodes={nodes}
