@@ -26,6 +26,7 @@ import time
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -39,14 +40,17 @@ WHEELS, CARRIED = ROOT / ".wheels", ROOT / ".campaign"
 BUILT_FROM = ROOT / "harness" / "tunemark" / "harness" / "built_from.json"
 """File with the commit that records state where there is no checkout, as in a wheel."""
 SITE = Path("/tmp/tunemark-site")  # noqa: S108 - a machine with no other users
-PREPARED = "TUNEMARK_CAMPAIGN"
-"""Environment variable with the checkout whose packages are importable."""
+ALONE = {"torchao": "fp8_training="}
+"""Carried package -> setting of the only runs that import it: other versions of peft or transformers may not know its version."""
+PREPARED, STARTED = "TUNEMARK_CAMPAIGN", "TUNEMARK_CAMPAIGN_STARTED_S"
+"""Environment variables: the checkout whose packages are importable, and the clock when the command began."""
 ROOMS = ("schema", "harness", "collector", "site")
 ARCHIVE, STATE, TABLE, LOG = "submissions.tar.gz", "campaign.json", "table.md", "log.txt"
-LIMIT_MINUTES = 9.3
-"""Longest command: ten minutes, less the time for starting and packing."""
+LIMIT_MINUTES = 9.0
+"""Longest command: ten minutes, less the time for a run that is stopped at the end and for packing."""
 LEAST_S = 15.0
 """Time left under which no run is started."""
+PACKAGES = ("torch", "transformers", "peft", "accelerate", "triton", "bitsandbytes", "liger-kernel", "torchao", "nvidia-ml-py")
 GRACE_S = 40.0
 """Time for a stopped run to write its record."""
 ENDINGS = {0: "done", 4: "unsupported", 6: "untrustworthy"}
@@ -83,6 +87,10 @@ class Run:
         """Return the program and its arguments, as a reader would type them."""
         program = ["python", f"benchmarks/{self.command}"] if self.is_benchmark else ["tunemark", self.command, self.workload]
         return [*program, *(word for setting in self.set for word in ("--set", setting)), *self.args]
+
+    def paths(self) -> list[str]:
+        """Return the folders of packages that only this run imports."""
+        return [str(SITE / name) for name, setting in ALONE.items() if any(word.startswith(setting) for word in self.set)]
 
     @property
     def repeats(self) -> int:
@@ -153,16 +161,25 @@ def prepare() -> None:
     """
     if os.environ.get(PREPARED) == str(ROOT):
         return
-    missing, wheels = importlib.util.find_spec("pydantic") is None, sorted(map(str, WHEELS.glob("*.whl")))
+    os.environ.setdefault(STARTED, str(time.monotonic()))
+    wheels = sorted(WHEELS.glob("*.whl"))
+    missing = importlib.util.find_spec("pydantic") is None
     if missing and not wheels:
         sys.exit("pydantic is missing; run benchmarks/carry_wheels.py where there is a network, and carry .wheels")
-    if missing and not SITE.exists():
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--target", str(SITE)]
-        subprocess.run([*pip, *wheels], check=True)  # noqa: S603 - fixed arguments
+    for name in (None, *ALONE):
+        chosen = [wheel for wheel in wheels if name == next((alone for alone in ALONE if wheel.name.startswith(f"{alone}-")), None)]
+        folder = SITE / (name or "all")
+        if chosen and not folder.exists() and (missing if name is None else importlib.util.find_spec(name) is None):
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--target", str(folder)]
+            subprocess.run([*pip, *map(str, chosen)], check=True)  # noqa: S603 - fixed arguments
     carried = WHEELS / BUILT_FROM.name
     if carried.exists() and not (ROOT / ".git").exists():
         shutil.copyfile(carried, BUILT_FROM)
-    paths = [*(str(ROOT / room) for room in ROOMS), *([str(SITE)] if SITE.exists() else []), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [
+        *(str(ROOT / room) for room in ROOMS),
+        *([str(SITE / "all")] if (SITE / "all").exists() else []),
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
     os.environ |= {"PYTHONPATH": os.pathsep.join(paths), "TUNEMARK_ROOT": str(ROOT), PREPARED: str(ROOT)}
     os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - this program again
 
@@ -215,7 +232,7 @@ class Campaign:
             words = [sys.executable, "-m", *run.words, "--out", str(self.work / "submissions")]
             if run.is_benchmark:
                 words = [sys.executable, *run.words[1:]]
-            files = {"stdout": answer, "stderr": log, "stdin": subprocess.DEVNULL}
+            files = {"stdout": answer, "stderr": log, "stdin": subprocess.DEVNULL, "env": environment_of(run)}
             process = subprocess.Popen(words, cwd=ROOT, start_new_session=True, **files)  # type: ignore[call-overload]  # noqa: S603
             entry.ended, entry.code = end_of(process, min(60 * run.minutes, left_s))
         entry.seconds, entry.said = round(time.monotonic() - started_s, 1), said.read_text(encoding="utf-8", errors="replace")
@@ -233,6 +250,18 @@ class Campaign:
             for name in (ARCHIVE, STATE, TABLE, LOG):
                 with contextlib.suppress(FileNotFoundError):
                     shutil.copyfile(self.work / name, self.out / name)
+
+
+def environment_of(run: Run) -> dict[str, str]:
+    """Return the environment of a run, in which it finds the packages that only it imports."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *run.paths()])}
+
+
+def versions() -> Iterator[str]:
+    """Yield the packages of this machine on which the results depend, with their versions."""
+    for name in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            yield f"{name} {version(name)}"
 
 
 def end_of(process: "subprocess.Popen[bytes]", limit_s: float) -> tuple[str, int | None]:
@@ -297,6 +326,7 @@ def report(records: list["Submission"], entries: list[Entry]) -> Iterator[str]:
     for anchor in content["anchors"].values():
         yield f"- {anchor['tokens_per_s']:,} tokens/s, {anchor['device']}: {anchor['conditions']} ({anchor['source']})"
     yield from ("", "## Spread of repeats", "", *spreads(shown, content["most_spread"]))
+    yield from ("", "## Packages", "", ", ".join(versions()))
     yield from ("", "## Runs", "", "| run | command | ended | exit code | seconds |", "|---|---|---|---|---|")
     for entry in entries:
         yield f"| {entry.name} | `{entry.command}` | {entry.ended} | {'' if entry.code is None else entry.code} | {entry.seconds:.0f} |"
@@ -306,11 +336,20 @@ def report(records: list["Submission"], entries: list[Entry]) -> Iterator[str]:
 
 
 def goal_of(record: "Submission", goals: list[dict[str, Any]]) -> int | None:
-    """Return the goal of a result in tokens per second: the last one with its workload whose settings it has. None for several devices."""
-    of_run = {(override.field, override.run) for override in record.overrides}
-    if record.plan.device.count > 1:
+    """Return the goal of a result in tokens per second: the last one with its workload whose settings it has.
+
+    None for several devices, and for another global batch than the card's unless the goal is for any.
+    """
+    plan, of_run = record.plan, {(override.field, override.run) for override in record.overrides}
+    if plan.device.count > 1:
         return None
-    fitting = [goal for goal in goals if goal["workload"] == record.plan.workload and set(goal.get("settings", {}).items()) <= of_run]
+    rows = facts().workload(plan.workload).batch
+    cards_batch = plan.batch.global_batch == rows.micro_batch * rows.gradient_accumulation
+    fitting = [
+        goal
+        for goal in goals
+        if goal["workload"] == plan.workload and set(goal.get("settings", {}).items()) <= of_run and (cards_batch or goal.get("any_batch"))
+    ]
     return fitting[-1]["tokens_per_s"] if fitting else None
 
 
@@ -391,7 +430,7 @@ def main() -> int:
         return 0
     prepare()
     out = asked.out or Path(os.environ.get("OUT", asked.work))
-    made = Campaign(asked.work, out, time.monotonic() + 60 * asked.minutes)
+    made = Campaign(asked.work, out, float(os.environ.get(STARTED, time.monotonic())) + 60 * asked.minutes)
     if asked.table:
         print("\n".join(report(list(read(asked.work / "submissions")), made.entries)))
         return 0

@@ -43,14 +43,20 @@ from overhead_arms import (
     trl_trainer,
 )
 
+from tunemark.harness.plan.machine import detect
 from tunemark.schema.vocabulary import Backend
 
 SAMPLER = """
-import os, sys, time
-from tunemark.harness.run.telemetry import HostSampler
-with HostSampler(int(sys.argv[1]), time.monotonic()):
+import sys, time
+from tunemark.harness.run.telemetry import HostSampler, open_sampler
+from tunemark.harness.plan.machine import detect
+from tunemark.schema.vocabulary import Backend
+worker, backend, *indexes = sys.argv[1:]
+with HostSampler(int(worker), time.monotonic()), open_sampler(Backend(backend), [int(index) for index in indexes]) as devices:
+    devices.follow(int(worker), time.monotonic())
     time.sleep(3600)
 """
+"""Samples the host and the devices as `tunemark run` does beside a worker."""
 
 
 def arms_of(work: Setting, sampler: int) -> dict[str, Arm]:
@@ -106,7 +112,8 @@ def main() -> None:
     torch.set_num_threads(chosen.threads)
     found = {}
     with tempfile.TemporaryDirectory() as name:
-        sampler = subprocess.Popen([sys.executable, "-c", SAMPLER, str(os.getpid())])  # noqa: S603 - our own sampler
+        sampled = [str(index) for index in detect(backend).indexes[:1]]
+        sampler = subprocess.Popen([sys.executable, "-c", SAMPLER, str(os.getpid()), backend.value, *sampled])  # noqa: S603 - our own sampler
         try:
             time.sleep(2)
             for size in [chosen.only] if chosen.only else ON_CPU if backend is Backend.CPU else (BILLION_SIZE,):

@@ -48,7 +48,7 @@ SMALLER = {
     "attention_heads": 2,
     "key_value_heads": 2,
     "head_dim": 32,
-    "parameters": 361_024,
+    "parameters": 362_816,
 }
 """Changes of the smoke workloads' model card, for a model with steps of a few milliseconds."""
 BILLION = {
@@ -98,7 +98,7 @@ def setting(size: str, folder: Path, backend: Backend = Backend.CPU) -> Setting:
     facts = FactBase.of_project()
     changes = [f"data.sequence_length={tokens}", f"batch.micro_batch={rows}", "batch.gradient_accumulation=1", "data.name=random-tokens"]
     if size == BILLION_SIZE:
-        changes += ["precision.compute=bf16", "precision.parameters=bf16"]
+        changes.append("compute=bf16")
     plan = resolve("smoke-full", facts, detect(backend), Options(overrides=tuple(changes))).plan
     folder.mkdir()
     device = vendor_of(backend).device.open(plan.device.threads)

@@ -1,12 +1,13 @@
-"""Profile a run on the CPU: the phases until the first step, the share of waiting for samples, and the operators of a step.
+"""Profile a run: the phases until the first step, the share of waiting for samples, the operators of a step, and calls that wait.
 
-    python benchmarks/step_profile.py [--workload smoke-lora] [--rounds 3] [--steps 40] [--threads 1] [--json]
+    python benchmarks/step_profile.py [--backend cpu] [--workload smoke-lora] [--rounds 3] [--steps 40] [--threads 1] [--json]
 
 Phases come from the records of fresh processes: `tunemark run` without `--no-probe`, since the probe is one of them. The time
 begins when the worker is spawned, and `whole command` is the wall time of the command with its parent. Operators come from
 torch.profiler over 10 steps of the harness's own loop in this process, after 5 steps of warm-up.
 
-The host's waits for the device cannot be counted on a CPU, where each operator waits. tests/harness/test_prefetch.py counts
+On a GPU the profiler also counts the host's calls that wait for the device. They cannot be counted on a CPU, where each operator
+waits: there tests/harness/test_prefetch.py counts
 them on a scripted device: none between the first step and the last
 (`test_the_host_waits_for_the_device_before_the_first_step_and_after_the_last_only`).
 """
@@ -30,7 +31,7 @@ from torch.profiler import ProfilerActivity, profile
 from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.run_log import LogWriter
-from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.harness.worker import loop
 from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
 from tunemark.harness.worker.entry import prepare
@@ -41,12 +42,22 @@ from tunemark.schema.vocabulary import Backend, Phase
 
 FIRST = ("import", "data", "load", "check", "probe", "first step")
 WARM_UP, PROFILED, SHOWN = 5, 10, 10
+WAITS = (
+    "cudaDeviceSynchronize",
+    "cudaStreamSynchronize",
+    "cudaEventSynchronize",
+    "cudaMemcpy",
+    "hipDeviceSynchronize",
+    "hipStreamSynchronize",
+)
+"""Calls of the runtime in which the host waits for the device."""
 
 
-def one_run(workload: str, steps: int, threads: int) -> dict[str, float]:
+def one_run(workload: str, steps: int, threads: int, backend: Backend) -> dict[str, float]:
     """Return seconds by phase until the first step, the median step, the share of waiting, and the wall time of the command."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "tunemark.cli", "run", workload, "--steps", str(steps), "--out", folder]
+        command += ["--backend", backend.value]
         started_s = time.perf_counter()
         environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)  # noqa: S603 - ours
@@ -71,52 +82,68 @@ def until_first_step(submission: Submission) -> dict[str, float]:
     return seconds | {"until the first step": completed[0], "later step": statistics.median(later), "share of waiting": waited}
 
 
-def operators(workload: str, threads: int) -> list[dict[str, Any]]:
-    """Return the operators with the most own time: calls per step, milliseconds per step, and the share of all operators."""
+def operators(workload: str, threads: int, backend: Backend) -> tuple[list[dict[str, Any]], float]:
+    """Return the operators with the most own time, and the calls per step in which the host waits.
+
+    Each operator has its calls per step, milliseconds per step on the device, and its share of all operators.
+    """
     torch.set_num_threads(threads)
-    facts = FactBase.of_project()
-    plan = resolve(workload, facts, detect(Backend.CPU), Options(probe=False)).plan
+    facts, device = FactBase.of_project(), vendor_of(backend).device.open(threads)
+    plan = resolve(workload, facts, detect(backend), Options(probe=False)).plan
     card = facts.model(plan.model.key)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        model = build_model(plan, card, None, None, folder, Cpu())
+        model = build_model(plan, card, None, None, folder, device)
         trainer = prepare(
-            plan, model, Cpu(), LogWriter(folder / "log.jsonl", time.monotonic()), loop.StopRule(WARM_UP, None, folder / "stop")
+            plan, model, device, LogWriter(folder / "log.jsonl", time.monotonic()), loop.StopRule(WARM_UP, None, folder / "stop")
         )
         stream = micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card))
         loop.train(trainer, stream)
         trainer.votes.clear()
         trainer.stop = loop.StopRule(PROFILED, None, folder / "stop")
-        with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        on_host = vendor_of(backend).on_host
+        activities = [ProfilerActivity.CPU, *([] if on_host else [ProfilerActivity.CUDA])]
+        with profile(activities=activities) as profiled:
             loop.train(trainer, stream)
-    averages = [event for event in profiled.key_averages() if event.key.startswith("aten::")]
-    total_us = sum(event.self_cpu_time_total for event in averages)
-    most = sorted(averages, key=lambda event: event.self_cpu_time_total, reverse=True)[:SHOWN]
-    return [
+    every = profiled.key_averages()
+    own = "self_cpu_time_total" if on_host else "self_device_time_total"
+    averages = [event for event in every if event.key.startswith("aten::")]
+    total_us = sum(getattr(event, own) for event in averages)
+    most = sorted(averages, key=lambda event: getattr(event, own), reverse=True)[:SHOWN]
+    waits = sum(event.count for event in every if event.key in WAITS) / PROFILED
+    rows = [
         {
             "operator": event.key,
             "calls": event.count / PROFILED,
-            "ms": event.self_cpu_time_total / PROFILED / 1e3,
-            "share": event.self_cpu_time_total / total_us,
+            "ms": getattr(event, own) / PROFILED / 1e3,
+            "share": getattr(event, own) / total_us,
         }
         for event in most
     ]
+    return rows, waits
 
 
-def main() -> None:
-    """Print both tables."""
+def parser() -> argparse.ArgumentParser:
+    """Return the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", choices=[backend.value for backend in Backend], default=Backend.CPU.value)
     parser.add_argument("--workload", default="smoke-lora")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="fresh processes")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", action="store_true")
-    chosen = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    """Print both tables."""
+    chosen = parser().parse_args()
+    backend = Backend(chosen.backend)
     transformers.logging.set_verbosity_error()
-    runs = [one_run(chosen.workload, chosen.steps, chosen.threads) for _ in range(chosen.rounds)]
-    rows = operators(chosen.workload, chosen.threads)
+    runs = [one_run(chosen.workload, chosen.steps, chosen.threads, backend) for _ in range(chosen.rounds)]
+    rows, waits = operators(chosen.workload, chosen.threads, backend)
     if chosen.json:
-        print(json.dumps({"runs": runs, "operators": rows}, indent=1))
+        print(json.dumps({"runs": runs, "operators": rows, "waits_per_step": waits}, indent=1))
         return
     print("| phase | median | least to most |\n|---|---|---|")
     for name in runs[0]:
@@ -127,6 +154,8 @@ def main() -> None:
     print("\n| operator | calls per step | own time per step | share of all operators |\n|---|---|---|---|")
     for row in rows:
         print(f"| `{row['operator']}` | {row['calls']:.0f} | {row['ms']:.2f} ms | {row['share']:.1%} |")
+    if backend is not Backend.CPU:
+        print(f"\nCalls per step in which the host waits for the device: {waits:.1f}, with the waits at both ends of the {PROFILED} steps")
 
 
 if __name__ == "__main__":

@@ -11,15 +11,19 @@ from types import SimpleNamespace
 
 import carry_wheels
 import gpu_campaign
+import overhead_arms
 import pytest
+import torch
 from factories import bare_submission
 from harness_making import make_machine
+from transformers import AutoModelForCausalLM
 from typer.main import get_command
 
 from tunemark.cli import COMMANDS
 from tunemark.harness.plan.options import Options, apply_overrides
 from tunemark.harness.plan.resolve import resolve
 from tunemark.harness.studies.series import read_submission
+from tunemark.harness.worker.models import config_of
 from tunemark.schema.facts.fact_base import FactBase
 
 ROOT = Path(__file__).parents[2]
@@ -91,20 +95,47 @@ def test_a_goal_is_for_a_workload_and_settings_that_exist():
 
 
 @pytest.mark.parametrize(
-    ("workload", "settings", "goal"),
+    ("workload", "settings", "rows", "goal"),
     [
-        ("lora-8b", {}, 14_800),
-        ("lora-8b", {"compile": "blocks", "frozen_weights": "fp8"}, 18_000),
-        ("full-8b", {"compile": "blocks"}, 10_000),
-        ("smoke-lora", {}, None),
+        ("lora-8b", {}, 8, 14_800),
+        ("lora-8b", {"compile": "blocks", "frozen_weights": "fp8"}, 8, 18_000),
+        ("lora-8b", {"batch.gradient_accumulation": 1}, 1, None),
+        ("full-8b", {"compile": "blocks"}, 8, 10_000),
+        ("trainer-8k-llama-3.1-8b-lora", {"batch.gradient_accumulation": 1}, 2, 7_680),
+        ("smoke-lora", {}, 8, None),
     ],
 )
-def test_the_goal_of_a_result_depends_on_its_workload_and_settings(workload, settings, goal):
+def test_the_goal_of_a_result_depends_on_its_workload_settings_and_batch(workload, settings, rows, goal):
     overrides = [SimpleNamespace(field=field, run=value) for field, value in settings.items()]
-    record = SimpleNamespace(plan=SimpleNamespace(workload=workload, device=SimpleNamespace(count=1)), overrides=overrides)
+    plan = SimpleNamespace(workload=workload, device=SimpleNamespace(count=1), batch=SimpleNamespace(global_batch=rows))
+    record = SimpleNamespace(plan=plan, overrides=overrides)
     assert gpu_campaign.goal_of(record, CONTENT["goals"]) == goal
     record.plan.device.count = 2
     assert gpu_campaign.goal_of(record, CONTENT["goals"]) is None
+
+
+@pytest.mark.parametrize("size", overhead_arms.SIZES)
+def test_the_plan_of_each_size_of_the_overhead_benchmark_is_supported(size, tmp_path):
+    made = overhead_arms.setting(size, tmp_path / "work")
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config_of(made.card))
+    assert sum(parameter.numel() for parameter in model.parameters()) == made.card.parameters
+    assert made.plan.precision.parameters.value == ("bf16" if size == overhead_arms.BILLION_SIZE else "fp32")
+
+
+def test_torchao_is_on_the_path_of_runs_that_train_in_fp8_only():
+    assert [run.name for run in RUNS if run.paths()] == ["full-8b in fp8"]
+    (run,) = (run for run in RUNS if run.paths())
+    assert gpu_campaign.environment_of(run)["PYTHONPATH"].endswith("torchao")
+
+
+def test_the_first_runs_of_the_campaign_are_those_with_goals_in_the_division_of_the_goals():
+    first = [run for run in STAGES["goals"] if run.workload != "smoke-lora"]
+    for run in first:
+        card, _ = apply_overrides(FACTS.workload(run.workload), tuple(run.set))
+        assert card.batch == FACTS.workload(run.workload).batch
+    assert {run.workload for run in first} == {"lora-8b", "full-8b"}
+    assert any("frozen_weights=fp8" in run.set for run in first)
 
 
 def test_the_table_shows_the_time_to_the_first_step_and_the_share_of_the_goal(monkeypatch):
@@ -191,7 +222,7 @@ def test_a_rehearsal_runs_through_and_a_second_one_skips_what_is_done(tmp_path):
     command = [
         sys.executable,
         str(ROOT / "benchmarks" / "gpu_campaign.py"),
-        "lora",
+        "levers",
         "source-003",
         "--rehearse",
         "--work",
