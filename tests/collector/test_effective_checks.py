@@ -24,6 +24,7 @@ def test_settings_and_reasons_that_follow_from_the_plan_have_no_problem(name: st
 
 
 EAGER = {"plan.model.attention": "eager", "effective.attention": "eager"}
+SDPA = {"plan.model.attention": "sdpa", "effective.attention": "sdpa"}
 COMPILED = {"plan.model.compile": "blocks", "effective.compile": "blocks, inductor", "effective.attention_kernel": None}
 VOLTA = {"plan.device.accelerator": "nvidia-v100-32gb", "effective.attention_kernel": "efficient"}
 
@@ -31,10 +32,11 @@ VOLTA = {"plan.device.accelerator": "nvidia-v100-32gb", "effective.attention_ker
 @pytest.mark.parametrize(
     ("name", "values", "field"),
     [
-        ("h100", EAGER, "effective.attention_kernel"),
+        ("h100", {**EAGER, "effective.attention_kernel": "flash"}, "effective.attention_kernel"),
+        ("h100", {"plan.device.accelerator": "nvidia-v100-32gb"}, "plan.model.attention"),
         ("h100", {"effective.attention_kernel": "overrideable"}, "effective.attention_kernel"),
         ("lora", {"effective.attention_kernel": "cudnn"}, "effective.attention_kernel"),
-        ("ddp", {"plan.device.accelerator": "nvidia-v100-32gb", "effective.attention_kernel": "flash"}, "effective.attention_kernel"),
+        ("ddp", {**SDPA, "plan.device.accelerator": "nvidia-v100-32gb", "effective.attention_kernel": "flash"}, "effective.attention_kernel"),
         ("ddp", {"effective.process_group": "mpi"}, "effective.process_group"),
         ("ddp", {"effective.process_group": "gloo"}, "effective.process_group"),
         ("fsdp", {"effective.process_group": "mpi"}, "effective.process_group"),

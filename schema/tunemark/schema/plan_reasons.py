@@ -28,6 +28,8 @@ TOKENIZERS = {
     "word-level": "random weights have no tokenizer, so each frequent word of the training rows becomes a token",
 }
 """Tokenizer -> why."""
+VARLEN_FOR_PACKED = "packed documents are kept apart by their lengths, without a mask"
+"""Reason of attention=varlen."""
 NO_BORDERS = "the attention kernels of optimum-neuron ignore document borders: documents are concatenated and attend to each other"
 PADDED_FOR_NEURON = "rows differ in length, and Neuron compiles a graph for each new length: all rows are padded to the full length"
 PADDED_TO_LONGEST = "rows differ in length, and the card is for full rows: each micro-batch is padded to its longest row"

@@ -16,6 +16,7 @@ from tunemark.schema.vocabulary import (
     BEFORE_AMPERE,
     DEEPSPEED,
     SHARDED_STATES,
+    VARLEN,
     Backend,
     Dtype,
     Padding,
@@ -105,6 +106,9 @@ def _unsupported(s: Submission, facts: FactBase, architecture: str | None) -> It
     if architecture in BEFORE_AMPERE and plan.precision.compute in {Dtype.BF16, Dtype.TF32}:
         fix = f"{architecture} has no such format, and the harness refuses it there; the device is another one"
         yield Problem("plan.precision.compute", repr(plan.precision.compute.value), fix)
+    if architecture in BEFORE_AMPERE and (plan.model.attention == VARLEN or plan.model.attention.startswith("flash_attention")):
+        fix = f"its kernel does not run on {architecture}, and the harness refuses it there; the device is another one"
+        yield Problem("plan.model.attention", repr(plan.model.attention), fix)
     if architecture in BEFORE_ADA and plan.model.fp8_products:
         field = "frozen_weights" if plan.model.frozen_weights == "fp8" else "fp8_training"
         fix = f"{architecture} has no products in fp8, and the harness refuses them there; the device is another one"

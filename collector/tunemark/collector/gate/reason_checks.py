@@ -12,7 +12,7 @@ from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.statistics.comparison import arm_run
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
-from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Padding, Strategy, Weights
+from tunemark.schema.vocabulary import VARLEN, Backend, DataSource, Dtype, Padding, Strategy, Weights
 
 ALWAYS = {"batch.global_batch", "device.count", "device.strategy", "precision.compute"}
 """Values of every plan that have a reason."""
@@ -39,7 +39,9 @@ def reason_problems(s: Submission, facts: FactBase) -> Iterator[Problem]:
             if not true:
                 fix = "is not true of this plan" if true is False else "is not a reason that the harness gives for this value"
                 yield Problem(f"plan.reasons.{name}", repr(reason), f"{fix}; keep the original record")
-    for name in sorted(ALWAYS - set(plan.reasons)):
+    chosen = card is not None and card.attention == "auto" and all(override.field != "attention" for override in s.overrides)
+    needed = ALWAYS | ({"model.attention"} if chosen and plan.model.attention == VARLEN else set())
+    for name in sorted(needed - set(plan.reasons)):
         yield Problem("plan.reasons", f"no {name}", "each derived value has its reason; keep the original record")
 
 
@@ -112,6 +114,9 @@ def _formats(s: Submission, card: WorkloadCard | None, model: ModelCard | None) 
         },
         "precision.parameters": {
             why.stored_format(plan.precision.compute): True,
+        },
+        "model.attention": {
+            why.VARLEN_FOR_PACKED: plan.model.attention == VARLEN and _set_by(s, card, "attention", "auto"),
         },
         "lora.target_modules": {why.layer_names(model.family if model else ""): plan.lora is not None},
     }

@@ -4,7 +4,9 @@ A pure function: no network, no torch, the same plan each time.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -35,7 +37,7 @@ from tunemark.schema.records.plan import (
     needless_rounding,
 )
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
-from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Padding, Strategy, Task, Weights
+from tunemark.schema.vocabulary import VARLEN, Backend, DataSource, Dtype, Padding, Strategy, Task, Weights
 
 DEFAULT_MAX_TRAIN_S = 300.0
 DEFAULT_NO_STEP_S = 900.0
@@ -121,6 +123,7 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         measurement=measurement_choice(card, options, reasons),
         reasons=reasons,
     )
+    plan = with_attention(plan, card, partial(unsupported_reason, model=facts.model(model.key), machine=machine, generation=generation))
     overrides = (*changes, *_option_overrides(card, plan, facts))
     if plan.lora and card.lora and plan.lora.target_modules != card.lora.target_modules:
         # Adapter layers are declared by the names that the model has.
@@ -130,6 +133,15 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         overrides = (*(override for override in overrides if override.field != name), renamed)
     unsupported = unsupported_reason(plan, facts.model(plan.model.key), machine, generation)
     return Resolved(plan, overrides, weights_from, data_from, unsupported, Node(options.node_rank, options.rendezvous))
+
+
+def with_attention(plan: Plan, card: WorkloadCard, problem: Callable[[Plan], str | None]) -> Plan:
+    """Return the plan with varlen attention if the card leaves the choice, the documents of its rows are packed, and it runs here."""
+    if card.attention != "auto" or not (plan.data.packing and plan.data.document_borders):
+        return plan
+    model = plan.model.model_copy(update={"attention": VARLEN})
+    packed = plan.model_copy(update={"model": model, "reasons": {**plan.reasons, "model.attention": plan_reasons.VARLEN_FOR_PACKED}})
+    return plan if problem(packed) else packed
 
 
 def neuron_point(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple[str, ...]:
@@ -190,7 +202,7 @@ def model_choice(card: WorkloadCard, facts: FactBase, options: Options) -> tuple
         weights=Weights(kind),
         hub_id=None if local else weights_from,
         local=local,
-        attention=card.attention,
+        attention="sdpa" if card.attention == "auto" else card.attention,
         gradient_checkpointing=card.gradient_checkpointing,
         fused_kernels=card.fused_kernels,
         compile=card.compile,

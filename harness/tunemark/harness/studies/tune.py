@@ -312,6 +312,7 @@ def run_tune(
     given = bench.plan(workload, options)
     own = {
         **{lever: written_setting(given, lever) for lever in LEVERS},
+        **({"attention": "auto"} if tuner.card.attention == "auto" else {}),
         MICRO: str(tuner.card.batch.micro_batch),
         ACCUMULATION: str(tuner.card.batch.gradient_accumulation),
     }

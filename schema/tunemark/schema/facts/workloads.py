@@ -28,7 +28,7 @@ from tunemark.schema.records.plan import (
     SdpaKernel,
     needless_rounding,
 )
-from tunemark.schema.vocabulary import Checkpointing, DataSource, Method, Padding, Strategy, Task, Weights
+from tunemark.schema.vocabulary import VARLEN, Checkpointing, DataSource, Method, Padding, Strategy, Task, Weights
 
 FEWEST_LABELS = 2
 
@@ -162,8 +162,8 @@ class WorkloadCard(Frozen):
     """Optimizer."""
     compute: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     """Number format of matrix products; `auto` uses bf16 if the device supports it."""
-    attention: Attention = "sdpa"
-    """Attention implementation."""
+    attention: Literal["auto"] | Attention = "sdpa"
+    """Attention implementation; `auto` uses varlen for packed documents where it runs, which needs no mask, else sdpa."""
     gradient_checkpointing: Checkpointing = Checkpointing.NONE
     """Which activations are recomputed."""
     fused_kernels: FusedKernels = "none"
@@ -274,7 +274,9 @@ def shared_settings(plan: Plan, card: WorkloadCard) -> Iterator[SharedSetting]:
     yield SharedSetting("weights", "model.weights", card.weights.value, plan.model.weights.value)
     checkpointing = card.gradient_checkpointing.value, plan.model.gradient_checkpointing.value
     yield SharedSetting("gradient_checkpointing", "model.gradient_checkpointing", *checkpointing)
-    for lever in ("attention", "sdpa_kernel", "fused_kernels", "compile", "compile_mode", "frozen_weights", "fp8_training"):
+    if card.attention != "auto" or plan.model.attention not in {"sdpa", VARLEN}:
+        yield SharedSetting("attention", "model.attention", card.attention, plan.model.attention)
+    for lever in ("sdpa_kernel", "fused_kernels", "compile", "compile_mode", "frozen_weights", "fp8_training"):
         yield SharedSetting(lever, f"model.{lever}", getattr(card, lever), getattr(plan.model, lever))
     for name in ("quantisation", "data", "batch", "optimizer"):
         yield from (setting for setting in _section(name, getattr(card, name), getattr(plan, name)) if not _needless(setting, plan))

@@ -125,7 +125,11 @@ def _levers(row: Row) -> list[Fact]:
         *([Fact("Tensor x pipeline parallel", f"{row['tensor_parallel']} x {row['pipeline_parallel']}")] if parallel > 1 else []),
         Fact("Offload", row["offload"]),
         Fact("Compute", row["compute"], "auto: bf16 if the device supports it" if row["compute"] == "auto" else ""),
-        Fact("Attention", wording.words(row["attention"])),
+        Fact(
+            "Attention",
+            wording.words(row["attention"]),
+            "auto: varlen for packed documents where it runs, else sdpa" if row["attention"] == "auto" else "",
+        ),
         Fact("Checkpointing", row["gradient_checkpointing"]),
         Fact("Fused kernels", row["fused_kernels"]),
         Fact("Compile", row["compile"]),
