@@ -35,7 +35,7 @@ from tunemark.schema.records.effective import optimizer_class
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import DeviceFacts, Harness
 from tunemark.schema.records.trace import Study
-from tunemark.schema.vocabulary import Backend, Method, Strategy
+from tunemark.schema.vocabulary import VARLEN, Backend, Method, Strategy
 
 ROOT = Path(__file__).parents[2]
 FACTS = FactBase(ROOT / "data")
@@ -402,15 +402,20 @@ class _Simulation:
             model |= {"optimizer_state_bytes": None, "optimizer_state_bytes_reason": reasons[1]}
         return model
 
+    def _attention_kernel(self) -> str | None:
+        attention = self.plan.model.attention
+        if attention == "sdpa" and not self.compiles:
+            return "efficient" if self.plan.data.packing else "flash"
+        return "flash" if attention == VARLEN else None
+
     def _effective(self, *, trained: bool = False) -> dict[str, Any]:
         plan = self.plan
         place = "cpu" if self.on_cpu else "cuda"
         sharding = {Strategy.FSDP2: "torch FSDPModule"}.get(plan.device.strategy)
-        masked = plan.data.packing and plan.model.attention == "sdpa"
         quantised = plan.quantisation
         return {
             "attention": plan.model.attention,
-            "attention_kernel": ("efficient" if masked else "flash") if plan.model.attention == "sdpa" and not self.compiles else None,
+            "attention_kernel": self._attention_kernel(),
             "fused_kernels": plan.model.fused_kernels,
             "compile": "none" if plan.model.compile == "none" else f"{plan.model.compile}, inductor",
             "gradient_checkpointing": plan.model.gradient_checkpointing.value,
