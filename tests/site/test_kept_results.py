@@ -68,7 +68,11 @@ def keys(out: Path) -> dict[str, str]:
 @pytest.mark.parametrize("damage", ["no list", "not JSON", "other format", "not an object"])
 def test_without_a_usable_list_every_page_is_made_again(damage: str, catalogue: Catalogue, kept: Path) -> None:
     file = kept / kept_results.FILE
-    texts = {"not JSON": "{", "other format": file.read_text(encoding="utf-8").replace('"format":2', '"format":0'), "not an object": "[]"}
+    texts = {
+        "not JSON": "{",
+        "other format": file.read_text(encoding="utf-8").replace(f'"format":{kept_results.FORMAT}', '"format":0'),
+        "not an object": "[]",
+    }
     file.unlink() if damage == "no list" else file.write_text(texts[damage], encoding="utf-8")
     assert kept_results.KeptResults.read(kept, kept_results.keys_of(catalogue)).files == {}
 
