@@ -108,11 +108,12 @@ def configuration(option: Option) -> str:
 
 
 def memory(option: Option) -> str:
-    """Return the verdict on memory with the amounts."""
+    """Return the verdict on memory with the amounts. Where a result ran, the estimate can exceed the memory of the device."""
     rate = option.rate
     if rate.needed_bytes is None or rate.memory_bytes is None:
         return ""
-    return f"{rate.memory}: {gib(rate.needed_bytes)} of {gib(rate.memory_bytes)}"
+    estimate = "estimate " if rate.memory == "ran" else ""
+    return f"{rate.memory}: {estimate}{gib(rate.needed_bytes)} of {gib(rate.memory_bytes)}"
 
 
 def headline(question: Question, answer: Answer) -> str:

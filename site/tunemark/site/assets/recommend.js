@@ -210,7 +210,8 @@
       { none: "no gradient checkpointing", full: "full gradient checkpointing" }[rate.checkpointing] ?? `${rate.checkpointing} gradient checkpointing`,
       ...(rate.sharding && rate.sharding !== "single" ? [SHARDINGS[rate.sharding] ?? rate.sharding] : []),
     ].join(", ");
-  const memory = ({ rate }) => (rate.needed_bytes === null ? "" : `${rate.memory}: ${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`);
+  const amounts = (rate) => (rate.needed_bytes === null ? null : `${rate.memory === "ran" ? "estimate " : ""}${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`);
+  const memory = ({ rate }) => (rate.needed_bytes === null ? "" : `${rate.memory}: ${amounts(rate)}`);
 
   const excess = (question, option) =>
     Math.max(...[[option.seconds, question.deadline_s], [option.usd, question.budget_usd]].filter(([, limit]) => limit !== null).map(([value, limit]) => value / limit));
@@ -494,7 +495,7 @@
       cell("Cost", usd(option.usd), `${usd(option.usd_low)} to ${usd(option.usd_high)}`, "tm-num"),
       cell("Time", estimated(option.seconds), `${estimated(option.seconds_low)} to ${estimated(option.seconds_high)}`, "tm-num"),
       cell("Price", hourly(option), option.offer.effective_on, "tm-num"),
-      cell("Memory", rate.memory ?? "–", rate.needed_bytes === null ? null : `${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`),
+      cell("Memory", rate.memory ?? "–", amounts(rate)),
       cell("Evidence", KINDS_OF_EVIDENCE[rate.evidence], links.length ? links : null),
       cell("Rank", rank, [...new Set([...option.exceeds, ...option.limits])].join(", ") || null)
     );
