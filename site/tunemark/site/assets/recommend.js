@@ -298,7 +298,7 @@
     const answered = new Set([...answer.ranked, ...answer.may_exceed].map((option) => option.offer.accelerator));
     return missing.filter((each) => !answered.has(each.accelerator));
   };
-  const listed = (names) => names.slice(0, NAMED).join(", ") + (names.length > NAMED ? ` and ${names.length - NAMED} more` : "");
+  const listed = (names, most = NAMED) => names.slice(0, most).join(", ") + (names.length > most ? ` and ${names.length - most} more` : "");
   const unknownOf = (answer) => {
     const reasons = new Map();
     const byName = new Map(withoutOption(answer, answer.no_data).map((each) => [each.name, each.reason]));
@@ -308,8 +308,13 @@
     return parts.length ? `No data: ${parts.join("; ")}${others ? `; ${others} more for other reasons` : ""}.` : "";
   };
   const notFitting = (answer) => {
-    const names = [...new Set(withoutOption(answer, answer.too_large).map((each) => `${each.name} × ${each.devices}`))];
-    return names.length ? `Does not fit: ${listed(names)}.` : "";
+    const key = (accelerator, devices) => `${accelerator}/${devices}`;
+    const answered = new Set([...answer.ranked, ...answer.may_exceed].map((option) => key(option.offer.accelerator, option.rate.devices)));
+    const most = new Map();
+    for (const each of answer.too_large)
+      if (!answered.has(key(each.accelerator, each.devices))) most.set(each.name, Math.max(each.devices, most.get(each.name) ?? 0));
+    const names = [...most].map(([name, devices]) => `${name} × ${devices}`);
+    return names.length ? `Does not fit: ${listed(names, 2 * NAMED)}.` : "";
   };
   const startup = (question) =>
     question.startup_s ? `Includes an assumed ${estimated(question.startup_s)} of start-up.` : "Start-up is not included.";
