@@ -43,6 +43,14 @@ def make_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
     return once
 
 
+@pytest.fixture(scope="session")
+def whole_database(make_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """Return the path of the database of the committed data."""
+    from tunemark.collector.store.loading import collect
+
+    return make_once("whole_database", lambda folder: collect(Path(__file__).parents[1], folder / "tunemark.duckdb")) / "tunemark.duckdb"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the files with slow tests first, so that no process is left with one at the end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}

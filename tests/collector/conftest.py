@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,6 @@ from factories import CHECKOUT, Said, Tunemark, calibration_of_checkout, copy_da
 
 from tunemark import cli
 from tunemark.collector.predict import calibration_rows
-from tunemark.collector.store.loading import collect
 
 
 @pytest.fixture
@@ -21,12 +20,6 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(root)
     with rates_of_one_model():
         yield root
-
-
-@pytest.fixture(scope="session")
-def whole_database(make_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
-    """The database of the committed data."""
-    return make_once("whole_database", lambda folder: collect(CHECKOUT, folder / "tunemark.duckdb")) / "tunemark.duckdb"
 
 
 @pytest.fixture

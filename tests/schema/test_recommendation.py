@@ -22,7 +22,17 @@ from tunemark.schema.recommendation import (
     offers_of,
     recommend,
 )
-from tunemark.schema.recommendation_words import alternatives, changes, headline, own_hardware, tokens_in_words, unknown, with_tuned
+from tunemark.schema.recommendation_words import (
+    alternatives,
+    changes,
+    headline,
+    memory,
+    not_fitting,
+    own_hardware,
+    tokens_in_words,
+    unknown,
+    with_tuned,
+)
 
 HOUR = 3_600.0
 
@@ -187,6 +197,20 @@ def test_missing_data_is_listed_by_reason() -> None:
     assert unknown(Answer(512, no_data=tuple(missing))) == (
         "No data: A0, A1, A2, A3, A4, A5 and 2 more (one reason); B0 (reason 0); B1 (reason 1); 2 more for other reasons."
     )
+
+
+def test_what_does_not_fit_is_named_with_its_largest_number_also_if_more_devices_fit() -> None:
+    too_large = [rate("big", None, count, evidence="none", memory="no", reason="does not fit") for count in (1, 2)]
+    rates = [*too_large, rate("big", 1_000, 4), rate("small", None, evidence="none", memory="no", reason="does not fit")]
+    answer = recommend(QUESTION, rates, [offer("big", 1.0, count) for count in (1, 2, 4)] + [offer("small", 1.0)])
+    assert [option.rate.devices for option in answer.ranked] == [4]
+    assert not_fitting(answer) == f"Does not fit: {answer.too_large[0].name} {TIMES} 2, {answer.too_large[-1].name} {TIMES} 1."
+
+
+def test_memory_beside_a_result_that_ran_is_called_an_estimate() -> None:
+    rates = [rate("a", 1_000, memory="ran", needed_bytes=29 * 2**30, memory_bytes=24 * 2**30)]
+    ran = recommend(QUESTION, rates, [offer("a", 1.0)]).ranked[0]
+    assert memory(ran) == "ran: estimate 29.0 GiB of 24.0 GiB"
 
 
 def test_of_each_instance_the_cheapest_region_is_offered() -> None:

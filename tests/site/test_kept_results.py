@@ -10,7 +10,7 @@ from fixture_database import ENTRY, MEASURED, ROOT
 
 from tunemark.site import downloads, kept_results, stamp
 from tunemark.site.build import build_site
-from tunemark.site.page import result_path
+from tunemark.site.page import badge_file, result_path
 from tunemark.site.queries import OF_A_RESULT, Catalogue, Database
 from tunemark.site.workers import pages_of
 
@@ -68,7 +68,11 @@ def keys(out: Path) -> dict[str, str]:
 @pytest.mark.parametrize("damage", ["no list", "not JSON", "other format", "not an object"])
 def test_without_a_usable_list_every_page_is_made_again(damage: str, catalogue: Catalogue, kept: Path) -> None:
     file = kept / kept_results.FILE
-    texts = {"not JSON": "{", "other format": file.read_text(encoding="utf-8").replace('"format":2', '"format":0'), "not an object": "[]"}
+    texts = {
+        "not JSON": "{",
+        "other format": file.read_text(encoding="utf-8").replace(f'"format":{kept_results.FORMAT}', '"format":0'),
+        "not an object": "[]",
+    }
     file.unlink() if damage == "no list" else file.write_text(texts[damage], encoding="utf-8")
     assert kept_results.KeptResults.read(kept, kept_results.keys_of(catalogue)).files == {}
 
@@ -76,6 +80,7 @@ def test_without_a_usable_list_every_page_is_made_again(damage: str, catalogue: 
 def test_a_file_that_was_changed_or_removed_is_made_again(database: Path, built: Path, kept: Path) -> None:
     first, second = kept_results.paths_of(MEASURED)
     (kept / "site" / first).write_text("changed by hand", encoding="utf-8")
+    (kept / "site" / badge_file(MEASURED)).unlink()
     (kept / "site" / kept_results.paths_of(ENTRY)[1]).unlink()
     assert " 2 of them new" in build(database, kept)
     assert (kept / "site" / first).read_bytes() == (built / "site" / first).read_bytes()

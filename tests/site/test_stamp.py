@@ -58,6 +58,21 @@ def test_each_result_has_one_entry_in_the_search(built: Path) -> None:
     assert not [doc for doc in docs if "shell" in doc["location"]]
 
 
+def test_a_large_table_goes_around_mkdocs_and_a_small_one_does_not(tmp_path: Path) -> None:
+    large = f'<table class="tm-table">{"<tr><td>1</td></tr>" * (stamp.LARGE_TABLE // 19 + 1)}</table>'
+    text = f"before\n\n<div>{large}</div>\n\n<table><tr><td>small</td></tr></table>\n\n<div>{large}</div>"
+    for_mkdocs, tables = stamp.without_large_tables(text)
+    assert tables == [large, large]
+    assert len(for_mkdocs) < 200
+    assert "small" in for_mkdocs
+    page = tmp_path / "cost.html"
+    page.write_text(for_mkdocs, encoding="utf-8")
+    stamp.put_back(tmp_path, {"cost": tables})
+    assert page.read_text(encoding="utf-8") == text
+    with pytest.raises(TunemarkError, match=r"adapt site/stamp\.py"):
+        stamp.put_back(tmp_path, {"cost": tables})
+
+
 def test_a_theme_that_changed_its_layout_is_an_error() -> None:
     with pytest.raises(TunemarkError, match=r"adapt site/stamp\.py"):
         stamp.filled("<html></html>", "T", stamp.Content("b", ()))

@@ -108,11 +108,12 @@ def configuration(option: Option) -> str:
 
 
 def memory(option: Option) -> str:
-    """Return the verdict on memory with the amounts."""
+    """Return the verdict on memory with the amounts. Where a result ran, the estimate can exceed the memory of the device."""
     rate = option.rate
     if rate.needed_bytes is None or rate.memory_bytes is None:
         return ""
-    return f"{rate.memory}: {gib(rate.needed_bytes)} of {gib(rate.memory_bytes)}"
+    estimate = "estimate " if rate.memory == "ran" else ""
+    return f"{rate.memory}: {estimate}{gib(rate.needed_bytes)} of {gib(rate.memory_bytes)}"
 
 
 def headline(question: Question, answer: Answer) -> str:
@@ -247,9 +248,14 @@ def unknown(answer: Answer) -> str:
 
 
 def not_fitting(answer: Answer) -> str:
-    """Return the hardware that the step does not fit on, at most six by name."""
-    names = list(dict.fromkeys(f"{each.name} {TIMES} {each.devices}" for each in _without_option(answer, answer.too_large)))
-    return f"Does not fit: {_listed(names)}." if names else ""
+    """Return the hardware that the step does not fit on: the largest number of each accelerator, at most twelve by name."""
+    answered = {(option.offer.accelerator, option.rate.devices) for option in (*answer.ranked, *answer.may_exceed)}
+    most: dict[str, int] = {}
+    for each in answer.too_large:
+        if (each.accelerator, each.devices) not in answered:
+            most[each.name] = max(each.devices, most.get(each.name, 0))
+    names = [f"{name} {TIMES} {devices}" for name, devices in most.items()]
+    return f"Does not fit: {_listed(names, 2 * SHOWN)}." if names else ""
 
 
 def _without_option(answer: Answer, missing: Iterable[Without]) -> list[Without]:
@@ -257,8 +263,8 @@ def _without_option(answer: Answer, missing: Iterable[Without]) -> list[Without]
     return [each for each in missing if each.accelerator not in answered]
 
 
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+def _listed(names: list[str], most: int = SHOWN) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def startup(question: Question) -> str:

@@ -54,6 +54,8 @@ class Written:
     """Pages that are stamped into a shell."""
     laid_out: list[heads.Head] = field(default_factory=list)
     """Heads of the pages that MkDocs lays out."""
+    large_tables: dict[str, list[str]] = field(default_factory=dict)
+    """Large tables of the pages that MkDocs lays out, by the path of the page."""
 
 
 def build_site(
@@ -90,6 +92,7 @@ def build_site(
             def make(folder: Path) -> int:
                 _lay_out(config, out / "docs", folder, strict=strict, url=options.url)
                 results = _with_kept(catalogue, work, kept, folder)
+                stamp.put_back(folder, written.large_tables)
                 number = stamp.stamp(folder, chain(written.stamped, results), options.url)
                 work.data(folder)
                 _publish(catalogue, folder, sql)
@@ -177,7 +180,10 @@ def _write_docs(catalogue: Catalogue, folder: Path) -> Written:
             written.stamped.append(stamp.stamped_page(page))
         else:
             written.laid_out.append(heads.head_of(page))
-            _write(folder / f"{page.path}.md", markdown(page))
+            text, large = stamp.without_large_tables(markdown(page))
+            if large:
+                written.large_tables[page.path] = large
+            _write(folder / f"{page.path}.md", text)
     for path, text in shells.items():
         _write(folder / f"{path}.md", text)
     _write_assets(folder / "assets", sql=catalogue.site.sql_bytes is not None)

@@ -1,4 +1,4 @@
-"""Files of results that the next build can reuse: the page of a result and its file of the API, while nothing that they show changes.
+"""Files of results that the next build can reuse: the page, the API file and the badge of a result, while nothing that they show changes.
 
 The files stay in the site; a list beside it has the key of each result and the marks of its files. The key is a hash of all rows
 that the files depend on, of the code, and of the options. The mark of a file is its size and the time of its last change: reading
@@ -22,12 +22,12 @@ from typing import Self
 from tunemark import schema
 from tunemark.schema.files import write_atomically
 from tunemark.site import reproduce
-from tunemark.site.page import api_path, result_path
+from tunemark.site.page import api_path, badge_file, result_path
 from tunemark.site.queries import OF_A_RESULT, Catalogue
 from tunemark.site.render import ENDING, compact_json
 
 FILE = ".results.json"
-FORMAT = 2
+FORMAT = 3
 SHELL = "results/shell"
 """Page whose layout the pages of results have."""
 LIBRARIES = ("altair", "duckdb", "jinja2", "markdown", "markupsafe", "pydantic", "vl-convert-python")
@@ -167,6 +167,8 @@ class KeptResults:
             files.marks[api] = mark_of(out / "site" / api)
             if result in self.charts:
                 files.marks[page] = mark_of(out / "site" / page)
+                if (badge := out / "site" / badge_file(result)).is_file():
+                    files.marks[badge_file(result)] = mark_of(badge)
         content = {"format": FORMAT, "shell": self.shell, "results": {name: astuple(each) for name, each in sorted(self.files.items())}}
         write_atomically(out / FILE, compact_json(content).encode())
 

@@ -99,7 +99,12 @@ def badge_path(row: Mapping[str, Any]) -> str | None:
     """Return the path of a result's badge, or None if the result failed, is impossible, or has no rate."""
     if row["failed"] or row["impossible"] or all(row[name] is None for name in RATES):
         return None
-    return f"{BADGES}/{row['result_id']}.svg"
+    return badge_file(row["result_id"])
+
+
+def badge_file(result_id: str) -> str:
+    """Return the path of the badge of a result that has one."""
+    return f"{BADGES}/{result_id}.svg"
 
 
 def accelerator_path(accelerator: str) -> str:

@@ -1,6 +1,7 @@
 """Pages that MkDocs does not lay out: they are stamped into a shell that it laid out, one for each folder.
 
-MkDocs takes 20 ms per page, and there are thousands of pages. Only the home page, the lists and the guide go through it.
+MkDocs takes 20 ms per page, and there are thousands of pages. Only the home page, the lists and the guide go through it, without
+their large tables.
 The text of a stamped page is HTML with Markdown headings and plain paragraphs. A page with any other Markdown is converted by
 python-markdown, as MkDocs would.
 """
@@ -9,7 +10,7 @@ import html
 import json
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -46,6 +47,9 @@ MARKUP = re.compile(r"\A(?:\d+[.)]|[-+>:=]|    )|[*_`\[\]|\\<]")
 """Markdown in a block: a list, a quote, indented code, or an active character."""
 CONTENT = re.compile(rf'<h1 id="{TITLE}".*?<h2 id="{HEADING}".*?</h2>', re.DOTALL)
 ENTRY = re.compile(rf'<li class="md-nav__item">(?:(?!</li>).)*?#{HEADING}.*?</li>\s*', re.DOTALL)
+LARGE_TABLE = 80_000
+"""Characters of a table that MkDocs does not see. It would parse each one as Markdown and again for the search."""
+TABLE = re.compile(r"<table[ >].*?</table>", re.DOTALL)
 NO_CONTENTS = re.compile(r'<label class="md-nav__title" for="__toc">(?:(?!</ul>).)*</ul>', re.DOTALL)
 """The table of contents of a page without headings."""
 SEARCH = Path("search/search_index.json")
@@ -104,6 +108,36 @@ def page_in_place(page: Page) -> StampedPage:
     """Return a page whose file is in the site already, for its entry in the search. The page is not evaluated."""
     words = [Path(page.path).name, *(label for label, _ in page.crumbs)]
     return StampedPage(page.path, page.title, "", shell_path(page), html.escape(one_line(", ".join(words))), None)
+
+
+def without_large_tables(text: str) -> tuple[str, list[str]]:
+    """Return a page with an empty table in place of each large one, and the large tables."""
+    tables: list[str] = []
+
+    def taken_out(match: re.Match[str]) -> str:
+        if len(match[0]) < LARGE_TABLE:
+            return match[0]
+        tables.append(match[0])
+        return _place(len(tables))
+
+    return TABLE.sub(taken_out, text), tables
+
+
+def put_back(site: Path, tables: Mapping[str, Sequence[str]]) -> None:
+    """Put the large tables into the pages that MkDocs has laid out. `tables` has them by the path of their page."""
+    for path, large in tables.items():
+        page = site / f"{path}{ENDING}"
+        text = page.read_text(encoding="utf-8")
+        for number, table in enumerate(large, 1):
+            before, place, after = text.partition(_place(number))
+            if not place:
+                raise TunemarkError("mkdocs", path, "the place of a large table is gone; adapt site/stamp.py", exit_code=Exit.INTERNAL)
+            text = f"{before}{table}{after}"
+        page.write_text(text, encoding="utf-8")
+
+
+def _place(number: int) -> str:
+    return f'<table id="tunemark-table-{number}"></table>'
 
 
 def stamp(site: Path, pages: Iterable[StampedPage], url: str) -> int:

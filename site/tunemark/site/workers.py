@@ -17,7 +17,7 @@ from tunemark.schema.processes import process_pool, worker_count
 from tunemark.site import charts, costs, downloads, recommend_data, reproduce, syndication
 from tunemark.site.api import RESULT, Api
 from tunemark.site.kept_results import KeptResults, paths_of
-from tunemark.site.page import Page, SiteOptions, result_path
+from tunemark.site.page import Page, SiteOptions, badge_file, result_path
 from tunemark.site.pages import compare, predictions, result_pages
 from tunemark.site.pages.results import EXPLORER_PATH, explorer_json
 from tunemark.site.queries import Catalogue, Database
@@ -103,11 +103,13 @@ def write_data(catalogue: Catalogue, folder: Path, kept: KeptResults) -> None:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
     reproduce.write_files(catalogue, folder)
-    syndication.write(catalogue, folder)
+    syndication.write(catalogue, folder, kept.files)
     api = Api(catalogue)
     api.write(folder, kept.files)
-    for result in kept.files:
+    for result, files in kept.files.items():
         kept.renew(paths_of(result)[1], folder, api.start, RESULT)
+        if (badge := badge_file(result)) in files.marks:
+            kept.link(badge, folder)
 
 
 @contextmanager

@@ -210,7 +210,8 @@
       { none: "no gradient checkpointing", full: "full gradient checkpointing" }[rate.checkpointing] ?? `${rate.checkpointing} gradient checkpointing`,
       ...(rate.sharding && rate.sharding !== "single" ? [SHARDINGS[rate.sharding] ?? rate.sharding] : []),
     ].join(", ");
-  const memory = ({ rate }) => (rate.needed_bytes === null ? "" : `${rate.memory}: ${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`);
+  const amounts = (rate) => (rate.needed_bytes === null ? null : `${rate.memory === "ran" ? "estimate " : ""}${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`);
+  const memory = ({ rate }) => (rate.needed_bytes === null ? "" : `${rate.memory}: ${amounts(rate)}`);
 
   const excess = (question, option) =>
     Math.max(...[[option.seconds, question.deadline_s], [option.usd, question.budget_usd]].filter(([, limit]) => limit !== null).map(([value, limit]) => value / limit));
@@ -297,7 +298,7 @@
     const answered = new Set([...answer.ranked, ...answer.may_exceed].map((option) => option.offer.accelerator));
     return missing.filter((each) => !answered.has(each.accelerator));
   };
-  const listed = (names) => names.slice(0, NAMED).join(", ") + (names.length > NAMED ? ` and ${names.length - NAMED} more` : "");
+  const listed = (names, most = NAMED) => names.slice(0, most).join(", ") + (names.length > most ? ` and ${names.length - most} more` : "");
   const unknownOf = (answer) => {
     const reasons = new Map();
     const byName = new Map(withoutOption(answer, answer.no_data).map((each) => [each.name, each.reason]));
@@ -307,8 +308,13 @@
     return parts.length ? `No data: ${parts.join("; ")}${others ? `; ${others} more for other reasons` : ""}.` : "";
   };
   const notFitting = (answer) => {
-    const names = [...new Set(withoutOption(answer, answer.too_large).map((each) => `${each.name} × ${each.devices}`))];
-    return names.length ? `Does not fit: ${listed(names)}.` : "";
+    const key = (accelerator, devices) => `${accelerator}/${devices}`;
+    const answered = new Set([...answer.ranked, ...answer.may_exceed].map((option) => key(option.offer.accelerator, option.rate.devices)));
+    const most = new Map();
+    for (const each of answer.too_large)
+      if (!answered.has(key(each.accelerator, each.devices))) most.set(each.name, Math.max(each.devices, most.get(each.name) ?? 0));
+    const names = [...most].map(([name, devices]) => `${name} × ${devices}`);
+    return names.length ? `Does not fit: ${listed(names, 2 * NAMED)}.` : "";
   };
   const startup = (question) =>
     question.startup_s ? `Includes an assumed ${estimated(question.startup_s)} of start-up.` : "Start-up is not included.";
@@ -494,7 +500,7 @@
       cell("Cost", usd(option.usd), `${usd(option.usd_low)} to ${usd(option.usd_high)}`, "tm-num"),
       cell("Time", estimated(option.seconds), `${estimated(option.seconds_low)} to ${estimated(option.seconds_high)}`, "tm-num"),
       cell("Price", hourly(option), option.offer.effective_on, "tm-num"),
-      cell("Memory", rate.memory ?? "–", rate.needed_bytes === null ? null : `${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`),
+      cell("Memory", rate.memory ?? "–", amounts(rate)),
       cell("Evidence", KINDS_OF_EVIDENCE[rate.evidence], links.length ? links : null),
       cell("Rank", rank, [...new Set([...option.exceeds, ...option.limits])].join(", ") || null)
     );

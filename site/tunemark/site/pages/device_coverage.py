@@ -112,7 +112,7 @@ def _families(catalogue: Catalogue, backends: list[str]) -> Table:
         Column("Failed runs", lambda backend: tables.number(len(runs[backend]) - ok[backend]), numeric=True),
         Column("Evidence", lambda backend: _evidence_cell(ok[backend])),
     ]
-    return tables.table("Device families", columns, backends)
+    return tables.table("Device families", columns, backends, stacked=True)
 
 
 def _evidence_cell(runs: int) -> Cell:

@@ -11,7 +11,6 @@ from tunemark.site.queries import Catalogue
 from tunemark.site.tables import Column, Row, Table
 
 CRUMBS = (("Guide", "guide/index"),)
-BUILD = "docker build -f harness/containers/{0}.Containerfile {1}-t tunemark:{0} ."
 INSTALL = "pip install tunemark"
 FIRST = ("tunemark doctor", "tunemark run smoke-lora", "tunemark run {workload}", "tunemark submit --dry-run")
 
@@ -40,6 +39,13 @@ class Setup:
     """Whether `tunemark tune` has settings to try there."""
 
 
+def container(image: str, command: str, *, devices: str = "", build: str = "") -> tuple[str, ...]:
+    """Return the commands that build an image, check it, and measure in it. `devices` and `build` are options of docker."""
+    start = " ".join(filter(None, ("docker run --rm", devices, f'-v "$PWD:/work" tunemark:{image}')))
+    made = " ".join(filter(None, (f"docker build -f harness/containers/{image}.Containerfile", build, f"-t tunemark:{image} .")))
+    return made, f"{start} doctor", f"{start} {command}"
+
+
 SETUPS = {
     Backend.CUDA: Setup(
         path="nvidia",
@@ -49,11 +55,7 @@ SETUPS = {
         install=("pip install torch==2.13.0", "pip install 'tunemark[nvidia,qlora,distributed]'"),
         workload="lora-8b",
         telemetry="NVML: utilisation, memory, clocks, power, energy counter, temperature, throttling, other processes",
-        container=(
-            BUILD.format("cuda", ""),
-            'docker run --rm --gpus all --ipc=host -v "$PWD:/work" tunemark:cuda doctor',
-            'docker run --rm --gpus all --ipc=host -v "$PWD:/work" tunemark:cuda run lora-8b',
-        ),
+        container=container("cuda", "run lora-8b", devices="--gpus all --ipc=host"),
         several="tunemark run lora-70b --devices 8 --strategy fsdp2",
     ),
     Backend.ROCM: Setup(
@@ -64,10 +66,11 @@ SETUPS = {
         install=("pip install torch==2.13.0 --index-url ADDRESS   # PyTorch's index of builds for ROCm", INSTALL),
         workload="lora-8b",
         telemetry="amdsmi, which comes with ROCm: utilisation, memory, clocks, power, energy counter, temperature",
-        container=(
-            BUILD.format("rocm", "--build-arg TORCH_INDEX=ADDRESS "),
-            'docker run --rm --device /dev/kfd --device /dev/dri --group-add video --ipc=host -v "$PWD:/work" tunemark:rocm doctor',
-            'docker run --rm --device /dev/kfd --device /dev/dri --group-add video --ipc=host -v "$PWD:/work" tunemark:rocm run lora-8b',
+        container=container(
+            "rocm",
+            "run lora-8b",
+            devices="--device /dev/kfd --device /dev/dri --group-add video --ipc=host",
+            build="--build-arg TORCH_INDEX=ADDRESS",
         ),
         several="tunemark run lora-70b --devices 8 --strategy fsdp2",
     ),
@@ -83,11 +86,7 @@ SETUPS = {
         ),
         workload="lora-1b",
         telemetry="neuron-monitor: utilisation and memory; no power",
-        container=(
-            BUILD.format("neuron", ""),
-            'docker run --rm --device /dev/neuron0 -v "$PWD:/work" tunemark:neuron doctor',
-            'docker run --rm --device /dev/neuron0 -v "$PWD:/work" tunemark:neuron run smoke-lora --steps 10',
-        ),
+        container=container("neuron", "run smoke-lora --steps 10", devices="--device /dev/neuron0"),
         several="tunemark run lora-8b --devices 32 --set devices.tensor_parallel=8",
         tune=False,
     ),
@@ -118,11 +117,7 @@ SETUPS = {
         install=(INSTALL,),
         workload="smoke-full",
         telemetry="the operating system: memory, and busy cores of the run and of other processes; no power",
-        container=(
-            BUILD.format("cpu", ""),
-            'docker run --rm -v "$PWD:/work" tunemark:cpu doctor',
-            'docker run --rm -v "$PWD:/work" tunemark:cpu run smoke-lora',
-        ),
+        container=container("cpu", "run smoke-lora"),
         several="tunemark run smoke-full --devices 2 --strategy fsdp2   # two processes over gloo",
     ),
 }

@@ -8,7 +8,8 @@ from tunemark.schema.formats import gib, percent
 from tunemark.site import tables, wording
 from tunemark.site.charts import Chart
 from tunemark.site.page import accelerator_path, model_path, result_path
-from tunemark.site.pages.studies import Evidence, Sentence, Study, ambiguous_caveat, gathered, listed, scatter, sentence, written
+from tunemark.site.pages.studies import Evidence, Sentence, Study, ambiguous_caveat, gathered, listed, ratio, scatter, sentence, written
+from tunemark.site.studies.methods import method_pairs
 from tunemark.site.tables import Cell, Column, Row, Table
 
 ORDER = 5
@@ -41,7 +42,7 @@ SIZES = (Size("24 GB", 16, 24), Size("40 to 48 GB", 39, 48), Size("80 GB", 64, 8
 def study(evidence: Evidence) -> Study:
     """Return the study of memory."""
     verdicts = evidence.catalogue.database.rows(VERDICTS, LENGTH)
-    sentences = written([*_trained(evidence), *_errors(evidence)])
+    sentences = written([*_methods(evidence, verdicts), *_trained(evidence, verdicts), *_errors(evidence)])
     return Study(
         key="memory",
         title="Memory: which accelerator is large enough",
@@ -91,13 +92,57 @@ def _largest(rows: list[Row], method: str) -> Row | None:
     return max((row for row in rows if row["method"] == method), key=lambda row: (row["parameters"], row["result_id"]), default=None)
 
 
-def _trained(evidence: Evidence) -> Iterator[Sentence | None]:
+def _methods(evidence: Evidence, verdicts: list[Row]) -> Iterator[Sentence | None]:
+    """Yield LoRA or QLoRA, by size of memory."""
+    pairs = [pair for pair in method_pairs(evidence) if (pair.row["method"], pair.base["method"]) == ("qlora", "lora") and pair.speed]
+    largest = _largest_that_fits(evidence, verdicts)
+    for size in SIZES[:-1]:
+        lora, qlora = (largest.get((size, method)) for method in ("lora", "qlora"))
+        if lora and qlora and pairs:
+            yield sentence(
+                f"LoRA or QLoRA on one accelerator with {size.name}: rows of {LENGTH:,} tokens fit up to {lora['name']} ({_parameters(lora)}) with LoRA and up to {qlora['name']} ({_parameters(qlora)}) with QLoRA, by the estimate. "
+                f"Where both fit, LoRA is faster: QLoRA reaches a median of {ratio(median(pair.speed or 0.0 for pair in pairs))} its speed.",
+                [row for pair in pairs for row in pair.rows],
+            )
+
+
+def _largest_that_fits(evidence: Evidence, verdicts: list[Row]) -> dict[tuple[Size, str], Row]:
+    """Return the largest model that fits by the estimate, by size of memory and method."""
+    parameters = {row["model"]: row for row in evidence.catalogue.models if row["parameters"]}
+    fitting = [row for row in verdicts if row["memory"] in FITS and row["model"] in parameters]
+    by_size = gathered(fitting, lambda row: (_size(evidence, row["accelerator"]), row["method"]))
+    largest = {}
+    for number, size in enumerate(SIZES, 1):
+        for method in METHODS:
+            # What fits a smaller memory fits a larger one, also if no accelerator of the class has a rate for it.
+            models = {verdict["model"] for each in SIZES[:number] for verdict in by_size.get((each, method), ())}
+            if models:
+                largest[size, method] = max(
+                    (parameters[model] for model in models), key=lambda model: (model["parameters"], model["model"])
+                )
+    return largest
+
+
+def _trained(evidence: Evidence, verdicts: list[Row]) -> Iterator[Sentence | None]:
     """Yield the largest models trained, and the smallest that ran out of memory, by size of memory."""
+    estimates = {(row["model"], row["method"], row["accelerator"]): row for row in verdicts}
+
+    def described(row: Row) -> str:
+        """Return the model and the method, with the estimate where the usual optimizer does not fit."""
+        estimate = estimates.get((row["model"], row["method"], row["accelerator"]))
+        too_large = estimate and (estimate["needed_bytes"] or 0) > estimate["memory_bytes"]
+        unusual = (
+            f" (by settings that save memory; AdamW needs {gib(estimate['needed_bytes'])} by the estimate)"
+            if estimate and too_large
+            else ""
+        )
+        return f"{row['model_name']} ({_parameters(row)}) with {_method(row['method'])}{unusual}"
+
     failed = [row for row in evidence.catalogue.results if row["status"] in OUT_OF_MEMORY and not row["impossible"]]
     too_large = _on_one(evidence, failed)
     for size, rows in _on_one(evidence, evidence.results).items():
         best = [row for method in METHODS if (row := _largest(rows, method))]
-        parts = [f"{row['model_name']} ({_parameters(row)}) with {_method(row['method'])}" for row in best]
+        parts = [described(row) for row in best]
         yield sentence(
             f"On one accelerator with {size.name} the largest models trained are {listed(parts)}, from {len(rows)} results.", rows
         )
@@ -138,16 +183,11 @@ def _errors(evidence: Evidence) -> Iterator[Sentence | None]:
 
 def _strategy(evidence: Evidence, verdicts: list[Row]) -> Table:
     """Return the largest model by size of memory and method: trained, and by the estimate."""
-    trained = _on_one(evidence, evidence.results)
-    parameters = {row["model"]: row for row in evidence.catalogue.models if row["parameters"]}
-    fitting = [row for row in verdicts if row["memory"] in FITS and row["model"] in parameters]
-    by_size = gathered(fitting, lambda row: (_size(evidence, row["accelerator"]), row["method"]))
+    trained, fitting = _on_one(evidence, evidence.results), _largest_that_fits(evidence, verdicts)
 
     def largest(size: Size, method: str) -> Cell:
         row = _largest(trained.get(size, []), method)
-        # What fits a smaller memory fits a larger one, also if no accelerator of the class has a rate for it.
-        models = {verdict["model"] for each in SIZES[: SIZES.index(size) + 1] for verdict in by_size.get((each, method), ())}
-        best = max((parameters[model] for model in models), key=lambda model: (model["parameters"], model["model"]), default=None)
+        best = fitting.get((size, method))
         estimate = f"estimate: up to {best['name']}" if best else "estimate: none fits"
         return tables.text(row["model_name"] if row else None, small=estimate, href=result_path(row["result_id"]) if row else None)
 

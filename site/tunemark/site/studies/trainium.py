@@ -27,6 +27,13 @@ TRAINIUM = "aws-trainium"
 SAME = ("source", "section", "model", "method", "sequence_length", "micro_batch", "epochs", "dataset")
 BASELINE, OPTIMISED = "baseline all devices", "optimized all devices"
 """Sections of document 001: before and after its changes of batch size and sequence length."""
+ORDERS = (
+    (True, True, "both faster and cheaper than"),
+    (True, False, "faster but more expensive than"),
+    (False, False, "both slower and more expensive than"),
+    (False, True, "slower but cheaper than"),
+)
+"""Whether devices are faster and cheaper than Trainium, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,7 @@ def study(evidence: Evidence) -> Study:
     """Return the study of Trainium against GPUs."""
     runs = _runs(evidence)
     groups = [group for group in _groups(runs) if any(run.trainium for run in group) and not all(run.trainium for run in group)]
-    sentences = written([*_optimisation(runs), *(made for group in groups for made in _of_group(group)), *_unequal(evidence)])
+    sentences = written([*(made for group in groups for made in _of_group(group)), *_unequal(evidence), *_optimisation(runs)])
     return Study(
         key="trainium",
         title="Trainium against GPUs",
@@ -121,35 +128,31 @@ def _baseline_lengths(pairs: list[tuple[Run, Run]]) -> str:
 
 
 def _of_group(group: list[Run]) -> Iterator[Sentence | None]:
-    """Yield speed, cost, and when which, for devices under the same conditions."""
+    """Yield when which, speed and cost, for devices under the same conditions."""
     ours = next(run for run in group if run.trainium)
     others = [run for run in group if not run.trainium]
-    row = ours.row
+    priced = sorted((run for run in group if run.usd), key=lambda run: run.usd or 0.0)
+    work = f"{ours.row['model_name']}, rows of {ours.row['sequence_length']:,} tokens, micro-batch {ours.row['micro_batch']}"
+    if ours in priced:
+        yield from _when_which(work, ours, priced)
     parts = [f"{ratio(run.epoch_s / ours.epoch_s)} the time on {run.name}" for run in others]
     yield sentence(
-        f"{row['model_name']}, rows of {row['sequence_length']:,} tokens, micro-batch {row['micro_batch']}: an epoch takes {wording.seconds(ours.epoch_s)} on {ours.name}, "
-        f"against {listed(parts)}.",
+        f"{work}: an epoch takes {wording.seconds(ours.epoch_s)} on {ours.name}, against {listed(parts)}.",
         [ours.row, *(run.row for run in others)],
     )
-    priced = sorted((run for run in group if run.usd), key=lambda run: run.usd or 0.0)
-    if ours in priced and len(priced) > 1:
+    if ours in priced:
         parts = [f"${run.usd:.4f} on {run.name} ({run.provider})" for run in priced]
         yield sentence(f"At the cheapest on-demand list price of each, that epoch costs {listed(parts)}.", [run.row for run in priced])
-        for better, words in (
-            ([run for run in priced if run.epoch_s < ours.epoch_s and (run.usd or 0) < (ours.usd or 0)], "both faster and cheaper than"),
-            ([run for run in priced if run.epoch_s < ours.epoch_s and (run.usd or 0) > (ours.usd or 0)], "faster but more expensive than"),
-            (
-                [run for run in priced if run.epoch_s > ours.epoch_s and (run.usd or 0) > (ours.usd or 0)],
-                "both slower and more expensive than",
-            ),
-            ([run for run in priced if run.epoch_s > ours.epoch_s and (run.usd or 0) < (ours.usd or 0)], "slower but cheaper than"),
-        ):
-            if better:
-                names = listed([run.name for run in better])
-                yield sentence(
-                    f"When which: for this workload {names} {'is' if len(better) == 1 else 'are'} {words} {ours.name}.",
-                    [ours.row, *(run.row for run in better)],
-                )
+
+
+def _when_which(work: str, ours: Run, priced: list[Run]) -> Iterator[Sentence | None]:
+    """Yield the devices that are faster or slower, and cheaper or more expensive, than Trainium."""
+    for faster, cheaper, words in ORDERS:
+        better = [
+            run for run in priced if run is not ours and (run.epoch_s < ours.epoch_s, (run.usd or 0) < (ours.usd or 0)) == (faster, cheaper)
+        ]
+        names = listed([run.name for run in better]) if better else ""
+        yield sentence(f"{work}: {names} {'is' if len(better) == 1 else 'are'} {words} {ours.name}.", [run.row for run in (ours, *better)])
 
 
 def _unequal(evidence: Evidence) -> Iterator[Sentence | None]:
