@@ -251,6 +251,9 @@ ROUNDING_CHUNK = 2**24
 """Weights that the harness updates in fp32 at a time before it rounds them stochastically."""
 PACKING_NOISE = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}
 """Largest difference of logits, relative to their spread, that rounding may cause: kernels may depend on the input."""
+FP8_SCALES, BLOCK_SCALES = "scales of fp8 weights", "scales of 4-bit blocks"
+SCALES_OF_BLOCK_SCALES, BLOCK_OFFSET = f"scales of {BLOCK_SCALES}", "offset of 4-bit blocks"
+"""Names in `model.parameter_bytes` of tensors that belong to packed weights."""
 FP8_LAYER_MULTIPLE = 16
 """Sides of matrices in fp8 products must be multiples of this."""
 BEFORE_AMPERE = {"Kepler", "Maxwell", "Pascal", "Volta", "Turing"}
