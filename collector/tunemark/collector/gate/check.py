@@ -91,7 +91,6 @@ class Verdict:
             subject=_subject(record),
             finished=record.outcome.status is Status.OK,
             steps=len(record.trace),
-            point=f"{record.study.kind} {record.study.point}" if record.study else "",
             study=record.study,
             started_at=record.started_at,
             wall_s=record.process.wall_s,
