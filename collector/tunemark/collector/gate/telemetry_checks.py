@@ -14,8 +14,7 @@ from tunemark.schema.physics.utilisation import executed_share
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import DeviceUse
 from tunemark.schema.records.upgrade import Problem
-from tunemark.schema.sampling import DEVICE_INTERVAL_S, HOST_INTERVAL_S, SEEN_OF_RESERVED, SLOWEST_INTEGRATION_S
-from tunemark.schema.vocabulary import Backend, Status
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, HOST_INTERVAL_S, SEEN_OF_RESERVED, SLOWEST_INTEGRATION_S, Backend, Status
 
 POWER_TOLERANCE = 1.3
 """Board power is a limit of means over milliseconds; readings overshoot it."""
