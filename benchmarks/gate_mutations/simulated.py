@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tunemark.collector.gate.effective_checks import OPTIMIZER_LIBRARIES
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved, resolve
@@ -31,11 +30,11 @@ from tunemark.schema.physics.architecture import adapted_linears, block_linears,
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import shape_of_plan
-from tunemark.schema.records.effective import optimizer_class
+from tunemark.schema.records.effective import OPTIMIZER_LIBRARIES, optimizer_class
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import DeviceFacts, Harness
 from tunemark.schema.records.trace import Study
-from tunemark.schema.vocabulary import VARLEN, Backend, Method, Strategy
+from tunemark.schema.vocabulary import BLOCK_OFFSET, BLOCK_SCALES, SCALES_OF_BLOCK_SCALES, VARLEN, Backend, Method, Strategy
 
 ROOT = Path(__file__).parents[2]
 FACTS = FactBase(ROOT / "data")
@@ -534,9 +533,9 @@ def sizes_of(plan: Plan, card: Any) -> dict[str, Any]:
         stored = {
             plan.precision.parameters.value: (base - packed + adapters) * width,
             "uint8": packed // 2,
-            "scales of 4-bit blocks": packed // 64,
-            "scales of scales of 4-bit blocks": card.layers * sum(4 * -(-size // (64 * 256)) for size in layers),
-            "offset of 4-bit blocks": 4 * card.layers * len(layers),
+            BLOCK_SCALES: packed // 64,
+            SCALES_OF_BLOCK_SCALES: card.layers * sum(4 * -(-size // (64 * 256)) for size in layers),
+            BLOCK_OFFSET: 4 * card.layers * len(layers),
         }
     return {
         "parameters": base + adapters,

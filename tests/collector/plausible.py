@@ -12,7 +12,7 @@ from tunemark.schema import plan_reasons
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.measurement_warnings import warnings_of_record
+from tunemark.schema.measurement_warnings import loss_band, warnings_of_record
 from tunemark.schema.physics.architecture import adapted_linears
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import count_weights
@@ -20,10 +20,8 @@ from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import StepTrace
-from tunemark.schema.sampling import MEMORY_TOOLS
-from tunemark.schema.statistics.loss_band import loss_band
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
-from tunemark.schema.vocabulary import Backend, Checkpointing, Method, Strategy, Task
+from tunemark.schema.vocabulary import MEMORY_TOOLS, Backend, Checkpointing, Method, Strategy, Task
 
 FIRST_STEP_S, STEP_S, JITTER_S = 0.3, 0.05, 0.002
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0", "accelerate": "1.15.0"}

@@ -8,7 +8,7 @@ from changed_bases import changed
 from tunemark.collector.audit.evidence import Evidence
 from tunemark.collector.audit.load import audited_submission
 from tunemark.collector.audit.rule import Finding, all_rules
-from tunemark.collector.gate.audit_checks import audit_findings, audit_problems, rules_of_one_result
+from tunemark.collector.gate.check import audit_findings, audit_problems, rules_of_one_result
 from tunemark.schema.derive import derive
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.submission import Submission

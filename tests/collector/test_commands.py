@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from factories import CHECKOUT, FACTS, Tunemark, copy_data, make_submission, rates_of_one_model, save
 
+from tunemark.collector.commands.prices import offers
 from tunemark.collector.commands.schema import outdated
-from tunemark.collector.predict.price_book import offers
 from tunemark.collector.store.database import empty_database
 from tunemark.collector.store.loading import collect
 from tunemark.collector.store.sql_query import QueryResult

@@ -93,7 +93,7 @@ def test_possible_but_unlikely_telemetry_asks_for_a_second_run(name: str, values
 
 def test_the_gate_knows_the_tools_and_intervals_of_the_harness() -> None:
     from tunemark.harness.vendors.protocol import all_vendors
-    from tunemark.schema.sampling import DEVICE_INTERVAL_S, MEMORY_TOOLS
+    from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS
 
     monitors = {vendor.backend for vendor in all_vendors() if vendor.monitor is not None}
     assert set(DEVICE_INTERVAL_S) == set(MEMORY_TOOLS) == monitors

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from factories import Tunemark, make_submission, run_id, save
 
-from tunemark.collector.commands.withdraw import FILE
+from tunemark.collector.commands.submit import WITHDRAWN
 from tunemark.collector.store.loading import collect
 from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.records.base import canonical_json, content_id
@@ -29,7 +29,7 @@ def test_a_withdrawn_result_is_kept_with_its_reason_and_is_not_ranked(checkout: 
     said = tunemark("withdraw", result, "--reason", REASON, "--json")
     assert said.code == 0
     answer = json.loads(said.out)
-    assert (answer["result_id"], answer["reason"], answer["file"]) == (result, REASON, FILE)
+    assert (answer["result_id"], answer["reason"], answer["file"]) == (result, REASON, WITHDRAWN)
     assert tunemark("validate").code == 0
     done = collect(checkout, db)
     assert not done.problems
@@ -44,7 +44,7 @@ def test_a_withdrawn_result_is_kept_with_its_reason_and_is_not_ranked(checkout: 
 def test_entries_are_added_one_after_the_other_and_keep_the_comment_of_the_file(checkout: Path, result: str, tunemark: Tunemark) -> None:
     other = make_submission(run_id=run_id(2), started_at="2026-11-21T12:00:00Z")
     save(checkout, other)
-    path = checkout / FILE
+    path = checkout / WITHDRAWN
     path.write_text("# Why results are withdrawn.\n", encoding="utf-8")
     for name in (result, content_id(canonical_json(other))):
         assert tunemark("withdraw", name, "--reason", REASON).code == 0
@@ -65,11 +65,11 @@ def test_entries_are_added_one_after_the_other_and_keep_the_comment_of_the_file(
 def test_a_withdrawal_needs_a_result_and_a_reason_that_can_be_published(
     checkout: Path, result: str, tunemark: Tunemark, named: str | None, reason: str, expected: str
 ) -> None:
-    before = (checkout / FILE).read_bytes() if (checkout / FILE).exists() else None
+    before = (checkout / WITHDRAWN).read_bytes() if (checkout / WITHDRAWN).exists() else None
     said = tunemark("withdraw", named or result, "--reason", reason)
     assert said.code == 2
     assert expected in said.err
-    assert ((checkout / FILE).read_bytes() if (checkout / FILE).exists() else None) == before
+    assert ((checkout / WITHDRAWN).read_bytes() if (checkout / WITHDRAWN).exists() else None) == before
 
 
 def test_a_result_is_withdrawn_once(checkout: Path, result: str, tunemark: Tunemark) -> None:
@@ -77,7 +77,7 @@ def test_a_result_is_withdrawn_once(checkout: Path, result: str, tunemark: Tunem
     said = tunemark("withdraw", result, "--reason", REASON)
     assert said.code == 2
     assert "was withdrawn on 20" in said.err
-    assert (checkout / FILE).read_text(encoding="utf-8").count(result) == 1
+    assert (checkout / WITHDRAWN).read_text(encoding="utf-8").count(result) == 1
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_wrong_entries_are_found_with_their_line(
         f'[[withdrawn]]\nresult_id = "{name.replace("RESULT", result)}"\nwithdrawn_on = {day}\nreason = "{REASON}"\n'
         for name, day in entries
     ]
-    (checkout / FILE).parent.mkdir(parents=True, exist_ok=True)
-    (checkout / FILE).write_text("\n".join(lines), encoding="utf-8")
+    (checkout / WITHDRAWN).parent.mkdir(parents=True, exist_ok=True)
+    (checkout / WITHDRAWN).write_text("\n".join(lines), encoding="utf-8")
     said = tunemark("validate", "data/known/withdrawn.toml")
     assert said.code == 3
     assert expected in said.err

@@ -16,6 +16,7 @@ from types import ModuleType, SimpleNamespace
 
 import psutil
 
+from tunemark.collector.gate.check import judge
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.vendors.cuda import THROTTLE_REASONS
 from tunemark.schema.records.submission import DeviceFacts
@@ -102,6 +103,13 @@ def only_submission(folder):
     """Return the one submission that a run has left in a folder, read and validated as the collector does."""
     (path,) = Path(folder).rglob("*.json")
     return read_record(path.read_bytes())
+
+
+def problems_of(folder, facts):
+    """Return the problems for which `tunemark validate` refuses the one submission of a folder, but for libraries loaded beforehand."""
+    (path,) = Path(folder).rglob("*.json")
+    verdict = judge(path, facts)
+    return [problem for problem in (*verdict.problems, *verdict.outdated) if "importing the libraries" not in problem.fix]
 
 
 def run_json(done):

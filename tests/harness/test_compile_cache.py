@@ -16,7 +16,7 @@ QUICK = ("--steps", 3, "--set", "compile=blocks", "--set", "data.sequence_length
 
 
 def cache_of_a_run(out, folder, *more):
-    done = tunemark("run", "smoke-lora", *QUICK, *more, "--out", out, env={"TORCHINDUCTOR_CACHE_DIR": str(folder)})
+    done = tunemark("run", "smoke-full", *QUICK, *more, "--out", out, env={"TORCHINDUCTOR_CACHE_DIR": str(folder)})
     submission = only_submission(out)
     assert submission.outcome.status is Status.OK, done.stderr
     return submission

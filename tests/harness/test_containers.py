@@ -100,7 +100,8 @@ def test_the_commands_of_the_cpu_container_install_a_runner_that_starts(tmp_path
     venv.create(environment, with_pip=True)
     (site,) = (environment / "lib").glob("python3.*/site-packages")
     (site / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    variables = {**os.environ, "PATH": f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path)}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    variables = {**inherited, "PATH": f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path)}
     folder, found = tmp_path, instructions(ROOT / "harness" / "containers" / "cpu.Containerfile")
     for name, arguments in found:
         if name == "WORKDIR":

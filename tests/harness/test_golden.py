@@ -14,8 +14,8 @@ from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.worker.gates import matrix_rate
 from tunemark.schema.derive import derive
+from tunemark.schema.measurement_warnings import loss_band, smoothed_loss
 from tunemark.schema.records.trace import StepTrace, Study
-from tunemark.schema.statistics.loss_band import loss_band, smoothed_loss
 from tunemark.schema.vocabulary import Backend, Dtype
 
 STEPS = 60

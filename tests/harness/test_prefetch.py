@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from device_reads import Syncs
@@ -22,6 +23,7 @@ from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.vendors.protocol import EventDevice
 from tunemark.harness.worker import data
+from tunemark.harness.worker.attention import document_blocks
 from tunemark.harness.worker.data import (
     STEPS_AHEAD,
     Counts,
@@ -171,6 +173,13 @@ def test_tensors_are_pinned_in_the_thread_for_a_device_that_copies_while_the_hos
     assert one.tensors["max_length_q"] == 5
     assert bytes_of(one.tensors) == 8
     assert pinned(3) == 3
+
+
+def test_the_bytes_of_a_mask_as_blocks_are_counted():
+    rows, length = 2, 256
+    blocks = document_blocks(np.tile(np.arange(length), (rows, 1)), None)
+    # int32: a begin for each token, two lists of 2 x 2 blocks for each row, and their two counts.
+    assert bytes_of({"attention_mask": blocks}) == 4 * rows * (length + 2 * 4 + 2 * 2)
 
 
 def test_the_thread_selects_the_gpu_of_its_process():

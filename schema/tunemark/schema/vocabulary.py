@@ -251,9 +251,32 @@ ROUNDING_CHUNK = 2**24
 """Weights that the harness updates in fp32 at a time before it rounds them stochastically."""
 PACKING_NOISE = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}
 """Largest difference of logits, relative to their spread, that rounding may cause: kernels may depend on the input."""
+FP8_SCALES, BLOCK_SCALES = "scales of fp8 weights", "scales of 4-bit blocks"
+SCALES_OF_BLOCK_SCALES, BLOCK_OFFSET = f"scales of {BLOCK_SCALES}", "offset of 4-bit blocks"
+"""Names in `model.parameter_bytes` of tensors that belong to packed weights."""
 FP8_LAYER_MULTIPLE = 16
 """Sides of matrices in fp8 products must be multiples of this."""
 BEFORE_AMPERE = {"Kepler", "Maxwell", "Pascal", "Volta", "Turing"}
 """NVIDIA's architectures without bf16, tf32 and the kernel `flash`; the harness refuses these formats on them."""
 BEFORE_ADA = {*BEFORE_AMPERE, "Ampere"}
 """NVIDIA's architectures without matrix units for fp8."""
+
+# Sampling of a run from outside its worker
+
+HOST_INTERVAL_S = 0.2
+"""Time between two samples of the host and of the worker's processes."""
+DEVICE_INTERVAL_S = {Backend.CUDA: 0.1, Backend.ROCM: 0.1, Backend.XPU: 1.0, Backend.NEURON: 1.0}
+"""Time between two samples of the devices of a family that has a monitor."""
+SLOWEST_INTEGRATION_S = 0.125
+"""Largest mean sampling interval for integrating power: 0.1 s plus 25% for late wake-ups."""
+MEMORY_TOOLS = {
+    Backend.CUDA: "nvmlDeviceGetMemoryInfo",
+    Backend.ROCM: "amdsmi_get_gpu_memory_usage",
+    Backend.XPU: "xpu-smi, GPU Memory Used",
+    Backend.NEURON: "neuron-monitor memory_used",
+}
+"""Where a monitor reads the memory in use."""
+TORCH_MODULES = {Backend.CUDA: "torch.cuda", Backend.ROCM: "torch.cuda", Backend.XPU: "torch.xpu", Backend.MPS: "torch.mps"}
+"""Module of torch with the allocator of a family. Others have no peaks."""
+SEEN_OF_RESERVED = 0.98
+"""Memory in use over memory reserved: the framework keeps what it has reserved, so that no sample misses it."""

@@ -11,7 +11,6 @@ from tunemark.collector.commands import (
     schema,
     submit,
     validate,
-    withdraw,
 )
 
 app = typer.Typer(
@@ -29,6 +28,6 @@ for command in (
     schema.schema,
     submit.submit,
     validate.pull_request,
-    withdraw.withdraw,
+    submit.withdraw,
 ):
     app.command()(command)

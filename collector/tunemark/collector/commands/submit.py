@@ -1,4 +1,4 @@
-"""The command `submit`: check results, show every fact in them, and open the pull request that adds them."""
+"""The commands `submit` and `withdraw`: send results in a pull request, and mark one as no longer trusted, with a reason."""
 
 import shlex
 import shutil
@@ -7,17 +7,21 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+import tomlkit
 import typer
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, problem_json, say
 from tunemark.collector.gate.git import git_text
-from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.world_facts import Withdrawal
 from tunemark.schema.files import is_checkout, project_root, write_atomically
 from tunemark.schema.formats import counted
+from tunemark.schema.privacy import identity_leaks
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.safe_text import markdown, terminal
 from tunemark.schema.vocabulary import DataSource, Status, WarningKind
@@ -423,3 +427,58 @@ def _gh(*arguments: str, folder: Path | None = None) -> str:
     if done.returncode:
         raise TunemarkError(f"gh {' '.join(arguments[:4])}", "", terminal(done.stderr.strip()[:500]) or "failed")
     return done.stdout.strip()
+
+
+# Withdraw ---------------------------------------------------------------------------------------------
+
+WITHDRAWN = "data/known/withdrawn.toml"
+SHORTEST_REASON = 12
+"""Characters below which a reason says nothing."""
+
+
+def withdraw(
+    result: Annotated[str, typer.Argument(metavar="ID", help="The submission: the last part of its file name.")],
+    *,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why it is no longer trusted.")],
+    as_json: AsJson = False,
+) -> None:
+    """Withdraw a submission: it stays readable with the reason, and enters no ranking, audit or prediction.
+
+    A submission is never edited or removed. This adds an entry to data/known/withdrawn.toml, which a maintainer reviews like
+    every change outside `submissions/`. Remove the entry to undo it.
+
+    Examples
+    --------
+    - `tunemark withdraw 3f9a1c0b7d2e --reason "another job ran on the GPU"`
+    """
+    # Needs numpy, which --help does not.
+    from tunemark.collector.gate.read import records_in, shown_path, submission_id
+
+    root = project_root()
+    if not is_checkout(root):
+        raise TunemarkError(
+            "current directory", str(root), "is not a checkout of Tunemark; change into one, because withdrawals are stored in it"
+        )
+    known = {submission_id(path): path for path in records_in(root / SUBMISSIONS).files}
+    if result not in known:
+        raise TunemarkError("ID", result, f"no submission has this id; {did_you_mean(result, known)}")
+    earlier = FactBase.of_root(root).known.withdrawal(result)
+    if earlier is not None:
+        raise TunemarkError("ID", result, f"was withdrawn on {earlier.withdrawn_on}: {earlier.reason}")
+    text = " ".join(reason.split())
+    if len(text) < SHORTEST_REASON:
+        raise TunemarkError("--reason", reason, "say in a sentence what is wrong with the result")
+    for _, value, what in identity_leaks({"reason": text}):
+        raise TunemarkError("--reason", value, f"looks like {what}, which is not published; leave it out")
+    entry = Withdrawal(result_id=result, withdrawn_on=datetime.now(tz=UTC).date(), reason=text)
+    path = root / WITHDRAWN
+    document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
+    entries = document.setdefault("withdrawn", tomlkit.aot())
+    entries.append(tomlkit.item(entry.model_dump()))
+    write_atomically(path, tomlkit.dumps(document).encode())
+    place = shown_path(known[result], root)
+    if as_json:
+        print_json({"result_id": result, "submission": place, "withdrawn_on": str(entry.withdrawn_on), "reason": text, "file": WITHDRAWN})
+        return
+    say(f"withdrew {place}: {text}")
+    typer.echo(f"Commit {WITHDRAWN} and open a pull request. `tunemark collect` shows the effect.")

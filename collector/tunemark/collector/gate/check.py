@@ -9,14 +9,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 from pydantic import BaseModel
 
-from tunemark.collector.audit.rule import Finding
-from tunemark.collector.gate.audit_checks import audit_findings, audit_problems
+from tunemark.collector.audit.evidence import Evidence
+from tunemark.collector.audit.load import audited_submission
+from tunemark.collector.audit.rule import REFUTED, Finding, Rule, all_rules
 from tunemark.collector.gate.claim_checks import claim_problems, outdated_facts, plan_problems, unlikely_losses
 from tunemark.collector.gate.cross_file_checks import SECOND_RUN, Candidate, FileProblems, Subject, accept, committed_files, known_commits
 from tunemark.collector.gate.data_checks import data_problems
@@ -91,7 +92,6 @@ class Verdict:
             subject=_subject(record),
             finished=record.outcome.status is Status.OK,
             steps=len(record.trace),
-            point=f"{record.study.kind} {record.study.point}" if record.study else "",
             study=record.study,
             started_at=record.started_at,
             wall_s=record.process.wall_s,
@@ -340,3 +340,36 @@ def _committed(path: Path, root: Path) -> Candidate | None:
     except (InvalidRecord, OSError, ValueError, TypeError, ArithmeticError, RecursionError):
         # It is reported where it is checked.
         return None
+
+
+# Rules of the audit that concern a result by itself: what they call impossible or inconsistent is refused, and what they call
+# suspicious is accepted and needs a second run. The other families compare results, documents and prices with each other, and run on
+# the whole database (`tunemark audit`).
+
+ALONE = frozenset({"utilisation", "memory", "arithmetic", "catalogue"})
+"""Families of rules that can fire on a measured result without any other record."""
+FIELDS = {"peak_memory_bytes": "memory.device_allocated.peak_bytes", "wall_s": "process.wall_s", "accelerator": "plan.device.accelerator"}
+FIELDS |= {"precision": "plan.precision.compute", "sequence_length": "plan.data.sequence_length", "framework": "environment.packages"}
+RATES = "trace.completed_at_s"
+"""Field from which rates, times of steps and utilisation are derived."""
+
+
+@cache
+def rules_of_one_result() -> tuple[Rule, ...]:
+    """Return the rules that concern a result by itself."""
+    return tuple(rule for rule in all_rules() if rule.family in ALONE)
+
+
+def audit_findings(submission: Submission, derived: Derived, facts: FactBase) -> list[Finding]:
+    """Return the findings of the audit about a submission by itself."""
+    evidence = Evidence((audited_submission(submission, "this run", facts, derived),), (), facts)
+    return [finding for rule in rules_of_one_result() for finding in rule.findings(evidence)]
+
+
+def audit_problems(findings: list[Finding], *, refuted: bool) -> Iterator[Problem]:
+    """Yield the findings that refute a result, or the others, as problems of its fields."""
+    for finding in findings:
+        if (finding.verdict in REFUTED) is refuted:
+            names = (*finding.conditions, *finding.quantities)
+            field = next((FIELDS[name] for name in names if name in FIELDS), RATES)
+            yield Problem(field, finding.claim, f"{finding.calculation} (audit rule {finding.rule}, {finding.verdict.value})")

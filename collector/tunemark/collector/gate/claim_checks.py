@@ -16,6 +16,7 @@ from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import SharedSetting, WorkloadCard, shared_settings
+from tunemark.schema.measurement_warnings import loss_band
 from tunemark.schema.physics.architecture import adapted_linears, adapts_tokens
 from tunemark.schema.physics.training_shape import unlike_the_card
 from tunemark.schema.records.base import flattened
@@ -25,7 +26,6 @@ from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Gate
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.statistics.comparison import arm_run
-from tunemark.schema.statistics.loss_band import loss_band
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.synthetic_data import SPECIAL_TOKENS, UNIFORM
 from tunemark.schema.vocabulary import (

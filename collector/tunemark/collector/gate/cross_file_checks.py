@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 from tunemark.collector.gate.git import git
 from tunemark.collector.gate.identity import Identity, copies
 from tunemark.collector.gate.read import SUBMISSIONS
+from tunemark.collector.gate.trace_checks import CLOCK_TOLERANCE
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.trace import Study
 from tunemark.schema.records.upgrade import Problem
@@ -20,8 +21,6 @@ FileProblems = list[tuple[str, Problem]]
 """Problems, each with its file."""
 SECOND_RUN = "needs a second run"
 """How an accepted submission that is unlikely is marked."""
-CLOCKS_APART = timedelta(days=1)
-"""Clocks are often wrong by hours but seldom by days."""
 FEWEST_PEERS = 5
 """Results of the same group from which a rate can be an outlier."""
 FARTHEST, LEAST_SPREAD = 6.0, 0.05
@@ -57,10 +56,8 @@ class Candidate:
     """True if the run succeeded."""
     steps: int = 0
     """Completed steps."""
-    point: str = ""
-    """Point of the study that the run belongs to; empty for a run of its own."""
     study: Study | None = None
-    """The study itself."""
+    """The study that the run belongs to; None for a run of its own."""
     started_at: datetime = LONG_AGO
     wall_s: float = 0.0
     """Duration of the run."""
@@ -74,6 +71,11 @@ class Candidate:
     """Changes of the facts since the run: notes for a committed file, problems for any other."""
     doubts: tuple[Problem, ...] = ()
     """Why a submission that is accepted needs a second run."""
+
+    @property
+    def point(self) -> str:
+        """Kind and point of the study; empty for a run of its own."""
+        return f"{self.study.kind} {self.study.point}" if self.study else ""
 
 
 AnyCandidate = TypeVar("AnyCandidate", bound=Candidate)
@@ -228,19 +230,17 @@ def _superseding(candidate: Candidate, target: Candidate | None, replaced: dict[
 def _studies(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem]]:
     """Yield runs that contradict an earlier run of the same study. A study has one request, and its runs are made one after the other."""
     first: dict[str, Candidate] = {}
-    places: dict[tuple[str, int], Candidate] = {}
     in_time = sorted(((each, each.study) for each in accepted if each.study is not None), key=lambda pair: pair[0].started_at)
     last: dict[str, int] = defaultdict(int)
     for candidate, study in in_time:
         known = first.setdefault(study.study_id, candidate)
-        there = places.setdefault((study.study_id, study.position), candidate)
         shared = known.study
         if shared is not None and (study.kind, study.settings_sha256) != (shared.kind, shared.settings_sha256):
             fix = f"{known.file} is of the same study, with another kind or other settings; a study has one of each"
             yield candidate, Problem("study.settings_sha256", study.settings_sha256, fix)
         elif known.subject.workload != candidate.subject.workload:
             yield candidate, Problem("study.study_id", repr(study.study_id), f"{known.file} is of the same study, with another workload")
-        elif there is not candidate or study.position <= last[study.study_id]:
+        elif study.position <= last[study.study_id]:
             fix = f"runs of a study are numbered in the order in which they were made; compare with {known.file}"
             yield candidate, Problem("study.position", str(study.position), fix)
         last[study.study_id] = max(last[study.study_id], study.position)
@@ -277,6 +277,6 @@ def _unknown_commits(
         made_at = known.get(candidate.commit or "")
         if candidate.commit and candidate.commit not in known:
             yield candidate.file, Problem("harness.commit", repr(candidate.commit), "is not in the history of this repository")
-        elif made_at is not None and made_at > candidate.started_at + CLOCKS_APART:
+        elif made_at is not None and made_at > candidate.started_at + CLOCK_TOLERANCE:
             fix = f"was made on {made_at:%Y-%m-%d}, after the run on {candidate.started_at:%Y-%m-%d}"
             yield candidate.file, Problem("harness.commit", repr(candidate.commit), fix)

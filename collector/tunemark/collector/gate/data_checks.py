@@ -208,15 +208,15 @@ def packed(lengths: list[int], row_tokens: int, rows: int) -> tuple[NDArray[np.i
 def _evaluation(s: Submission) -> Iterator[Problem]:
     """Yield evaluations that the plan does not ask for, missing ones, and an accuracy that its loss rules out."""
     planned, held_out, rules = s.plan.data.evaluation_rows, s.evaluation, s.plan.measurement
+    synthetic = s.plan.data.source is DataSource.SYNTHETIC
     if held_out is None:
         if s.outcome.status is Status.OK and rules.evaluate and s.plan.device.backend is not Backend.NEURON:
             yield Problem("evaluation", "null", "plan.measurement.evaluate is true; a successful run has it")
         return
     if not rules.evaluate:
         yield Problem("evaluation", "", "plan.measurement.evaluate is false; such a run does not evaluate")
-    if s.plan.data.source is DataSource.SYNTHETIC and held_out.split != SYNTHETIC_SPLIT:
+    if synthetic and held_out.split != SYNTHETIC_SPLIT:
         yield Problem("evaluation.split", repr(held_out.split), f"plan.data.source is 'synthetic'; the rows are {SYNTHETIC_SPLIT!r}")
-    synthetic = s.plan.data.source is DataSource.SYNTHETIC
     if planned and (held_out.rows > planned or (synthetic and held_out.rows < planned)):
         fix = f"plan.data.evaluation_rows is {planned}; {'synthetic rows do not run out' if held_out.rows < planned else 'no more rows are held out'}"
         yield Problem("evaluation.rows", str(held_out.rows), fix)

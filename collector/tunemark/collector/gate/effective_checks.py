@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from typing import get_args
 
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.features import USED
 from tunemark.schema.plan_conflicts import conflicting_settings, conflicts_with_model, device_conflicts
-from tunemark.schema.records.effective import MASTER_OPTIMIZER, OPTIMIZERS_OF_HARNESS, STOCHASTIC_OPTIMIZER, compared
+from tunemark.schema.records.effective import OPTIMIZER_LIBRARIES, compared
+from tunemark.schema.records.plan import FourBit
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Effective
 from tunemark.schema.records.upgrade import Problem
@@ -48,9 +50,13 @@ STEEPEST = 1.0
 CALM = 1.0
 """Rise of the loss over its first value, in nats, that such updates surely cause."""
 FEWEST_STEPS = 3
-FOUR_BIT = ("nf4", "fp4")
+FOUR_BIT = get_args(FourBit)
 FULL_ROWS = 0.9
 """Share of full rows among those that a plan without padding has: the last packed one may be shorter."""
+EFFECTIVE_FIELDS = {"compute_format": "compute", "trained_format": "trainable_dtypes"}
+"""Settings in `compared` whose field in the record has another name."""
+NO_FALLBACK = {"optimizer", "stochastic_rounding"}
+"""Settings that no library changes: the harness makes the optimizer. On Neuron the runtime rounds."""
 
 
 def effective_problems(submission: Submission, facts: FactBase) -> Iterator[Problem]:
@@ -139,14 +145,16 @@ def _settings(s: Submission, architecture: str | None) -> Iterator[Problem]:
     if ran is None:
         return
     admitted = [warning.message for warning in s.warnings if warning.kind is WarningKind.FALLBACK]
+    no_fallback = NO_FALLBACK - ({"stochastic_rounding"} if s.plan.device.backend is Backend.NEURON else set())
     for setting in compared(s.plan, ran, s.trace):
-        if setting.agrees is False and not any(message.startswith(f"{setting.setting}:") for message in admitted):
-            field = EFFECTIVE_FIELDS.get(setting.setting, setting.setting)
-            fix = f"the plan has {setting.requested}; such a run has the warning 'fallback'"
-            yield Problem(f"effective.{field}", repr(setting.effective), fix)
+        name, fix = setting.setting, f"the plan has {setting.requested}; such a run has the warning 'fallback'"
+        if name in no_fallback:
+            fix = f"the plan has {setting.requested}, and the harness makes the optimizer of the plan"
+        if setting.agrees is False and (name in no_fallback or not any(message.startswith(f"{name}:") for message in admitted)):
+            yield Problem(f"effective.{EFFECTIVE_FIELDS.get(name, name)}", repr(setting.effective), fix)
     yield from _kernel(s, ran, architecture)
     wrapped = s.plan.device.strategy in DEEPSPEED or s.plan.device.backend is Backend.NEURON
-    if ran.optimizer.split()[-1] not in OPTIMIZERS_OF_HARNESS and not wrapped:
+    if ran.optimizer.split()[-1] not in OPTIMIZER_LIBRARIES and not wrapped:
         yield Problem(
             "effective.optimizer", repr(ran.optimizer), f"is not an optimizer of the harness; {s.plan.optimizer.name} was planned"
         )
@@ -180,15 +188,6 @@ def _settings(s: Submission, architecture: str | None) -> Iterator[Problem]:
         )
 
 
-OPTIMIZER_LIBRARIES = dict.fromkeys(("AdamW", "SGD", "Adafactor"), "torch") | {
-    "AdamW8bit": "bitsandbytes",
-    "PagedAdamW8bit": "bitsandbytes",
-    MASTER_OPTIMIZER: "tunemark",
-    STOCHASTIC_OPTIMIZER: "tunemark",
-}
-"""The library of each class of optimizer that the harness makes."""
-
-
 def _surely_as_planned(s: Submission) -> Iterator[Problem]:
     """Yield settings that differ from the plan although no library changes them unrecorded. A warning `fallback` does not excuse them."""
     ran, plan = s.effective, s.plan
@@ -198,13 +197,9 @@ def _surely_as_planned(s: Submission) -> Iterator[Problem]:
     wanted = OPTIMIZER_LIBRARIES.get(name)
     if wanted is not None and library and library != wanted:
         yield Problem("effective.optimizer", repr(ran.optimizer), f"the harness takes {name} from {wanted}")
-    elif wanted is not None and next((each.agrees for each in compared(plan, ran, s.trace) if each.setting == "optimizer"), None) is False:
-        yield Problem("effective.optimizer", repr(ran.optimizer), f"the harness makes the optimizer of the plan, {plan.optimizer.name}")
-    rounds = plan.rounds_stochastically
-    known = ran.stochastic_rounding is not None or plan.optimizer.stochastic_rounding
-    if known and ran.stochastic_rounding is not rounds and plan.device.backend is not Backend.NEURON:
-        fix = f"plan.optimizer.stochastic_rounding is {str(rounds).lower()}, and the harness makes the optimizer of the plan"
-        yield Problem("effective.stochastic_rounding", str(ran.stochastic_rounding), fix)
+    if ran.stochastic_rounding is None and plan.optimizer_rounds_stochastically:
+        fix = "plan.optimizer.stochastic_rounding is true, and the harness makes the optimizer of the plan"
+        yield Problem("effective.stochastic_rounding", "null", fix)
     if "cpu" in ran.optimizer_states_on and plan.device.offload == "none" and plan.device.backend in {Backend.CUDA, Backend.ROCM}:
         fix = "plan.device.offload is 'none'; an optimizer keeps its states beside the weights"
         yield Problem("effective.optimizer_states_on", "'cpu'", fix)
@@ -218,7 +213,3 @@ def _surely_as_planned(s: Submission) -> Iterator[Problem]:
     if ran.compute is not None and ran.compute != planned and ran.compute not in s.model.parameter_bytes:
         fix = f"the plan has {planned}, and no weight has this format"
         yield Problem("effective.compute", repr(ran.compute), fix)
-
-
-EFFECTIVE_FIELDS = {"compute_format": "compute", "trained_format": "trainable_dtypes"}
-"""Settings in `compared` whose field in the record has another name."""

@@ -15,8 +15,20 @@ from tunemark.schema.physics.memory_states import MemoryLedger
 from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
 from tunemark.schema.records.submission import ModelFacts, Submission
 from tunemark.schema.records.upgrade import Problem
-from tunemark.schema.sampling import DEVICE_INTERVAL_S, HOST_INTERVAL_S, MEMORY_TOOLS, SEEN_OF_RESERVED, TORCH_MODULES
-from tunemark.schema.vocabulary import DEEPSPEED, Backend, Checkpointing, Padding, Phase, Status, Strategy
+from tunemark.schema.vocabulary import (
+    DEEPSPEED,
+    DEVICE_INTERVAL_S,
+    HOST_INTERVAL_S,
+    MEMORY_TOOLS,
+    SEEN_OF_RESERVED,
+    TORCH_MODULES,
+    Backend,
+    Checkpointing,
+    Padding,
+    Phase,
+    Status,
+    Strategy,
+)
 
 LARGEST_DEVICE_BYTES = 2048 * GIB
 SMALLEST_WORKER_BYTES = 128 * MIB

@@ -22,11 +22,24 @@ from tunemark.schema.physics.utilisation import TERA, executed_peak, flops_of_st
 from tunemark.schema.records.effective import OPTIMIZER_CLASSES, SHORT_NAMES
 from tunemark.schema.records.submission import ModelFacts, Submission
 from tunemark.schema.records.upgrade import Problem
-from tunemark.schema.vocabulary import DEEPSPEED, SHARDED_STATES, SHARDED_WEIGHTS, Backend, Dtype, Method, Status, Strategy, Weights
+from tunemark.schema.vocabulary import (
+    BLOCK_OFFSET,
+    BLOCK_SCALES,
+    DEEPSPEED,
+    FP8_SCALES,
+    SCALES_OF_BLOCK_SCALES,
+    SHARDED_STATES,
+    SHARDED_WEIGHTS,
+    Backend,
+    Dtype,
+    Method,
+    Status,
+    Strategy,
+    Weights,
+)
 
 COUNT_TOLERANCE = 0.01
 """Parameters of a checkpoint and of its card may differ in a bias or a buffer."""
-FP8_SCALES = "scales of fp8 weights"
 BYTE_FORMATS = ("fp32", "bf16", "fp16", "fp8", "int8", "uint8", "tf32")
 SCALES = 4 / 64 * 1.1
 """Bytes of scales by quantised weight, without double quantisation."""
@@ -186,7 +199,7 @@ def _stored(s: Submission, ran: ModelFacts, weights: WeightCounts, model: ModelC
         yield Problem(
             "model.parameter_bytes", "4-bit blocks", f"plan.method is {s.plan.method.value!r}; only qlora stores weights in 4 bits"
         )
-    if quantised and not ("uint8" in ran.parameter_bytes and "scales of 4-bit blocks" in ran.parameter_bytes):
+    if quantised and not ("uint8" in ran.parameter_bytes and BLOCK_SCALES in ran.parameter_bytes):
         fix = "qlora stores the matrices of the blocks as uint8, with the scales of their blocks"
         yield Problem("model.parameter_bytes", ", ".join(ran.parameter_bytes), fix)
     elif quantised:
@@ -202,15 +215,15 @@ def _scales(s: Submission, ran: ModelFacts, weights: WeightCounts, model: ModelC
     exact = model.experts is None and sum(matrices) == weights.quantised
     expected = {
         "uint8": weights.quantised / 2,
-        "scales of 4-bit blocks": sum(scales) * (1 if double else 4),
-        "scales of scales of 4-bit blocks": 4 * sum(-(-count // SCALES_BLOCK) for count in scales) if double else 0,
-        "offset of 4-bit blocks": 4 * len(matrices) if double else 0,
+        BLOCK_SCALES: sum(scales) * (1 if double else 4),
+        SCALES_OF_BLOCK_SCALES: 4 * sum(-(-count // SCALES_BLOCK) for count in scales) if double else 0,
+        BLOCK_OFFSET: 4 * len(matrices) if double else 0,
     }
-    shards, listed = _shards(s), "offset of 4-bit blocks" in ran.parameter_bytes
+    shards, listed = _shards(s), BLOCK_OFFSET in ran.parameter_bytes
     for name, size in expected.items():
         stored = ran.parameter_bytes.get(name, 0)
         slack = 0.02 * size if exact else 0.05 * size + SMALL_STATES
-        if name.startswith("offset") and not (listed and exact):
+        if name == BLOCK_OFFSET and not (listed and exact):
             continue
         if not (size - slack) / shards - 1 <= stored <= size + slack:
             fix = f"{weights.quantised:,} weights in blocks of {NF4_BLOCK}, scales {'quantised too' if double else 'in fp32'}, have {size:,.0f}"

@@ -14,8 +14,7 @@ from tunemark.schema.physics.utilisation import executed_share
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import DeviceUse
 from tunemark.schema.records.upgrade import Problem
-from tunemark.schema.sampling import DEVICE_INTERVAL_S, HOST_INTERVAL_S, SEEN_OF_RESERVED, SLOWEST_INTEGRATION_S
-from tunemark.schema.vocabulary import Backend, Status
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, HOST_INTERVAL_S, SEEN_OF_RESERVED, SLOWEST_INTEGRATION_S, Backend, Status
 
 POWER_TOLERANCE = 1.3
 """Board power is a limit of means over milliseconds; readings overshoot it."""
@@ -58,6 +57,7 @@ WINDOW_AGREES, LATE_SAMPLES = (0.8, 1.05), 4
 harness takes the first and the last reading inside the window."""
 FEWEST_OF_FITTING, LOST_SAMPLES = 0.6, 0.05
 """Samples over those that fit into the steady window, usually at least, and surely."""
+HOST_SAMPLES = "utilisation.samples"
 COOL_C = 60
 """Temperature below which no device lowers its clocks for heat; their limits begin above 80 degrees."""
 SAME_READING = 1e-12
@@ -165,28 +165,33 @@ def _own_limit(s: Submission) -> Iterator[Problem]:
 
 def _lost_samples(s: Submission, derived: Derived | None) -> Iterator[Problem]:
     """Yield devices whose monitor took hardly any of the samples that fit into the steady window, without a stated reason."""
-    use, window_s, interval_s = s.utilisation, _window_s(s, derived), DEVICE_INTERVAL_S.get(s.environment.backend)
-    if use is None or not window_s or interval_s is None or derived is None or derived.window is None or not derived.window.stable:
-        return
-    for index, device in enumerate(use.devices):
-        fitting = window_s / interval_s
-        if fitting > MANY_SAMPLES and device.samples < LOST_SAMPLES * fitting:
-            fix = f"one sample every {interval_s:g} s gives {fitting:.0f} in the {window_s:.1f} s of the steady window"
-            yield Problem(f"utilisation.devices.{index}.samples", str(device.samples), fix)
+    for share, problem in _shares_of_fitting(s, derived):
+        if share < LOST_SAMPLES and problem.field != HOST_SAMPLES:
+            yield problem
 
 
 def _few_samples(s: Submission, derived: Derived) -> Iterator[Problem]:
-    """Yield far fewer samples than fit into the steady window. Earlier rules began a window without a stable part elsewhere."""
-    use, window_s = s.utilisation, _window_s(s, derived)
-    if use is None or window_s is None or derived.window is None or not derived.window.stable:
+    """Yield far fewer samples than fit into the steady window, of the host or of a device."""
+    for share, problem in _shares_of_fitting(s, derived):
+        if LOST_SAMPLES <= share < FEWEST_OF_FITTING:
+            yield problem
+
+
+def _shares_of_fitting(s: Submission, derived: Derived | None) -> Iterator[tuple[float, Problem]]:
+    """Yield samples over those that fit into the steady window, if many fit, with the problem of too few.
+
+    Earlier rules began a window without a stable part elsewhere.
+    """
+    use, window_s, interval_s = s.utilisation, _window_s(s, derived), DEVICE_INTERVAL_S.get(s.environment.backend)
+    if use is None or not window_s or derived is None or derived.window is None or not derived.window.stable:
         return
-    counts = [("utilisation.samples", use.samples, HOST_INTERVAL_S)]
-    interval_s = DEVICE_INTERVAL_S.get(s.environment.backend)
+    counts = [(HOST_SAMPLES, use.samples, HOST_INTERVAL_S)]
     counts += [(f"utilisation.devices.{index}.samples", each.samples, interval_s) for index, each in enumerate(use.devices) if interval_s]
     for field, samples, every_s in counts:
         fitting = window_s / every_s
-        if fitting > MANY_SAMPLES and LOST_SAMPLES * fitting <= samples < FEWEST_OF_FITTING * fitting:
-            yield Problem(field, str(samples), f"one every {every_s:g} s makes {fitting:.0f} in the {window_s:.1f} s of the steady window")
+        if fitting > MANY_SAMPLES:
+            fix = f"one every {every_s:g} s makes {fitting:.0f} in the {window_s:.1f} s of the steady window"
+            yield samples / fitting, Problem(field, str(samples), fix)
 
 
 def _use(s: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:
@@ -388,8 +393,7 @@ def _at_work(s: Submission, share: float, card: AcceleratorCard | None) -> Itera
     if card and card.tdp_w and powers and max(powers) < IDLE_POWER * card.tdp_w:
         fix = f"training at {share:.0%} of the dense peak takes more than {IDLE_POWER:.0%} of the board power, {card.tdp_w:g} W"
         yield Problem("utilisation.devices.0.power_mean_w", f"{max(powers):g} W", fix)
-    trained_s = sum(s.trace.step_times_s)
-    waited = (s.trace.data_wait_s or 0.0) / trained_s if trained_s else 0.0
+    waited = _waited(s)
     if waited > WAITED and share > 1 - waited:
         fix = f"{waited:.0%} of the time, in which no product is computed; those of this run take {share:.0%} of it even at the dense peak"
         yield Problem("trace.data_wait_s", f"{s.trace.data_wait_s:g} s", fix)
@@ -414,6 +418,11 @@ def _at_work(s: Submission, share: float, card: AcceleratorCard | None) -> Itera
         if nominal_mhz and use.clock_mean_mhz is not None and share > CLOCK_TOLERANCE * use.clock_mean_mhz / nominal_mhz:
             fix = f"at this clock the dense peak is {use.clock_mean_mhz / nominal_mhz:.0%} of that at {nominal_mhz:g} MHz, and {share:.0%} was used"
             yield Problem(f"{field}.clock_mean_mhz", f"{use.clock_mean_mhz:g} MHz", fix)
+
+
+def _waited(s: Submission) -> float:
+    """Return the share of the time of all steps, with the first one, in which training waited for samples; 0 if unknown."""
+    return (s.trace.data_wait_s or 0.0) / sum(s.trace.step_times_s) if len(s.trace) else 0.0
 
 
 def unlikely_telemetry(s: Submission, derived: Derived, facts: FactBase) -> Iterator[Problem]:
@@ -458,10 +467,9 @@ def unlikely_telemetry(s: Submission, derived: Derived, facts: FactBase) -> Iter
 
 def _seldom_busy(s: Submission, share: float | None) -> Iterator[Problem]:
     """Yield GPUs at usual speed that are seldom busy, that hardly a core feeds, or that are busy while training waits for samples."""
-    use, trained_s = s.utilisation, sum(s.trace.step_times_s)
-    if use is None or s.environment.backend not in {Backend.CUDA, Backend.ROCM} or not trained_s:
+    use, count, waited = s.utilisation, s.plan.device.count, _waited(s)
+    if use is None or s.environment.backend not in {Backend.CUDA, Backend.ROCM} or not len(s.trace):
         return
-    count, waited = s.plan.device.count, (s.trace.data_wait_s or 0.0) / trained_s
     if use.cpu_busy_mean is not None and use.samples >= MANY_SAMPLES and use.cpu_busy_mean < LEAST_FED * count:
         fix = f"less than {LEAST_FED:g} of a core for each of {count} GPUs; the process that submits the work takes more"
         yield Problem("utilisation.cpu_busy_mean", f"{use.cpu_busy_mean:g} cores", fix)

@@ -406,7 +406,7 @@ def _micro_steps(s: Submission) -> Iterator[Problem]:
     missing = next((step for step in range(timed[0], total) if not micro[step]), None) if timed and s.outcome.status is Status.OK else None
     if missing is not None or (timed and timed[0] and sum(map(len, micro)) < MOST_MICRO_STEPS - accumulated):
         fix = "all steps have the times of their micro-steps, or in a long run the last ones do"
-        yield Problem("trace.micro_completed_at_s", f"none in step {(missing if missing is not None else 0) + 1}", fix)
+        yield Problem("trace.micro_completed_at_s", f"none in step {(missing or 0) + 1}", fix)
     for step, inside in enumerate(micro):
         if not inside:
             continue

@@ -137,12 +137,11 @@ def _build(s: Submission, facts: FactBase) -> Iterator[Problem]:
     runtime = re.match(r"(\d+)\.(\d+)", s.environment.runtime.get("cuda", ""))
     toolkits += [(int(runtime[1]), int(runtime[2]))] if runtime else []
     requirement = facts.known.requirements_of("torch", Version(version.base_version)).get("cuda") if version is not None else None
-    # Builds of torch's authors have no local version, or only the toolkit.
+    # Builds of torch's authors have no local version, or only the toolkit. Others build for other toolkits, under names of their own.
     theirs = version is not None and re.fullmatch(r"(cu\d+)?", version.local or "") is not None
+    own = theirs and version is not None and version.local is not None
     oldest = Version(requirement.least).major if requirement is not None and theirs else 0
     for major, minor in toolkits:
-        # Others build torch for other toolkits, under names of their own.
-        own = version is not None and re.fullmatch(r"cu\d+", version.local or "") is not None
         if (
             own
             and requirement is not None

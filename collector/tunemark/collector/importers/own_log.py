@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 OWN_SOURCE = "999"
 """Source of a record that is no part of a document."""
+WARM_UP = 10
+"""First logged steps that are not part of the rate, if there are at least as many others."""
 NEAREST = 6
 LOSSES = 10
 """Most logged losses that the loss at the start and at the end is the mean of: a quarter of all, if that is less."""

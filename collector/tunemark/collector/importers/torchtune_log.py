@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tunemark.collector.importers.import_io import read_text
-from tunemark.collector.importers.own_log import OwnLog, own_log_importer
+from tunemark.collector.importers.own_log import WARM_UP, OwnLog, own_log_importer
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.published import Claim
@@ -18,8 +18,6 @@ RATE, LOSS = "tokens_per_second_per_gpu", "loss"
 PEAKS = ("peak_memory_alloc", "peak_memory_active", "peak_memory_reserved")
 """Peaks of torch's allocator in GiB; the first that is logged is the peak of the record."""
 USED = {RATE, LOSS, *PEAKS}
-WARM_UP = 10
-"""First logged steps that are not part of the rate, if there are at least as many others."""
 
 
 def _read(path: Annotated[Path, typer.Argument(metavar="FILE", help="The log.", show_default=False)]) -> OwnLog:

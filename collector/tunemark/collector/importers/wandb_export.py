@@ -13,8 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from tunemark.collector.importers.import_io import read_text
-from tunemark.collector.importers.own_log import OwnLog, own_log_importer
-from tunemark.collector.importers.torchtune_log import WARM_UP
+from tunemark.collector.importers.own_log import WARM_UP, OwnLog, own_log_importer
 from tunemark.schema.errors import Exit, TunemarkError
 
 TIME = "_runtime"

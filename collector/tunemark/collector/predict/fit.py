@@ -47,8 +47,6 @@ MEANING: dict[Term, str] = {
 }
 HOST_LINK_BYTES_PER_S = 32e9
 """PCI Express 4.0 x16, one direction: the card of an accelerator does not describe its host."""
-PACKED_BYTES = 0.5
-"""Bytes of a 4-bit weight, without the scales of its block."""
 TERA, GIGA = 1e12, 1e9
 SIXTEEN_BIT = {Dtype.BF16: Dtype.FP16, Dtype.FP16: Dtype.BF16}
 
@@ -113,10 +111,10 @@ def moved_bytes(shape: TrainingShape) -> dict[Term, float]:
     # Weights are read in the forward and backward pass and in recomputation. Each time, bitsandbytes expands a 4-bit layer.
     count = float(model.layers * sum(linear.inputs * linear.outputs * linear.copies for linear in block_linears(model)))
     quantised, uses = shape.method is Method.QLORA, passes - 1
-    expanded = count * (PACKED_BYTES + BYTES[shape.activations]) * uses if quantised else 0.0
+    expanded = count * (BYTES[Dtype.NF4] + BYTES[shape.activations]) * uses if quantised else 0.0
     # Sharding gathers weights as they are stored for each use; full fine-tuning also scatters 16-bit gradients.
     gathers = uses if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else 0
-    exchanged = count * ((PACKED_BYTES if quantised else 2.0) * gathers + 2.0 * (shape.method is Method.FULL))
+    exchanged = count * ((BYTES[Dtype.NF4] if quantised else 2.0) * gathers + 2.0 * (shape.method is Method.FULL))
     return {
         "elementwise": elementwise,
         "adapters": adapters,

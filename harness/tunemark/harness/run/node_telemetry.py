@@ -20,8 +20,8 @@ from tunemark.schema.files import write_atomically
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import MemoryReading, Utilisation
 from tunemark.schema.records.trace import Energy
-from tunemark.schema.sampling import HOST_INTERVAL_S
 from tunemark.schema.statistics.steady_state import settled_after, steady_window
+from tunemark.schema.vocabulary import HOST_INTERVAL_S
 
 WINDOW_FILE = "window.json"
 USE_FILE = "use.json"

@@ -20,7 +20,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.formats import GIB
-from tunemark.schema.measurement_warnings import warnings_of_record
+from tunemark.schema.measurement_warnings import loss_band, warnings_of_record
 from tunemark.schema.privacy import identity_leaks, machine_names
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.division import division_of
@@ -41,10 +41,8 @@ from tunemark.schema.records.submission import (
     submission_name,
 )
 from tunemark.schema.records.trace import Effective, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
-from tunemark.schema.sampling import HOST_INTERVAL_S
-from tunemark.schema.statistics.loss_band import loss_band
 from tunemark.schema.statistics.steady_state import SteadyWindow
-from tunemark.schema.vocabulary import Division, Phase, WarningKind
+from tunemark.schema.vocabulary import HOST_INTERVAL_S, Division, Phase, WarningKind
 
 if TYPE_CHECKING:
     from tunemark.harness.plan.resolve import Resolved

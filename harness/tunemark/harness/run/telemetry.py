@@ -21,9 +21,8 @@ from tunemark.harness.vendors.vendor_tools import MonitorUnavailable
 from tunemark.schema.features import Feature
 from tunemark.schema.records.submission import MemoryReading, Utilisation
 from tunemark.schema.records.trace import DeviceUse, Energy, StepTrace
-from tunemark.schema.sampling import HOST_INTERVAL_S, SLOWEST_INTEGRATION_S
 from tunemark.schema.statistics.steady_state import SteadyWindow
-from tunemark.schema.vocabulary import Backend
+from tunemark.schema.vocabulary import HOST_INTERVAL_S, SLOWEST_INTEGRATION_S, Backend
 
 TREE_EVERY = 5
 """Samples between two listings of the process tree."""

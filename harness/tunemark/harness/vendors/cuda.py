@@ -22,8 +22,7 @@ from tunemark.schema.features import Feature
 from tunemark.schema.formats import MIB
 from tunemark.schema.plan_reasons import FOUND_BY
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.sampling import DEVICE_INTERVAL_S, MEMORY_TOOLS
-from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
 
 INSTALL = "nvidia-ml-py is not installed: pip install 'tunemark[nvidia]'"
 

@@ -31,8 +31,7 @@ from tunemark.harness.vendors.protocol import (
 from tunemark.schema.features import Feature
 from tunemark.schema.plan_reasons import FOUND_BY
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.sampling import DEVICE_INTERVAL_S, MEMORY_TOOLS
-from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
 
 DRIVER_INFO = Path("/sys/devices/virtual/neuron_device/neuron0/info/architecture")
 DRIVER_VERSION = Path("/sys/module/neuron/version")

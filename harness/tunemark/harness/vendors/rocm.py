@@ -36,8 +36,7 @@ from tunemark.schema.features import Feature
 from tunemark.schema.formats import GIB, MIB
 from tunemark.schema.plan_reasons import FOUND_BY
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.sampling import DEVICE_INTERVAL_S, MEMORY_TOOLS
-from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
 
 RUNTIME_MASK, HIP_MASKS = "ROCR_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """The runtime hides some devices, and HIP hides some of the rest. HIP reads the first of its two variables that is set, as torch does."""

@@ -23,8 +23,7 @@ from tunemark.schema.features import Feature
 from tunemark.schema.formats import MIB
 from tunemark.schema.plan_reasons import FOUND_BY
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.sampling import DEVICE_INTERVAL_S, MEMORY_TOOLS
-from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
 
 DISPLAY_ONLY = ("UHD Graphics", "HD Graphics", "Iris")
 """GPUs inside processors that torch does not train on: they must not be chosen over the CPU."""

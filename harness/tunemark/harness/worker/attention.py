@@ -217,8 +217,15 @@ class DocumentBlocks:
 
     def pin_memory(self) -> "DocumentBlocks":
         """Return a copy in pinned memory."""
-        names = ("begins", "partial", "partial_count", "full", "full_count")
-        return replace(self, **{name: getattr(self, name).pin_memory() for name in names})
+        return replace(self, **{name: tensor.pin_memory() for name, tensor in self._tensors().items()})
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its tensors."""
+        return sum(tensor.nbytes for tensor in self._tensors().values())
+
+    def _tensors(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("begins", "partial", "partial_count", "full", "full_count")}
 
 
 def document_blocks(places: Places, window: int | None) -> DocumentBlocks:

@@ -348,5 +348,5 @@ def pinned(value: Any) -> Any:  # noqa: ANN401 - tensors in dictionaries
 
 
 def bytes_of(value: Any) -> int:  # noqa: ANN401 - tensors in dictionaries
-    """Return the bytes of tensors, also in nested dictionaries."""
+    """Return the bytes of tensors and of masks as blocks, also in nested dictionaries."""
     return sum(map(bytes_of, value.values())) if isinstance(value, dict) else int(getattr(value, "nbytes", 0))

@@ -18,7 +18,17 @@ from tunemark.harness.worker.fp8 import FrozenFp8Linear, layers_in_fp8, store_fr
 from tunemark.harness.worker.levers import blocks, fuse, limit_sdpa, recompute
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.plan import LoraSettings, Plan, Quantisation
-from tunemark.schema.vocabulary import Checkpointing, Dtype, Strategy, Task, Weights
+from tunemark.schema.vocabulary import (
+    BLOCK_OFFSET,
+    BLOCK_SCALES,
+    FP8_SCALES,
+    SCALES_OF_BLOCK_SCALES,
+    Checkpointing,
+    Dtype,
+    Strategy,
+    Task,
+    Weights,
+)
 
 TORCH_DTYPES = {Dtype.FP32: "float32", Dtype.TF32: "float32", Dtype.BF16: "bfloat16", Dtype.FP16: "float16"}
 DTYPE_NAMES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.uint8": "uint8", "torch.int8": "int8"}
@@ -229,16 +239,16 @@ def model_facts(model: Any, optimizer: Any = None, gradients: Gradients = NO_GRA
     """Return the sizes of model and optimizer tensors in bytes, tied parameters once. Before training there is no optimizer."""
     by_dtype: Counter[str] = Counter()
     named = {id(layer.weight): "fp8" for layer in layers_in_fp8(model)}
-    named |= (scales := {id(layer.weight_scales): "scales of fp8 weights" for layer in layers_in_fp8(model)})
+    named |= (scales := {id(layer.weight_scales): FP8_SCALES for layer in layers_in_fp8(model)})
     for parameter in model.parameters():
         by_dtype[named.get(id(parameter)) or DTYPE_NAMES.get(str(parameter.dtype), str(parameter.dtype))] += bytes_here(parameter)
         state = getattr(parameter, "quant_state", None)
         if state is not None:
-            by_dtype["scales of 4-bit blocks"] += state.absmax.nbytes
+            by_dtype[BLOCK_SCALES] += state.absmax.nbytes
         if state is not None and getattr(state, "nested", False):
             # Double quantisation: the scales are quantised too.
-            by_dtype["scales of scales of 4-bit blocks"] += state.state2.absmax.nbytes
-            by_dtype["offset of 4-bit blocks"] += state.offset.nbytes
+            by_dtype[SCALES_OF_BLOCK_SCALES] += state.state2.absmax.nbytes
+            by_dtype[BLOCK_OFFSET] += state.offset.nbytes
     states = optimizer.state.values() if optimizer is not None else ()
     state_bytes = sum(bytes_here(value) for state in states for value in state.values() if hasattr(value, "nbytes"))
     return {

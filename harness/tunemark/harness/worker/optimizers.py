@@ -10,7 +10,7 @@ from tunemark.harness.run.run_log import rank_of_this_process
 from tunemark.harness.worker.levers import blocks
 from tunemark.harness.worker.models import bytes_here
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.vocabulary import MASTER_CHUNK, ROUNDING_CHUNK, SHARDED_WEIGHTS, Backend
+from tunemark.schema.vocabulary import MASTER_CHUNK, ROUNDING_CHUNK, SHARDED_WEIGHTS
 
 LOW_BITS = 16
 """Bits of an fp32 number that bf16 does not have: sign, exponent and 7 bits of the fraction are the same."""
@@ -24,7 +24,7 @@ def build_optimizer(plan: Plan, model: Any, *, fused: bool) -> Any:  # noqa: ANN
     match settings.name:
         case "adamw" if settings.master_weights:
             return MasterAdamW(groups, **adam, fused=fused)
-        case "adamw" if settings.stochastic_rounding and plan.device.backend is not Backend.NEURON:
+        case "adamw" if plan.optimizer_rounds_stochastically:
             return StochasticAdamW(groups, seed=rounding_seed(plan), **adam, fused=fused)
         case "adamw":
             return torch.optim.AdamW(groups, **adam, fused=fused)

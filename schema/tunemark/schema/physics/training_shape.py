@@ -330,7 +330,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         optimizer=_optimizer(plan),
         master_weights=_master_weights(plan),
         cast_at_once=max(MASTER_CHUNK, card.vocabulary * card.hidden_size) if plan.optimizer.master_weights else 0,
-        rounded_at_once=ROUNDING_CHUNK if plan.optimizer.stochastic_rounding and plan.device.backend is not Backend.NEURON else 0,
+        rounded_at_once=ROUNDING_CHUNK if plan.optimizer_rounds_stochastically else 0,
         sharding=plan.device.strategy.value,
         world_size=plan.batch.data_parallel,
         tensor_parallel=plan.device.tensor_parallel,

@@ -19,7 +19,16 @@ MASTER_OPTIMIZER = "MasterAdamW"
 """AdamW over fp32 copies of the weights."""
 STOCHASTIC_OPTIMIZER = "StochasticAdamW"
 """AdamW that rounds updated bf16 weights stochastically."""
-OPTIMIZERS_OF_HARNESS = frozenset({MASTER_OPTIMIZER, STOCHASTIC_OPTIMIZER, *OPTIMIZER_CLASSES.values()})
+OPTIMIZER_LIBRARIES = {
+    "AdamW": "torch",
+    "SGD": "torch",
+    "Adafactor": "torch",
+    "AdamW8bit": "bitsandbytes",
+    "PagedAdamW8bit": "bitsandbytes",
+    MASTER_OPTIMIZER: "tunemark",
+    STOCHASTIC_OPTIMIZER: "tunemark",
+}
+"""The library of each class of optimizer that the harness makes."""
 NEURON_ATTENTION = {"eager": "eager", "sdpa": "flash_attention_2", "flash_attention_2": "flash_attention_2"}
 """optimum-neuron calls its only fused kernel flash_attention_2. A request for sdpa selects it."""
 DEVICE_TYPES = {Backend.CUDA: "cuda", Backend.ROCM: "cuda", Backend.XPU: "xpu", Backend.MPS: "mps"}
@@ -95,14 +104,14 @@ def _attention(plan: Plan, effective: Effective) -> Compared:
 def _optimizer_agrees(plan: Plan, effective: Effective) -> bool | None:
     """Return True if the class is the requested one; None for a wrapper class, such as one that shards states."""
     name = effective.optimizer.split()[-1]
-    return name == optimizer_class(plan) if name in OPTIMIZERS_OF_HARNESS else None
+    return name == optimizer_class(plan) if name in OPTIMIZER_LIBRARIES else None
 
 
 def optimizer_class(plan: Plan) -> str:
     """Return the class of the optimizer that the harness makes for a plan. On Neuron the runtime rounds stochastically."""
     if plan.optimizer.master_weights:
         return MASTER_OPTIMIZER
-    if plan.optimizer.stochastic_rounding and plan.device.backend is not Backend.NEURON:
+    if plan.optimizer_rounds_stochastically:
         return STOCHASTIC_OPTIMIZER
     return OPTIMIZER_CLASSES[plan.optimizer.name]
 

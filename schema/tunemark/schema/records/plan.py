@@ -27,6 +27,7 @@ CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 SdpaKernel = Literal["auto", "flash", "efficient", "cudnn", "math"]
 FrozenWeights = Literal["plain", "fp8"]
 Fp8Training = Literal["none", "tensorwise", "rowwise"]
+FourBit = Literal["nf4", "fp4"]
 OptimizerName = Literal["adamw", "adamw_8bit", "paged_adamw_8bit", "adafactor", "sgd"]
 Offload = Literal["none", "optimizer", "all"]
 Launcher = Literal["torchrun", "accelerate"]
@@ -56,7 +57,7 @@ class LoraSettings(Frozen):
 class Quantisation(Frozen):
     """How the frozen base weights of QLoRA are stored (Dettmers et al. 2023)."""
 
-    format: Literal["nf4", "fp4"] = "nf4"
+    format: FourBit = "nf4"
     """Four-bit number format of blocks of 64 weights."""
     double: bool = True
     """True if the block constants are quantised too, which saves 0.37 bits per weight."""
@@ -307,6 +308,11 @@ class Plan(Frozen):
     def rounds_stochastically(self) -> bool:
         """True if updated weights are rounded stochastically, by the optimizer or by the Neuron runtime."""
         return self.optimizer.stochastic_rounding or bool(self.neuron and self.neuron.stochastic_rounding)
+
+    @property
+    def optimizer_rounds_stochastically(self) -> bool:
+        """True if the optimizer of the harness rounds updated weights stochastically. On Neuron the runtime does."""
+        return self.optimizer.stochastic_rounding and self.device.backend is not Backend.NEURON
 
     @property
     def product_formats(self) -> str:
