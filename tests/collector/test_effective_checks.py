@@ -12,6 +12,7 @@ from tunemark.collector.gate.reason_checks import reason_problems
 from tunemark.collector.gate.trace_checks import trace_problems
 from tunemark.schema import plan_reasons
 from tunemark.schema.records.submission import Submission
+from tunemark.schema.vocabulary import VARLEN
 
 
 def refused(submission: Submission) -> list[str]:
@@ -133,3 +134,11 @@ def test_the_gate_knows_the_devices_that_lack_a_format_as_the_harness_does() -> 
 
     lacking = {name for generation in VENDOR.generations if Feature.BF16 in generation.cannot for name in generation.architectures}
     assert lacking == BEFORE_AMPERE
+
+
+def test_attention_that_the_card_leaves_open_has_its_reason_and_is_one_that_auto_chooses() -> None:
+    assert changed("h100", {}).plan.model.attention == VARLEN
+    without = changed("h100", {"plan.reasons": lambda reasons: {name: why for name, why in reasons.items() if name != "model.attention"}})
+    assert refused(without) == ["plan.reasons"]
+    names = {"plan.model.attention": "flash_attention_2", "effective.attention": "flash_attention_2", "effective.attention_kernel": None}
+    assert "plan.reasons.model.attention" in refused(changed("h100", names))

@@ -10,9 +10,12 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import refuse_identity
 from tunemark.harness.vendors.vendor_tools import UnusableMask, visible_indexes
 from tunemark.harness.worker.models import config_of, refuse_another_architecture
+from tunemark.schema import plan_reasons
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.workloads import shared_settings
+from tunemark.schema.records.division import division_of
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import Backend, Dtype, Padding
+from tunemark.schema.vocabulary import Backend, Division, Dtype, Padding
 
 
 def test_the_same_inputs_give_the_same_plan(facts, machine):
@@ -222,3 +225,40 @@ def test_a_setting_that_is_given_twice_is_one_override_of_the_last_value(facts, 
     twice = resolve("smoke-lora", facts, machine, Options(overrides=("batch.micro_batch=32", "batch_size=2")))
     assert [(override.card, override.run) for override in twice.overrides] == [(4, 2)]
     assert resolve("smoke-lora", facts, machine, Options(overrides=("batch.micro_batch=32", "batch_size=4"))).overrides == ()
+
+
+def gpu(name, **packages):
+    packages = {"torch": "2.13.0", "transformers": "5.0", "peft": "0.19", "accelerate": "1.9", **packages}
+    formats = (Dtype.BF16, Dtype.FP16, Dtype.FP32)
+    memory = 80 * 2**30
+    return make_machine(
+        backend=Backend.CUDA, devices=(DeviceFacts(name=name, memory_bytes=memory),), compute_dtypes=formats, packages=packages
+    )
+
+
+def test_a_card_of_packed_rows_that_leaves_the_attention_uses_varlen_where_it_runs(facts, machine):
+    plan = resolve("lora-8b", facts, gpu("NVIDIA H100 80GB HBM3"), Options()).plan
+    assert plan.model.attention == "varlen"
+    assert plan.reasons["model.attention"] == plan_reasons.VARLEN_FOR_PACKED
+    for other in (machine, gpu("Tesla T4"), gpu("NVIDIA H100 80GB HBM3", torch="2.9.1")):
+        resolved = resolve("lora-8b", facts, other, Options())
+        assert resolved.plan.model.attention == "sdpa"
+        assert "attention" not in {override.field for override in resolved.overrides}
+        assert "model.attention" not in resolved.plan.reasons
+
+
+def test_varlen_is_not_chosen_for_rows_of_one_document_or_against_a_setting(facts):
+    plain = resolve("lora-8b", facts, gpu("NVIDIA H100 80GB HBM3"), Options(overrides=("data.packing=false", "data.name=random-tokens")))
+    assert plain.plan.model.attention == "sdpa"
+    chosen = resolve("lora-8b", facts, gpu("NVIDIA H100 80GB HBM3"), Options(overrides=("attention=sdpa",)))
+    assert [(override.field, override.card, override.run) for override in chosen.overrides] == [("attention", "auto", "sdpa")]
+    assert division_of(chosen.plan, chosen.overrides) is Division.TUNED
+
+
+def test_an_attention_that_auto_never_chooses_is_a_difference_from_the_card(facts):
+    plan, card = resolve("lora-8b", facts, gpu("NVIDIA H100 80GB HBM3"), Options()).plan, facts.workload("lora-8b")
+    other = plan.model_copy(update={"model": plan.model.model_copy(update={"attention": "flash_attention_2"})})
+    assert not [setting for setting in shared_settings(plan, card) if setting.field == "attention"]
+    assert [(setting.card, setting.run) for setting in shared_settings(other, card) if setting.field == "attention"] == [
+        ("auto", "flash_attention_2")
+    ]
