@@ -1,11 +1,14 @@
 """The frontier: found exactly, in few tries, and only from runs that show whether memory sufficed."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from study_making import FACTS, ScriptedBench
 
 from tunemark.harness.plan.machine import Machine
+from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.resolve import Options
 from tunemark.harness.run.process import with_memory_limit
 from tunemark.harness.studies.frontier import Frontier, Over, Question, find_largest, short_options
@@ -137,6 +140,20 @@ def test_what_this_machine_cannot_do_is_refused_before_the_search(tmp_path):
     with pytest.raises(TunemarkError) as caught:
         frontier(ScriptedBench(tmp_path), overrides=("compute=tf32",))
     assert caught.value.exit_code is Exit.UNSUPPORTED
+
+
+def test_on_a_device_the_search_starts_with_the_rows_that_the_memory_model_predicts(tmp_path):
+    scripted = ScriptedBench(tmp_path, fits_tokens(10**9), machine=make_gpu(ScriptedBench(tmp_path).machine))
+    search = frontier(scripted, Question(most=4096))
+    search.search()
+    (first, *_), plan = scripted.ran, partial(scripted.bench.plan, search.workload)
+    rows = int(first.rpartition("=")[2])
+    assert 1 < rows < 4096
+    fits = [
+        step_memory(plan(search._point(128, n).applied(search.options)).plan, scripted.bench.facts.model("tiny-llama"), scripted.machine)
+        for n in (rows, rows + 1)
+    ]
+    assert [memory.problem is None for memory in fits] == [True, False]
 
 
 def make_gpu(machine: Machine) -> Machine:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say
@@ -129,11 +130,23 @@ class Frontier:
 
     def _search_micro_batch(self, length: int) -> None:
         before = len(self.series.done)
-        # Start with the tokens that fitted at the previous length, else with the card's micro-batch.
+        # Start with the tokens that fitted at the previous length, else with the memory model's rows, else with the card's micro-batch.
         known = [edge for edge in self.edges if edge.micro_batch]
-        start = known[-1].sequence_length * (known[-1].micro_batch or 1) // length if known else self.card.batch.micro_batch
+        start = known[-1].sequence_length * (known[-1].micro_batch or 1) // length if known else self._predicted_rows(length)
         largest = self._largest(lambda rows: self._point(length, rows), start, self.question.most)
         self._add_edge(length, largest.fits, None if largest.fails is None else formats.counted(largest.fails, "row"), before)
+
+    def _predicted_rows(self, length: int) -> int:
+        """Return the most rows that fit into the memory of the device by the memory model; the card's micro-batch on a host."""
+        card, machine = self.bench.facts.model(self.card.model), self.bench.machine
+        if vendor_of(machine.backend).on_host:
+            return self.card.batch.micro_batch
+
+        def fits(rows: int) -> bool:
+            plan = self.bench.plan(self.workload, self._point(length, rows).applied(self.options)).plan
+            return step_memory(plan, card, machine).problem is None
+
+        return find_largest(fits, self.card.batch.micro_batch, self.question.most, self.question.within).fits or 1
 
     def _largest(self, point: "Callable[[int], Point]", start: int, most: int) -> "Largest":
         """Find the largest number whose point fits. It counts once it fits in a fresh process too; otherwise the search goes on below it."""
