@@ -78,8 +78,8 @@ def test_the_fastest_settings_are_found_and_measured_beside_the_cards(tmp_path):
     assert len(scripted.ran) == len(set(scripted.ran))
     verdicts = {tried.settings: tried.verdict for tried in result.tries}
     assert verdicts["as given"] == "card"
-    assert verdicts["attention=eager"] == "no gain"
-    assert verdicts["fused_kernels=liger"] == verdicts["attention=flash_attention_3"] == "excluded"
+    assert verdicts["attention=eager, compile=blocks"] == "no gain"
+    assert verdicts["compile=blocks, fused_kernels=liger"] == verdicts["attention=flash_attention_3, compile=blocks"] == "excluded"
     # A CPU has fp8 products, and the script gives them no gain.
     assert verdicts["compile=blocks, frozen_weights=fp8"] == "no gain"
     reasons = [tried.reason for tried in result.tries if tried.verdict == "excluded"]
@@ -171,10 +171,10 @@ def test_a_resumed_search_has_only_what_earlier_trials_left_of_the_budget(tmp_pa
 
 def test_no_trial_may_take_longer_than_what_is_left_and_one_that_the_budget_ended_is_run_again(tmp_path, monkeypatch):
     clock = Clock(monkeypatch)
-    result, _ = tuned(tmp_path, clock.script, budget_s=50.0)
-    assert clock.limits_s[0] == 50.0
+    result, _ = tuned(tmp_path, clock.script, budget_s=60.0)
+    assert clock.limits_s[0] == 60.0
     assert clock.limits_s == sorted(clock.limits_s, reverse=True)
-    assert clock.now_s == pytest.approx(50.0)
+    assert clock.now_s == pytest.approx(60.0)
     assert not result.complete
     (ended,) = (record.study.point for record in records(tmp_path) if record.outcome.status is Status.TIMEOUT)
     assert "attention=eager" in ended
@@ -210,7 +210,7 @@ def levers_tried(tmp_path, workload, machine):
 
 def test_memory_is_freed_and_used_before_the_other_levers_are_tried(tmp_path):
     order, _ = levers_tried(tmp_path, "smoke-bert", make_machine())
-    assert order[:4] == ["card", "gradient_checkpointing", SPLIT, "attention"]
+    assert order[:4] == ["card", "gradient_checkpointing", SPLIT, "compile"]
 
 
 def test_kernels_that_hold_all_scores_are_tried_on_cpus_only(tmp_path):
@@ -223,7 +223,7 @@ def test_kernels_that_hold_all_scores_are_tried_on_cpus_only(tmp_path):
     for machine, tried in ((gpu, False), (make_machine(), True)):
         _, settings = levers_tried(tmp_path / machine.backend.value, "smoke-lora", machine)
         assert any("attention=eager" in name for name in settings) is tried
-        assert "attention=flash_attention_2" in settings
+        assert any("attention=flash_attention_2" in name for name in settings)
         assert any("sdpa_kernel=math" in name for name in settings) is tried
 
 

@@ -145,7 +145,7 @@ def tune(
 ) -> None:
     """Find the fastest configuration of the tuned division on this machine, then measure it beside the card's.
 
-    It varies one setting at a time: attention, fused kernels, checkpointing, compilation, strategy on several devices, and the split of the global
+    It varies one setting at a time: checkpointing, the split of the global compilation, strategy on several devices, and the split of the global
     batch. A setting given with --set is not varied. Trials are short, and are not ranked. The measurement is in fresh processes,
     interleaved as in `ab`, and its submissions are in the standard and the tuned division. The same command resumes.
     """

@@ -41,14 +41,14 @@ ROUNDS = 2
 """Passes over the levers: what one lever frees, such as memory, may pay off with an earlier one."""
 LEVERS: dict[str, tuple[str, ...]] = {
     "gradient_checkpointing": tuple(kind.value for kind in Checkpointing),
-    "attention": get_args(Attention),
-    "sdpa_kernel": get_args(SdpaKernel),
-    "fused_kernels": get_args(FusedKernels),
     "compile": get_args(Compile),
-    # Without max-autotune, which compiles for many minutes.
-    "compile_mode": get_args(CompileMode)[:2],
     # After compilation, which fuses the rounding of each input into one kernel.
     "frozen_weights": get_args(FrozenWeights),
+    "fused_kernels": get_args(FusedKernels),
+    "attention": get_args(Attention),
+    "sdpa_kernel": get_args(SdpaKernel),
+    # Without max-autotune, which compiles for many minutes.
+    "compile_mode": get_args(CompileMode)[:2],
     "devices.strategy": tuple(strategy.value for strategy in Strategy if strategy is not Strategy.SINGLE),
 }
 """Settings that are tried with each of their values, the one with the largest effect first. All are free in the tuned division."""
