@@ -40,14 +40,16 @@ WHEELS, CARRIED = ROOT / ".wheels", ROOT / ".campaign"
 BUILT_FROM = ROOT / "harness" / "tunemark" / "harness" / "built_from.json"
 """File with the commit that records state where there is no checkout, as in a wheel."""
 SITE = Path("/tmp/tunemark-site")  # noqa: S108 - a machine with no other users
-ALONE = {"torchao": "fp8_training="}
-"""Carried package -> setting of the only runs that import it: other versions of peft or transformers may not know its version."""
+ISOLATED_PACKAGES = {"torchao": "fp8_training="}
+"""Carried package -> prefix of the setting that needs it. Other runs must not find it: the machine's peft or transformers may not support
+its version."""
 PREPARED, STARTED = "TUNEMARK_CAMPAIGN", "TUNEMARK_CAMPAIGN_STARTED_S"
-"""Environment variables: the checkout whose packages are importable, and the clock when the command began."""
+"""Environment variables: the checkout whose packages are importable, and the monotonic time in seconds at which the command
+started."""
 ROOMS = ("schema", "harness", "collector", "site")
 ARCHIVE, STATE, TABLE, LOG = "submissions.tar.gz", "campaign.json", "table.md", "log.txt"
 LIMIT_MINUTES = 9.0
-"""Longest command: ten minutes, less the time for a run that is stopped at the end and for packing."""
+"""Limit of a command: ten minutes minus the time to stop the last run and pack the results."""
 LEAST_S = 15.0
 """Time left under which no run is started."""
 PACKAGES = ("torch", "transformers", "peft", "accelerate", "triton", "bitsandbytes", "liger-kernel", "torchao", "nvidia-ml-py")
@@ -90,7 +92,7 @@ class Run:
 
     def paths(self) -> list[str]:
         """Return the folders of packages that only this run imports."""
-        return [str(SITE / name) for name, setting in ALONE.items() if any(word.startswith(setting) for word in self.set)]
+        return [str(SITE / name) for name, setting in ISOLATED_PACKAGES.items() if any(word.startswith(setting) for word in self.set)]
 
     @property
     def repeats(self) -> int:
@@ -155,7 +157,7 @@ def facts() -> "FactBase":
 
 
 def prepare() -> None:
-    """Make the packages importable, install the carried wheels if pydantic is missing, and start again.
+    """Make the packages importable, install the carried wheels that it lacks, and start again.
 
     In a copy without git's history, write the carried commit to the file in which an installed package has it.
     """
@@ -166,8 +168,10 @@ def prepare() -> None:
     missing = importlib.util.find_spec("pydantic") is None
     if missing and not wheels:
         sys.exit("pydantic is missing; run benchmarks/carry_wheels.py where there is a network, and carry .wheels")
-    for name in (None, *ALONE):
-        chosen = [wheel for wheel in wheels if name == next((alone for alone in ALONE if wheel.name.startswith(f"{alone}-")), None)]
+    for name in (None, *ISOLATED_PACKAGES):
+        chosen = [
+            wheel for wheel in wheels if name == next((alone for alone in ISOLATED_PACKAGES if wheel.name.startswith(f"{alone}-")), None)
+        ]
         folder = SITE / (name or "all")
         if chosen and not folder.exists() and (missing if name is None else importlib.util.find_spec(name) is None):
             pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--target", str(folder)]
@@ -253,7 +257,7 @@ class Campaign:
 
 
 def environment_of(run: Run) -> dict[str, str]:
-    """Return the environment of a run, in which it finds the packages that only it imports."""
+    """Return the environment of a run, with the packages that only it imports on PYTHONPATH."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *run.paths()])}
 
 
@@ -336,19 +340,22 @@ def report(records: list["Submission"], entries: list[Entry]) -> Iterator[str]:
 
 
 def goal_of(record: "Submission", goals: list[dict[str, Any]]) -> int | None:
-    """Return the goal of a result in tokens per second: the last one with its workload whose settings it has.
+    """Return the last matching goal in tokens per second, or None.
 
-    None for several devices, and for another global batch than the card's unless the goal is for any.
+    A goal matches if the workload is the same and the run has its settings. Runs on several devices have no goal, nor do runs at another
+    global batch than the card's, unless the goal sets `any_batch`.
     """
-    plan, of_run = record.plan, {(override.field, override.run) for override in record.overrides}
+    plan, run_settings = record.plan, {(override.field, override.run) for override in record.overrides}
     if plan.device.count > 1:
         return None
     rows = facts().workload(plan.workload).batch
-    cards_batch = plan.batch.global_batch == rows.micro_batch * rows.gradient_accumulation
+    has_card_batch = plan.batch.global_batch == rows.micro_batch * rows.gradient_accumulation
     fitting = [
         goal
         for goal in goals
-        if goal["workload"] == plan.workload and set(goal.get("settings", {}).items()) <= of_run and (cards_batch or goal.get("any_batch"))
+        if goal["workload"] == plan.workload
+        and set(goal.get("settings", {}).items()) <= run_settings
+        and (has_card_batch or goal.get("any_batch"))
     ]
     return fitting[-1]["tokens_per_s"] if fitting else None
 

@@ -6,8 +6,8 @@ Every arm trains the same small Llama in full with torch's AdamW on the same sha
 noisy host disturbs all of them alike; each block's first steps are dropped. The harness runs as in a worker: real batches,
 a log on disk, and the parent's sampler in another process, which is stopped for the other arms.
 
-On an accelerator (--backend cuda) the bare loop and the harness train the size `billion`, a Llama of 0.98 B parameters in bf16 on 4 x 2048 tokens,
-timed by marks in the device's queue.
+With an accelerator (`--backend cuda`), only the bare loop and the harness run, at the size `billion`: a Llama with 0.98 B parameters in
+bf16, 4 x 2048 tokens per step. Steps are timed with events in the device's queue.
 
 TRL is included where it can be imported: `pip install --no-deps --target DIRECTORY trl==1.16.0`, and PYTHONPATH=DIRECTORY.
 optimum-benchmark needs an older transformers, so it has an environment and a process of its own: `python -m venv DIRECTORY`,
@@ -99,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=45)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--optimum-benchmark", type=Path, metavar="PYTHON", help="interpreter of its environment")
-    parser.add_argument("--only", choices=SIZES, help="run one size; default: all that the device trains in reasonable time")
+    parser.add_argument("--only", choices=SIZES, help="run one size; default: every size practical for the device")
     parser.add_argument("--json", action="store_true")
     return parser
 

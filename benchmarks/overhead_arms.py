@@ -93,7 +93,7 @@ class Setting:
 
 
 def setting(size: str, folder: Path, backend: Backend = Backend.CPU) -> Setting:
-    """Return the plan of smoke-full with another shape, one micro-batch a step; the billion parameters are in bf16."""
+    """Return the setting of a size: smoke-full with that size's shape and one micro-batch per step. The size `billion` uses bf16."""
     tokens, rows, changed = SIZES[size]
     facts = FactBase.of_project()
     changes = [f"data.sequence_length={tokens}", f"batch.micro_batch={rows}", "batch.gradient_accumulation=1", "data.name=random-tokens"]
@@ -124,7 +124,7 @@ def bare(work: Setting) -> Arm:
 
     def run(steps: int) -> list[float]:
         device.begin()
-        # As in the harness's loop, a mark is in the device's queue of work, so that nothing waits for it.
+        # As in the harness's loop, timing events go into the device's queue of work, so the host does not wait.
         marks = [device.stamp()]
         for step in range(steps):
             model(**ready[step % len(ready)]).loss.backward()

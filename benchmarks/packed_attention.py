@@ -2,10 +2,10 @@
 
     python benchmarks/packed_attention.py [--backend cpu] [--length 2048] [--rounds 7] [--threads 1] [--json]
 
-One micro-batch of one packed row of random documents goes through one model with each way in turn, in fp32 on a CPU and in bf16 on an
-accelerator. flex_attention has no backward pass on CPUs, so its forward pass is timed without gradients there. varlen is torch's
-FlashAttention kernel, which needs CUDA: on a CPU only the host's time to make its lengths is measured. `no borders` has no mask, so documents attend to each other: it must fail
-the gate.
+Each implementation runs the same model on one packed row of random documents, in fp32 on a CPU and in bf16 on an accelerator.
+flex_attention has no backward pass on CPUs, so its forward pass is timed without gradients there. varlen is torch's FlashAttention
+kernel, which needs CUDA: on a CPU only the host's time to compute the lengths is measured. `no borders` has no mask, so documents
+attend to each other: it must fail the gate.
 """
 
 import argparse
@@ -39,7 +39,7 @@ PREPARATIONS = 20
 
 
 def seconds(work: Callable[[], object], device: Device) -> float:
-    """Return the seconds of one call, until the device has done its work."""
+    """Return the wall time of one call in seconds, including the device's work."""
     device.synchronise()
     started_s = time.perf_counter()
     work()

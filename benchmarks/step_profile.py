@@ -6,9 +6,8 @@ Phases come from the records of fresh processes: `tunemark run` without `--no-pr
 begins when the worker is spawned, and `whole command` is the wall time of the command with its parent. Operators come from
 torch.profiler over 10 steps of the harness's own loop in this process, after 5 steps of warm-up.
 
-On a GPU the profiler also counts the host's calls that wait for the device. They cannot be counted on a CPU, where each operator
-waits: there tests/harness/test_prefetch.py counts
-them on a scripted device: none between the first step and the last
+On a GPU the profiler also counts the host's calls that wait for the device. On a CPU every operator blocks, so they cannot be counted;
+tests/harness/test_prefetch.py counts them on a scripted device: none between the first step and the last
 (`test_the_host_waits_for_the_device_before_the_first_step_and_after_the_last_only`).
 """
 
@@ -83,9 +82,9 @@ def until_first_step(submission: Submission) -> dict[str, float]:
 
 
 def operators(workload: str, threads: int, backend: Backend) -> tuple[list[dict[str, Any]], float]:
-    """Return the operators with the most own time, and the calls per step in which the host waits.
+    """Return the operators with the most self time, and the number of blocking host calls per step.
 
-    Each operator has its calls per step, milliseconds per step on the device, and its share of all operators.
+    Each operator has its calls per step, its milliseconds per step on the device, and its share of all operators.
     """
     torch.set_num_threads(threads)
     facts, device = FactBase.of_project(), vendor_of(backend).device.open(threads)
@@ -155,7 +154,9 @@ def main() -> None:
     for row in rows:
         print(f"| `{row['operator']}` | {row['calls']:.0f} | {row['ms']:.2f} ms | {row['share']:.1%} |")
     if backend is not Backend.CPU:
-        print(f"\nCalls per step in which the host waits for the device: {waits:.1f}, with the waits at both ends of the {PROFILED} steps")
+        print(
+            f"\nHost calls per step that wait for the device: {waits:.1f}, including the synchronisation before and after the {PROFILED} steps"
+        )
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def test_the_gate_knows_the_devices_that_lack_a_format_as_the_harness_does() -> 
     assert lacking == BEFORE_AMPERE
 
 
-def test_attention_that_the_card_leaves_open_has_its_reason_and_is_one_that_auto_chooses() -> None:
+def test_auto_attention_states_its_reason_and_is_one_of_its_choices() -> None:
     assert changed("h100", {}).plan.model.attention == VARLEN
     without = changed("h100", {"plan.reasons": lambda reasons: {name: why for name, why in reasons.items() if name != "model.attention"}})
     assert refused(without) == ["plan.reasons"]

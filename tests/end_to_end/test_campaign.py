@@ -57,7 +57,7 @@ def test_the_command_line_knows_the_options_of_a_run_and_of_its_rehearsal(run):
 
 
 @pytest.mark.parametrize("run", BENCHMARKS, ids=lambda run: run.name)
-def test_a_benchmark_of_the_campaign_exists_and_knows_its_options_and_those_of_its_rehearsal(run):
+def test_each_benchmark_of_the_campaign_accepts_its_options_and_those_of_its_rehearsal(run):
     parser = importlib.import_module(run.command.removesuffix(".py")).parser()
     for made in (run, gpu_campaign.rehearsed(run, CONTENT["rehearsal"])):
         assert made.words[:2] == ["python", f"benchmarks/{run.command}"]
@@ -123,13 +123,13 @@ def test_the_plan_of_each_size_of_the_overhead_benchmark_is_supported(size, tmp_
     assert made.plan.precision.parameters.value == ("bf16" if size == overhead_arms.BILLION_SIZE else "fp32")
 
 
-def test_torchao_is_on_the_path_of_runs_that_train_in_fp8_only():
+def test_only_runs_that_train_in_fp8_can_import_torchao():
     assert [run.name for run in RUNS if run.paths()] == ["full-8b in fp8"]
     (run,) = (run for run in RUNS if run.paths())
     assert gpu_campaign.environment_of(run)["PYTHONPATH"].endswith("torchao")
 
 
-def test_the_first_runs_of_the_campaign_are_those_with_goals_in_the_division_of_the_goals():
+def test_the_stage_of_goals_keeps_the_batch_of_each_card():
     first = [run for run in STAGES["goals"] if run.workload != "smoke-lora"]
     for run in first:
         card, _ = apply_overrides(FACTS.workload(run.workload), tuple(run.set))

@@ -236,7 +236,7 @@ def gpu(name, **packages):
     )
 
 
-def test_a_card_of_packed_rows_that_leaves_the_attention_uses_varlen_where_it_runs(facts, machine):
+def test_a_card_of_packed_rows_with_auto_attention_uses_varlen_where_supported(facts, machine):
     plan = resolve("lora-8b", facts, gpu("NVIDIA H100 80GB HBM3"), Options()).plan
     assert plan.model.attention == "varlen"
     assert plan.reasons["model.attention"] == plan_reasons.VARLEN_FOR_PACKED
@@ -247,7 +247,7 @@ def test_a_card_of_packed_rows_that_leaves_the_attention_uses_varlen_where_it_ru
         assert "model.attention" not in resolved.plan.reasons
 
 
-def test_varlen_is_not_chosen_for_rows_of_one_document_or_against_a_setting(facts):
+def test_auto_attention_keeps_sdpa_for_unpacked_rows_and_respects_a_setting(facts):
     plain = resolve("lora-8b", facts, gpu("NVIDIA H100 80GB HBM3"), Options(overrides=("data.packing=false", "data.name=random-tokens")))
     assert plain.plan.model.attention == "sdpa"
     chosen = resolve("lora-8b", facts, gpu("NVIDIA H100 80GB HBM3"), Options(overrides=("attention=sdpa",)))
@@ -255,7 +255,7 @@ def test_varlen_is_not_chosen_for_rows_of_one_document_or_against_a_setting(fact
     assert division_of(chosen.plan, chosen.overrides) is Division.TUNED
 
 
-def test_an_attention_that_auto_never_chooses_is_a_difference_from_the_card(facts):
+def test_attention_outside_the_choices_of_auto_differs_from_the_card(facts):
     plan, card = resolve("lora-8b", facts, gpu("NVIDIA H100 80GB HBM3"), Options()).plan, facts.workload("lora-8b")
     other = plan.model_copy(update={"model": plan.model.model_copy(update={"attention": "flash_attention_2"})})
     assert not [setting for setting in shared_settings(plan, card) if setting.field == "attention"]

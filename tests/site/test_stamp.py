@@ -58,7 +58,7 @@ def test_each_result_has_one_entry_in_the_search(built: Path) -> None:
     assert not [doc for doc in docs if "shell" in doc["location"]]
 
 
-def test_a_large_table_goes_around_mkdocs_and_a_small_one_does_not(tmp_path: Path) -> None:
+def test_a_large_table_bypasses_mkdocs_and_a_small_one_does_not(tmp_path: Path) -> None:
     large = f'<table class="tm-table">{"<tr><td>1</td></tr>" * (stamp.LARGE_TABLE // 19 + 1)}</table>'
     text = f"before\n\n<div>{large}</div>\n\n<table><tr><td>small</td></tr></table>\n\n<div>{large}</div>"
     for_mkdocs, tables = stamp.without_large_tables(text)

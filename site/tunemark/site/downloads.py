@@ -197,7 +197,7 @@ OWN_MEANINGS = {
     "workloads.tier": "Size of machine that the workload needs.",
     "workloads.source": "Source of the configuration.",
     "workloads.learning_rate": "Learning rate of the optimizer.",
-    "workloads.attention": "Attention implementation; auto is varlen for packed documents where it runs, else sdpa.",
+    "workloads.attention": "Attention implementation; auto is varlen for packed documents where supported, otherwise sdpa.",
     "workloads.offload": "What is kept in host memory between uses.",
     "workloads.tensor_parallel": "Devices that share each layer.",
     "workloads.pipeline_parallel": "Devices that share the layers of the model in stages.",

@@ -1,8 +1,7 @@
 """Pages that MkDocs does not lay out: they are stamped into a shell that it laid out, one for each folder.
 
-MkDocs takes 20 ms per page, and there are thousands of pages. Only the home page, the lists and the guide go through it, without
-their large tables.
-The text of a stamped page is HTML with Markdown headings and plain paragraphs. A page with any other Markdown is converted by
+MkDocs takes 20 ms per page, and there are thousands of pages. Only the home page, the lists and the guide go through it; large tables
+bypass it. The text of a stamped page is HTML with Markdown headings and plain paragraphs. A page with any other Markdown is converted by
 python-markdown, as MkDocs would.
 """
 
@@ -48,7 +47,7 @@ MARKUP = re.compile(r"\A(?:\d+[.)]|[-+>:=]|    )|[*_`\[\]|\\<]")
 CONTENT = re.compile(rf'<h1 id="{TITLE}".*?<h2 id="{HEADING}".*?</h2>', re.DOTALL)
 ENTRY = re.compile(rf'<li class="md-nav__item">(?:(?!</li>).)*?#{HEADING}.*?</li>\s*', re.DOTALL)
 LARGE_TABLE = 80_000
-"""Characters of a table that MkDocs does not see. It would parse each one as Markdown and again for the search."""
+"""Tables of at least this many characters bypass MkDocs, which would parse each as Markdown and again for the search."""
 TABLE = re.compile(r"<table[ >].*?</table>", re.DOTALL)
 NO_CONTENTS = re.compile(r'<label class="md-nav__title" for="__toc">(?:(?!</ul>).)*</ul>', re.DOTALL)
 """The table of contents of a page without headings."""
@@ -101,10 +100,10 @@ def stamped_page(page: Page) -> StampedPage:
     """Return a page in the form in which it is stamped."""
     charts.taken()
     content = content_of(markdown(page))
-    return replace(page_in_place(page), description=description(page), content=content, charts=charts.taken())
+    return replace(page_in_placeholder(page), description=description(page), content=content, charts=charts.taken())
 
 
-def page_in_place(page: Page) -> StampedPage:
+def page_in_placeholder(page: Page) -> StampedPage:
     """Return a page whose file is in the site already, for its entry in the search. The page is not evaluated."""
     words = [Path(page.path).name, *(label for label, _ in page.crumbs)]
     return StampedPage(page.path, page.title, "", shell_path(page), html.escape(one_line(", ".join(words))), None)
@@ -118,7 +117,7 @@ def without_large_tables(text: str) -> tuple[str, list[str]]:
         if len(match[0]) < LARGE_TABLE:
             return match[0]
         tables.append(match[0])
-        return _place(len(tables))
+        return _placeholder(len(tables))
 
     return TABLE.sub(taken_out, text), tables
 
@@ -129,14 +128,16 @@ def put_back(site: Path, tables: Mapping[str, Sequence[str]]) -> None:
         page = site / f"{path}{ENDING}"
         text = page.read_text(encoding="utf-8")
         for number, table in enumerate(large, 1):
-            before, place, after = text.partition(_place(number))
+            before, place, after = text.partition(_placeholder(number))
             if not place:
-                raise TunemarkError("mkdocs", path, "the place of a large table is gone; adapt site/stamp.py", exit_code=Exit.INTERNAL)
+                raise TunemarkError(
+                    "mkdocs", path, "the placeholder of a large table is missing; update site/stamp.py", exit_code=Exit.INTERNAL
+                )
             text = f"{before}{table}{after}"
         page.write_text(text, encoding="utf-8")
 
 
-def _place(number: int) -> str:
+def _placeholder(number: int) -> str:
     return f'<table id="tunemark-table-{number}"></table>'
 
 

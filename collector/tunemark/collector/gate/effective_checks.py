@@ -113,7 +113,7 @@ def _unsupported(s: Submission, facts: FactBase, architecture: str | None) -> It
         fix = f"{architecture} has no such format, and the harness refuses it there; the device is another one"
         yield Problem("plan.precision.compute", repr(plan.precision.compute.value), fix)
     if architecture in BEFORE_AMPERE and (plan.model.attention == VARLEN or plan.model.attention.startswith("flash_attention")):
-        fix = f"its kernel does not run on {architecture}, and the harness refuses it there; the device is another one"
+        fix = f"this kernel does not run on {architecture}, so the harness would have refused it; correct plan.device.accelerator"
         yield Problem("plan.model.attention", repr(plan.model.attention), fix)
     if architecture in BEFORE_ADA and plan.model.fp8_products:
         field = "frozen_weights" if plan.model.frozen_weights == "fp8" else "fp8_training"

@@ -145,10 +145,10 @@ def tune(
 ) -> None:
     """Find the fastest configuration of the tuned division on this machine, then measure it beside the card's.
 
-    It varies one setting at a time: checkpointing, the split of the global batch, compilation, frozen weights in fp8, fused kernels,
-    attention, and on several devices the strategy. A setting given with --set is not varied. Trials are short, and are not ranked. The
-    measurement is in fresh processes, interleaved as in `ab`, and its submissions are in the standard and the tuned division. The same
-    command resumes.
+    It varies one setting at a time: checkpointing, the split of the global batch, compilation, fp8 frozen weights, fused kernels,
+    attention, the SDPA kernel, the compile mode and, with several devices, the strategy. A setting given with --set is not varied. Trials
+    are short and are not ranked. The final measurement runs in fresh processes, interleaved as in `ab`. Its submissions are in the standard
+    and tuned divisions. Run the same command again to resume.
     """
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.tune import run_tune  # noqa: PLC0415

@@ -123,7 +123,9 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         measurement=measurement_choice(card, options, reasons),
         reasons=reasons,
     )
-    plan = with_attention(plan, card, partial(unsupported_reason, model=facts.model(model.key), machine=machine, generation=generation))
+    plan = with_automatic_attention(
+        plan, card, partial(unsupported_reason, model=facts.model(model.key), machine=machine, generation=generation)
+    )
     overrides = (*changes, *_option_overrides(card, plan, facts))
     if plan.lora and card.lora and plan.lora.target_modules != card.lora.target_modules:
         # Adapter layers are declared by the names that the model has.
@@ -135,8 +137,11 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
     return Resolved(plan, overrides, weights_from, data_from, unsupported, Node(options.node_rank, options.rendezvous))
 
 
-def with_attention(plan: Plan, card: WorkloadCard, problem: Callable[[Plan], str | None]) -> Plan:
-    """Return the plan with varlen attention if the card leaves the choice, the documents of its rows are packed, and it runs here."""
+def with_automatic_attention(plan: Plan, card: WorkloadCard, problem: Callable[[Plan], str | None]) -> Plan:
+    """Return the plan with varlen attention if the card has `auto`, rows are packed with document borders, and this machine supports it.
+
+    Otherwise the plan is unchanged.
+    """
     if card.attention != "auto" or not (plan.data.packing and plan.data.document_borders):
         return plan
     model = plan.model.model_copy(update={"attention": VARLEN})

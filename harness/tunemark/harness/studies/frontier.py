@@ -130,7 +130,7 @@ class Frontier:
 
     def _search_micro_batch(self, length: int) -> None:
         before = len(self.series.done)
-        # Start with the tokens that fitted at the previous length, else with the memory model's rows, else with the card's micro-batch.
+        # Start with the tokens that fitted at the previous length; without one, with the rows that the memory model predicts.
         known = [edge for edge in self.edges if edge.micro_batch]
         start = known[-1].sequence_length * (known[-1].micro_batch or 1) // length if known else self._predicted_rows(length)
         largest = self._largest(lambda rows: self._point(length, rows), start, self.question.most)

@@ -42,7 +42,7 @@ ROUNDS = 2
 LEVERS: dict[str, tuple[str, ...]] = {
     "gradient_checkpointing": tuple(kind.value for kind in Checkpointing),
     "compile": get_args(Compile),
-    # After compilation, which fuses the rounding of each input into one kernel.
+    # After `compile`, because compilation fuses the rounding of inputs into one kernel.
     "frozen_weights": get_args(FrozenWeights),
     "fused_kernels": get_args(FusedKernels),
     "attention": get_args(Attention),

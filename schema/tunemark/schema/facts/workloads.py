@@ -163,7 +163,7 @@ class WorkloadCard(Frozen):
     compute: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     """Number format of matrix products; `auto` uses bf16 if the device supports it."""
     attention: Literal["auto"] | Attention = "sdpa"
-    """Attention implementation; `auto` uses varlen for packed documents where it runs, which needs no mask, else sdpa."""
+    """Attention implementation. `auto`: varlen, which needs no mask, for packed documents on devices that support it; otherwise sdpa."""
     gradient_checkpointing: Checkpointing = Checkpointing.NONE
     """Which activations are recomputed."""
     fused_kernels: FusedKernels = "none"

@@ -128,7 +128,7 @@ def _levers(row: Row) -> list[Fact]:
         Fact(
             "Attention",
             wording.words(row["attention"]),
-            "auto: varlen for packed documents where it runs, else sdpa" if row["attention"] == "auto" else "",
+            "auto: varlen for packed documents where supported, otherwise sdpa" if row["attention"] == "auto" else "",
         ),
         Fact("Checkpointing", row["gradient_checkpointing"]),
         Fact("Fused kernels", row["fused_kernels"]),

@@ -42,7 +42,7 @@ SIZES = (Size("24 GB", 16, 24), Size("40 to 48 GB", 39, 48), Size("80 GB", 64, 8
 def study(evidence: Evidence) -> Study:
     """Return the study of memory."""
     verdicts = evidence.catalogue.database.rows(VERDICTS, LENGTH)
-    sentences = written([*_methods(evidence, verdicts), *_trained(evidence, verdicts), *_errors(evidence)])
+    sentences = written([*_lora_or_qlora(evidence, verdicts), *_trained(evidence, verdicts), *_errors(evidence)])
     return Study(
         key="memory",
         title="Memory: which accelerator is large enough",
@@ -92,16 +92,16 @@ def _largest(rows: list[Row], method: str) -> Row | None:
     return max((row for row in rows if row["method"] == method), key=lambda row: (row["parameters"], row["result_id"]), default=None)
 
 
-def _methods(evidence: Evidence, verdicts: list[Row]) -> Iterator[Sentence | None]:
-    """Yield LoRA or QLoRA, by size of memory."""
+def _lora_or_qlora(evidence: Evidence, verdicts: list[Row]) -> Iterator[Sentence | None]:
+    """Yield a comparison of LoRA and QLoRA for each memory size."""
     pairs = [pair for pair in method_pairs(evidence) if (pair.row["method"], pair.base["method"]) == ("qlora", "lora") and pair.speed]
     largest = _largest_that_fits(evidence, verdicts)
     for size in SIZES[:-1]:
         lora, qlora = (largest.get((size, method)) for method in ("lora", "qlora"))
         if lora and qlora and pairs:
             yield sentence(
-                f"LoRA or QLoRA on one accelerator with {size.name}: rows of {LENGTH:,} tokens fit up to {lora['name']} ({_parameters(lora)}) with LoRA and up to {qlora['name']} ({_parameters(qlora)}) with QLoRA, by the estimate. "
-                f"Where both fit, LoRA is faster: QLoRA reaches a median of {ratio(median(pair.speed or 0.0 for pair in pairs))} its speed.",
+                f"LoRA or QLoRA on one accelerator with {size.name}: the largest models estimated to fit with rows of {LENGTH:,} tokens are {lora['name']} ({_parameters(lora)}) with LoRA and {qlora['name']} ({_parameters(qlora)}) with QLoRA. "
+                f"In matched results, the median speed of QLoRA is {ratio(median(pair.speed or 0.0 for pair in pairs))} that of LoRA.",
                 [row for pair in pairs for row in pair.rows],
             )
 
@@ -128,13 +128,11 @@ def _trained(evidence: Evidence, verdicts: list[Row]) -> Iterator[Sentence | Non
     estimates = {(row["model"], row["method"], row["accelerator"]): row for row in verdicts}
 
     def described(row: Row) -> str:
-        """Return the model and the method, with the estimate where the usual optimizer does not fit."""
+        """Return the model and the method, and the AdamW estimate if it exceeds the accelerator's memory."""
         estimate = estimates.get((row["model"], row["method"], row["accelerator"]))
         too_large = estimate and (estimate["needed_bytes"] or 0) > estimate["memory_bytes"]
         unusual = (
-            f" (by settings that save memory; AdamW needs {gib(estimate['needed_bytes'])} by the estimate)"
-            if estimate and too_large
-            else ""
+            f" (with settings that save memory; AdamW needs an estimated {gib(estimate['needed_bytes'])})" if estimate and too_large else ""
         )
         return f"{row['model_name']} ({_parameters(row)}) with {_method(row['method'])}{unusual}"
 

@@ -128,13 +128,13 @@ def _baseline_lengths(pairs: list[tuple[Run, Run]]) -> str:
 
 
 def _of_group(group: list[Run]) -> Iterator[Sentence | None]:
-    """Yield when which, speed and cost, for devices under the same conditions."""
+    """Yield findings for devices under the same conditions: which is faster or cheaper, then the times, then the costs."""
     ours = next(run for run in group if run.trainium)
     others = [run for run in group if not run.trainium]
     priced = sorted((run for run in group if run.usd), key=lambda run: run.usd or 0.0)
     work = f"{ours.row['model_name']}, rows of {ours.row['sequence_length']:,} tokens, micro-batch {ours.row['micro_batch']}"
     if ours in priced:
-        yield from _when_which(work, ours, priced)
+        yield from _rankings(work, ours, priced)
     parts = [f"{ratio(run.epoch_s / ours.epoch_s)} the time on {run.name}" for run in others]
     yield sentence(
         f"{work}: an epoch takes {wording.seconds(ours.epoch_s)} on {ours.name}, against {listed(parts)}.",
@@ -145,7 +145,7 @@ def _of_group(group: list[Run]) -> Iterator[Sentence | None]:
         yield sentence(f"At the cheapest on-demand list price of each, that epoch costs {listed(parts)}.", [run.row for run in priced])
 
 
-def _when_which(work: str, ours: Run, priced: list[Run]) -> Iterator[Sentence | None]:
+def _rankings(work: str, ours: Run, priced: list[Run]) -> Iterator[Sentence | None]:
     """Yield the devices that are faster or slower, and cheaper or more expensive, than Trainium."""
     for faster, cheaper, words in ORDERS:
         better = [
