@@ -57,8 +57,8 @@ def test_tries_in_a_warm_worker_train_as_fresh_processes_do_and_are_never_ranked
     assert tries[1].timeline[1].at_s < 1 < fresh.timeline[1].at_s
     assert not any(derive(record).rankable for record in tries)
     peaks = [derive(record).peak_memory.peak_bytes for record in (tries[1], fresh)]
-    # Importing the libraries, which only the fresh process does, takes memory of its own for a moment.
-    assert 0.5 < peaks[0] / peaks[1] < 1.05
+    # Measured: 0.996 to 1.005, with and without other work on the machine.
+    assert peaks[0] == pytest.approx(peaks[1], rel=0.01)
 
 
 @pytest.mark.slow
