@@ -1,6 +1,6 @@
 """Settings in effect and reasons of a plan that contradict the plan, the card, the machine or the log."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -56,6 +56,15 @@ VOLTA = {"plan.device.accelerator": "nvidia-v100-32gb", "effective.attention_ker
 )  # fmt: skip
 def test_impossible_settings_in_effect_are_refused(name: str, values: dict[str, Any], field: str) -> None:
     assert field in refused(changed(name, values))
+
+
+def test_an_optimizer_that_compiles_its_update_uses_the_compile_cache() -> None:
+    def fields(name: str, state: str) -> set[str]:
+        return {problem.field for problem in trace_problems(changed(name, {"process.compile_cache": state}), datetime.now(UTC))}
+
+    for state in ("cold", "warm"):
+        assert "process.compile_cache" not in fields("ddp", state)
+        assert "process.compile_cache" in fields("lora", state)
 
 
 @pytest.mark.parametrize(

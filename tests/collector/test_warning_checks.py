@@ -44,6 +44,8 @@ def test_a_missing_warning_of_speed_asks_for_a_second_run() -> None:
         ("bert", "not_stable", "step time changes by -3.0% at step 216", 1),
         ("bert", "not_stable", "step time drifts by -0.4% over the window", 1),
         ("bert", "not_stable", "it was a little uneven", 2),
+        ("ddp", "fallback", "update of the weights: not compiled", 0),
+        ("h100", "fallback", "update of the weights: not compiled", 1),
     ],
 )
 def test_a_warning_of_speed_states_the_figures_of_the_steps(name: str, kind: str, message: str, expected: int) -> None:

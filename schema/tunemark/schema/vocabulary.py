@@ -247,8 +247,14 @@ ATTENTION_KERNELS = {"sdpa": SDPA_KERNELS, VARLEN: ("flash",)}
 """Kernels that each attention implementation can choose from; the others name their kernel themselves."""
 MASTER_CHUNK = 2**26
 """Gradients that the harness casts to fp32 at a time for its master weights, or those of the largest weight."""
-ROUNDING_CHUNK = 2**24
-"""Weights that the harness updates in fp32 at a time before it rounds them stochastically."""
+ROUNDING_CHUNK = 2**16
+"""Weights that the harness updates in fp32 at a time on a CPU before it rounds them stochastically: their tensors fit in its caches."""
+DEVICE_ROUNDING_CHUNK = 2**24
+"""The same on other devices, unless one compiled kernel updates a weight."""
+COMPILED_UPDATE = (Backend.CUDA, Backend.ROCM, Backend.XPU)
+"""Devices on which one compiled kernel updates a weight and rounds it stochastically, without fp32 copies in memory."""
+EAGER_UPDATE = "update of the weights"
+"""Subject of the warning that this kernel could not be compiled."""
 PACKING_NOISE = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}
 """Largest difference of logits, relative to their spread, that rounding may cause: kernels may depend on the input."""
 FP8_SCALES, BLOCK_SCALES = "scales of fp8 weights", "scales of 4-bit blocks"

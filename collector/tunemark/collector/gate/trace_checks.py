@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import MOST_MICRO_STEPS
 from tunemark.schema.records.upgrade import Problem
-from tunemark.schema.vocabulary import Backend, DataSource, Phase, Status, Weights
+from tunemark.schema.vocabulary import COMPILED_UPDATE, Backend, DataSource, Phase, Status, Weights
 
 CLOCK_TOLERANCE = timedelta(days=1)
 """Clocks are often wrong by hours but seldom by days."""
@@ -471,7 +471,8 @@ def _limits(s: Submission) -> Iterator[Problem]:
         yield Problem("saved_bytes", str(s.saved_bytes), "plan.measurement.save is false; such a run saves nothing")
     elif s.saved_bytes is None and rules.save and s.outcome.status is Status.OK and s.plan.device.backend is not Backend.NEURON:
         yield Problem("saved_bytes", "null", "plan.measurement.save is true; a successful run has saved")
-    if process.compile_cache in {"cold", "warm"} and not _compiles(s) and s.plan.model.fused_kernels == "none":
+    kernels = s.plan.model.fused_kernels != "none" or (s.plan.optimizer_rounds_stochastically and s.plan.device.backend in COMPILED_UPDATE)
+    if process.compile_cache in {"cold", "warm"} and not _compiles(s) and not kernels:
         yield Problem(
             "process.compile_cache", repr(process.compile_cache), "plan.model.compile is 'none'; nothing is compiled in such a run"
         )

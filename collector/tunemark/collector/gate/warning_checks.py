@@ -15,7 +15,7 @@ from tunemark.schema.measurement_warnings import WIDE_INTERVAL, warnings_of_reco
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.statistics.steady_state import CHANGE_LIMIT, LATEST_START
-from tunemark.schema.vocabulary import WarningKind
+from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, WarningKind
 
 DERIVED = {WarningKind.GATE_FAILED, WarningKind.FALLBACK, WarningKind.RANDOM_WEIGHTS, WarningKind.UNKNOWN_ACCELERATOR}
 DERIVED |= {WarningKind.THROTTLED, WarningKind.PARTIAL_TELEMETRY}
@@ -103,6 +103,10 @@ def _listed(s: Submission, derived: Derived) -> Iterator[Problem]:
         if disk and float(disk[1]) > LITTLE_DISK_GIB:
             yield Problem(f"warnings.{index}.message", repr(warning.message), f"only below {LITTLE_DISK_GIB} GiB little disk is free")
     for index, warning in enumerate(s.warnings):
+        if warning.kind is WarningKind.FALLBACK and warning.message.startswith(f"{EAGER_UPDATE}:"):
+            if not s.plan.optimizer.stochastic_rounding or s.plan.device.backend not in COMPILED_UPDATE:
+                yield Problem(f"warnings.{index}.message", repr(warning.message), "nothing is compiled for the update of this plan")
+            continue
         alike = [expected for expected in following if expected.kind is warning.kind]
         before = warning.kind is WarningKind.BUSY_DEVICE and "in use before" in warning.message
         if (warning.kind in DERIVED or before) and not alike:

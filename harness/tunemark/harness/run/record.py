@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,7 +21,7 @@ from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.formats import GIB
 from tunemark.schema.measurement_warnings import loss_band, warnings_of_record
-from tunemark.schema.privacy import identity_leaks, machine_names
+from tunemark.schema.privacy import identity_leaks, machine_names, scrub
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.division import division_of
 from tunemark.schema.records.plan import Plan
@@ -42,7 +42,7 @@ from tunemark.schema.records.submission import (
 )
 from tunemark.schema.records.trace import Effective, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
 from tunemark.schema.statistics.steady_state import SteadyWindow
-from tunemark.schema.vocabulary import HOST_INTERVAL_S, Division, Phase, WarningKind
+from tunemark.schema.vocabulary import EAGER_UPDATE, HOST_INTERVAL_S, Division, Phase, WarningKind
 
 if TYPE_CHECKING:
     from tunemark.harness.plan.resolve import Resolved
@@ -116,12 +116,19 @@ def assemble(
     )
     derived = derive(draft)
     measured = draft.model_copy(update={"utilisation": _utilisation(plan, finished, draft.trace, derived.window)})
-    warnings = (*warnings_of_record(measured, derived), *observed_warnings(machine, torn=log.torn, foreign=_foreign(plan, finished)))
+    observed = observed_warnings(machine, torn=log.torn, foreign=_foreign(plan, finished), notes=log.notes)
+    warnings = (*warnings_of_record(measured, derived), *observed)
     return measured.model_copy(update={"warnings": warnings})
 
 
-def observed_warnings(machine: Machine, *, torn: bool, foreign: Mapping[str, int]) -> Iterator[MeasurementWarning]:
+def observed_warnings(
+    machine: Machine, *, torn: bool, foreign: Mapping[str, int], notes: Sequence[Mapping[str, Any]] = ()
+) -> Iterator[MeasurementWarning]:
     """Yield the warnings about circumstances that the record does not hold; `foreign` is the number of other processes by device."""
+    for note in notes:
+        if note["source"] == EAGER_UPDATE:
+            message = f"{EAGER_UPDATE}: not compiled, which takes several times longer and more memory; install a C compiler and Triton"
+            yield MeasurementWarning(kind=WarningKind.FALLBACK, message=f"{message} ({scrub(note['message'])})")
     for device_name, count in foreign.items():
         message = f"{count} other process{'es' * (count != 1)} used {device_name}; end them and repeat"
         yield MeasurementWarning(kind=WarningKind.BUSY_DEVICE, message=message)

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -32,7 +33,8 @@ IMPORTED = (
     *(f"tunemark.harness.worker.{name}" for name in ("data", "engines", "entry", "gates", "levers", "loop", "models")),
 )
 ONLY_CHECK_DEVICES = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""Libraries ask at import if there is a device; torch must answer without opening it, since an open device cannot be forked."""
+"""Libraries ask at import if there is a device; torch must answer without opening it, since an open device cannot be forked.
+See `capabilities_from_child` for what else they ask."""
 
 
 def cold_reason(plan: Plan) -> str | None:
@@ -210,8 +212,9 @@ def unusable_reason(backend: Backend) -> str | None:
     import threading  # noqa: PLC0415
 
     try:
-        for name in IMPORTED:
-            importlib.import_module(name)
+        with contextlib.nullcontext() if backend is Backend.CPU else capabilities_from_child():
+            for name in IMPORTED:
+                importlib.import_module(name)
     except ImportError as error:
         return f"a library could not be imported ({error})"
     if threading.active_count() > 1:
@@ -225,6 +228,43 @@ def unusable_reason(backend: Backend) -> str | None:
         # True in a child whose parent has opened the device.
         os._exit(int(torch.cuda._is_in_bad_fork()))  # noqa: SLF001 - torch's own check before it opens a device
     return "a library has opened the device at import" if os.waitpid(pid, 0)[1] else None
+
+
+@contextlib.contextmanager
+def capabilities_from_child() -> Iterator[None]:
+    """Let `torch.cuda.get_device_capability` answer without opening the device in this process.
+
+    bitsandbytes and torchao, which peft imports where they are installed, ask for compute capabilities at import. A child opens the
+    devices for the answers, and ends.
+    """
+    import torch  # noqa: PLC0415 - only in the warm process
+
+    answers, question = os.pipe()
+    pid = os.fork()
+    if not pid:
+        with contextlib.suppress(BaseException):
+            found = [torch.cuda.get_device_capability(number) for number in range(torch.cuda.device_count())]
+            os.write(question, json.dumps(found).encode())
+        os._exit(0)
+    os.close(question)
+    with os.fdopen(answers, "rb") as pipe:
+        content = pipe.read()
+    os.waitpid(pid, 0)
+    known = [tuple(capability) for capability in json.loads(content or b"[]")]
+
+    def answer(device: Any = None) -> tuple[int, int]:  # noqa: ANN401 - torch's signature: a number, a name or an object
+        device = torch.device(device) if isinstance(device, str) else device
+        # The context manager `torch.cuda.device` holds its number in `idx`.
+        major, minor = known[getattr(device, "idx", getattr(device, "index", device)) or 0]
+        return major, minor
+
+    original = torch.cuda.get_device_capability
+    # Without answers a library that asks opens the device, and each try starts a process.
+    torch.cuda.get_device_capability = answer if known else original
+    try:
+        yield
+    finally:
+        torch.cuda.get_device_capability = original
 
 
 def resident_file_pages() -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, PARENT, LogWriter
 from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, vendor_of
 from tunemark.schema.plan_conflicts import by_trainer
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.vocabulary import Backend, Dtype, Phase, Strategy
+from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Backend, Dtype, Phase, Strategy
 
 if TYPE_CHECKING:
     from tunemark.harness.worker.data import MicroBatch
@@ -194,10 +194,12 @@ def prepare(
         # Broadcasting or drawing the weights is a part of loading, even after the gates.
         log.phase(Phase.LOAD, device.now())
         shard(plan, model, device, drawn=drawn)
-    elif plan.optimizer.master_weights:
-        # The copies are made where the weights are; without gates the model is still on the host.
+    elif plan.optimizer.master_weights or (plan.optimizer_rounds_stochastically and plan.device.backend in COMPILED_UPDATE):
+        # Copies are made, and updates compiled, where the weights are; without gates the model is still on the host.
         model.to(device.torch_name)
     optimizer = build_optimizer(plan, model, fused=device.torch_name.startswith("cuda"))
+    if getattr(optimizer, "eager_reason", None) is not None:
+        log.event("note", source=EAGER_UPDATE, level="warning", message=optimizer.eager_reason)
     engine = wrap(plan, accelerator, model, optimizer)
     # A falling schedule needs an end; without one it is stretched over more steps than any run takes.
     scheduler = get_scheduler(plan.optimizer.scheduler, optimizer, plan.optimizer.warmup_steps, stop.steps or ENDLESS)

@@ -1,16 +1,17 @@
 """Build the optimizer of a plan. Two forms of AdamW for bf16 weights do not lose small updates to rounding."""
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.optim.adamw import adamw
 
 from tunemark.harness.run.run_log import rank_of_this_process
+from tunemark.harness.run.run_outcome import describe
 from tunemark.harness.worker.levers import blocks
 from tunemark.harness.worker.models import bytes_here
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.vocabulary import MASTER_CHUNK, ROUNDING_CHUNK, SHARDED_WEIGHTS
+from tunemark.schema.vocabulary import DEVICE_ROUNDING_CHUNK, MASTER_CHUNK, ROUNDING_CHUNK, SHARDED_WEIGHTS
 
 LOW_BITS = 16
 """Bits of an fp32 number that bf16 does not have: sign, exponent and 7 bits of the fraction are the same."""
@@ -20,12 +21,17 @@ def build_optimizer(plan: Plan, model: Any, *, fused: bool) -> Any:  # noqa: ANN
     """Return the optimizer over the trained weights; `fused` asks torch for one kernel per step."""
     settings = plan.optimizer
     groups = list(parameter_groups(plan, model))
-    adam = {"lr": settings.learning_rate, "betas": settings.betas, "eps": settings.epsilon, "weight_decay": settings.weight_decay}
+    adam: dict[str, Any] = {
+        "lr": settings.learning_rate,
+        "betas": settings.betas,
+        "eps": settings.epsilon,
+        "weight_decay": settings.weight_decay,
+    }
     match settings.name:
         case "adamw" if settings.master_weights:
             return MasterAdamW(groups, **adam, fused=fused)
         case "adamw" if plan.optimizer_rounds_stochastically:
-            return StochasticAdamW(groups, seed=rounding_seed(plan), **adam, fused=fused)
+            return StochasticAdamW(groups, seed=rounding_seed(plan), **adam)
         case "adamw":
             return torch.optim.AdamW(groups, **adam, fused=fused)
         case "adafactor":
@@ -81,19 +87,47 @@ class MasterAdamW(torch.optim.AdamW):  # type: ignore[misc] # its base class has
 class StochasticAdamW(torch.optim.AdamW):  # type: ignore[misc] # its base class has no types
     """AdamW of bf16 weights that rounds each updated weight up or down at random, so that its expectation is the exact update.
 
-    The update is computed in fp32, for at most `ROUNDING_CHUNK` weights at a time, by torch's own AdamW. Both moments have the format
-    of the weights, rounded to nearest, as torch keeps them. Random bits come from a generator of the weights' device that nothing
-    else uses.
+    The update is computed in fp32. Both moments have the format of the weights, rounded to nearest, as torch keeps them.
+
+    On a GPU it is one compiled kernel, which reads and writes 14 bytes per weight: weight, gradient and moments once. It is compiled
+    here, before training is timed. Without a working compiler, and on a CPU, the same operators run one after the other on parts
+    of a weight.
     """
 
-    def __init__(self, groups: list[dict[str, Any]], *, seed: int, **settings: Any) -> None:  # noqa: ANN401 - of torch's AdamW
+    def __init__(self, groups: list[dict[str, Any]], *, seed: int, compiled: bool | None = None, **settings: Any) -> None:  # noqa: ANN401 - of torch's AdamW
         super().__init__(groups, **settings)
-        other = {weight.dtype for group in self.param_groups for weight in group["params"]} - {torch.bfloat16}
+        weights = [weight for group in self.param_groups for weight in group["params"]]
+        other = {weight.dtype for weight in weights} - {torch.bfloat16}
         if other:
             msg = f"stochastic rounding is for bf16 weights, not {', '.join(sorted(map(str, other)))}"
             raise ValueError(msg)
         self._seed = seed
-        self._generators: dict[Any, Any] = {}
+        self._numbers = {weight: number for number, weight in enumerate(weights)}
+        self._keys: dict[Any, tuple[Any, ...]] = {}
+        self._settings: dict[Any, StepSettings] = {}
+        self._compiled: Any = None
+        self.eager_reason: str | None = None
+        """Why a GPU updates weights operator by operator; None if it does not."""
+        device = weights[0].device if weights else torch.device("cpu")
+        if device.type in COMPILING if compiled is None else compiled:
+            self._compile(device)
+
+    def _compile(self, device: Any) -> None:  # noqa: ANN401 - a torch device
+        """Compile the update on zeros. The kernel is tuned for many weights, and takes any number of rows."""
+        try:
+            from torch._inductor import config as inductor  # noqa: PLC0415 - it takes seconds, and only a compiler needs it
+
+            samples = tuple(torch.zeros((SAMPLE_ROWS, ROW), dtype=torch.bfloat16, device=device) for _ in range(4))
+            for sample in samples:
+                torch._dynamo.mark_static(sample, 1)  # noqa: SLF001 - it has no other name
+            kernel = torch.compile(update, dynamic=True)
+            # One kernel needs no further processes that compile, which would stay.
+            with torch.no_grad(), inductor.patch(compile_threads=1):
+                kernel(samples, StepSettings(device).tensors, tuple(torch.zeros((), dtype=torch.int32, device=device) for _ in range(2)))
+        except Exception as error:  # noqa: BLE001 - a missing C compiler, Triton or header each raise another one
+            self.eager_reason = describe(error)["message"]
+        else:
+            self._compiled = kernel
 
     def step(self, closure: Any = None) -> None:  # noqa: ANN401, ARG002 - torch's signature
         """Update all weights that have a gradient. The host never waits for the device."""
@@ -105,54 +139,129 @@ class StochasticAdamW(torch.optim.AdamW):  # type: ignore[misc] # its base class
 
     def _update(self, group: dict[str, Any], weight: Any) -> None:  # noqa: ANN401 - a torch parameter
         """Update the part of a weight that this process holds."""
-        state, fused = self.state[weight], bool(group["fused"])
+        state = self.state[weight]
         if not state:
-            state["step"] = torch.zeros((), dtype=torch.float32, device=weight.device if fused else "cpu")
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weight), torch.zeros_like(weight)
-        kept = [local(tensor).view(-1) for tensor in (weight, state["exp_avg"], state["exp_avg_sq"])]
-        gradient = local(weight.grad).reshape(-1)
-        for start in range(0, len(gradient), ROUNDING_CHUNK):
-            part = slice(start, start + ROUNDING_CHUNK)
-            exact, first, second = (tensor[part].float() for tensor in kept)
-            adamw(
-                *([exact], [gradient[part].float()], [first], [second], []),
-                # torch increments the step in place, and all parts of a weight are in the same step.
-                [state["step"].clone()],
-                foreach=False,
-                fused=fused,
-                amsgrad=False,
-                beta1=group["betas"][0],
-                beta2=group["betas"][1],
-                lr=group["lr"],
-                weight_decay=group["weight_decay"],
-                eps=group["eps"],
-                maximize=False,
-            )
-            kept[1][part].copy_(first)
-            kept[2][part].copy_(second)
-            del first, second
-            kept[0][part].copy_(rounded_stochastically(exact, self._generator(exact.device)))
+            state["step"], state["exp_avg"], state["exp_avg_sq"] = 0, torch.zeros_like(weight), torch.zeros_like(weight)
         state["step"] += 1
+        tensors = [flat(tensor) for tensor in (weight, weight.grad, state["exp_avg"], state["exp_avg_sq"])]
+        device, count, done = tensors[0].device, len(tensors[0]), 0
+        if device not in self._settings:
+            self._settings[device] = StepSettings(device)
+        settings = self._settings[device].of(group, state["step"], self._seed)
+        if weight not in self._keys:
+            own = (key(f"{name} {self._seed} {self._numbers[weight]}") for name in ("place", "order"))
+            self._keys[weight] = tuple(torch.full((), number, dtype=torch.int32, device=device) for number in own)
+        keys = self._keys[weight]
+        if self._compiled is not None:
+            # The kernel takes two rows or more.
+            done = count // ROW * ROW if count >= 2 * ROW else 0
+            if done:
+                self._compiled(tuple(tensor[:done].view(-1, ROW).data for tensor in tensors), settings, keys)
+        chunk = ROUNDING_CHUNK if device.type == "cpu" else DEVICE_ROUNDING_CHUNK
+        for first in range(done, count, chunk):
+            update(tuple(tensor[first : first + chunk] for tensor in tensors), settings, keys, first)
 
-    def _generator(self, device: Any) -> Any:  # noqa: ANN401 - torch objects
-        """Return the generator of a device, which starts at the seed."""
-        if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(self._seed)
-        return self._generators[device]
+
+COMPILING = ("cuda", "xpu")
+"""Kinds of device, by torch's name, whose kernels torch compiles. On a CPU the compiler needs longer than a short run."""
+ROW = 16
+"""Weights in a row of the compiled kernel: with a known divisor of their number, it reads and writes 16 bytes at a time."""
+SAMPLE_ROWS = 2**16
+"""Rows that the kernel is compiled with. Torch chooses the size of its blocks by them."""
 
 
-def rounded_stochastically(exact: Any, generator: Any) -> Any:  # noqa: ANN401 - torch objects
+class StepSettings:
+    """The numbers of an update as tensors on a device, so that another step or learning rate needs no other kernel and no copy."""
+
+    def __init__(self, device: Any) -> None:  # noqa: ANN401 - a torch device
+        self._known: list[float] = [0.0] * 7 + [0]
+        kinds = [torch.float32] * 7 + [torch.int32]
+        self.tensors = tuple(torch.zeros((), dtype=kind, device=device) for kind in kinds)
+
+    def of(self, group: dict[str, Any], step: int, seed: int) -> tuple[Any, ...]:
+        """Return the tensors, with the values of a group and a step: see `update`."""
+        first, second = group["betas"]
+        rate, decay = group["lr"], group["weight_decay"]
+        size, root = rate / (1 - first**step), (1 - second**step) ** 0.5
+        values = [1 - rate * decay, 1 - first, second, 1 - second, group["eps"], root, size, key(f"step {seed} {step}")]
+        for number, value in enumerate(values):
+            if self._known[number] != value:
+                # Filling queues a kernel; copying a number from the host would wait.
+                self.tensors[number].fill_(value)
+        self._known = values
+        return self.tensors
+
+
+def update(tensors: tuple[Any, ...], settings: tuple[Any, ...], keys: tuple[Any, ...], first: int = 0) -> None:
+    """Update bf16 weights and both moments in place, by the formula of AdamW (arXiv 1711.05101, algorithm 2) in fp32.
+
+    `tensors` are weights, gradients, first and second moments: contiguous, with one shape. `settings` are those of `StepSettings`, and
+    `keys` the two of the weight's random bits, shape () each. `first` is the place of the first number in the whole weight.
+    Temporary tensors hold at most 16 bytes per weight.
+    """
+    weight, gradient, average, square = tensors
+    keep, to_average, keep_square, to_square, epsilon, root, size, step_key = settings
+    exact, change, mean, spread = weight.float(), gradient.float(), average.float(), square.float()
+    mean.lerp_(change, to_average)
+    spread.mul_(keep_square).add_(change.square_().mul_(to_square))
+    del change
+    average.copy_(mean)
+    square.copy_(spread)
+    exact.mul_(keep).sub_(mean.div_(spread.sqrt_().div_(root).add_(epsilon)).mul_(size))
+    del mean, spread
+    places = torch.arange(first, first + weight.numel(), dtype=torch.int32, device=weight.device).view(weight.shape)
+    weight.copy_(rounded_stochastically(exact, random_bits(places, keys[0], keys[1] ^ step_key)))
+
+
+def rounded_stochastically(exact: Any, bits: Any) -> Any:  # noqa: ANN401 - torch tensors
     """Return one of the two bf16 neighbours of each number, in fp32, with probabilities that make the expectation exact.
 
     bf16 keeps the upper 16 bits of an fp32 number. Adding 16 random bits carries into them with a probability equal to the dropped
     part of the fraction, in units of the last kept bit. Numbers that bf16 can represent do not change (arXiv 2006.00489).
     """
-    bits = torch.randint(0, 1 << LOW_BITS, exact.shape, dtype=torch.int32, device=exact.device, generator=generator)
     # A GPU's NaN has all bits set: the carry would make it zero, and hide it.
-    bits.masked_fill_(exact.isnan(), 0)
+    bits = bits.masked_fill(exact.isnan(), 0)
     bits += exact.view(torch.int32)
     bits &= -(1 << LOW_BITS)
     return bits.view(torch.float32)
+
+
+def random_bits(places: Any, place_key: Any, order_key: Any) -> Any:  # noqa: ANN401 - torch tensors
+    """Return 16 random bits for each place, as int32. `places` is overwritten.
+
+    They are a function of the place and of two keys, so they are the same on every device, compiled or not. Each key selects an order of
+    all 32-bit numbers. With one key alone, the bits of another weight or step would be the same ones in another order.
+    """
+    places ^= place_key
+    scrambled(places)
+    places ^= order_key
+    return scrambled(places).bitwise_and_((1 << LOW_BITS) - 1)
+
+
+def scrambled(numbers: Any) -> Any:  # noqa: ANN401 - torch tensors
+    """Replace int32 numbers by a hash, in place: `lowbias32` of hash-prospector (https://github.com/skeeto/hash-prospector).
+
+    It maps all 32-bit numbers one to one; a changed bit of its input changes each bit of its output with probability 1/2 +- 0.1%.
+    """
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B - (1 << 32)), (16, 1)):
+        # The shift of a signed number repeats its sign, which the mask removes.
+        numbers ^= (numbers >> shift).bitwise_and_((1 << 32 - shift) - 1)
+        if factor != 1:
+            numbers *= factor
+    return numbers
+
+
+def key(name: str) -> int:
+    """Return an int32 that differs between names at random."""
+    return int.from_bytes(hashlib.blake2s(name.encode(), digest_size=4).digest(), signed=True)
+
+
+def flat(tensor: Any) -> Any:  # noqa: ANN401 - a torch tensor
+    """Return the part of a tensor that this process holds as a vector, sharing its memory where it is contiguous.
+
+    A compiled kernel would be compiled again for views of tensors with another number of dimensions. `data` is not a view for it.
+    """
+    return local(tensor).data.reshape(-1).data
 
 
 def rounding_seed(plan: Plan) -> int:

@@ -320,7 +320,7 @@ def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
     }
     size, formula = states[shape.optimizer]
     # torch's default AdamW updates all tensors at once and holds the square roots of all second moments.
-    roots = trained if shape.optimizer == "adamw" and not shape.optimizer_in_backward and not shape.rounded_at_once else 0
+    roots = trained if shape.optimizer == "adamw" and not shape.optimizer_in_backward else 0
     # DeepSpeed casts its share of the gradients before it updates the master weights.
     casts = 4 * weights.trained if shape.master_weights and shape.sharding in {"zero1", "zero2", "zero3"} else 4 * shape.cast_at_once
     casts = min(casts, 4 * weights.trained)
@@ -336,11 +336,10 @@ def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
 
 
 def _rounding(shape: TrainingShape, share: int) -> MemoryLine:
-    """Return the fp32 copies of a part of the largest weight: weights, gradients, two moments, and two square roots without a fused kernel."""
+    """Return the fp32 copies of a part of the largest weight: weights, gradients and two moments. A compiled update has none."""
     whole = shape.model.vocabulary * shape.model.hidden_size if shape.method is Method.FULL else 0
     copied = min(shape.rounded_at_once, max([whole, *_widths(shape)]) // share)
-    width = 16 if shape.optimizer == "adamw-fused" else 24
-    return MemoryLine("fp32 update", "training", width * copied, f"{copied:,} weights at a time x {width} bytes", ("optimizer",))
+    return MemoryLine("fp32 update", "training", 16 * copied, f"{copied:,} weights at a time x 16 bytes", ("optimizer",))
 
 
 def _factored(shape: TrainingShape) -> float:

@@ -13,7 +13,20 @@ from tunemark.schema.physics.architecture import Linear, adapted_linears, adapts
 from tunemark.schema.records.plan import OptimizerName, Plan
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
-from tunemark.schema.vocabulary import DEEPSPEED, MASTER_CHUNK, ROUNDING_CHUNK, VARLEN, Backend, Checkpointing, Dtype, Loss, Method, Task
+from tunemark.schema.vocabulary import (
+    COMPILED_UPDATE,
+    DEEPSPEED,
+    DEVICE_ROUNDING_CHUNK,
+    MASTER_CHUNK,
+    ROUNDING_CHUNK,
+    VARLEN,
+    Backend,
+    Checkpointing,
+    Dtype,
+    Loss,
+    Method,
+    Task,
+)
 
 BYTES: dict[Dtype, float] = {
     Dtype.FP32: 4,
@@ -101,7 +114,7 @@ class TrainingShape:
     cast_at_once: int = 0
     """Gradients that are cast to fp32 at a time for master weights, outside DeepSpeed."""
     rounded_at_once: int = 0
-    """Weights that are updated in fp32 at a time before they are rounded stochastically; 0 for updates in their own format."""
+    """Weights that are updated in fp32 at a time before they are rounded stochastically; 0 for updates in one kernel."""
     optimizer_in_backward: bool = False
     """Each weight is updated as soon as its gradient is complete, and the gradient is freed."""
 
@@ -330,7 +343,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         optimizer=_optimizer(plan),
         master_weights=_master_weights(plan),
         cast_at_once=max(MASTER_CHUNK, card.vocabulary * card.hidden_size) if plan.optimizer.master_weights else 0,
-        rounded_at_once=ROUNDING_CHUNK if plan.optimizer_rounds_stochastically else 0,
+        rounded_at_once=_rounded_at_once(plan),
         sharding=plan.device.strategy.value,
         world_size=plan.batch.data_parallel,
         tensor_parallel=plan.device.tensor_parallel,
@@ -384,7 +397,14 @@ def _loss(plan: Plan) -> Loss:
 
 def _optimizer(plan: Plan) -> OptimizerKind:
     kind = OPTIMIZERS[plan.optimizer.name]
-    return "adamw-fused" if kind == "adamw" and plan.device.backend in FUSED_ADAMW else kind
+    fused = plan.device.backend in FUSED_ADAMW or plan.optimizer_rounds_stochastically
+    return "adamw-fused" if kind == "adamw" and fused else kind
+
+
+def _rounded_at_once(plan: Plan) -> int:
+    if not plan.optimizer_rounds_stochastically or plan.device.backend in COMPILED_UPDATE:
+        return 0
+    return ROUNDING_CHUNK if plan.device.backend in {Backend.CPU, Backend.FAKE} else DEVICE_ROUNDING_CHUNK
 
 
 def _master_weights(plan: Plan) -> bool:
