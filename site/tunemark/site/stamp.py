@@ -100,10 +100,10 @@ def stamped_page(page: Page) -> StampedPage:
     """Return a page in the form in which it is stamped."""
     charts.taken()
     content = content_of(markdown(page))
-    return replace(page_in_placeholder(page), description=description(page), content=content, charts=charts.taken())
+    return replace(page_in_place(page), description=description(page), content=content, charts=charts.taken())
 
 
-def page_in_placeholder(page: Page) -> StampedPage:
+def page_in_place(page: Page) -> StampedPage:
     """Return a page whose file is in the site already, for its entry in the search. The page is not evaluated."""
     words = [Path(page.path).name, *(label for label, _ in page.crumbs)]
     return StampedPage(page.path, page.title, "", shell_path(page), html.escape(one_line(", ".join(words))), None)
