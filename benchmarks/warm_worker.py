@@ -1,9 +1,11 @@
 """Compare tries in a warm worker with the same tries in fresh processes: peak memory, step time, losses, and time per try.
 
     python benchmarks/warm_worker.py [WORKLOAD] [--rounds N] [--steps N] [--set FIELD=VALUE] [--json]
+    python benchmarks/warm_worker.py [WORKLOAD] --frontier GIB [--set FIELD=VALUE] [--json]
 
 Rounds are interleaved: warm fresh, fresh warm, .. Ratios are of medians over the rounds; the fastest step shows the undisturbed machine
-where other work runs beside. Nothing is kept.
+where other work runs beside. `--frontier` searches for the largest micro-batch in so much host memory instead, once with warm tries and
+once with fresh ones only. Nothing is kept.
 """
 
 import argparse
@@ -11,17 +13,40 @@ import json
 import tempfile
 import time
 from collections import defaultdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from tunemark.harness.plan.options import Options
+from tunemark.harness.studies.frontier import Frontier, Question
 from tunemark.harness.studies.series import Bench
 from tunemark.schema.derive import derive
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.formats import GIB
 from tunemark.schema.records.trace import Study
 
 FIRST = 2
 """Steps that are left out: the first allocate and compile."""
+
+
+def frontier(facts: FactBase, asked: argparse.Namespace, *, warm: bool) -> dict[str, Any]:
+    """Return the edge that a search finds, its peak memory, the number of tries, and the seconds that it takes."""
+    options = Options(overrides=tuple(asked.overrides))
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench.here(facts, options.machine(), Path(folder))
+        search = Frontier.of(
+            asked.workload,
+            options,
+            bench if warm else replace(bench, trier=None),
+            Question(limit_bytes=int(asked.frontier * GIB), within=0.05),
+        )
+        started_s = time.monotonic()
+        ended = search.search()
+        seconds = time.monotonic() - started_s
+        bench.close()
+    (edge,) = search.edges
+    return {"seconds": round(seconds, 1), "ended": ended, **asdict(edge)}
 
 
 def main() -> None:
@@ -31,9 +56,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--set", action="append", default=[], dest="overrides")
+    parser.add_argument("--frontier", type=float, metavar="GIB", help="compare two searches for the largest micro-batch instead")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     facts = FactBase.of_project()
+    if asked.frontier:
+        found = {name: frontier(facts, asked, warm=name == "warm") for name in ("warm", "fresh")}
+        print(json.dumps(found, indent=None if asked.json else 1))
+        return
     options = Options(overrides=tuple(asked.overrides), max_steps=asked.steps, probe=False, gates=False)
     figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     losses = set()

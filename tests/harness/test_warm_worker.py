@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -57,8 +58,13 @@ def test_tries_in_a_warm_worker_train_as_fresh_processes_do_and_are_never_ranked
     assert tries[1].timeline[1].at_s < 1 < fresh.timeline[1].at_s
     assert not any(derive(record).rankable for record in tries)
     peaks = [derive(record).peak_memory.peak_bytes for record in (tries[1], fresh)]
-    # Measured: 0.996 to 1.005, with and without other work on the machine.
-    assert peaks[0] == pytest.approx(peaks[1], rel=0.01)
+    # A process begins with the largest memory of the one that started it: here with that of the tests before this one.
+    inherited = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if peaks[1] > inherited:
+        # Measured: 0.996 to 1.005, with and without other work on the machine.
+        assert peaks[0] == pytest.approx(peaks[1], rel=0.01)
+    else:
+        assert peaks[0] <= inherited
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_a_large_table_bypasses_mkdocs_and_a_small_one_does_not(tmp_path: Path) 
     page.write_text(for_mkdocs, encoding="utf-8")
     stamp.put_back(tmp_path, {"cost": tables})
     assert page.read_text(encoding="utf-8") == text
-    with pytest.raises(TunemarkError, match=r"adapt site/stamp\.py"):
+    with pytest.raises(TunemarkError, match=r"update site/stamp\.py"):
         stamp.put_back(tmp_path, {"cost": tables})
 
 
