@@ -46,8 +46,6 @@ DETAILS = {
     "facts": Relation("result_facts", "Further facts, such as the plan, the packages and the conditions."),
 }
 """Key of a result's file -> the rows about it."""
-RESULT = b',"result":'
-"""Follows the version of the data in the file of a result."""
 AT_ONCE = 1_000
 """Results whose files are made together."""
 OWNERS = ("record_id", "result_id")
@@ -55,7 +53,10 @@ OWNERS = ("record_id", "result_id")
 
 
 class Document(BaseModel):
-    """The fields of every file."""
+    """The fields of the index and of every list.
+
+    The file of a result lacks them, so that it stays the same while its result does.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -166,7 +167,7 @@ class Api:
             details[key] = (list[row], Field(description=relation.contents))
         return create_model(
             "ResultFile",
-            __base__=Document,
+            __config__=ConfigDict(extra="forbid"),
             __doc__="A result with its printed figures, readings, findings, facts and links to its files.",
             result=(result, ...),
             links=(Links, ...),
@@ -174,11 +175,6 @@ class Api:
         )
 
     # Files -----------------------------------------------------------------------------------------
-
-    @cached_property
-    def start(self) -> bytes:
-        """The beginning of the file of each result, up to `RESULT`."""
-        return compact_json(self.version).removesuffix("}").encode()
 
     def index(self) -> dict[str, Any]:
         """Return the list of all files."""
@@ -230,9 +226,7 @@ class Api:
             for name in share:
                 yield (
                     name,
-                    self.version
-                    | {"result": rows[name], "links": _links(named[name])}
-                    | {key: found.get(name, []) for key, found in details.items()},
+                    {"result": rows[name], "links": _links(named[name])} | {key: found.get(name, []) for key, found in details.items()},
                 )
 
     def _details(self, relation: Relation, results: Sequence[str]) -> dict[str, list[Row]]:

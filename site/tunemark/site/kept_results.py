@@ -27,7 +27,7 @@ from tunemark.site.queries import OF_A_RESULT, Catalogue
 from tunemark.site.render import ENDING, compact_json
 
 FILE = ".results.json"
-FORMAT = 3
+FORMAT = 4
 SHELL = "results/shell"
 """Page whose layout the pages of results have."""
 LIBRARIES = ("altair", "duckdb", "jinja2", "markdown", "markupsafe", "pydantic", "vl-convert-python")
@@ -137,14 +137,6 @@ class KeptResults:
         except OSError:
             shutil.copyfile(self.site / path, site / path)
 
-    def renew(self, path: str, site: Path, start: bytes, after: bytes) -> None:
-        """Add a file of the previous site to a new one, with another start. `after` is what follows the start."""
-        before, _, rest = (self.site / path).read_bytes().partition(after)
-        if before == start:
-            self.link(path, site)
-        else:
-            (site / path).write_bytes(start + after + rest)
-
     def has_layout(self, site: Path) -> bool:
         """Return True if MkDocs laid the pages of a new site out as before. Keep the new layout."""
         shell = site / f"{SHELL}{ENDING}"
@@ -164,8 +156,8 @@ class KeptResults:
             self.files[result] = Files(keys[result], {paths_of(result)[0]: ""}, names)
         for result, files in self.files.items():
             page, api = paths_of(result)
-            files.marks[api] = mark_of(out / "site" / api)
             if result in self.charts:
+                files.marks[api] = mark_of(out / "site" / api)
                 files.marks[page] = mark_of(out / "site" / page)
                 if (badge := out / "site" / badge_file(result)).is_file():
                     files.marks[badge_file(result)] = mark_of(badge)

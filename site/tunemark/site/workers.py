@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tunemark.schema.processes import process_pool, worker_count
 from tunemark.site import charts, costs, downloads, recommend_data, reproduce, syndication
-from tunemark.site.api import RESULT, Api
+from tunemark.site.api import Api
 from tunemark.site.kept_results import KeptResults, paths_of
 from tunemark.site.page import Page, SiteOptions, badge_file, result_path
 from tunemark.site.pages import compare, predictions, result_pages
@@ -104,10 +104,9 @@ def write_data(catalogue: Catalogue, folder: Path, kept: KeptResults) -> None:
         (folder / path).write_text(text, encoding="utf-8")
     reproduce.write_files(catalogue, folder)
     syndication.write(catalogue, folder, kept.files)
-    api = Api(catalogue)
-    api.write(folder, kept.files)
+    Api(catalogue).write(folder, kept.files)
     for result, files in kept.files.items():
-        kept.renew(paths_of(result)[1], folder, api.start, RESULT)
+        kept.link(paths_of(result)[1], folder)
         if (badge := badge_file(result)) in files.marks:
             kept.link(badge, folder)
 
