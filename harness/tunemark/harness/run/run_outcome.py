@@ -8,6 +8,7 @@ from typing import Literal
 
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.telemetry import Telemetry
+from tunemark.harness.worker.levers import compile_is_locked
 from tunemark.schema.formats import counted
 from tunemark.schema.privacy import scrub
 from tunemark.schema.records.plan import Measurement
@@ -21,6 +22,9 @@ Ending = tuple[Status, str | None, str | None]
 KILLED_RANK = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*-(\d+)")
 """Torchrun's message about a process that a signal ended."""
 PARTIAL_RECORD = "run it again; the steps so far are in this record"
+STALE_LOCK = (
+    "unless another run compiles at the moment, delete the files named lock in .cache/torch_extensions, left by a killed compilation"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +72,16 @@ def _ending(finished: Finished, rules: Measurement) -> Ending:
     if finished.ended_by == "interrupted":
         return Status.INTERRUPTED, "stopped by the user", PARTIAL_RECORD
     if finished.ended_by == "timeout":
-        return Status.TIMEOUT, f"not finished after {finished.wall_s:.0f} s", "raise --timeout, or find out what hangs in this phase"
+        fix = STALE_LOCK if compile_is_locked() else "raise --timeout, or find out what hangs in this phase"
+        return Status.TIMEOUT, f"not finished after {finished.wall_s:.0f} s", fix
     if finished.ended_by == "parent killed":
         return Status.CRASH, "the tunemark process was killed; recovered from the log of the worker", PARTIAL_RECORD
     if finished.ended_by is not None:
         message = f"no progress: ended after {finished.wall_s:.0f} s with {counted(len(log.steps), 'completed step')}"
-        return Status.TIMEOUT, message, "find out what hangs in this phase, or allow slow steps more time with --no-step-timeout"
+        fix = (
+            STALE_LOCK if compile_is_locked() else "find out what hangs in this phase, or allow slow steps more time with --no-step-timeout"
+        )
+        return Status.TIMEOUT, message, fix
 
     # The other processes failed only because one was killed.
     if log.failure and not (killed and finished.exit_code > 0):

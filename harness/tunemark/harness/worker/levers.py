@@ -364,8 +364,17 @@ class CacheWatch:
 
 def compiled_extensions() -> int:
     """Return the number of extensions that libraries have compiled for torch on this machine."""
+    return sum(1 for _ in _extensions().rglob("*.so"))
+
+
+def compile_is_locked() -> bool:
+    """Return True if a library compiles an extension on this machine, or was killed while it did: others wait for its lock for ever."""
+    return next(_extensions().rglob("lock"), None) is not None
+
+
+def _extensions() -> Path:
     place = os.environ.get(EXTENSIONS)
-    return sum(1 for _ in (Path(place) if place else Path.home() / ".cache" / "torch_extensions").rglob("*.so"))
+    return Path(place) if place else Path.home() / ".cache" / "torch_extensions"
 
 
 def _graphs_in(place: str) -> int | None:
