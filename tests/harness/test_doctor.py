@@ -90,6 +90,36 @@ def test_a_plan_with_offload_that_does_not_fit_is_refused(facts):
     assert refused.value.exit_code is Exit.OUT_OF_MEMORY
 
 
+@pytest.mark.parametrize(
+    ("method", "rows", "checkpointing", "fix"),
+    [
+        (
+            "full",
+            2,
+            "none",
+            "lower batch.micro_batch or data.sequence_length with --set, choose method=lora or qlora, use gradient_checkpointing=full",
+        ),
+        ("lora", 1, "full", "lower data.sequence_length with --set, choose method=qlora"),
+        ("qlora", 1, "full", "lower data.sequence_length with --set"),
+    ],
+)
+def test_only_settings_that_can_lower_the_memory_are_proposed(facts, method, rows, checkpointing, fix):
+    given = (f"method={method}", f"batch.micro_batch={rows}", f"gradient_checkpointing={checkpointing}")
+    here = make_machine(memory_bytes=2**30)
+    plan = resolve("lora-8b", facts, here, Options(overrides=given)).plan
+    words = memory_check.too_large(plan, facts.model(plan.model.key), here)
+    assert words == (words[0], f"each device has 1.00 GiB; {fix}")
+    note = memory_check.memory_note(plan, facts.model(plan.model.key), here)
+    assert note.startswith("by the memory model, a step needs about ")
+    assert note.endswith(f"{fix}; `tunemark run` refuses it without --force")
+
+
+def test_a_plan_that_does_not_fit_is_shown_with_a_note():
+    done = tunemark("plan", "full-8b", "--backend", "cpu")
+    assert done.returncode == 0
+    assert "note: by the memory model, a step needs about " in done.stderr
+
+
 def test_a_plan_that_does_not_fit_is_refused_before_anything_is_loaded_unless_forced(tmp_path):
     done = tunemark("run", "full-8b", "--steps", 1, "--out", tmp_path)
     assert done.returncode == 5

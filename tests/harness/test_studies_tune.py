@@ -241,6 +241,15 @@ def test_an_interrupted_search_resumes_at_the_try(tmp_path):
     ]
 
 
+def test_a_search_that_ends_within_a_lever_keeps_the_best_value_so_far(tmp_path):
+    def interrupted(plan, ran):
+        return {"status": Status.INTERRUPTED} if plan.model.compile == "model" else speed()(plan, ran)
+
+    stopped, _ = tuned(tmp_path, interrupted)
+    assert [tried.settings for tried in stopped.tries if tried.verdict == "kept"] == ["compile=blocks"]
+    assert (stopped.best, stopped.complete) == ("compile=blocks", False)
+
+
 def test_a_workload_that_cannot_run_here_is_refused(tmp_path):
     with pytest.raises(TunemarkError) as caught:
         tuned(tmp_path, speed(), "lora-70b")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,7 @@ from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import resolve
 from tunemark.harness.run import warm_worker
 from tunemark.harness.run.launch import launch
+from tunemark.harness.run.process import FreshWorker
 from tunemark.harness.run.record import write
 from tunemark.harness.run.warm_worker import WarmWorker, cold_reason, resident_file_pages, warm_environment
 from tunemark.harness.studies.frontier import CONFIRMED, Frontier, Question
@@ -108,6 +110,17 @@ def test_out_of_memory_ends_the_try_and_the_warm_worker_goes_on(bench):
     after, _ = bench.trier(plan(bench), STUDY)
     assert (after.outcome.status, after.process.warm_worker) == (Status.OK, True)
     assert after.timeline[1].at_s < 1
+
+
+@pytest.mark.process
+def test_the_time_limit_of_a_try_includes_the_start_of_the_warm_process(bench):
+    def slow_start(resolved, folder):
+        time.sleep(3)
+        return FreshWorker(resolved, folder)
+
+    done = launch(plan(bench, timeout_s=3.0), FACTS, bench.machine, threading.Event(), spawn=slow_start)
+    assert done.ended_by == "timeout"
+    assert done.wall_s < 5.5
 
 
 @pytest.mark.slow

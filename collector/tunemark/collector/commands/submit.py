@@ -166,7 +166,7 @@ def _chosen(files: Sequence[Path] | None, root: Path) -> tuple[list[Result], lis
     for path, reason in left_out:
         say(terminal(f"left out {path}: {reason}; name the file to send it"))
     if not chosen:
-        raise TunemarkError("FILE", "", "there is no new result to send; run a workload, or name a file")
+        raise TunemarkError("files", "", "there is no new result to send; run a workload, or name a file")
     return chosen, left_out
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from tunemark.harness.plan.machine import Machine, detect
-from tunemark.harness.plan.memory_check import too_large
+from tunemark.harness.plan.memory_check import memory_note
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
 from tunemark.harness.vendors.protocol import Vendor, all_vendors
@@ -90,9 +90,9 @@ def script_notes(resolved: Resolved, options: Options, facts: FactBase, machine:
         reason = plan.reasons.get(FORCED.get(override.field, ""))
         if reason is not None and not options.sets(override.field):
             yield f"{override.field} is {override.run} instead of the card's {override.card}: {reason}"
-    words = too_large(plan, facts.model(plan.model.key), machine)
-    if words is not None:
-        yield f"by the memory model, a step needs {words[0]}; {words[1]}; `tunemark run` refuses it without --force"
+    note = memory_note(plan, facts.model(plan.model.key), machine)
+    if note is not None:
+        yield note
 
 
 def target_notes(target: "Target", facts: FactBase) -> Iterator[str]:

@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from tunemark.harness.commands.emit import Accelerator, Emit, Instance, find_target, script
 from tunemark.harness.plan.capabilities import shared_cores
 from tunemark.harness.plan.machine import Machine
-from tunemark.harness.plan.memory_check import refuse_too_large
+from tunemark.harness.plan.memory_check import memory_note, refuse_too_large
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
 from tunemark.harness.run.show import answers, as_text, print_json, say
@@ -68,6 +68,9 @@ def plan(
             table.add_row(*as_text(field, text, reason))
         answers().print(table)
     refuse_unsupported(resolved)
+    note = memory_note(resolved.plan, facts.model(resolved.plan.model.key), machine)
+    if note is not None:
+        say(f"note: {note}")
 
 
 def warn_of_shared_cores(resolved: Resolved, machine: Machine) -> None:

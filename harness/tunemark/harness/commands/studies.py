@@ -21,7 +21,7 @@ from tunemark.schema.records.submission import Submission
 if TYPE_CHECKING:
     from tunemark.harness.studies.sweep import SweepResult
 
-app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 
 STUDY = "Which runs"
 OVER = "Vary this setting; several settings form a grid. Default values: those of the card. Without --over: the card's axes, one at a time."

@@ -11,8 +11,8 @@ from tunemark.schema.physics.memory import CONTEXT, estimate_memory
 from tunemark.schema.physics.memory_states import state_lines
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
 from tunemark.schema.records.plan import Plan
+from tunemark.schema.vocabulary import Checkpointing, Method
 
-LESS = "lower batch.micro_batch or data.sequence_length with --set, choose method=lora or qlora"
 FEWER_STATES = "choose method=lora or qlora, or a smaller model"
 
 
@@ -26,7 +26,7 @@ class StepMemory:
     """Bytes; None where unknown."""
     place: str = "on each device"
     owner: str = "each device"
-    fix: str = LESS
+    fix: str = ""
 
     @property
     def shortage(self) -> tuple[int, int] | None:
@@ -52,17 +52,26 @@ def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
     processes, host = plan.device.count // plan.device.nodes, machine.memory_bytes
     share = host and host // processes
     shape = None if shape_problem(plan, card) else shape_of_plan(plan, card)
+    fix = _less_memory(plan)
     if vendor_of(machine.backend).on_host:
         # Without the buffers of NCCL: gloo keeps none.
         needed = estimate_memory(replace(shape, offload=False)).peak_allocated + CONTEXT if shape else None
         if processes == 1:
-            return StepMemory(needed, share)
-        return StepMemory(needed, share, "in each process", f"each of the {processes} processes")
-    on_device = StepMemory(estimate_memory(shape).needed if shape else None, machine.devices[0].memory_bytes or share)
+            return StepMemory(needed, share, fix=fix)
+        return StepMemory(needed, share, "in each process", f"each of the {processes} processes", fix)
+    on_device = StepMemory(estimate_memory(shape).needed if shape else None, machine.devices[0].memory_bytes or share, fix=fix)
     if shape is None or not shape.offload or on_device.shortage:
         return on_device
     on_host = StepMemory(processes * offloaded_bytes(shape), host, "of host memory", "the host", FEWER_STATES)
     return on_host if on_host.shortage else on_device
+
+
+def _less_memory(plan: Plan) -> str:
+    """Return the settings that would lower the memory of a plan's step."""
+    rows = "batch.micro_batch or " if plan.batch.micro_batch > 1 else ""
+    smaller = {Method.FULL: ", choose method=lora or qlora", Method.LORA: ", choose method=qlora"}.get(plan.method, "")
+    recompute = ", use gradient_checkpointing=full" if plan.model.gradient_checkpointing is Checkpointing.NONE else ""
+    return f"lower {rows}data.sequence_length with --set{smaller}{recompute}"
 
 
 def offloaded_bytes(shape: TrainingShape) -> int:
@@ -77,8 +86,14 @@ def too_large(plan: Plan, card: ModelCard, machine: Machine) -> tuple[str, str] 
     if memory.shortage is None:
         return None
     needed, has = map(formats.gib, memory.shortage)
-    place = "" if memory.fix == LESS else f" {memory.place}"
+    place = f" {memory.place}" if memory.fix == FEWER_STATES else ""
     return f"about {needed}{place} for {plan.workload}", f"{memory.owner} has {has}; {memory.fix}"
+
+
+def memory_note(plan: Plan, card: ModelCard, machine: Machine) -> str | None:
+    """Return a sentence if a step of the plan needs more memory than there is, else None."""
+    words = too_large(plan, card, machine)
+    return words and f"by the memory model, a step needs {words[0]}; {words[1]}; `tunemark run` refuses it without --force"
 
 
 def refuse_too_large(plan: Plan, card: ModelCard, machine: Machine) -> None:

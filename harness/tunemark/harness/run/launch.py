@@ -285,7 +285,7 @@ def launch(
                     progress(log)
                     answer(folder, telemetry)
 
-                ended_by, ended = _watch(process, reader, plan, folder, stopped, on_progress)
+                ended_by, ended = _watch(process, reader, plan, folder, stopped, on_progress, spawned_at_s=spawned_at_s)
         finally:
             if ended is None:
                 _end(process)
@@ -311,9 +311,11 @@ def _watch(
     folder: Path,
     stopped: threading.Event,
     on_progress: Callable[[RunLog], None],
+    *,
+    spawned_at_s: float,
 ) -> tuple[str | None, Ended]:
-    """Follow the worker until it ends; end it on request or when its time is over."""
-    judge, watchdog = SteadinessJudge(plan.measurement), Watchdog(plan.measurement, time.monotonic())
+    """Follow the worker until it ends; end it on request or when its time is over. The time includes the start of a warm process."""
+    judge, watchdog = SteadinessJudge(plan.measurement), Watchdog(plan.measurement, spawned_at_s)
     while True:
         ended = process.poll()
         log = reader.read()

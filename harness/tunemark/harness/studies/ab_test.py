@@ -12,6 +12,7 @@ from tunemark.harness.studies.series import Bench, Done, Point, Series, Stopped,
 from tunemark.schema import plan_reasons
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.formats import counted
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.comparison import ARMS, ArmRun, Change, break_even_steps, loss_after, paired_change
 from tunemark.schema.statistics.intervals import ShareDifference, share_difference
@@ -95,7 +96,7 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
         raise TunemarkError("--b", arms["b"].text, "gives the same plan as --a; name a value that differs")
     points = [_point_name(arm, arms[arm], 0) for arm in ARMS]
     series = Series.find("ab", bench.plan(workload, options), points, bench, again=again, expected=2 * pairs)
-    say(f"{workload}: A/B {series.study_id}, {pairs} pairs")
+    say(f"{workload}: A/B {series.study_id}, {counted(pairs, 'pair')}")
     turns = [(number, arm) for number in range(1, pairs + 1) for arm in order(number)]
     with series.stoppable():
         for pair, arm in turns:
@@ -132,7 +133,9 @@ def compare(study_id: str, arms: dict[str, Point], runs: Sequence[Done], ended: 
     tokens = min((sum(run.trace.real_tokens) for pair in pairs for run in pair), default=0)
     throughput = _change(derived, lambda figures: figures.tokens_per_s.value if figures.tokens_per_s else None)
     if not pairs and ended is None:
-        ended = f"no pair has two runs that are ok, pass their gates and have {RANKABLE_STEPS} steps after warm-up; give more --steps"
+        ended = (
+            f"no pair has two runs that are ok, pass their gates and have {RANKABLE_STEPS} steps after warm-up; raise --steps or --seconds"
+        )
     return Comparison(
         study_id=study_id,
         a=arms["a"].text,

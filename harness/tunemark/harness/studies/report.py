@@ -199,7 +199,7 @@ def tries_table(tries: Sequence["Try"]) -> Table:
 
 def verdict(result: "Comparison") -> list[str]:
     """Return the findings about B compared with A, in sentences."""
-    lines = [f"B is {result.b}, A is {result.a}: {result.pairs} pairs"]
+    lines = [f"B is {result.b}, A is {result.a}: {formats.counted(result.pairs, 'pair')}"]
     if result.throughput:
         lines.append(f"throughput: {_change(result.throughput, 'faster', 'slower')}")
         if result.pairs >= SIGN_TEST_PAIRS:

@@ -7,6 +7,7 @@ machine, resumes the runs it began. Runs that another source or other libraries 
 import getpass
 import json
 import tempfile
+import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -311,7 +312,7 @@ def in_short(submission: Submission) -> str:
     derived, outcome = derive(submission), submission.outcome
     parts = [outcome.status.value]
     if outcome.message and outcome.status is not Status.OK:
-        parts.append(outcome.message.splitlines()[0][:120])
+        parts.append(textwrap.shorten(outcome.message.splitlines()[0], 120, placeholder=" ..."))
     if derived.step_time and derived.tokens_per_s:
         parts += [f"{formats.duration(derived.step_time.p50)} per step", f"{formats.significant(derived.tokens_per_s.value)} tokens/s"]
     if derived.peak_memory.peak_bytes:

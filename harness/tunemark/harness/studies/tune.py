@@ -102,6 +102,8 @@ class Tuner:
     tries: list[Try] = field(default_factory=list)
     rates: dict[str, Try] = field(default_factory=dict)
     """By settings: each is tried once."""
+    best: Settings = field(default_factory=Settings)
+    """The fastest so far, which a search keeps when it ends within a lever."""
 
     @classmethod
     def of(cls, workload: str, options: Options, bench: Bench, budget_s: float, *, again: bool = False) -> "Tuner":
@@ -114,7 +116,7 @@ class Tuner:
 
     def search(self) -> tuple[Settings, bool]:
         """Return the best settings found, and whether all levers were tried."""
-        best, complete = Settings(), False
+        best, complete = self.best, False
         say(f"{self.workload}: tune {self.series.study_id}")
         try:
             with self.series.stoppable():
@@ -129,7 +131,7 @@ class Tuner:
                 complete = True
         except OutOfTime:
             say(f"the budget is spent after {len(self.series.done)} tries; the same command with a larger --budget resumes there")
-        return best, complete and self.series.ended is None
+        return self.best, complete and self.series.ended is None
 
     def _levers(self) -> Iterator[str]:
         """Yield the levers that the user has not set."""
@@ -181,7 +183,8 @@ class Tuner:
             self.tries.append(replace(tried, gain=gain, verdict=verdict))
             shown = tried.reason if rate is None else f"{rate:,.0f} tokens/s" + (f", {gain:+.1%}" if gain is not None else "")
             say(f"{lever}: {point_of(settings).text}: {verdict}, {shown}; {max(0.0, self._left_s()) / 60:.1f} min left")
-        return settings if kept else best
+        self.best = settings if kept else best
+        return self.best
 
     def _measured(self, lever: str, settings: Settings) -> Try:
         """Return the try of some settings, which is run once.

@@ -12,6 +12,7 @@ from tunemark.site.tables import Column, Row, Table
 
 CRUMBS = (("Guide", "guide/index"),)
 INSTALL = "pip install tunemark"
+NEURON_INDEX = "https://pip.repos.neuron.amazonaws.com"
 FIRST = ("tunemark doctor", "tunemark run smoke-lora", "tunemark run {workload}", "tunemark submit --dry-run")
 
 
@@ -81,7 +82,7 @@ SETUPS = {
         driver_source="https://awsdocs-neuron.readthedocs-hosted.com/en/latest/setup/index.html",
         install=(
             "# An environment of its own with Python 3.11, since optimum-neuron pins older libraries; torch comes from AWS' package index",
-            "pip install 'optimum-neuron[neuronx,training]==0.4.5' datasets psutil pydantic rich typer jinja2",
+            f"pip install --extra-index-url {NEURON_INDEX} 'optimum-neuron[neuronx,training]==0.4.5' datasets psutil pydantic rich typer jinja2",
             "pip install --no-deps tunemark",
         ),
         workload="lora-1b",
