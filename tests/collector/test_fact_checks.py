@@ -120,7 +120,7 @@ def device(key: str, name: str, architecture: str, peaks: dict[str, float], **ot
     "card",
     [
         device("a30", "A30", "Ampere", {"bf16": 165, "fp16": 165, "tf32": 82, "fp32": 10.3, "int8": 330}, memory_gib=24, memory_bandwidth_gb_s=933, tdp_w=165, interconnect_gb_s=200, launch_year=2021),
-        device("rtx-6000-ada", "RTX 6000 Ada", "Ada Lovelace", {"bf16": 364.2, "fp16": 364.2, "tf32": 182.1, "fp32": 91.1, "fp8": 728.5, "int8": 728.5}, memory_gib=48, memory_bandwidth_gb_s=960, tdp_w=300, interconnect_gb_s=64, launch_year=2022, msrp_usd=6800),
+        device("rtx-5000-ada", "RTX 5000 Ada", "Ada Lovelace", {"bf16": 261.1, "fp16": 261.1, "tf32": 130.6, "fp32": 65.3, "fp8": 522.1, "int8": 522.1}, memory_gib=32, memory_bandwidth_gb_s=576, tdp_w=250, interconnect_gb_s=64, launch_year=2023, msrp_usd=4000),
         device("v100-16gb-pcie", "Tesla V100 PCIe 16GB", "Volta", {"fp16": 112, "fp32": 14}, memory_gib=16, memory_bandwidth_gb_s=900, tdp_w=250, interconnect_gb_s=32, launch_year=2017),
         device("h800-80gb-sxm", "H800 SXM5 80GB", "Hopper", {"bf16": 989, "fp16": 989, "tf32": 494.5, "fp32": 67, "fp8": 1979, "int8": 1979}, memory_gib=80, memory_bandwidth_gb_s=3350, tdp_w=700, interconnect_gb_s=400, launch_year=2023),
         device("rtx-5080", "GeForce RTX 5080", "Blackwell", {"bf16": 112.6, "fp16": 112.6, "tf32": 56.3, "fp32": 56.3, "fp8": 225.1, "int8": 450.2}, memory_gib=16, memory_bandwidth_gb_s=960, tdp_w=360, interconnect_gb_s=128, launch_year=2025, msrp_usd=999),

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from tunemark.collector.gate.fact_checks import day_problems, text_problems
 from tunemark.collector.importers.table_text import PER_DEVICE, printed_value
 from tunemark.schema.errors import did_you_mean
-from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import Library
 from tunemark.schema.physics.architecture import count_parameters
@@ -140,7 +140,7 @@ def _printed_cards(result: PublishedResult, facts: FactBase) -> Iterator[Problem
     for name in DEVICE_LABELS if card is not None else ():
         text = _words(result.labels.get(name) or "")
         named = [keys for word, keys in words.items() if word in text and re.search(rf"(?<![a-z0-9]){word}(?![a-z0-9])", text)]
-        if card is not None and named and not any(card.key in keys for keys in named):
+        if card is not None and named and not any(card.key in keys for keys in named) and not _is_named(card, text):
             yield Problem("conditions.accelerator", repr(card.key), f"the label {name} of the row is {result.labels[name]!r}")
         # Apple's machines are sold with several sizes of memory.
         memory = re.search(r"\b(\d+) ?(?:gb|gib)\b", text) if card is not None and card.vendor != "Apple" else None
@@ -156,6 +156,11 @@ def _printed_cards(result: PublishedResult, facts: FactBase) -> Iterator[Problem
 def _words(text: str) -> str:
     """Return a label in lower case with `RTX 4090` as one word and underscores as blanks."""
     return re.sub(r"\b(rtx|gaudi)[ _-]?(?=a?\d)", r"\1", text.lower().replace("_", " "))
+
+
+def _is_named(card: AcceleratorCard, label: str) -> bool:
+    """Return True if a label contains a name of a card: `Pro 6000 x 1` is an RTX PRO 6000, although 6000 is in other names too."""
+    return any(re.search(rf"(?<![a-z0-9]){re.escape(_words(name))}(?![a-z0-9])", label) for name in (card.name, *card.aliases))
 
 
 @cache
