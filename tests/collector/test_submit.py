@@ -13,6 +13,11 @@ from factories import CHECKOUT, Said, Tunemark
 from gate_mutations.copy_corruptions import with_warnings
 from gate_mutations.corruptions import retime
 
+from tunemark.collector.commands.submit import reason_to_leave_out
+from tunemark.schema import plan_reasons
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.upgrade import read_record
+
 TRY = "smoke-full/20261122-cpu-15aa6917cd6a.json"
 
 
@@ -139,6 +144,15 @@ def test_a_plain_folder_gets_the_files_in_their_places(folder: Path, tunemark: T
 def test_a_try_is_sent_when_it_is_named(tunemark: Tunemark) -> None:
     said = tunemark("submit", f"submissions/{TRY}", "--dry-run", "--json")
     assert [file["place"] for file in json.loads(said.out)["files"]] == [f"submissions/{TRY}"]
+
+
+@pytest.mark.parametrize(("reason", "left_out"), [(plan_reasons.ALL_STEPS, True), (plan_reasons.narrow_enough(None), False)])
+def test_a_short_run_is_left_out_unless_its_card_ended_it(reason: str, *, left_out: bool) -> None:
+    record = read_record((CHECKOUT / "submissions" / TRY).read_bytes())
+    assert isinstance(record, Submission)
+    reasons = {**record.plan.reasons, "measurement.until_relative_ci": reason}
+    said = reason_to_leave_out(record.model_copy(update={"plan": record.plan.model_copy(update={"reasons": reasons})}))
+    assert (said is not None) is left_out
 
 
 def test_an_invalid_file_is_not_sent(folder: Path, tunemark: Tunemark) -> None:

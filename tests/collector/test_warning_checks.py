@@ -25,7 +25,9 @@ def test_the_warnings_of_earlier_versions_of_the_rules_are_accepted() -> None:
 
 def test_a_missing_warning_of_speed_asks_for_a_second_run() -> None:
     submission = changed("bert", {"warnings": []})
-    assert {"no not_stable", "no wide_interval"} <= {problem.value for problem in missing_statistics(submission, derive(submission))}
+    assert {"not_stable is missing", "wide_interval is missing"} <= {
+        problem.value for problem in missing_statistics(submission, derive(submission))
+    }
 
 
 @pytest.mark.parametrize(

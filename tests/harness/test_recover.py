@@ -31,11 +31,12 @@ def ended(process):
 
 
 def test_a_run_whose_parent_was_killed_is_recovered_with_all_of_its_steps(tmp_path, facts):
-    out, temporary = tmp_path / "out", tmp_path / "tmp"
+    here, temporary = tmp_path / "here", tmp_path / "tmp"
+    here.mkdir()
     temporary.mkdir()
-    command = [sys.executable, "-m", "tunemark.cli", "run", "smoke-full", "--steps", "100000", *SMALL, "--out", str(out)]
+    command = [sys.executable, "-m", "tunemark.cli", "run", "smoke-full", "--steps", "100000", *SMALL]
     environment = os.environ | {"TMPDIR": str(temporary)}
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment, cwd=here)
     next(line for line in process.stderr if "train, " in line)
     (folder,) = temporary.glob("tunemark-*")
     nothing = tunemark("recover", "--json", env={"TMPDIR": str(temporary)})
@@ -58,13 +59,14 @@ def test_a_run_whose_parent_was_killed_is_recovered_with_all_of_its_steps(tmp_pa
     (row,) = json.loads(answer)
     logged = row["steps"]
     assert logged > 0
-    submission = only_submission(out)
+    # It is where the run would have written it, although `recover` was called elsewhere.
+    submission = only_submission(here / "submissions")
     assert (row["workload"], row["steps"], len(submission.trace)) == ("smoke-full", logged, logged)
     assert submission.outcome.status is Status.CRASH
     assert submission.outcome.message == "the tunemark process was killed; recovered from the log of the worker"
     assert submission.plan.measurement.max_steps == 100_000
     assert not folder.exists()
-    assert problems_of(out, facts) == []
+    assert problems_of(here / "submissions", facts) == []
 
 
 def test_a_run_whose_worker_does_not_end_is_left_alone_and_its_process_is_named(tmp_path, monkeypatch, capsys):

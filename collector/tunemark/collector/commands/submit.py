@@ -16,6 +16,7 @@ import typer
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, problem_json, say
 from tunemark.collector.gate.git import git_text
+from tunemark.schema import plan_reasons
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import Withdrawal
@@ -158,19 +159,22 @@ def _chosen(files: Sequence[Path] | None, root: Path) -> tuple[list[Result], lis
             raise TunemarkError("FILE", str(path), f"is not valid: {terminal(str(error))}", exit_code=Exit.INVALID) from error
         if not isinstance(record, Submission):
             raise TunemarkError("FILE", str(path), "is not a submission; `tunemark run` writes one", exit_code=Exit.INVALID)
-        reason = None if path in named else _reason_to_leave_out(record)
+        reason = None if path in named else reason_to_leave_out(record)
         if reason is None:
             chosen.append(Result(path, record, content))
         else:
             left_out.append((path, reason))
-    for path, reason in left_out:
-        say(terminal(f"left out {path}: {reason}; name the file to send it"))
+    for reason in dict.fromkeys(each for _, each in left_out):
+        paths = [path for path, each in left_out if each == reason]
+        shown = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files, of which {paths[0]} is the first"
+        say(terminal(f"left out {shown}: {reason}; name a file to send it"))
     if not chosen:
         raise TunemarkError("files", "", "there is no new result to send; run a workload, or name a file")
     return chosen, left_out
 
 
-def _reason_to_leave_out(record: Submission) -> str | None:
+def reason_to_leave_out(record: Submission) -> str | None:
+    """Return why `submit` leaves a run out unless it is named, or None."""
     if record.outcome.status is Status.INTERRUPTED:
         return "an interrupted run"
     if record.plan.data.source is DataSource.FILE:
@@ -178,7 +182,9 @@ def _reason_to_leave_out(record: Submission) -> str | None:
     if record.process.warm_worker:
         return f"a try of the study {record.study.study_id if record.study else ''}"
     rules, times = record.plan.measurement, record.trace.step_times_s[record.plan.measurement.min_warmup_steps :]
-    if record.outcome.status is Status.OK and len(times) < rules.min_steady_steps and sum(times) < rules.min_steady_s:
+    # A run that its card ended is none, however slow the machine.
+    short = plan_reasons.REQUESTED_SECONDS in record.plan.reasons.values() or plan_reasons.ALL_STEPS in record.plan.reasons.values()
+    if short and record.outcome.status is Status.OK and len(times) < rules.min_steady_steps and sum(times) < rules.min_steady_s:
         needed = f"a steady window needs {rules.min_steady_steps} or {rules.min_steady_s:g} s"
         return f"a try with too few steps, {len(times)} after warm-up; {needed}"
     return None

@@ -135,5 +135,4 @@ def missing_statistics(s: Submission, derived: Derived) -> Iterator[Problem]:
     listed = {warning.kind for warning in s.warnings}
     for expected in warnings_of_record(s, derived):
         if expected.kind in STATISTICAL - listed:
-            fix = f"it follows from the steps by today's rules: {expected.message}"
-            yield Problem("warnings", f"no {expected.kind.value}", fix)
+            yield Problem("warnings", f"{expected.kind.value} is missing", f"today's rules add it: {expected.message}")

@@ -208,7 +208,7 @@ class RecoveryNote(BaseModel):
     parent_created_s: float
     """Start of the parent process, seconds since 1970, since numbers of processes are used again."""
     started_at: datetime
-    out: Path | None
+    out: Path
     supersedes: Superseded | None
     study: Study | None
     overrides: tuple[Override, ...]
@@ -232,7 +232,8 @@ def _recovery_note(
         parent_pid=os.getpid(),
         parent_created_s=psutil.Process().create_time(),
         started_at=datetime.now(UTC),
-        out=None if out is None else out.absolute(),
+        # Where the run itself would have written it, wherever it is recovered.
+        out=(out or project_root() / "submissions").absolute(),
         supersedes=supersedes,
         study=study,
         overrides=resolved.overrides,

@@ -147,7 +147,9 @@ class FactBase:
         """Return a workload card. Raise TunemarkError with a suggestion for an unknown name."""
         if name.lower() in self.workloads:
             return self.workloads[name.lower()]
-        raise TunemarkError("workload", name, f"not in data/workloads; {did_you_mean(name, self.workloads)}")
+        raise TunemarkError(
+            "workload", name, f"no workload has this name; {did_you_mean(name, self.workloads)}; `tunemark workloads` lists them"
+        )
 
     def model(self, name: str) -> ModelCard:
         """Return a model card by key or alias. Raise TunemarkError with a suggestion for an unknown name."""
