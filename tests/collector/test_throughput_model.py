@@ -18,6 +18,7 @@ from tunemark.collector.predict.fit import (
     Missing,
     Observed,
     fit,
+    generation_of,
     observe,
     parameters,
     without_copies,
@@ -167,10 +168,14 @@ def test_a_figure_needs_both_ends_of_its_interval(ends: tuple[float, float, floa
         Range(*ends)
 
 
+def test_a_generation_names_its_vendor_once() -> None:
+    assert [generation_of(FACTS.accelerators[key]) for key in ("apple-m3-max", "nvidia-t4")] == ["Apple G15", "NVIDIA Turing"]
+
+
 @pytest.mark.parametrize(
     ("of", "reason"),
     [
-        (combination(method=Method.QLORA), "no accepted result of qlora"),
+        (combination(method=Method.QLORA), "no accepted result of QLoRA"),
         (combination(chip="google-tpu-v5p"), "no accepted result on Google devices"),
         (replace(combination(), shape=TrainingShape(FACTS.models["bert-base-uncased"], Method.FULL, 512, 32)), "is an encoder"),
         (replace(combination(), shape=replace(shape_of(), sequence_length=128)), "rows of 128 tokens"),

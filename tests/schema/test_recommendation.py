@@ -191,6 +191,16 @@ def test_only_accelerators_that_are_wanted_are_offered() -> None:
     assert answer.no_data == ()
 
 
+def test_missing_data_names_the_software_that_has_rates() -> None:
+    rates = [*RATES, rate("new", 900.0, software="vendor"), rate("new", 900.0, software="tuned"), rate("new", None, software="other")]
+    reason = "no accepted result on it; there are rates with tuned or vendor software"
+    assert unknown(recommend(QUESTION, rates, OFFERS)) == f"No data: NEW ({reason})."
+    question = replace(QUESTION, own=(offer("new", 0.5, provider=OWN),))
+    assert own_hardware(question, recommend(question, rates, OFFERS)) == [f"Your NEW {TIMES} 1: {reason}."]
+    strict = replace(QUESTION, trust="measured")
+    assert "software" not in unknown(recommend(strict, rates, OFFERS))
+
+
 def test_missing_data_is_listed_by_reason() -> None:
     missing = [Without(f"a{number}", f"A{number}", "lora", 1, "one reason") for number in range(8)]
     missing += [Without(f"b{number}", f"B{number}", "lora", 1, f"reason {number}") for number in range(4)]
@@ -210,7 +220,7 @@ def test_what_does_not_fit_is_named_with_its_largest_number_also_if_more_devices
 def test_memory_beside_a_result_that_ran_is_called_an_estimate() -> None:
     rates = [rate("a", 1_000, memory="ran", needed_bytes=29 * 2**30, memory_bytes=24 * 2**30)]
     ran = recommend(QUESTION, rates, [offer("a", 1.0)]).ranked[0]
-    assert memory(ran) == "ran: estimate 29.0 GiB of 24.0 GiB"
+    assert memory(ran) == "was enough in a result; the estimate is 29.0 GiB of 24.0 GiB"
 
 
 def test_of_each_instance_the_cheapest_region_is_offered() -> None:

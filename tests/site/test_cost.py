@@ -275,6 +275,24 @@ def test_owned_hardware_has_its_break_even(browser: Browser, address: str) -> No
         visit.page.wait_for_selector("#tm-own [role=alert]:has-text('utilisation')")
 
 
+def test_another_accelerator_brings_its_own_purchase_and_watts(browser: Browser, address: str) -> None:
+    with Visit(browser, address, "cost.html") as visit:
+        form = visit.page.locator("#tm-own-form")
+        for key in form.locator("[name=hardware] option").evaluate_all("all => all.map((each) => each.value)"):
+            form.locator("[name=hardware]").select_option(key)
+            facts = form.locator(f"[name=hardware] option[value='{key}']").evaluate("option => ({...option.dataset})")
+            for name in ("purchase", "watts"):
+                shown = form.locator(f"[name={name}]").input_value()
+                assert (float(shown) if shown else None) == (float(facts[name]) if facts[name] else None)
+        form.locator("[name=purchase]").fill("")
+        visit.page.wait_for_selector("#tm-own [role=alert]:has-text('Give the purchase in USD')")
+        form.locator("[name=purchase]").fill("30000")
+        form.locator("[name=watts]").fill("700")
+        form.locator("[name=hardware]").select_option(H100)
+        visit.page.wait_for_selector("#tm-own tbody tr")
+        assert [form.locator(f"[name={name}]").input_value() for name in ("purchase", "watts")] == ["30000", "700"]
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_phone_shows_cards_with_the_figure_first(browser: Browser, address: str, *, dark: bool) -> None:
     with Visit(browser, address, "cost.html", width=NARROW, dark=dark) as visit:

@@ -193,9 +193,19 @@ def test_the_strategy_by_memory_never_contradicts_the_smallest_accelerators(made
     parameters = {row["name"]: row["parameters"] for row in documents.models}
     gib = {row["name"]: row["memory_gib"] for row in documents.accelerators}
     for column in (1, 2, 3):
-        fit_in_24 = [row for row in smallest.rows if gib.get(row.cells[column + 1].text, 1e9) <= 24]
-        largest = re.sub("estimate: up to ", "", strategy.rows[0].cells[column].small)
+        fit_in_24 = [
+            row for row in smallest.rows if gib.get(row.cells[column + 1].text, 1e9) <= 24 and "needs" in row.cells[column + 1].small
+        ]
+        largest = strategy.rows[0].cells[column].small.removeprefix("estimate with AdamW: up to ")
         assert parameters[largest] >= max(parameters[row.cells[0].text] for row in fit_in_24 if gib[row.cells[column + 1].text] > 16)
+
+
+def test_full_fine_tuning_that_ran_with_less_memory_is_not_an_estimate_for_adamw(made: dict[str, Study], documents: Catalogue) -> None:
+    strategy = made["memory"].tables[0]
+    parameters = {row["name"]: row["parameters"] for row in documents.models}
+    for row, gib in zip(strategy.rows, (24, 48, 80), strict=False):
+        largest = row.cells[1].small.removeprefix("estimate with AdamW: up to ")
+        assert 8 * parameters[largest] < gib * 2**30
 
 
 def test_the_sweeps_of_document_001_follow_from_its_printed_times_and_accuracies(made: dict[str, Study]) -> None:

@@ -197,6 +197,8 @@ class Without:
     reason: str
     fitting: tuple[str, ...] = ()
     """Other methods that fit on these devices with rows of this length, if this one does not."""
+    software: tuple[str, ...] = ()
+    """Other software levels with which these devices have a rate, if they have none with the level asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +288,10 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         for rate in rates
         if rate.sequence_length == length and rate.software == question.software
     }
+    levels: dict[tuple[str, str, int], set[str]] = {}
+    for rate in rates:
+        if rate.sequence_length == length and rate.software != question.software and _why_missing(rate, question.trust) is None:
+            levels.setdefault((rate.method, rate.accelerator, rate.devices), set()).add(rate.software)
     methods = sorted({rate.method for rate in rates}) if question.method == ANY else [question.method]
     options: list[Option] = []
     too_large: dict[Without, None] = {}
@@ -308,7 +314,8 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
                 else:
                     group = too_large if rate.memory == "no" else no_data
                     fitting = _fitting(table, offer.accelerator, devices) if rate.memory == "no" else ()
-                    group[Without(offer.accelerator, offer.name, method, devices, missing, fitting)] = None
+                    software = () if rate.memory == "no" else tuple(sorted(levels.get((method, offer.accelerator, devices), ())))
+                    group[Without(offer.accelerator, offer.name, method, devices, missing, fitting, software)] = None
     unpriced = [option for option in options if not option.offer.usd_per_hour]
     options = [option for option in options if option.offer.usd_per_hour]
     recommended = [option for option in options if not option.limits]

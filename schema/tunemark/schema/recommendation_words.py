@@ -112,8 +112,8 @@ def memory(option: Option) -> str:
     rate = option.rate
     if rate.needed_bytes is None or rate.memory_bytes is None:
         return ""
-    estimate = "estimate " if rate.memory == "ran" else ""
-    return f"{rate.memory}: {estimate}{gib(rate.needed_bytes)} of {gib(rate.memory_bytes)}"
+    amounts = f"{gib(rate.needed_bytes)} of {gib(rate.memory_bytes)}"
+    return f"was enough in a result; the estimate is {amounts}" if rate.memory == "ran" else f"{rate.memory}: {amounts}"
 
 
 def headline(question: Question, answer: Answer) -> str:
@@ -189,10 +189,14 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
             limits = " and ".join(LIMITS[limit] for limit in dict.fromkeys((*others[0].exceeds, *others[0].limits)))
             lines.append(f"{name}: may exceed {limits}, {time_and_cost(others[0])}.")
         else:
-            reason = missing[0].reason if missing else "there are no rates for this number of devices"
-            fitting = _fitting(missing[0]) if missing else ""
-            lines.append(f"{name}: {reason}{fitting}.")
+            reason = f"{_reason(missing[0])}{_fitting(missing[0])}" if missing else "there are no rates for this number of devices"
+            lines.append(f"{name}: {reason}.")
     return lines
+
+
+def _reason(missing: Without) -> str:
+    """Return the reason for missing data, with the software levels that have rates."""
+    return f"{missing.reason}; there are rates with {' or '.join(missing.software)} software" if missing.software else missing.reason
 
 
 def _fitting(missing: Without) -> str:
@@ -240,7 +244,7 @@ def changes(question: Question, answer: Answer) -> Iterator[str]:
 def unknown(answer: Answer) -> str:
     """Return the accelerators without any rate by reason: at most six by name for each of the first three reasons."""
     reasons: dict[str, list[str]] = {}
-    for name, reason in {each.name: each.reason for each in _without_option(answer, answer.no_data)}.items():
+    for name, reason in {each.name: _reason(each) for each in _without_option(answer, answer.no_data)}.items():
         reasons.setdefault(reason, []).append(name)
     parts = [f"{_listed(names)} ({reason})" for reason, names in list(reasons.items())[:REASONS]]
     others = sum(len(names) for names in list(reasons.values())[REASONS:])

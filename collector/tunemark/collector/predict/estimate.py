@@ -19,6 +19,7 @@ from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
 from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.recommendation_words import METHODS
 from tunemark.schema.vocabulary import Method, SoftwareLevel
 
 # Memory --------------------------------------------------------------------------------------------
@@ -154,9 +155,9 @@ def unmeasured(
     """
     alike = [row for row in rows if row.config.shape.method is method]
     if not alike:
-        return Missing(f"no accepted result of {method.value}")
+        return Missing(f"no accepted result of {METHODS[method]}")
     if FAMILIES[model.family].encoder and not any(FAMILIES[row.config.shape.model.family].encoder for row in alike):
-        return Missing(f"this model is an encoder, and no accepted {method.value} result is for an encoder")
+        return Missing(f"this model is an encoder, and no accepted {METHODS[method]} result is for an encoder")
     if not any(row.config.accelerator.vendor == card.vendor for row in rows):
         return Missing(f"no accepted result on {card.vendor} devices")
     if method is Method.QLORA and not any(row.config.accelerator.vendor == card.vendor for row in alike):

@@ -176,7 +176,8 @@ class Combination:
 
 def generation_of(card: AcceleratorCard) -> str:
     """Return the vendor and the architecture of an accelerator."""
-    return f"{card.vendor} {card.architecture or card.key}"
+    architecture = card.architecture or card.key
+    return architecture if architecture.startswith(f"{card.vendor} ") else f"{card.vendor} {architecture}"
 
 
 def architecture_of(model: ModelCard) -> str:

@@ -226,8 +226,12 @@
   };
 
   // Own or rent ----------------------------------------------------------------------------------------
+  const FACTS = ["purchase", "watts"];
   const showOwned = async () => {
     if (!ownForm) return;
+    const name = ownForm.elements.namedItem("hardware").selectedOptions[0].textContent;
+    const empty = FACTS.filter((each) => value(each) === "").map((each) => (each === "purchase" ? "the purchase in USD" : "the watts"));
+    if (empty.length) return ownBox.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, `Give ${empty.join(" and ")}: not known for ${name}.`));
     const number = (name) => (value(name) === "" ? NaN : Number(value(name)));
     const machine = {
       purchase: number("purchase"), years: number("years"), utilisation: number("utilisation") / 100, watts: number("watts"),
@@ -237,7 +241,6 @@
     const wrong = refusal(machine) ?? (Number.isInteger(devices) && devices > 0 ? null : "Give the number of accelerators as a whole number of 1 or more.");
     if (wrong) return ownBox.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, wrong));
     const data = await load(), accelerator = value("hardware"), cost = owned(machine);
-    const name = ownForm.elements.namedItem("hardware").selectedOptions[0].textContent;
     const current = inForce(data.prices, data.as_of).filter((offer) => offer.accelerator === accelerator && offer.accelerators <= OVERSIZED * devices);
     const offers = [...new Set(current.map((offer) => offer.provider))]
       .map((provider) => choose(current, { kind: DEFAULT_KIND, provider }, accelerator, devices))
@@ -306,7 +309,23 @@
   });
   const updates = new Map([[form, guarded(show, box)], [ownForm, guarded(showOwned, ownBox)]]);
 
+  // Another accelerator brings its own purchase and watts, or none, unless the reader has given them.
+  const factOf = (name) => {
+    const known = ownForm.elements.namedItem("hardware").selectedOptions[0].dataset[name];
+    return known ? `${Number(known) * (Number(value("devices")) || 1)}` : "";
+  };
+  const given = new Set();
+  const fillFacts = () => {
+    for (const name of FACTS) if (!given.has(name)) ownForm.elements.namedItem(name).value = factOf(name);
+  };
+
   restore();
+  if (ownForm) {
+    const asked = new URLSearchParams(location.search);
+    for (const name of FACTS) if (asked.has(name) && value(name) !== factOf(name)) given.add(name);
+    if (asked.has("hardware") || asked.has("devices")) fillFacts();
+    ownForm.addEventListener("input", ({ target }) => (["hardware", "devices"].includes(target.name) ? fillFacts() : given.add(target.name)));
+  }
   for (const each of forms) {
     each.hidden = false;
     let waiting;

@@ -106,6 +106,12 @@
     for (const rate of rates)
       if (rate.sequence_length === length && rate.software === question.software)
         table.set(`${rate.method}/${rate.accelerator}/${rate.devices}`, rate);
+    const levels = new Map();
+    for (const rate of rates)
+      if (rate.sequence_length === length && rate.software !== question.software && whyMissing(rate, question.trust) === null) {
+        const key = `${rate.method}/${rate.accelerator}/${rate.devices}`;
+        levels.set(key, [...(levels.get(key) ?? []), rate.software]);
+      }
     const methods = question.method === "any" ? [...new Set(rates.map((rate) => rate.method))].sort() : [question.method];
     const rented = offers.filter(
       (offer) =>
@@ -132,7 +138,8 @@
           if (missing === null) options.push(makeOption(question, rate, offer, instances));
           else {
             const fitting = rate.memory === "no" ? ALL_METHODS.filter((each) => FIT.has(table.get(`${each}/${offer.accelerator}/${devices}`)?.memory)) : [];
-            const without = { accelerator: offer.accelerator, name: offer.name, method, devices, reason: missing, fitting };
+            const software = rate.memory === "no" ? [] : (levels.get(`${method}/${offer.accelerator}/${devices}`) ?? []).sort();
+            const without = { accelerator: offer.accelerator, name: offer.name, method, devices, reason: missing, fitting, software };
             (rate.memory === "no" ? tooLarge : noData).set(JSON.stringify(without), without);
           }
         }
@@ -211,13 +218,15 @@
       ...(rate.sharding && rate.sharding !== "single" ? [SHARDINGS[rate.sharding] ?? rate.sharding] : []),
     ].join(", ");
   const amounts = (rate) => (rate.needed_bytes === null ? null : `${rate.memory === "ran" ? "estimate " : ""}${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`);
-  const memory = ({ rate }) => (rate.needed_bytes === null ? "" : `${rate.memory}: ${amounts(rate)}`);
+  const memory = ({ rate }) =>
+    rate.needed_bytes === null ? "" : rate.memory === "ran" ? `was enough in a result; the ${amounts(rate).replace("estimate", "estimate is")}` : `${rate.memory}: ${amounts(rate)}`;
 
   const excess = (question, option) =>
     Math.max(...[[option.seconds, question.deadline_s], [option.usd, question.budget_usd]].filter(([, limit]) => limit !== null).map(([value, limit]) => value / limit));
   const withMethod = (question, option) => (question.method === "any" ? ` with ${METHODS[option.rate.method] ?? option.rate.method}` : "");
   const fittingIn = ({ fitting }) =>
     fitting.length ? `; ${fitting.map((method) => METHODS[method] ?? method).join(" and ")} ${fitting.length === 1 ? "fits" : "fit"}` : "";
+  const reasonOf = ({ reason, software }) => (software.length ? `${reason}; there are rates with ${software.join(" or ")} software` : reason);
   const isOffer = (offer) => (option) => option.offer === offer;
   const ownHardware = (question, answer) =>
     question.own.map((offer) => {
@@ -237,7 +246,7 @@
         const limits = [...new Set([...other.exceeds, ...other.limits])].map((limit) => LIMITS[limit]).join(" and ");
         return `${name}: may exceed ${limits}, ${timeAndCost(other)}.`;
       }
-      return `${name}: ${missing ? `${missing.reason}${fittingIn(missing)}` : "there are no rates for this number of devices"}.`;
+      return `${name}: ${missing ? `${reasonOf(missing)}${fittingIn(missing)}` : "there are no rates for this number of devices"}.`;
     });
 
   const headline = (question, answer) => {
@@ -301,7 +310,7 @@
   const listed = (names, most = NAMED) => names.slice(0, most).join(", ") + (names.length > most ? ` and ${names.length - most} more` : "");
   const unknownOf = (answer) => {
     const reasons = new Map();
-    const byName = new Map(withoutOption(answer, answer.no_data).map((each) => [each.name, each.reason]));
+    const byName = new Map(withoutOption(answer, answer.no_data).map((each) => [each.name, reasonOf(each)]));
     for (const [name, reason] of byName) reasons.set(reason, [...(reasons.get(reason) ?? []), name]);
     const parts = [...reasons].slice(0, REASONS).map(([reason, names]) => `${listed(names)} (${reason})`);
     const others = [...reasons.values()].slice(REASONS).reduce((sum, names) => sum + names.length, 0);

@@ -119,7 +119,7 @@ def _form(catalogue: Catalogue) -> dict[str, object]:
         "methods": [(key, name) for key, name in wording.METHODS.items() if any(row["method"] == key for row in results)],
         "accelerators": [(key, name) for key, name in named.items() if key in used],
         "own": sorted(((key, name) for key, name in named.items() if key in used), key=lambda item: (-number[item[0]], item[1])),
-        "offered": [(key, name) for key, name in named.items() if key in offered],
+        "offered": [row for row in catalogue.accelerators if row["accelerator"] in offered],
         "example": next((row for row in catalogue.accelerators if row["accelerator"] == EXAMPLE_HARDWARE), None),
     }
 

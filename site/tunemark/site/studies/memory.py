@@ -23,7 +23,7 @@ VERDICTS = """
 """
 RAN = "ran"
 """A result ran on it, with conditions that save more memory than the estimate's."""
-FITS = (RAN, "fits")
+FIT = "fits"
 OUT_OF_MEMORY = ("oom", "oom_device")
 
 
@@ -107,9 +107,9 @@ def _lora_or_qlora(evidence: Evidence, verdicts: list[Row]) -> Iterator[Sentence
 
 
 def _largest_that_fits(evidence: Evidence, verdicts: list[Row]) -> dict[tuple[Size, str], Row]:
-    """Return the largest model that fits by the estimate, by size of memory and method."""
+    """Return the largest model that fits by the estimate, by size of memory and method. That a result ran is not an estimate."""
     parameters = {row["model"]: row for row in evidence.catalogue.models if row["parameters"]}
-    fitting = [row for row in verdicts if row["memory"] in FITS and row["model"] in parameters]
+    fitting = [row for row in verdicts if row["memory"] == FIT and row["model"] in parameters]
     by_size = gathered(fitting, lambda row: (_size(evidence, row["accelerator"]), row["method"]))
     largest = {}
     for number, size in enumerate(SIZES, 1):
@@ -186,8 +186,10 @@ def _strategy(evidence: Evidence, verdicts: list[Row]) -> Table:
     def largest(size: Size, method: str) -> Cell:
         row = _largest(trained.get(size, []), method)
         best = fitting.get((size, method))
-        estimate = f"estimate: up to {best['name']}" if best else "estimate: none fits"
-        return tables.text(row["model_name"] if row else None, small=estimate, href=result_path(row["result_id"]) if row else None)
+        estimate = f"estimate with AdamW: up to {best['name']}" if best else "estimate with AdamW: none fits"
+        return tables.text(
+            f"{row['model_name']} was trained" if row else None, small=estimate, href=result_path(row["result_id"]) if row else None
+        )
 
     columns: list[Column[Size]] = [Column("Memory of one accelerator", lambda size: tables.text(size.name, sort=size.above))]
     columns += [Column(f"Largest with {_method(method)}", lambda size, method=method: largest(size, method)) for method in METHODS]  # type: ignore[misc]
@@ -197,7 +199,7 @@ def _strategy(evidence: Evidence, verdicts: list[Row]) -> Table:
 def _smallest(evidence: Evidence, verdicts: list[Row]) -> Table:
     """Return the smallest accelerator by model and method."""
     names = {row["accelerator"]: row["name"] for row in evidence.catalogue.accelerators}
-    fitting = [row for row in verdicts if row["memory"] in FITS and row["accelerator"] in names]
+    fitting = [row for row in verdicts if row["memory"] in (RAN, FIT) and row["accelerator"] in names]
     first: dict[tuple[str, str], Row] = {}
     for row in fitting:
         first.setdefault((row["model"], row["method"]), row)
