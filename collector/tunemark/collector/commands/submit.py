@@ -174,7 +174,7 @@ def _chosen(files: Sequence[Path] | None, root: Path) -> tuple[list[Result], lis
 
 
 def reason_to_leave_out(record: Submission) -> str | None:
-    """Return why `submit` leaves a run out unless it is named, or None."""
+    """Return the reason for which `submit` leaves a run out unless it is named, or None."""
     if record.outcome.status is Status.INTERRUPTED:
         return "an interrupted run"
     if record.plan.data.source is DataSource.FILE:
