@@ -197,6 +197,8 @@ def test_missing_data_names_the_software_that_has_rates() -> None:
     assert unknown(recommend(QUESTION, rates, OFFERS)) == f"No data: NEW ({reason})."
     question = replace(QUESTION, own=(offer("new", 0.5, provider=OWN),))
     assert own_hardware(question, recommend(question, rates, OFFERS)) == [f"Your NEW {TIMES} 1: {reason}."]
+    several = replace(QUESTION, own=(replace(offer("new", 0.5, provider=OWN), devices=8),))
+    assert own_hardware(several, recommend(several, rates, OFFERS)) == [f"Your NEW {TIMES} 8: {reason}."]
     strict = replace(QUESTION, trust="measured")
     assert "software" not in unknown(recommend(strict, rates, OFFERS))
 
@@ -205,7 +207,7 @@ def test_missing_data_is_listed_by_reason() -> None:
     missing = [Without(f"a{number}", f"A{number}", "lora", 1, "one reason") for number in range(8)]
     missing += [Without(f"b{number}", f"B{number}", "lora", 1, f"reason {number}") for number in range(4)]
     assert unknown(Answer(512, no_data=tuple(missing))) == (
-        "No data: A0, A1, A2, A3, A4, A5 and 2 more (one reason); B0 (reason 0); B1 (reason 1); 2 more for other reasons."
+        "No data: A0, A1, A2, A3, A4, A5 and 2 more (one reason); B0 (reason 0); B1 (reason 1); B2, B3 (other reasons)."
     )
 
 

@@ -175,7 +175,7 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
         others = [option for option in (*answer.may_exceed, *answer.exceeding) if option.offer == offer]
         missing = [
             each for each in (*answer.too_large, *answer.no_data) if (each.accelerator, each.devices) == (offer.accelerator, offer.devices)
-        ]
+        ] or [each for each in answer.no_data if each.accelerator == offer.accelerator]
         times = [option for option in answer.unpriced if option.offer == offer]
         if times:
             time = f"about {estimated_duration(times[0].seconds)} ({estimated_duration(times[0].seconds_low)} to {estimated_duration(times[0].seconds_high)})"
@@ -242,13 +242,13 @@ def changes(question: Question, answer: Answer) -> Iterator[str]:
 
 
 def unknown(answer: Answer) -> str:
-    """Return the accelerators without any rate by reason: at most six by name for each of the first three reasons."""
+    """Return the accelerators without any rate by reason: at most six by name for each of the first three reasons, and of all others."""
     reasons: dict[str, list[str]] = {}
     for name, reason in {each.name: _reason(each) for each in _without_option(answer, answer.no_data)}.items():
         reasons.setdefault(reason, []).append(name)
     parts = [f"{_listed(names)} ({reason})" for reason, names in list(reasons.items())[:REASONS]]
-    others = sum(len(names) for names in list(reasons.values())[REASONS:])
-    return f"No data: {'; '.join(parts)}{f'; {others} more for other reasons' if others else ''}." if parts else ""
+    others = [name for names in list(reasons.values())[REASONS:] for name in names]
+    return f"No data: {'; '.join(parts)}{f'; {_listed(others)} (other reasons)' if others else ''}." if parts else ""
 
 
 def not_fitting(answer: Answer) -> str:

@@ -232,7 +232,9 @@
     question.own.map((offer) => {
       const name = `Your ${offer.name} × ${offer.devices}`, place = answer.ranked.findIndex(isOffer(offer));
       const other = [...answer.may_exceed, ...answer.exceeding].find(isOffer(offer));
-      const missing = [...answer.too_large, ...answer.no_data].find((each) => each.accelerator === offer.accelerator && each.devices === offer.devices);
+      const missing =
+        [...answer.too_large, ...answer.no_data].find((each) => each.accelerator === offer.accelerator && each.devices === offer.devices) ??
+        answer.no_data.find((each) => each.accelerator === offer.accelerator);
       const timed = answer.unpriced.find(isOffer(offer));
       if (timed) {
         const time = `about ${estimated(timed.seconds)} (${estimated(timed.seconds_low)} to ${estimated(timed.seconds_high)})`;
@@ -313,8 +315,8 @@
     const byName = new Map(withoutOption(answer, answer.no_data).map((each) => [each.name, reasonOf(each)]));
     for (const [name, reason] of byName) reasons.set(reason, [...(reasons.get(reason) ?? []), name]);
     const parts = [...reasons].slice(0, REASONS).map(([reason, names]) => `${listed(names)} (${reason})`);
-    const others = [...reasons.values()].slice(REASONS).reduce((sum, names) => sum + names.length, 0);
-    return parts.length ? `No data: ${parts.join("; ")}${others ? `; ${others} more for other reasons` : ""}.` : "";
+    const others = [...reasons.values()].slice(REASONS).flat();
+    return parts.length ? `No data: ${parts.join("; ")}${others.length ? `; ${listed(others)} (other reasons)` : ""}.` : "";
   };
   const notFitting = (answer) => {
     const key = (accelerator, devices) => `${accelerator}/${devices}`;
