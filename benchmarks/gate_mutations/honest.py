@@ -326,6 +326,10 @@ def machines() -> Iterator[Honest]:
         "a CPU that has no card",
         lambda: cpu("lora", 95, speed=1.6, machine=cpu_machine("AMD Ryzen 5 3600 6-Core Processor", 6, 12, 12, 15.5)),
     )
+    yield Honest(
+        "a CPU that is named with its graphics",
+        lambda: cpu("bert", 98, speed=1.6, machine=cpu_machine("AMD Ryzen 7 8845HS w/ Radeon 780M Graphics", 8, 16, 16, 27.2)),
+    )
     yield Honest("a host with swap, a bit of it used", lambda: gpu(96, machine=gpu_machine(swap_bytes=8 * GIB)))
     yield Honest("clock five hours ahead", lambda: gpu(97, started_at=datetime.now(UTC) + timedelta(hours=5)))
     kinds: dict[str, tuple[Gpu, str, float]] = {

@@ -233,7 +233,13 @@ def _times(content: dict[str, Any], plan: Plan, asked: Callable[[str], bool]) ->
         content["process"] |= {"wall_s": wall_s, "user_s": round(min(0.9 * wall_s * cores, 2 + (end - start)), 3), "system_s": 0.2}
     if content["utilisation"] is None and not asked("utilisation") and ended and len(trace["loss"]) > 10:
         samples = ceil((end - start) / 0.2)
-        content["utilisation"] = {"samples": samples, "interval_s": 0.2, "cpu_busy_mean": 0.9, "cpu_busy_peak": 1.0}
+        content["utilisation"] = {
+            "samples": samples,
+            "interval_s": 0.2,
+            "cpu_busy_mean": 0.9,
+            "cpu_busy_peak": 1.0,
+            "foreign_cpu_busy_mean": 0.02,
+        }
 
 
 def _gates(content: dict[str, Any], plan: Plan, facts: FactBase, shape: Any, overridden: bool) -> list[dict[str, Any]]:

@@ -170,3 +170,38 @@ def test_mappings_and_lists_have_a_limit(overrides: dict[str, object]) -> None:
         content = bare_content(3, **overrides)
     with pytest.raises(InvalidRecord, match="must have at most"):
         validate_record(content)
+
+
+LOSSES = tuple(7.7 * 0.999**step + 0.01 * (step % 3) for step in range(40))
+LEARNING = "optimizer.learning_rate=0.004; precision.compute=fp32"
+
+
+def learned(file: str, number: int, losses: tuple[float, ...] = LOSSES, learning: str = LEARNING) -> Candidate:
+    return Candidate(file, (), run_id(number), f"{number:012x}", learning=learning, losses=losses)
+
+
+def test_the_losses_of_a_run_with_other_settings_are_refused() -> None:
+    done = accept([learned("new", 2, learning=LEARNING.replace("0.004", "0.001"))], frozenset(), [learned("old", 1)])
+    assert done.kept == []
+    assert [problem.field for _, problem in done.problems] == ["trace.loss"]
+    assert "whose plan differs in optimizer.learning_rate" in done.problems[0][1].fix
+
+
+def test_losses_that_training_has_not_changed_yet_tell_no_settings_apart() -> None:
+    flat = (7.7,) * 40
+    done = accept([learned("new", 2, flat, LEARNING.replace("0.004", "0.001"))], frozenset(), [learned("old", 1, flat)])
+    assert [kept.file for kept in done.kept] == ["new"]
+
+
+def test_other_losses_than_those_of_the_same_settings_need_a_second_run() -> None:
+    rounded = tuple(loss * (1 + 1e-5) for loss in LOSSES)
+    lowered = (*LOSSES[:30], *(loss * 0.9 for loss in LOSSES[30:]))
+    done = accept([learned("machine", 2, rounded), learned("edited", 3, lowered)], frozenset(), [learned("old", 1)])
+    assert [kept.file for kept in done.kept] == ["machine", "edited"]
+    assert [(file, doubt.field) for file, doubt in done.doubts] == [("edited", "trace.loss")]
+
+
+def test_losses_in_bf16_differ_between_machines() -> None:
+    bf16 = LEARNING.replace("fp32", "bf16")
+    lowered = tuple(loss * 0.9 for loss in LOSSES)
+    assert accept([learned("new", 2, lowered, bf16)], frozenset(), [learned("old", 1, learning=bf16)]).doubts == []

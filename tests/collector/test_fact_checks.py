@@ -188,6 +188,7 @@ def priced(machine: str, kind: str, **changes: Any) -> Iterator[str]:
         ("p5.48xlarge", "on_demand", {"usd_per_hour": 6.88}, "usd_per_hour"),
         ("g2-standard-4", "on_demand", {"usd_per_hour": 0.000196}, "usd_per_hour"),
         ("a3-highgpu-8g", "spot", {"usd_per_hour": 95}, "usd_per_hour"),
+        ("p5.48xlarge", "spot", {"usd_per_hour": 73.4533}, "usd_per_hour"),
         ("p4de.24xlarge", "spot", {"usd_per_hour": 1.164}, "usd_per_hour"),
         ("BM.GPU.MI300X.8", "on_demand", {"usd_per_hour": 4800}, "usd_per_hour"),
         ("gpu_1x_gh200", "on_demand", {"usd_per_hour": 229}, "usd_per_hour"),

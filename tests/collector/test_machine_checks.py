@@ -132,3 +132,19 @@ def test_four_threads_of_a_core_and_a_build_of_others_ask_for_a_second_run() -> 
 def test_a_gpu_with_software_that_cannot_drive_it_is_refused(values: dict[str, Any], field: str) -> None:
     assert field not in refused(changed("h100", {}))
     assert field in refused(changed("h100", values))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["AMD Ryzen 7 8845HS w/ Radeon 780M Graphics", "AMD Ryzen 5 3400G with Radeon Vega Graphics", "AMD Ryzen AI 9 HX 370 w/ Radeon 890M"],
+)
+def test_a_cpu_that_is_named_with_its_graphics_is_a_cpu(name: str) -> None:
+    field = "environment.devices.0.name"
+    assert field not in refused(changed("lora", {**named(name), "environment.cpu": name}))
+    gpu = "AMD Radeon RX 7900 XTX"
+    assert field in refused(changed("lora", {**named(gpu), "environment.cpu": gpu}))
+
+
+def test_a_patch_release_that_never_came_out_is_refused_as_a_build_of_the_authors_only() -> None:
+    assert TORCH in refused(changed("lora", {TORCH: "2.12.7+cpu"}))
+    assert TORCH not in refused(changed("lora", {TORCH: "2.12.7+vendor.1"}))

@@ -47,6 +47,11 @@ def test_a_good_pull_request_is_accepted_with_its_rank_and_the_ratio_to_its_neig
     assert good.summary == f"{good.comment}\n"
 
 
+def test_the_comment_shows_why_a_submission_needs_a_second_run() -> None:
+    entry = {"path": "submissions/smoke-lora/a.json", "notes": ["trace.loss: 7.6 at step 3: needs a second run: far from its peers"]}
+    assert "needs a second run" in report_markdown({"verdict": "accepted", "files": [entry]})
+
+
 def test_a_bad_pull_request_is_refused_with_a_fix_for_each_file(played: dict[str, rehearsal.Played]) -> None:
     bad = played["bad"]
     assert bad.exit_code == 3

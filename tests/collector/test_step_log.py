@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 
 from tunemark.collector.gate.check import judge_bytes
 from tunemark.collector.gate.cross_file_checks import Candidate, Subject, accept
+from tunemark.collector.gate.outcome_checks import unlikely
+from tunemark.schema.derive import derive
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +72,20 @@ def order(times: Times) -> Times:
 def test_step_times_that_no_clock_measures_are_refused(change: Callable[[Times], Times], expected: str) -> None:
     problems = said(retimed(submission(LORA), change))
     assert any(problem.startswith("trace.completed_at_s") and expected in problem for problem in problems)
+
+
+def test_a_first_step_of_seconds_on_a_cpu_asks_for_a_second_run() -> None:
+    for factor, doubted in ((5, False), (40, True)):
+        content = retimed(submission(LORA), lambda times, factor=factor: np.where(order(times) == 0, factor * np.median(times), times))
+        record = Submission.model_validate(content)
+        doubts = [f"{doubt.value}: {doubt.fix}" for doubt in unlikely(record, derive(record))]
+        assert any("for the first step" in doubt for doubt in doubts) == doubted
+
+
+def test_a_run_that_ended_before_its_model_was_loaded_has_no_facts_of_it() -> None:
+    crashed = submission("smoke-lora/20261122-cpu-1a70153acf6a.json")
+    assert said(crashed) == []
+    assert any(problem.startswith("model: ") for problem in said(crashed | {"model": submission(LORA)["model"]}))
 
 
 def shifted(content: Content, by_s: float) -> None:
@@ -128,6 +145,14 @@ def not_rankable(content: Content) -> None:
     content["outcome"]["message"] = "not rankable: 3 steps after warm-up, and a rank needs 20"
 
 
+def no_kernel_time(content: Content) -> None:
+    content["process"]["system_s"] = 0.0
+
+
+def other_work_unknown(content: Content) -> None:
+    content["utilisation"]["foreign_cpu_busy_mean"] = None
+
+
 def kinder_warning(content: Content) -> None:
     warning = next(warning for warning in content["warnings"] if warning["kind"] == "busy_host")
     warning["message"] = warning["message"].replace("1.", "0.")
@@ -153,6 +178,8 @@ def wider_band(content: Content) -> None:
         (LORA, more_warm_up, "plan.measurement.min_warmup_steps"),
         (LORA, at_least_500, "plan.measurement.min_steps"),
         (LORA, not_rankable, "outcome.message"),
+        (LORA, no_kernel_time, "process.system_s"),
+        (LORA, other_work_unknown, "utilisation.foreign_cpu_busy_mean"),
         (BERT, kinder_warning, "warnings."),
         (BERT, wider_band, "gates.loss_band"),
     ],
@@ -167,8 +194,14 @@ def test_what_no_run_records_is_refused(name: str, change: Callable[[Content], N
 
 @pytest.mark.parametrize(
     "copied",
-    [lambda own: own, lambda own: [*own[1:], own[0]], lambda own: own[::-1], lambda own: [1.003 * value for value in own]],
-    ids=["equal", "one step late", "in reverse", "scaled"],
+    [
+        lambda own: own,
+        lambda own: [*own[1:], own[0]],
+        lambda own: own[::-1],
+        lambda own: [1.003 * value for value in own],
+        lambda own: [value * (1 + 1e-4 * (step % 2)) for step, value in enumerate(own)],
+    ],
+    ids=["equal", "one step late", "in reverse", "scaled", "with noise"],
 )
 def test_each_process_measures_its_own_work(copied: Callable[[list[float]], list[float]]) -> None:
     content = submission(FSDP)

@@ -159,6 +159,8 @@ def pull_request(
         for file in report["files"]:
             ranks = [f"rank {table['rank']} of {table['results']}, {table['table']}" for table in file["tables"]]
             typer.echo(terminal(f"{file['path']}: {'; '.join(ranks) or file['note']}"))
+            for note in file["notes"]:
+                typer.echo(terminal(f"{file['path']}: note: {note}"))
         typer.echo(summary(report))
     raise typer.Exit(Exit.INVALID if report["verdict"] == "refused" else Exit.OK)
 

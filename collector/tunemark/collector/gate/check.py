@@ -19,7 +19,16 @@ from tunemark.collector.audit.evidence import Evidence
 from tunemark.collector.audit.load import audited_submission
 from tunemark.collector.audit.rule import REFUTED, Finding, Rule, all_rules
 from tunemark.collector.gate.claim_checks import claim_problems, outdated_facts, plan_problems, unlikely_losses
-from tunemark.collector.gate.cross_file_checks import SECOND_RUN, Candidate, FileProblems, Subject, accept, committed_files, known_commits
+from tunemark.collector.gate.cross_file_checks import (
+    MOST_LOSSES,
+    SECOND_RUN,
+    Candidate,
+    FileProblems,
+    Subject,
+    accept,
+    committed_files,
+    known_commits,
+)
 from tunemark.collector.gate.data_checks import data_problems
 from tunemark.collector.gate.effective_checks import effective_problems
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
@@ -44,7 +53,7 @@ from tunemark.schema.processes import in_processes
 from tunemark.schema.records.base import content_id, flattened, is_canonical
 from tunemark.schema.records.submission import Submission, submission_name
 from tunemark.schema.records.upgrade import InvalidRecord, Problem, read_record
-from tunemark.schema.vocabulary import Status
+from tunemark.schema.vocabulary import Dtype, Status
 
 LARGEST_FILE_BYTES = 16 * 2**20
 """About 250,000 steps, more than any submission has."""
@@ -99,6 +108,8 @@ class Verdict:
             group=_peer_group(record),
             rate=derived.tokens_per_s.value if derived and derived.rankable and derived.tokens_per_s else None,
             identity=identity_of(record),
+            learning=_learning(record),
+            losses=tuple(loss for loss in record.trace.loss[:MOST_LOSSES] if loss is not None),
             outdated=self.outdated,
             doubts=self.doubts,
         )
@@ -111,6 +122,29 @@ def _subject(record: Submission) -> Subject:
     machine = f"{e.cpu}, {e.cpu_physical_cores} of {e.cpu_logical_cores} cores, {e.memory_bytes / GIB:.0f} GiB, {devices}"
     plan = hashlib.sha256(record.plan.model_dump_json(exclude={"reasons"}).encode()).hexdigest()
     return Subject(record.workload, e.devices[0].name, machine, f"{plan} {len(record.overrides)}")
+
+
+def _learning(record: Submission) -> str:
+    """Return the settings on which losses depend, as text; empty with dropout, whose losses no other run has."""
+    plan = record.plan
+    if plan.lora is not None and plan.lora.dropout:
+        return ""
+    # TF32 differs little from FP32.
+    precision = plan.precision.compute if plan.precision.compute is not Dtype.TF32 else Dtype.FP32
+    settings: dict[str, object] = {
+        "model": plan.model.key,
+        "weights": plan.model.weights.value,
+        "method": plan.method.value,
+        "lora": plan.lora and (plan.lora.rank, plan.lora.alpha, sorted(plan.lora.target_modules)),
+        "quantisation": plan.quantisation and plan.quantisation.format,
+        "data": (plan.data.source.value, plan.data.name, plan.data.sequence_length, plan.data.packing),
+        "batch.global_batch": plan.batch.global_batch,
+        "optimizer.learning_rate": plan.optimizer.learning_rate,
+        "optimizer": (plan.optimizer.name, plan.optimizer.scheduler, plan.optimizer.warmup_steps),
+        "measurement.seed": plan.measurement.seed,
+        "precision.compute": precision.value,
+    }
+    return "; ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def _peer_group(record: Submission) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import exp, log
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Generic, NamedTuple, TypeVar
 
 from tunemark.collector.gate.git import git
@@ -25,6 +25,17 @@ FEWEST_PEERS = 5
 """Results of the same group from which a rate can be an outlier."""
 FARTHEST, LEAST_SPREAD = 6.0, 0.05
 """Robust standard deviations of the logarithm of a rate from which it is one; the spread is taken as 5% at least."""
+
+
+FEWEST_LOSSES, MOST_LOSSES = 20, 60
+"""Steps from which the losses of two runs are compared, and up to which they are: later ones drift apart by rounding."""
+SAME_LOSSES, OTHER_LOSSES, OTHER_LOSS = 2e-5, 1e-3, 1e-2
+"""Relative difference of losses: median below which two runs had the same settings, median and largest above which they had others.
+Committed runs of the same settings differ by 5e-6 and 3e-3 at most, and those of other settings by a median of 5e-4 at least."""
+FULL_PRECISION = "precision.compute=fp32"
+"""Setting with which other machines give the same losses."""
+LEARNED = 0.002
+"""Relative change of losses from the first to the last compared steps, below which training has not told settings apart yet."""
 
 
 class Subject(NamedTuple):
@@ -67,6 +78,10 @@ class Candidate:
     rate: float | None = None
     """Tokens per second."""
     identity: Identity = UNKNOWN
+    learning: str = ""
+    """The settings on which losses depend, as text; empty with dropout."""
+    losses: tuple[float, ...] = ()
+    """Losses of the first steps."""
     outdated: tuple[Problem, ...] = ()
     """Changes of the facts since the run: notes for a committed file, problems for any other."""
     doubts: tuple[Problem, ...] = ()
@@ -131,6 +146,8 @@ def accept(
         elif not own and candidate.file in copied and candidate.file not in settled:
             fix = f"its step times are those of {copied[candidate.file]}; submit a measurement of your own"
             own = [Problem("trace.completed_at_s", "a copy", fix)]
+        elif not own and candidate.file not in settled:
+            own = list(_losses_of_other_settings(candidate, runs.values()))
         problems.extend((candidate.file, problem) for problem in own)
         if not own and candidate.run_id:
             runs[candidate.run_id] = results[candidate.result_id] = candidate
@@ -163,6 +180,7 @@ def accept(
     kept = [each for each in listed if runs.get(each.run_id) is each and each.file not in refused]
     doubts = [(candidate.file, doubt) for candidate in kept for doubt in candidate.doubts]
     doubts += [(file, doubt) for file, doubt in other_points if file in {candidate.file for candidate in kept}]
+    doubts += [(each.file, doubt) for each in kept if each.file not in settled for doubt in _other_losses(each, runs.values())]
     doubts += [*_far_from_peers(kept, others), *(_unknown_commits(kept, is_known) if is_known else ())]
     return Accepted(kept, problems, [(candidate.file, note) for candidate in kept for note in candidate.outdated], doubts)
 
@@ -244,6 +262,40 @@ def _studies(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem
             fix = f"runs of a study are numbered in the order in which they were made; compare with {known.file}"
             yield candidate, Problem("study.position", str(study.position), fix)
         last[study.study_id] = max(last[study.study_id], study.position)
+
+
+def _compared_losses(candidate: Candidate, other: Candidate) -> list[float]:
+    """Return the relative differences of the losses of two runs by step; empty where they tell nothing."""
+    steps = min(len(candidate.losses), len(other.losses))
+    if candidate is other or steps < FEWEST_LOSSES or not candidate.learning or not other.learning:
+        return []
+    pairs = [(one, two) for one, two in zip(candidate.losses, other.losses, strict=False) if two > 0]
+    edge = steps // 4
+    learned = abs(fmean(other.losses[steps - edge : steps]) / (fmean(other.losses[:edge]) or 1.0) - 1) > LEARNED
+    return [abs(one / two - 1) for one, two in pairs] if learned and len(pairs) == steps else []
+
+
+def _losses_of_other_settings(candidate: Candidate, known: Iterable[Candidate]) -> Iterator[Problem]:
+    """Yield a run whose losses are those of a run with other settings: these settings were not used."""
+    for other in known:
+        apart = _compared_losses(candidate, other) if other.learning != candidate.learning else []
+        if apart and median(apart) < SAME_LOSSES:
+            names = [one.partition("=")[0] for one in sorted(set(candidate.learning.split("; ")) - set(other.learning.split("; ")))]
+            fix = f"they are those of {other.file}, whose plan differs in {', '.join(names)}; these settings change the losses"
+            yield Problem("trace.loss", f"{len(apart)} losses", fix)
+            return
+
+
+def _other_losses(candidate: Candidate, known: Iterable[Candidate]) -> Iterator[Problem]:
+    """Yield a run whose losses are not those of the first run with the same settings, seed and rows."""
+    if FULL_PRECISION not in candidate.learning:
+        return
+    same = [other for other in known if other.learning == candidate.learning and other.file != candidate.file]
+    apart = next((found for other in same if (found := _compared_losses(candidate, other))), [])
+    if apart and (median(apart) > OTHER_LOSSES or max(apart) > OTHER_LOSS):
+        place = apart.index(max(apart)) + 1
+        fix = f"{max(apart):.1%} from the loss of this step in a run of the same settings, seed and rows"
+        yield Problem("trace.loss", f"{candidate.losses[place - 1]:.4g} at step {place}", fix)
 
 
 def _far_from_peers(kept: Sequence[Candidate], others: Sequence[Candidate]) -> Iterator[tuple[str, Problem]]:

@@ -25,6 +25,8 @@ VENDOR_WORDS = {
     "AWS": r"trainium|inferentia|neuron",
 }
 """Words in the name of a device without a card by which its vendor is recognised."""
+GRAPHICS_OF_A_CPU = re.compile(r"(\bw/|\bwith)? *radeon .*(graphics|compute cores|\d{3}[ms]).*", re.IGNORECASE)
+"""What AMD adds to the name of a CPU with a GPU on the same chip."""
 LARGEST_DEVICE_BYTES = 2048 * GIB
 PAGE_OF_A_GPU = 64 * 2**10
 """Bytes of the pages in which drivers of NVIDIA count the memory of a device."""
@@ -202,7 +204,8 @@ def _family(name: str, field: str, backend: Backend, card: AcceleratorCard | Non
         yield Problem(field, repr(name), f"is a device of {known.vendor}; the back end {backend.value} runs those of {vendor}")
     elif known is None:
         yield from _disguised(name, field, backend, facts)
-        words = [owner for owner, pattern in VENDOR_WORDS.items() if re.search(pattern, name, re.IGNORECASE)]
+        own_name = GRAPHICS_OF_A_CPU.sub("", name) if backend is Backend.CPU and name.startswith("AMD ") else name
+        words = [owner for owner, pattern in VENDOR_WORDS.items() if re.search(pattern, own_name, re.IGNORECASE)]
         if words and vendor not in words and not (vendor is None and backend is not Backend.CPU):
             yield Problem(field, repr(name), f"is the name of a device of {words[0]}, and the back end is {backend.value}")
         alike = facts.plain_names.get(plain_name(name)) if card is None and backend is not Backend.CPU else None

@@ -43,6 +43,8 @@ OFTEN_GROWN, FAR_NARROWER, TRIED_AGAIN = 0.3, 3.0, 1.4
 """Share of steps in which an allocator grows, at most; interval asked for over the one reached, usually at most; steps between two looks at
 it, twice the 1.15 of the harness."""
 SPIKE, FEWEST_LOSSES, FASTEST_FIRST = 10.0, 10, 0.9
+LONG_FIRST_S, LONG_FIRST = 3.0, 15.0
+"""Time of the first step on a CPU, usually at most: seconds, or as a multiple of the others."""
 BESIDE, FALLEN, SPREADS = 4, 0.5, 10.0
 """Losses before and after one that it is compared with; share of the lowest of them, and times their range, below which no single loss falls."""
 
@@ -51,6 +53,7 @@ def outcome_problems(submission: Submission, derived: Derived | None) -> Iterato
     """Yield each contradiction between the end of a run and the rest of its record."""
     yield from _stop(submission, derived)
     yield from _status(submission)
+    yield from _before_its_phase(submission)
     yield from _not_rankable(submission, derived)
 
 
@@ -131,6 +134,14 @@ def _status(s: Submission) -> Iterator[Problem]:
         yield Problem("outcome.status", "'unsupported'", f"trace has {len(trace)} steps; a run that trained was supported")
     if status is Status.OK and rules.max_train_s is not None and _planned_steps(s) is None and len(trace) < RANKABLE_STEPS:
         yield Problem("outcome.status", "'ok'", f"{len(trace)} steps within the time limit; the status of such a run is 'timeout'")
+
+
+def _before_its_phase(s: Submission) -> Iterator[Problem]:
+    """Yield facts of a model that the run had not loaded."""
+    phases = [mark.phase for mark in s.timeline]
+    for name in ("model", "effective", "gates"):
+        if getattr(s, name) and phases[-1] in {Phase.IMPORT, Phase.DATA} and Phase.LOAD not in phases:
+            yield Problem(name, "", f"timeline ends with {phases[-1].value}; it is known from the phase load on")
 
 
 def _fallen(losses: Sequence[float | None]) -> Iterator[int]:
@@ -223,6 +234,7 @@ def unlikely(s: Submission, derived: Derived) -> Iterator[Problem]:
     if 1 in grown and len(times) > FEWEST_LOSSES and times[0] < FASTEST_FIRST * min(times[1:]):
         fix = f"the others took {min(times[1:]):.3g} s at least, and the allocator grew in the first one; it is seldom the fastest"
         yield Problem("trace.completed_at_s", f"{times[0]:.3g} s for the first step", fix)
+    yield from _long_first_step(s)
     finite = [loss for loss in s.trace.loss if loss is not None]
     if len(finite) > FEWEST_LOSSES and max(finite[1:]) > SPIKE * max(median(finite), finite[0]):
         yield Problem(
@@ -232,6 +244,17 @@ def unlikely(s: Submission, derived: Derived) -> Iterator[Problem]:
         )
     if s.outcome.status is Status.OOM_DEVICE and held is not None and device and held < device / 2:
         yield Problem("outcome.status", "'oom_device'", f"the run held only {held / device:.1%} of the memory of its device")
+
+
+def _long_first_step(s: Submission) -> Iterator[Problem]:
+    """Yield a first step that took far longer than the others, on a CPU without a compiler: time may have been moved into it."""
+    times = s.trace.step_times_s
+    compiled = s.plan.model.compile != "none" or any(event.kind == "compile" for event in s.events)
+    if s.plan.device.backend is not Backend.CPU or compiled or len(times) <= FEWEST_LOSSES:
+        return
+    if times[0] > max(LONG_FIRST_S, LONG_FIRST * median(times[1:])):
+        fix = f"the others took {median(times[1:]):.3g} s, and nothing was compiled; on a CPU no other work is done once"
+        yield Problem("trace.completed_at_s", f"{times[0]:.3g} s for the first step", fix)
 
 
 def _past_its_interval(s: Submission, derived: Derived) -> Iterator[Problem]:

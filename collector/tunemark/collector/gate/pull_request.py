@@ -4,6 +4,7 @@ A pull request may add submissions. Every other change needs a maintainer, and a
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -75,7 +76,13 @@ def check(root: Path, base: str, head: str, facts: FactBase) -> dict[str, Any]:
         bad = {file for file, _ in invalid}
         accepted = [path for path, name in written.items() if done.judged and name not in bad]
         rows = _rows(accepted, root, facts)
-        files = [{"path": written[path], "checks": list(CHECKS), **_landing(rows[path], list(rows.values()))} for path in accepted]
+        doubts: dict[str, list[str]] = defaultdict(list)
+        for file, note in done.notes:
+            doubts[names.get(file, file)].append(": ".join(filter(None, (note.field, note.value, note.fix))))
+        files = [
+            {"path": written[path], "checks": list(CHECKS), "notes": doubts[written[path]], **_landing(rows[path], list(rows.values()))}
+            for path in accepted
+        ]
     verdict = "refused" if refused else "needs a maintainer" if maintainer or not files else "accepted"
     return {
         "format": "tunemark.pull-request/1",

@@ -93,6 +93,9 @@ def _host(s: Submission) -> Iterator[Problem]:
         return
     if use.cpu_busy_peak is not None and use.cpu_busy_peak > cores * BUSY_TOLERANCE + 0.5:
         yield Problem("utilisation.cpu_busy_peak", f"{use.cpu_busy_peak:g} cores", f"the host has {cores} logical cores")
+    for name in ("cpu_busy_mean", "foreign_cpu_busy_mean"):
+        if use.samples and getattr(use, name) is None:
+            yield Problem(f"utilisation.{name}", "null", "each sample counts busy cores; keep the original record")
     own, foreign = use.cpu_busy_mean or 0.0, use.foreign_cpu_busy_mean or 0.0
     most = cores * SURE_MEAN + 0.25 if use.samples >= MANY_SAMPLES else cores * MEAN_TOLERANCE + 0.5
     if foreign > cores * BUSY_TOLERANCE + 0.5:

@@ -60,8 +60,9 @@ LONGEST_TEARDOWN_S, SHORTEST_END_S = 120.0, 1e-3
 RAM_BYTES_PER_S, BUS_BYTES_PER_S = 2e11, 64e9
 """Weights are drawn in the memory of host or device at this rate at most. Those that are read from files reach a device over a bus, of which
 PCI Express 5.0 x16 is the fastest of x86 hosts, 63 GB/s."""
-COPIED = 1e-5
-"""Relative difference below which the own work of two processes over many steps is a copy."""
+COPIED, COPIED_RANK = 1e-5, 3e-4
+"""Relative difference below which two series of times are one, and the own work of two processes over many steps. That of the
+committed runs differs by 1% and more."""
 MOST_LAG, LONG_MICRO_STEP, COARSE_S = 10, 4.0, 0.01
 
 
@@ -275,7 +276,7 @@ def _copied_ranks(own: Sequence[Sequence[float]], whole: Sequence[float]) -> Ite
             shared = len(set(own[earlier]) & set(own[later])) > MOST_REPEATED * len(a)
             rest = np.asarray(whole[: len(b)]) - b
             ratios = np.array([*moved, *([rest] if (rest > 0).all() else [])]) / a
-            copied = (ratios.std(axis=1) < COPIED * ratios.mean(axis=1)).any() and a.std() > COPIED * a.mean()
+            copied = (ratios.std(axis=1) < COPIED_RANK * ratios.mean(axis=1)).any() and a.std() > COPIED_RANK * a.mean()
             if shared or copied:
                 fix = f"the same times as rank {earlier}; each process is measured by itself"
                 yield Problem(f"ranks.{later}.own_work_s", "", fix)
@@ -293,6 +294,9 @@ def _cpu_time(s: Submission) -> Iterator[Problem]:
         yield Problem("process.user_s", str(process.user_s), f"process.system_s is {process.system_s}; the system reports both or neither")
     if process.user_s is None or not len(s.trace):
         return
+    if process.user_s and process.system_s == 0:
+        fix = "the kernel reads the libraries and maps the memory of each run that trained; keep the original record"
+        yield Problem("process.system_s", "0", fix)
     trained_s = s.trace.completed_at_s[-1] - s.trace.started_at_s
     use = s.utilisation
     busy_s = BUSY_TRAINING * trained_s + (0.0 if process.warm_worker else SHORTEST_IMPORT_S)

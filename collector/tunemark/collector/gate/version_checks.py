@@ -84,13 +84,19 @@ def _versions(s: Submission, facts: FactBase) -> Iterator[Problem]:
             version > newest and (_far_ahead(version, newest) or s.started_at.date() <= listed.read_on) and not version.is_prerelease
         ) or (version.is_prerelease and version.major > newest.major + 1):
             yield Problem(field, repr(text), f"does not exist: the newest release of {package} is {newest}")
-        elif version < newest and not (version.is_prerelease or version.local or version.is_postrelease):
+        elif version < newest and not (version.is_prerelease or _own_build(package, version) or version.is_postrelease):
             yield Problem(field, repr(text), f"{package} has no release of this version; keep the version that is installed")
     for name, text in s.environment.runtime.items():
         if backend in RUNTIMES and not re.fullmatch(RUNTIMES[backend], name):
             yield Problem(f"environment.runtime.{name}", repr(text), f"belongs to another stack than that of the {backend.value} back end")
         if not re.fullmatch(r"\d+(\.\d+){0,4}[\w.+~-]*", text):
             yield Problem(f"environment.runtime.{name}", repr(text), "is not a version")
+
+
+def _own_build(package: str, version: Version) -> bool:
+    """Return True for a build that others than the authors may have made. Torch's authors name the kind of device and nothing else."""
+    kinds = "|".join(BUILD_KINDS.values())
+    return version.local is not None and not (package == "torch" and re.fullmatch(kinds, version.local))
 
 
 def _far_ahead(version: Version, newest: Version) -> bool:
