@@ -187,6 +187,13 @@ def test_the_losses_of_a_run_with_other_settings_are_refused() -> None:
     assert "whose plan differs in optimizer.learning_rate" in done.problems[0][1].fix
 
 
+def test_a_setting_that_can_leave_the_losses_as_they_are_is_no_reason_to_refuse_them() -> None:
+    done = accept(
+        [learned("new", 2, learning=f"{LEARNING}; others=packing")], frozenset(), [learned("old", 1, learning=f"{LEARNING}; others=")]
+    )
+    assert [kept.file for kept in done.kept] == ["new"]
+
+
 def test_losses_that_training_has_not_changed_yet_tell_no_settings_apart() -> None:
     flat = (7.7,) * 40
     done = accept([learned("new", 2, flat, LEARNING.replace("0.004", "0.001"))], frozenset(), [learned("old", 1, flat)])

@@ -21,6 +21,7 @@ from tunemark.collector.audit.rule import REFUTED, Finding, Rule, all_rules
 from tunemark.collector.gate.claim_checks import claim_problems, outdated_facts, plan_problems, unlikely_losses
 from tunemark.collector.gate.cross_file_checks import (
     MOST_LOSSES,
+    OTHER_SETTINGS,
     SECOND_RUN,
     Candidate,
     FileProblems,
@@ -125,24 +126,26 @@ def _subject(record: Submission) -> Subject:
 
 
 def _learning(record: Submission) -> str:
-    """Return the settings on which losses depend, as text; empty with dropout, whose losses no other run has."""
+    """Return the settings on which losses depend, as text; empty with dropout or a warm-up.
+
+    Each run has its own dropout, and warm-ups of different peaks can begin alike.
+    """
     plan = record.plan
-    if plan.lora is not None and plan.lora.dropout:
+    if plan.optimizer.warmup_steps or (plan.lora is not None and plan.lora.dropout):
         return ""
     # TF32 differs little from FP32.
-    precision = plan.precision.compute if plan.precision.compute is not Dtype.TF32 else Dtype.FP32
+    compute = plan.precision.compute if plan.precision.compute is not Dtype.TF32 else Dtype.FP32
     settings: dict[str, object] = {
-        "model": plan.model.key,
-        "weights": plan.model.weights.value,
+        "model": (plan.model.key, plan.model.weights.value),
         "method": plan.method.value,
         "lora": plan.lora and (plan.lora.rank, plan.lora.alpha, sorted(plan.lora.target_modules)),
         "quantisation": plan.quantisation and plan.quantisation.format,
-        "data": (plan.data.source.value, plan.data.name, plan.data.sequence_length, plan.data.packing),
+        "data": (plan.data.source.value, plan.data.name, plan.data.sequence_length),
         "batch.global_batch": plan.batch.global_batch,
         "optimizer.learning_rate": plan.optimizer.learning_rate,
-        "optimizer": (plan.optimizer.name, plan.optimizer.scheduler, plan.optimizer.warmup_steps),
         "measurement.seed": plan.measurement.seed,
-        "precision.compute": precision.value,
+        "precision.compute": compute.value,
+        OTHER_SETTINGS: (plan.data.model_dump(), plan.optimizer.model_dump(), plan.precision.parameters.value),
     }
     return "; ".join(f"{name}={value}" for name, value in settings.items())
 

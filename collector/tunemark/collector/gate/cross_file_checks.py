@@ -32,6 +32,8 @@ FEWEST_LOSSES, MOST_LOSSES = 20, 60
 SAME_LOSSES, OTHER_LOSSES, OTHER_LOSS = 2e-5, 1e-3, 1e-2
 """Relative difference of losses: median below which two runs had the same settings, median and largest above which they had others.
 Committed runs of the same settings differ by 5e-6 and 3e-3 at most, and those of other settings by a median of 5e-4 at least."""
+OTHER_SETTINGS = "others"
+"""Settings that can leave the first losses as they are, such as packing rows that are full, or another schedule."""
 FULL_PRECISION = "precision.compute=fp32"
 """Setting with which other machines give the same losses."""
 LEARNED = 0.002
@@ -278,9 +280,10 @@ def _compared_losses(candidate: Candidate, other: Candidate) -> list[float]:
 def _losses_of_other_settings(candidate: Candidate, known: Iterable[Candidate]) -> Iterator[Problem]:
     """Yield a run whose losses are those of a run with other settings: these settings were not used."""
     for other in known:
-        apart = _compared_losses(candidate, other) if other.learning != candidate.learning else []
+        changed = sorted(set(candidate.learning.split("; ")) - set(other.learning.split("; ")))
+        names = [name for name in (one.partition("=")[0] for one in changed) if name != OTHER_SETTINGS]
+        apart = _compared_losses(candidate, other) if names else []
         if apart and median(apart) < SAME_LOSSES:
-            names = [one.partition("=")[0] for one in sorted(set(candidate.learning.split("; ")) - set(other.learning.split("; ")))]
             fix = f"they are those of {other.file}, whose plan differs in {', '.join(names)}; these settings change the losses"
             yield Problem("trace.loss", f"{len(apart)} losses", fix)
             return
