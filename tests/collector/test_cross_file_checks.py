@@ -184,7 +184,7 @@ def test_the_losses_of_a_run_with_other_settings_are_refused() -> None:
     done = accept([learned("new", 2, learning=LEARNING.replace("0.004", "0.001"))], frozenset(), [learned("old", 1)])
     assert done.kept == []
     assert [problem.field for _, problem in done.problems] == ["trace.loss"]
-    assert "whose plan differs in optimizer.learning_rate" in done.problems[0][1].fix
+    assert "although the plans differ in optimizer.learning_rate" in done.problems[0][1].fix
 
 
 def test_a_setting_that_can_leave_the_losses_as_they_are_is_no_reason_to_refuse_them() -> None:

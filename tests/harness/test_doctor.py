@@ -97,10 +97,10 @@ def test_a_plan_with_offload_that_does_not_fit_is_refused(facts):
             "full",
             2,
             "none",
-            "lower batch.micro_batch or data.sequence_length with --set, choose method=lora or qlora, use gradient_checkpointing=full",
+            "lower batch.micro_batch or data.sequence_length, choose method=lora or qlora, use gradient_checkpointing=full (with --set)",
         ),
-        ("lora", 1, "full", "lower data.sequence_length with --set, choose method=qlora"),
-        ("qlora", 1, "full", "lower data.sequence_length with --set"),
+        ("lora", 1, "full", "lower data.sequence_length, choose method=qlora (with --set)"),
+        ("qlora", 1, "full", "lower data.sequence_length (with --set)"),
     ],
 )
 def test_only_settings_that_can_lower_the_memory_are_proposed(facts, method, rows, checkpointing, fix):
@@ -111,7 +111,7 @@ def test_only_settings_that_can_lower_the_memory_are_proposed(facts, method, row
     assert words == (words[0], f"each device has 1.00 GiB; {fix}")
     note = memory_check.memory_note(plan, facts.model(plan.model.key), here)
     assert note.startswith("by the memory model, a step needs about ")
-    assert note.endswith(f"{fix}; `tunemark run` refuses it without --force")
+    assert note.endswith(f"{fix}. `tunemark run` refuses this plan without --force")
 
 
 def test_a_plan_that_does_not_fit_is_shown_with_a_note():

@@ -198,7 +198,7 @@ def test_missing_data_names_the_software_that_has_rates() -> None:
     question = replace(QUESTION, own=(offer("new", 0.5, provider=OWN),))
     assert own_hardware(question, recommend(question, rates, OFFERS)) == [f"Your NEW {TIMES} 1: {reason}."]
     several = replace(QUESTION, own=(replace(offer("new", 0.5, provider=OWN), devices=8),))
-    assert own_hardware(several, recommend(several, rates, OFFERS)) == [f"Your NEW {TIMES} 8: {reason}."]
+    assert own_hardware(several, recommend(several, rates, OFFERS)) == [f"Your NEW {TIMES} 8: no accepted result on it."]
     strict = replace(QUESTION, trust="measured")
     assert "software" not in unknown(recommend(strict, rates, OFFERS))
 
@@ -222,7 +222,7 @@ def test_what_does_not_fit_is_named_with_its_largest_number_also_if_more_devices
 def test_memory_beside_a_result_that_ran_is_called_an_estimate() -> None:
     rates = [rate("a", 1_000, memory="ran", needed_bytes=29 * 2**30, memory_bytes=24 * 2**30)]
     ran = recommend(QUESTION, rates, [offer("a", 1.0)]).ranked[0]
-    assert memory(ran) == "was enough in a result; the estimate is 29.0 GiB of 24.0 GiB"
+    assert memory(ran) == "was sufficient in an actual run; the estimate is 29.0 GiB of 24.0 GiB"
 
 
 def test_of_each_instance_the_cheapest_region_is_offered() -> None:

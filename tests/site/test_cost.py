@@ -285,7 +285,7 @@ def test_another_accelerator_brings_its_own_purchase_and_watts(browser: Browser,
                 shown = form.locator(f"[name={name}]").input_value()
                 assert (float(shown) if shown else None) == (float(facts[name]) if facts[name] else None)
         form.locator("[name=purchase]").fill("")
-        visit.page.wait_for_selector("#tm-own [role=alert]:has-text('Give the purchase in USD')")
+        visit.page.wait_for_selector("#tm-own [role=alert]:has-text('Enter the purchase price in USD')")
         form.locator("[name=purchase]").fill("30000")
         form.locator("[name=watts]").fill("700")
         form.locator("[name=hardware]").select_option(H100)

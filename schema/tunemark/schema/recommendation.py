@@ -289,9 +289,9 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         if rate.sequence_length == length and rate.software == question.software
     }
     levels: dict[tuple[str, str, int], set[str]] = {}
-    for rate in rates:
-        if rate.sequence_length == length and rate.software != question.software and _why_missing(rate, question.trust) is None:
-            levels.setdefault((rate.method, rate.accelerator, rate.devices), set()).add(rate.software)
+    for each in rates:
+        if each.sequence_length == length and each.software != question.software and _why_missing(each, question.trust) is None:
+            levels.setdefault((each.method, each.accelerator, each.devices), set()).add(each.software)
     methods = sorted({rate.method for rate in rates}) if question.method == ANY else [question.method]
     options: list[Option] = []
     too_large: dict[Without, None] = {}

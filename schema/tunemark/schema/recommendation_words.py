@@ -4,6 +4,7 @@ The script of the home page writes the same sentences; a test compares them.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from tunemark.schema.formats import TIMES, estimated_duration, gib, plain, significant, usd
 from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question, Without
@@ -113,7 +114,7 @@ def memory(option: Option) -> str:
     if rate.needed_bytes is None or rate.memory_bytes is None:
         return ""
     amounts = f"{gib(rate.needed_bytes)} of {gib(rate.memory_bytes)}"
-    return f"was enough in a result; the estimate is {amounts}" if rate.memory == "ran" else f"{rate.memory}: {amounts}"
+    return f"was sufficient in an actual run; the estimate is {amounts}" if rate.memory == "ran" else f"{rate.memory}: {amounts}"
 
 
 def headline(question: Question, answer: Answer) -> str:
@@ -175,7 +176,7 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
         others = [option for option in (*answer.may_exceed, *answer.exceeding) if option.offer == offer]
         missing = [
             each for each in (*answer.too_large, *answer.no_data) if (each.accelerator, each.devices) == (offer.accelerator, offer.devices)
-        ] or [each for each in answer.no_data if each.accelerator == offer.accelerator]
+        ] or [replace(each, software=()) for each in answer.no_data if each.accelerator == offer.accelerator]
         times = [option for option in answer.unpriced if option.offer == offer]
         if times:
             time = f"about {estimated_duration(times[0].seconds)} ({estimated_duration(times[0].seconds_low)} to {estimated_duration(times[0].seconds_high)})"
@@ -242,7 +243,7 @@ def changes(question: Question, answer: Answer) -> Iterator[str]:
 
 
 def unknown(answer: Answer) -> str:
-    """Return the accelerators without any rate by reason: at most six by name for each of the first three reasons, and of all others."""
+    """Return the accelerators without a rate by reason. The first three reasons and all others name at most six each."""
     reasons: dict[str, list[str]] = {}
     for name, reason in {each.name: _reason(each) for each in _without_option(answer, answer.no_data)}.items():
         reasons.setdefault(reason, []).append(name)

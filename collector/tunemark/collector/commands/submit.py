@@ -166,10 +166,10 @@ def _chosen(files: Sequence[Path] | None, root: Path) -> tuple[list[Result], lis
             left_out.append((path, reason))
     for reason in dict.fromkeys(each for _, each in left_out):
         paths = [path for path, each in left_out if each == reason]
-        shown = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files, of which {paths[0]} is the first"
-        say(terminal(f"left out {shown}: {reason}; name a file to send it"))
+        shown = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files (first: {paths[0]})"
+        say(terminal(f"left out {shown}: {reason}; to send a file, name it"))
     if not chosen:
-        raise TunemarkError("files", "", "there is no new result to send; run a workload, or name a file")
+        raise TunemarkError("FILE", "", "there is no new result to send; run a workload, or name a file")
     return chosen, left_out
 
 
@@ -182,7 +182,7 @@ def reason_to_leave_out(record: Submission) -> str | None:
     if record.process.warm_worker:
         return f"a try of the study {record.study.study_id if record.study else ''}"
     rules, times = record.plan.measurement, record.trace.step_times_s[record.plan.measurement.min_warmup_steps :]
-    # A run that its card ended is none, however slow the machine.
+    # A run that its card ended is not a try, however slow the machine.
     short = plan_reasons.REQUESTED_SECONDS in record.plan.reasons.values() or plan_reasons.ALL_STEPS in record.plan.reasons.values()
     if short and record.outcome.status is Status.OK and len(times) < rules.min_steady_steps and sum(times) < rules.min_steady_s:
         needed = f"a steady window needs {rules.min_steady_steps} or {rules.min_steady_s:g} s"

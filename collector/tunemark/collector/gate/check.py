@@ -126,7 +126,7 @@ def _subject(record: Submission) -> Subject:
 
 
 def _learning(record: Submission) -> str:
-    """Return the settings on which losses depend, as text; empty with dropout or a warm-up.
+    """Return the settings on which losses depend, as text; empty with LoRA dropout or a warm-up.
 
     Each run has its own dropout, and warm-ups of different peaks can begin alike.
     """

@@ -29,15 +29,17 @@ FARTHEST, LEAST_SPREAD = 6.0, 0.05
 
 FEWEST_LOSSES, MOST_LOSSES = 20, 60
 """Steps from which the losses of two runs are compared, and up to which they are: later ones drift apart by rounding."""
-SAME_LOSSES, OTHER_LOSSES, OTHER_LOSS = 2e-5, 1e-3, 1e-2
-"""Relative difference of losses: median below which two runs had the same settings, median and largest above which they had others.
-Committed runs of the same settings differ by 5e-6 and 3e-3 at most, and those of other settings by a median of 5e-4 at least."""
+SAME_LOSSES = 2e-5
+"""Median relative difference of losses below which two runs had the same settings. Committed runs: at most 5e-6 with the same, at least
+5e-4 with others."""
+OTHER_LOSSES, OTHER_LOSS = 1e-3, 1e-2
+"""Median and largest relative difference above which two runs had other settings. Largest of committed runs with the same: 3e-3."""
 OTHER_SETTINGS = "others"
-"""Settings that can leave the first losses as they are, such as packing rows that are full, or another schedule."""
+"""Name of the settings that may leave the first losses unchanged, such as packing of full rows, or another schedule."""
 FULL_PRECISION = "precision.compute=fp32"
 """Setting with which other machines give the same losses."""
 LEARNED = 0.002
-"""Relative change of losses from the first to the last compared steps, below which training has not told settings apart yet."""
+"""Relative change of losses from the first to the last compared steps, below which they do not depend on the settings yet."""
 
 
 class Subject(NamedTuple):
@@ -81,7 +83,7 @@ class Candidate:
     """Tokens per second."""
     identity: Identity = UNKNOWN
     learning: str = ""
-    """The settings on which losses depend, as text; empty with dropout."""
+    """The settings on which losses depend, as text; empty if the losses cannot be compared."""
     losses: tuple[float, ...] = ()
     """Losses of the first steps."""
     outdated: tuple[Problem, ...] = ()
@@ -267,14 +269,14 @@ def _studies(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem
 
 
 def _compared_losses(candidate: Candidate, other: Candidate) -> list[float]:
-    """Return the relative differences of the losses of two runs by step; empty where they tell nothing."""
+    """Return the relative differences of the losses of two runs by step; empty if they cannot be compared."""
     steps = min(len(candidate.losses), len(other.losses))
     if candidate is other or steps < FEWEST_LOSSES or not candidate.learning or not other.learning:
         return []
-    pairs = [(one, two) for one, two in zip(candidate.losses, other.losses, strict=False) if two > 0]
+    pairs = [(loss, known) for loss, known in zip(candidate.losses, other.losses, strict=False) if known > 0]
     edge = steps // 4
     learned = abs(fmean(other.losses[steps - edge : steps]) / (fmean(other.losses[:edge]) or 1.0) - 1) > LEARNED
-    return [abs(one / two - 1) for one, two in pairs] if learned and len(pairs) == steps else []
+    return [abs(loss / known - 1) for loss, known in pairs] if learned and len(pairs) == steps else []
 
 
 def _losses_of_other_settings(candidate: Candidate, known: Iterable[Candidate]) -> Iterator[Problem]:
@@ -284,7 +286,7 @@ def _losses_of_other_settings(candidate: Candidate, known: Iterable[Candidate]) 
         names = [name for name in (one.partition("=")[0] for one in changed) if name != OTHER_SETTINGS]
         apart = _compared_losses(candidate, other) if names else []
         if apart and median(apart) < SAME_LOSSES:
-            fix = f"they are those of {other.file}, whose plan differs in {', '.join(names)}; these settings change the losses"
+            fix = f"the same losses as {other.file}, although the plans differ in {', '.join(names)}; keep the plan of the run"
             yield Problem("trace.loss", f"{len(apart)} losses", fix)
             return
 
@@ -294,10 +296,10 @@ def _other_losses(candidate: Candidate, known: Iterable[Candidate]) -> Iterator[
     if FULL_PRECISION not in candidate.learning:
         return
     same = [other for other in known if other.learning == candidate.learning and other.file != candidate.file]
-    apart = next((found for other in same if (found := _compared_losses(candidate, other))), [])
+    apart, file = next(((found, other.file) for other in same if (found := _compared_losses(candidate, other))), ([], ""))
     if apart and (median(apart) > OTHER_LOSSES or max(apart) > OTHER_LOSS):
         place = apart.index(max(apart)) + 1
-        fix = f"{max(apart):.1%} from the loss of this step in a run of the same settings, seed and rows"
+        fix = f"differs by {max(apart):.1%} from the loss of this step in {file}, which has the same settings, seed and rows"
         yield Problem("trace.loss", f"{candidate.losses[place - 1]:.4g} at step {place}", fix)
 
 

@@ -44,7 +44,7 @@ OFTEN_GROWN, FAR_NARROWER, TRIED_AGAIN = 0.3, 3.0, 1.4
 it, twice the 1.15 of the harness."""
 SPIKE, FEWEST_LOSSES, FASTEST_FIRST = 10.0, 10, 0.9
 LONG_FIRST_S, LONG_FIRST = 3.0, 15.0
-"""Time of the first step on a CPU, usually at most: seconds, or as a multiple of the others."""
+"""A first step on a CPU is unlikely above both: seconds, and a multiple of the median of later steps."""
 BESIDE, FALLEN, SPREADS = 4, 0.5, 10.0
 """Losses before and after one that it is compared with; share of the lowest of them, and times their range, below which no single loss falls."""
 
@@ -141,7 +141,7 @@ def _before_its_phase(s: Submission) -> Iterator[Problem]:
     phases = [mark.phase for mark in s.timeline]
     for name in ("model", "effective", "gates"):
         if getattr(s, name) and phases[-1] in {Phase.IMPORT, Phase.DATA} and Phase.LOAD not in phases:
-            yield Problem(name, "", f"timeline ends with {phases[-1].value}; it is known from the phase load on")
+            yield Problem(name, "", f"must be absent: the timeline ends in phase {phases[-1].value}, before load")
 
 
 def _fallen(losses: Sequence[float | None]) -> Iterator[int]:
@@ -253,7 +253,7 @@ def _long_first_step(s: Submission) -> Iterator[Problem]:
     if s.plan.device.backend is not Backend.CPU or compiled or len(times) <= FEWEST_LOSSES:
         return
     if times[0] > max(LONG_FIRST_S, LONG_FIRST * median(times[1:])):
-        fix = f"the others took {median(times[1:]):.3g} s, and nothing was compiled; on a CPU no other work is done once"
+        fix = f"the others took {median(times[1:]):.3g} s, and nothing was compiled; on a CPU the first step takes about as long as the others"
         yield Problem("trace.completed_at_s", f"{times[0]:.3g} s for the first step", fix)
 
 

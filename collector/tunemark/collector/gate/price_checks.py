@@ -239,10 +239,10 @@ def _price(row: PriceRow, card: AcceleratorCard | None, same: Sequence[PriceRow]
     shown = f"{row.usd_per_hour:g}"
     in_region = [other for other in same if other.region == row.region and other.provider == row.provider]
     if row.kind in {PriceKind.SPOT, PriceKind.RESERVED}:
-        asked = [other for other in in_region if other.kind is PriceKind.ON_DEMAND]
+        on_demand = [other for other in in_region if other.kind is PriceKind.ON_DEMAND]
         # The price on demand that held on the day; without one, the highest of any day.
-        held = max((other.effective_on for other in asked if other.effective_on <= row.effective_on), default=None)
-        list_price = max((other.usd_per_hour for other in asked if held in {None, other.effective_on}), default=math.inf)
+        latest_day = max((other.effective_on for other in on_demand if other.effective_on <= row.effective_on), default=None)
+        list_price = max((other.usd_per_hour for other in on_demand if latest_day in {None, other.effective_on}), default=math.inf)
         if row.usd_per_hour > list_price:
             yield Problem(
                 "usd_per_hour", shown, f"a {row.kind.value} price is not above the price on demand, {list_price:g}; swap them or correct it"

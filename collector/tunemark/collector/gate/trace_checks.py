@@ -61,8 +61,8 @@ RAM_BYTES_PER_S, BUS_BYTES_PER_S = 2e11, 64e9
 """Weights are drawn in the memory of host or device at this rate at most. Those that are read from files reach a device over a bus, of which
 PCI Express 5.0 x16 is the fastest of x86 hosts, 63 GB/s."""
 COPIED, COPIED_RANK = 1e-5, 3e-4
-"""Relative difference below which two series of times are one, and the own work of two processes over many steps. That of the
-committed runs differs by 1% and more."""
+"""Relative spread of a ratio of times below which one series is a copy of the other; `COPIED_RANK` for the own work of two ranks. Committed
+runs: at least 1%."""
 MOST_LAG, LONG_MICRO_STEP, COARSE_S = 10, 4.0, 0.01
 
 
@@ -295,7 +295,7 @@ def _cpu_time(s: Submission) -> Iterator[Problem]:
     if process.user_s is None or not len(s.trace):
         return
     if process.user_s and process.system_s == 0:
-        fix = "the kernel reads the libraries and maps the memory of each run that trained; keep the original record"
+        fix = "a run that trained uses some kernel time; keep the original record"
         yield Problem("process.system_s", "0", fix)
     trained_s = s.trace.completed_at_s[-1] - s.trace.started_at_s
     use = s.utilisation

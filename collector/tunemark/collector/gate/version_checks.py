@@ -94,7 +94,7 @@ def _versions(s: Submission, facts: FactBase) -> Iterator[Problem]:
 
 
 def _own_build(package: str, version: Version) -> bool:
-    """Return True for a build that others than the authors may have made. Torch's authors name the kind of device and nothing else."""
+    """Return True for a local version that the authors do not use. Torch's authors use the kind of device only, such as +cpu."""
     kinds = "|".join(BUILD_KINDS.values())
     return version.local is not None and not (package == "torch" and re.fullmatch(kinds, version.local))
 

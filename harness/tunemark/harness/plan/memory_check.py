@@ -71,7 +71,7 @@ def _less_memory(plan: Plan) -> str:
     rows = "batch.micro_batch or " if plan.batch.micro_batch > 1 else ""
     smaller = {Method.FULL: ", choose method=lora or qlora", Method.LORA: ", choose method=qlora"}.get(plan.method, "")
     recompute = ", use gradient_checkpointing=full" if plan.model.gradient_checkpointing is Checkpointing.NONE else ""
-    return f"lower {rows}data.sequence_length with --set{smaller}{recompute}"
+    return f"lower {rows}data.sequence_length{smaller}{recompute} (with --set)"
 
 
 def offloaded_bytes(shape: TrainingShape) -> int:
@@ -93,7 +93,7 @@ def too_large(plan: Plan, card: ModelCard, machine: Machine) -> tuple[str, str] 
 def memory_note(plan: Plan, card: ModelCard, machine: Machine) -> str | None:
     """Return a sentence if a step of the plan needs more memory than there is, else None."""
     words = too_large(plan, card, machine)
-    return words and f"by the memory model, a step needs {words[0]}; {words[1]}; `tunemark run` refuses it without --force"
+    return words and f"by the memory model, a step needs {words[0]}; {words[1]}. `tunemark run` refuses this plan without --force"
 
 
 def refuse_too_large(plan: Plan, card: ModelCard, machine: Machine) -> None:

@@ -23,7 +23,8 @@ KILLED_RANK = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*-(\d+)")
 """Torchrun's message about a process that a signal ended."""
 PARTIAL_RECORD = "run it again; the steps so far are in this record"
 STALE_LOCK = (
-    "unless another run compiles at the moment, delete the files named lock in .cache/torch_extensions, left by a killed compilation"
+    "if no other run is compiling, a killed compilation blocks this one: delete the files named lock in .cache/torch_extensions "
+    "(or in TORCH_EXTENSIONS_DIR) and run it again"
 )
 
 

@@ -103,7 +103,7 @@ class Tuner:
     rates: dict[str, Try] = field(default_factory=dict)
     """By settings: each is tried once."""
     best: Settings = field(default_factory=Settings)
-    """The fastest so far, which a search keeps when it ends within a lever."""
+    """The fastest so far. A search that ends within a lever keeps it."""
 
     @classmethod
     def of(cls, workload: str, options: Options, bench: Bench, budget_s: float, *, again: bool = False) -> "Tuner":

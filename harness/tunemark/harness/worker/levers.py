@@ -368,7 +368,7 @@ def compiled_extensions() -> int:
 
 
 def compile_is_locked() -> bool:
-    """Return True if a library compiles an extension on this machine, or was killed while it did: others wait for its lock for ever."""
+    """Return True if an extension has a compile lock: a compilation is running, or was killed and blocks all others."""
     return next(_extensions().rglob("lock"), None) is not None
 
 

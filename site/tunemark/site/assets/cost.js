@@ -230,8 +230,8 @@
   const showOwned = async () => {
     if (!ownForm) return;
     const name = ownForm.elements.namedItem("hardware").selectedOptions[0].textContent;
-    const empty = FACTS.filter((each) => value(each) === "").map((each) => (each === "purchase" ? "the purchase in USD" : "the watts"));
-    if (empty.length) return ownBox.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, `Give ${empty.join(" and ")}: not known for ${name}.`));
+    const empty = FACTS.filter((each) => value(each) === "").map((each) => (each === "purchase" ? "the purchase price in USD" : "the watts"));
+    if (empty.length) return ownBox.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, `Enter ${empty.join(" and ")} of ${name}.`));
     const number = (name) => (value(name) === "" ? NaN : Number(value(name)));
     const machine = {
       purchase: number("purchase"), years: number("years"), utilisation: number("utilisation") / 100, watts: number("watts"),

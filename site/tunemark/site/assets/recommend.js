@@ -219,7 +219,7 @@
     ].join(", ");
   const amounts = (rate) => (rate.needed_bytes === null ? null : `${rate.memory === "ran" ? "estimate " : ""}${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`);
   const memory = ({ rate }) =>
-    rate.needed_bytes === null ? "" : rate.memory === "ran" ? `was enough in a result; the ${amounts(rate).replace("estimate", "estimate is")}` : `${rate.memory}: ${amounts(rate)}`;
+    rate.needed_bytes === null ? "" : rate.memory === "ran" ? `was sufficient in an actual run; the ${amounts(rate).replace("estimate", "estimate is")}` : `${rate.memory}: ${amounts(rate)}`;
 
   const excess = (question, option) =>
     Math.max(...[[option.seconds, question.deadline_s], [option.usd, question.budget_usd]].filter(([, limit]) => limit !== null).map(([value, limit]) => value / limit));
@@ -234,7 +234,7 @@
       const other = [...answer.may_exceed, ...answer.exceeding].find(isOffer(offer));
       const missing =
         [...answer.too_large, ...answer.no_data].find((each) => each.accelerator === offer.accelerator && each.devices === offer.devices) ??
-        answer.no_data.find((each) => each.accelerator === offer.accelerator);
+        answer.no_data.filter((each) => each.accelerator === offer.accelerator).map((each) => ({ ...each, software: [] }))[0];
       const timed = answer.unpriced.find(isOffer(offer));
       if (timed) {
         const time = `about ${estimated(timed.seconds)} (${estimated(timed.seconds_low)} to ${estimated(timed.seconds_high)})`;

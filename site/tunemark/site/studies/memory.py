@@ -107,7 +107,7 @@ def _lora_or_qlora(evidence: Evidence, verdicts: list[Row]) -> Iterator[Sentence
 
 
 def _largest_that_fits(evidence: Evidence, verdicts: list[Row]) -> dict[tuple[Size, str], Row]:
-    """Return the largest model that fits by the estimate, by size of memory and method. That a result ran is not an estimate."""
+    """Return the largest model that fits by the estimate, by size of memory and method. Verdicts "ran" are no estimates."""
     parameters = {row["model"]: row for row in evidence.catalogue.models if row["parameters"]}
     fitting = [row for row in verdicts if row["memory"] == FIT and row["model"] in parameters]
     by_size = gathered(fitting, lambda row: (_size(evidence, row["accelerator"]), row["method"]))
