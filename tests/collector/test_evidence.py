@@ -53,7 +53,7 @@ def probe(rate: float, dtype: str = "bf16") -> dict[str, Any]:
 
 
 def used(devices: list[dict[str, Any]], **energy: Any) -> dict[str, Any]:
-    seen = {"samples": 1, "interval_s": 0.2, "devices": devices}
+    seen = {"samples": 1, "interval_s": 0.2, "devices": devices, "cpu_busy_mean": 1.0, "foreign_cpu_busy_mean": 0.0}
     return {"utilisation": {**seen, "energy": {"source": "counter", **energy} if energy else None}}
 
 

@@ -57,7 +57,7 @@ def test_without_evidence_there_is_a_reason_and_no_rate(rows) -> None:  # type: 
     for row in rows.values():
         assert (row["evidence"] == "none") == (row["tokens_per_s"] is None) == (row["reason"] is not None)
     assert rows["lora", 8192, "plain", "aws-trainium1", 16]["reason"] == "no accepted result with plain software on AWS devices"
-    assert rows["qlora", 8192, "plain", H100, 1]["reason"] == "no accepted result of qlora"
+    assert rows["qlora", 8192, "plain", H100, 1]["reason"] == "no accepted result of QLoRA"
     assert rows["full", 8192, "plain", "nvidia-t4", 1]["reason"].startswith("does not fit: ")
     assert rows["full", 8192, "plain", "nvidia-t4", 1]["memory"] == "no"
 

@@ -138,7 +138,8 @@ class HostSampler:
         now_s, host_s = time.monotonic(), _host_busy_s()
         before_s, busy_before_s, host_before_s = self._before
         elapsed_s = now_s - before_s
-        busy = max(0.0, (busy_s - busy_before_s) / elapsed_s)
+        # A process that has joined the tree since the last sample brings the time that it used before.
+        busy = min(max(0.0, (busy_s - busy_before_s) / elapsed_s), float(psutil.cpu_count() or 1))
         foreign = max(0.0, (host_s - host_before_s) / elapsed_s - busy)
         self.samples.append(Sample(now_s - self._spawned_at_s, rss, swap if psutil.LINUX else None, busy, foreign))
         self._before = (now_s, busy_s, host_s)
