@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from factories import CHECKOUT, Tunemark, with_overrides
 
-from tunemark.collector.gate.fact_book_checks import golden_problems, known_problems, model_problems, setting_problems, workload_problems
-from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, text_problems
+from tunemark.collector.gate.accelerator_checks import accelerator_problems
+from tunemark.collector.gate.document_checks import rows_problems
+from tunemark.collector.gate.fact_book_checks import golden_problems, model_problems, setting_problems, workload_problems
+from tunemark.collector.gate.fact_checks import Neighbours, text_problems
 from tunemark.collector.gate.fact_files import fact_files, fact_problems
+from tunemark.collector.gate.known_checks import known_problems
 from tunemark.collector.gate.price_checks import price_problems
-from tunemark.collector.gate.published_checks import claim_problems, fact_record_problems, rows_problems
+from tunemark.collector.gate.published_checks import claim_problems, fact_record_problems
 from tunemark.collector.gate.read import find_records, read_or_none
 from tunemark.collector.importers.table_text import printed_value
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
@@ -55,6 +58,20 @@ def test_the_committed_facts_and_results_pass() -> None:
         ("nvidia-h100-80gb-sxm", {"peak_tflops__bf16": 1979, "peak_tflops__fp16": 1979}, "peak_tflops.bf16"),
         ("nvidia-h200-141gb-sxm", {"peak_tflops__tf32": 1978}, "peak_tflops.tf32"),
         ("amd-mi300x", {"peak_tflops__fp8": 1307.4}, "peak_tflops.fp8"),
+        ("nvidia-h100-80gb-sxm", {"peak_tflops__fp8": 1750}, "peak_tflops.fp8"),
+        ("nvidia-l40s", {"memory_bandwidth_gb_s": 1200}, "memory_bandwidth_gb_s"),
+        ("nvidia-h100-80gb-sxm", {"interconnect_gb_s": 450}, "interconnect_gb_s"),
+        ("amd-mi300x", {"interconnect_gb_s": 128}, "interconnect_gb_s"),
+        ("nvidia-a100-80gb-pcie", {"peak_clock_mhz": 1140}, "peak_clock_mhz"),
+        ("amd-mi355x", {"tdp_w": 750}, "tdp_w"),
+        ("nvidia-l40s", {"vendor": "Nvidia Corp"}, "vendor"),
+        ("nvidia-l4", {"aliases": ["L4", "NVIDIA"]}, "aliases"),
+        ("amd-mi300x", {"architecture": "Hopper"}, "architecture"),
+        ("nvidia-l4", {"architecture": "Ada Lovelance"}, "architecture"),
+        ("nvidia-h100-80gb-sxm", {"unit": "cpu"}, "unit"),
+        ("amd-epyc-9654", {"cpu__memory_channels": 8}, "memory_channels"),
+        ("intel-xeon-platinum-8480-plus", {"cpu__memory_mt_s": 3200}, "memory_mt_s"),
+        ("aws-graviton2", {"cpu__clusters__0__vector_bits": 256}, "vector_bits"),
         ("nvidia-l40s", {"tdp_w": 35}, "tdp_w"),
         ("amd-mi300x", {"memory_bandwidth_gb_s": 5.3}, "memory_bandwidth_gb_s"),
         ("nvidia-b200", {"memory_bandwidth_gb_s": 770}, "memory_bandwidth_gb_s"),
@@ -144,6 +161,12 @@ def test_notes_can_explain_a_card_that_differs_from_its_architecture_but_not_an_
 @pytest.mark.parametrize(
     ("key", "changes", "field"),
     [
+        ("llama-3.1-8b", {"context_length": 8192}, "context_length"),
+        ("llama-3.1-8b", {"gated": False}, "gated"),
+        ("llama-3.1-8b", {"hub_id": "meta-IIama/Llama-3.1-8B"}, "hub_id"),
+        ("llama-3.1-8b", {"sliding_window": 4096}, "sliding_window"),
+        ("gemma-2-9b", {"sliding_window_every": 84}, "sliding_window_every"),
+        ("qwen2-7b", {"source": "config.json of the hub repository Qwen/Qwen2.5-7B"}, "source"),
         ("llama-3.1-8b", {"layers": 33}, "parameters"),
         ("llama-3.1-8b", {"parameters": 8_030_261_249}, "parameters"),
         ("llama-3.1-8b", {"parameters": None, "layers": 64}, "name"),
@@ -184,6 +207,17 @@ def priced(machine: str, kind: str, **changes: Any) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("instance", "kind", "changes", "field"),
     [
+        ("g6.12xlarge", "on_demand", {"usd_per_hour": 6.4016}, "usd_per_hour"),
+        ("c6i.8xlarge", "on_demand", {"usd_per_hour": 1.63}, "usd_per_hour"),
+        ("inf2.24xlarge", "on_demand", {"accelerator_count": 12}, "accelerator_count"),
+        ("gpu_1x_a100_sxm4", "on_demand", {"accelerator": "nvidia-a100-40gb-pcie"}, "accelerator"),
+        ("Standard_NC40ads_H100_v5", "on_demand", {"accelerator": "nvidia-h100-80gb-pcie"}, "accelerator"),
+        (
+            "gpu_1x_a10",
+            "on_demand",
+            {"source": "aws/karpenter-provider-aws pkg/providers/pricing/zz_generated.pricing_aws.go @ 6fc13b5"},
+            "source",
+        ),
         ("p5.48xlarge", "on_demand", {"usd_per_hour": 5504}, "usd_per_hour"),
         ("p5.48xlarge", "on_demand", {"usd_per_hour": 6.88}, "usd_per_hour"),
         ("g2-standard-4", "on_demand", {"usd_per_hour": 0.000196}, "usd_per_hour"),
@@ -238,6 +272,15 @@ def test_a_price_unlike_its_neighbours_is_named_by_its_field(instance: str, kind
     assert field in priced(instance, kind, **changes)
 
 
+def test_a_price_that_doubles_while_the_other_sizes_keep_theirs_is_refused() -> None:
+    rows = [*enumerate(FACTS.prices, start=2)]
+    old = next(row for _, row in reversed(rows) if (row.instance, row.kind) == ("g6e.xlarge", "on_demand"))
+    for factor, wrong in ((1.1, set()), (2.0, {"usd_per_hour"})):
+        new = old.model_copy(update={"usd_per_hour": factor * old.usd_per_hour, "effective_on": date(2026, 11, 1)})
+        fresh = [*rows, (len(rows) + 2, new)]
+        assert {problem.field for line, problem in price_problems(fresh, BESIDE) if line == fresh[-1][0]} == wrong
+
+
 def test_a_new_provider_whose_name_is_like_no_other_passes() -> None:
     rows = [*enumerate(FACTS.prices, start=2)]
     new = rows[-1][1].model_copy(update={"provider": "civo", "instance": "g4g.40.kube.small", "region": "lon1"})
@@ -255,6 +298,7 @@ def test_a_discount_for_a_whole_machine_passes() -> None:
         ("basis.toml", '"oci", "digitalocean"]', '"oci", "vast"]', "3: providers: 'vast': has no price on demand"),
         ("aws_sizes.toml", 'p5 = ["4xlarge", "48xlarge"]', 'p5 = ["4xlarge"]', "p5: '48xlarge': is missing: p5.48xlarge has a price"),
         ("aws_sizes.toml", 'p4d = ["24xlarge"]', 'p4d = ["24xlarge", "24 xlarge"]', "p4d: '24 xlarge': is listed twice, or no size"),
+        ("aws_sizes.toml", 'p4d = ["24xlarge"]', 'p4d = ["24xlarge", "13xlarge"]', "p4d: '13xlarge': is listed twice, or no size"),
         ("aws_sizes.toml", "read_on = 2026-11-20", "read_on = 2062-11-20", "read_on: 2062-11-20: must be"),
         ("aws_sizes.toml", "[families]", "[family]", "families: must be a table"),
         ("aws_sizes.toml", "[families]", "[families", "not valid TOML"),
@@ -283,6 +327,19 @@ def test_a_file_beside_the_price_book_that_contradicts_it_is_named_with_its_line
         ({"batch__gradient_accumulation": 8192, "batch__micro_batch": 64}, "micro_batch"),
         ({"lora__rank": 4200}, "rank"),
         ({"source": "TBD"}, "source"),
+        ({"model": "smollm2-1.7b"}, "model"),
+        ({"model": "llama-3.1-8b", "title": "LoRA on Qwen3 8B"}, "model"),
+        ({"lora__target_modules": ["query_proj"]}, "target_modules"),
+        ({"devices": {"count": 2, "strategy": "single"}}, "strategy"),
+        ({"devices": {"strategy": "fsdp2"}}, "strategy"),
+        ({"devices": {"count": 32, "tensor_parallel": 12}}, "tensor_parallel"),
+        ({"devices": {"count": 32, "tensor_parallel": 12}}, "count"),
+        ({"stop": {"max_steps": 240}, "optimizer__warmup_steps": 2400}, "warmup_steps"),
+        ({"optimizer__betas": [1.1, 0.999]}, "betas"),
+        ({"data__training_rows": 100_000, "title": "LoRA on 10,000 conversations"}, "training_rows"),
+        ({"stop": {"epochs": 100}, "description": "Trains for ten epochs."}, "epochs"),
+        ({"data__template": "{question}\nanswer}"}, "template"),
+        ({"data__name": "dair-ai/emotions"}, "name"),
     ],
 )
 def test_a_workload_that_nobody_could_run_is_named_by_its_field(changes: dict[str, Any], field: str) -> None:
@@ -300,6 +357,7 @@ def test_a_workload_that_nobody_could_run_is_named_by_its_field(changes: dict[st
         ({"losses": {10: 76.3, 240: 4.2}}, "10"),
         ({"losses": {10: 7.63, 100: 9.4, 240: 4.2}}, "100"),
         ({"losses": {10: 7.63, 240: 7.64}}, "240"),
+        ({"losses": {10: 7.63, 100: 0.763, 240: 0.76}}, "100"),
         ({"losses": {10: 7.63, 2400: 4.2}}, "losses"),
     ],
 )
@@ -368,6 +426,25 @@ def recorded(path: str, *change: tuple[str, Any]) -> set[str]:
         ("published/003/003-001.json", "id", "003-777", "id"),
         ("published/003/003-001.json", "conditions.sequence_length", 10**9, "conditions.sequence_length"),
         ("published/003/003-001.json", "conditions.model", "llama-9", "conditions.model"),
+        ("published/016/results.json", "results.0.conditions.global_batch", 2047, "016-001: conditions.global_batch"),
+        ("published/029/results.json", "results.10.conditions.settings.data_parallel", 5, "029-011: conditions.settings.data_parallel"),
+        ("published/000/000-001.json", "conditions.instance", "p5.48xlarge", "conditions.instance"),
+        ("published/004/004-001.json", "labels.batch_size", "7", "conditions.micro_batch"),
+        ("published/039/results.json", "results.0.conditions.method", "lora", "039-001: conditions.method"),
+        ("published/004/004-013.json", "section", "LLaMA-2 7B LoRA Fine-Tuning", "conditions.model"),
+        (
+            "converted/mlperf/v4.1/mlperf-v4.1-dell-xe9680x8h200-sxm-141gb.json",
+            "conditions.accelerator",
+            "nvidia-h100-80gb-sxm",
+            "conditions.accelerator",
+        ),
+        (
+            "converted/mlperf/v4.1/mlperf-v4.1-dell-xe9680x8h200-sxm-141gb.json",
+            "conditions.accelerator",
+            "nvidia-b300",
+            "conditions.accelerator",
+        ),
+        ("converted/mlperf/v4.1/mlperf-v4.1-dell-xe9680x8h200-sxm-141gb.json", "target_eval_loss", 0.825, "target_eval_loss"),
         ("published/003/003-001.json", "conditions.framework.torch", "99.0", "conditions.framework.torch"),
         ("published/003/003-001.json", "conditions.framework.transformers", "4.49.8", "conditions.framework.transformers"),
         ("published/003/003-001.json", "claims.step_time_s.value", 47, "claims.step_time_s.value"),
@@ -440,18 +517,58 @@ def test_a_document_was_published_before_it_was_read(name: str, value: str, fiel
     ("file", "old", "new", "said"),
     [
         ("source.json", '"003-057"\n    ]', '"003-075"\n    ]', "'003-075': there is no such row or statement"),
+        ("source.json", '"quantity": "', '"quantity": "quick_', "is not a quantity"),
         ("source.json", "{003-019/model}", "{003-119/model}", "'003-119/model': there is no such row"),
         ("source.json", "{003-019/model}", "{003-019/mode}", "'003-019/mode': there is no such claim or label"),
+        ("003-001.json", '"sequence_length": 8192', '"sequence_length": 81920', "all other rows of the document have 8192"),
         ("003-046.json", '"step_time_s": {', '"steps_per_s": {', "all other rows of the table have step_time_s, and none has steps_per_s"),
     ],
 )
 def test_a_document_refers_to_rows_and_figures_that_exist(tmp_path: Path, file: str, old: str, new: str, said: str) -> None:
     folder = shutil.copytree(CHECKOUT / "data" / "published" / "003", tmp_path / "003")
-    assert list(rows_problems(folder / "source.json")) == []
+    assert list(rows_problems(folder / "source.json", BESIDE)) == []
     text = (folder / file).read_text(encoding="utf-8")
     assert old in text
     (folder / file).write_text(text.replace(old, new, 1), encoding="utf-8")
-    assert any(said in str(problem) for problem in rows_problems(folder / "source.json"))
+    assert any(said in str(problem) for problem in rows_problems(folder / "source.json", BESIDE))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("012/results.json", '"nvidia-a100-80gb-sxm"', '"nvidia-h200-141gb-sxm"', "came in 2024, and the document is of 2023"),
+        ("004/source.json", '"accelerator": "nvidia', '"accelerator": "nvidio', "no such card in data/accelerators"),
+        ("004/004-001.json", '"torch": "2.2.0"', '"torch": "2.12.0"', "'2.12.0': came out on 2026"),
+        ("004/004-001.json", '"method": "lora"', '"method": "qlora"', "the other rows of 'LLaMA-2 7B LoRA Fine-Tuning' have 'lora'"),
+    ],
+)
+def test_a_row_is_no_later_than_its_document_and_has_the_method_of_its_section(
+    tmp_path: Path, name: str, old: str, new: str, said: str
+) -> None:
+    file = tmp_path / name
+    folder = shutil.copytree(CHECKOUT / "data" / "published" / file.parent.name, file.parent)
+    assert list(rows_problems(folder / "source.json", BESIDE)) == []
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+    assert any(said in str(problem) for problem in rows_problems(folder / "source.json", BESIDE))
+
+
+def test_a_row_that_is_another_one_under_another_id_is_found(tmp_path: Path) -> None:
+    folder = shutil.copytree(CHECKOUT / "data" / "published" / "004", tmp_path / "004")
+    copy = (folder / "004-001.json").read_text(encoding="utf-8").replace("004-001", "004-059")
+    (folder / "004-059.json").write_text(copy, encoding="utf-8")
+    assert any("is 004-001 again" in str(problem) for problem in rows_problems(folder / "source.json", BESIDE))
+
+
+def test_golden_losses_of_an_earlier_card_are_found_with_the_card(checkout: Path, tunemark: Tunemark) -> None:
+    card = checkout / "data" / "workloads" / "smoke-full.toml"
+    shutil.copytree(CHECKOUT / "data" / "workloads" / "golden", checkout / "data" / "workloads" / "golden", dirs_exist_ok=True)
+    text = card.read_text(encoding="utf-8")
+    card.write_text(text.replace("learning_rate = ", "learning_rate = 1", 1), encoding="utf-8")
+    answered = tunemark("validate", card)
+    assert answered.code == 3
+    assert "golden/smoke-full.toml has the losses of another version of this card" in answered.err
 
 
 def test_a_workload_has_as_many_classes_as_its_dataset() -> None:
@@ -466,6 +583,7 @@ def test_a_workload_has_as_many_classes_as_its_dataset() -> None:
         ([{"field": "batch.micro_batch", "values": [2, 4], "at": {"optimiser.learning_rate": 1e-4}}], "field"),
         ([{"field": "batch.micro_batch", "values": [2, "many"]}], "field"),
         ([{"field": "optimizer.learning_rate", "values": [2e-5, 20]}], "values"),
+        ([{"field": "batch.micro_batch", "values": [2, 6]}], "values"),
         ([{"field": "data.sequence_length", "values": [128, 1024]}], "values"),
         ([{"field": "lora.rank", "values": [8, 16]}], "field"),
     ],
@@ -568,6 +686,15 @@ LENGTHS = {"tokenizer": "bert-base-uncased", "mean": 22.26, "quantiles": {"0": 4
         {"architectures": [{"family": "qwen4", "library": "transformers", "added_on": "2025-01-01", "source": "a commit"}]},
         {"architectures": [{"family": f"qwen{number}", "library": "transformers", "added_on": f"202{year}-01-01", "source": "a commit"} for number, year in ((2, 5), (3, 4))]},
         {"software": [{"source": "3", "level": "plain", "because": "a loop"}]},
+        {"software": [{"source": "999", "level": "plain", "because": "a loop"}]},
+        {"software": [{"source": "003", "when": {"section": "(open"}, "level": "plain", "because": "a loop"}]},
+        {"memory_readings": [{"source": "003", "left_out": {"003-999": "no such row"}}]},
+        {"memory_readings": [{"source": "003"}, {"source": "003"}]},
+        {"practices": [{"key": "usable-memory", "value": 0.9, "meaning": "Share of a device's memory.", "source": "judgement"}]},
+        {"generations": [{"architecture": "Volta", "tensor_core_generation": 1, "source": "a whitepaper"}] * 2},
+        {"series": [{"library": "os", "prefix": "Ubuntu 22.04", "versions": ["22.04.1", "24.04"], "source": "a page"}]},
+        {"libraries": [{"library": "torch", "source": "its registry", "read_on": "2026-11-21", "released_on": {**{f"1.{minor}.0": "2021-01-01" for minor in range(12)}, "2.0.0rc1": "2022-01-01"}}]},
+        {"datasets": [{"key": "emotion", "training_rows": 160_000, "source": "files of 16,000 and 2,000 lines"}]},
         {"datasets": [{"key": "emotion", "training_rows": 1600, "test_rows": 2000, "source": "its files"}]},
         {"datasets": [{"key": "emotion", "training_rows": 1600, "labels": 1, "source": "its files"}]},
         {"datasets": [{"key": "emotion", "training_rows": 1600, "source": "its files", "token_lengths": [LENGTHS | {"mean": 60}]}]},

@@ -25,6 +25,7 @@ from tunemark.schema.recommendation import (
 from tunemark.schema.recommendation_words import (
     alternatives,
     changes,
+    energy,
     headline,
     memory,
     not_fitting,
@@ -225,6 +226,14 @@ def test_memory_beside_a_result_that_ran_is_called_an_estimate() -> None:
     assert memory(ran) == "was sufficient in an actual run; the estimate is 29.0 GiB of 24.0 GiB"
 
 
+def test_the_energy_of_an_option_is_that_of_its_accelerators_at_their_power_limit() -> None:
+    question = replace(QUESTION, tokens=3_600_000, startup_s=0)
+    two = recommend(question, [rate("a", 1_000, 2)], [offer("a", 1.0, 2, watts=500.0)]).ranked[0]
+    assert two.energy_kwh == pytest.approx(1.0)
+    assert energy(two) == "Energy: up to about 1.00 kWh (2 accelerators with at most 500 W each; host and cooling not included)."
+    assert energy(recommend(question, [rate("a", 1_000)], [offer("a", 1.0)]).ranked[0]) == ""
+
+
 def test_of_each_instance_the_cheapest_region_is_offered() -> None:
     row = {"provider": "cloud", "instance": "a", "kind": "on_demand", "accelerator": "fast", "accelerator_count": 1.0, "usd_per_hour": 3.0}
     row |= {"region": "west", "effective_on": "2026-01-01", "fabric": None, "provider_rank": 1}
@@ -234,7 +243,7 @@ def test_of_each_instance_the_cheapest_region_is_offered() -> None:
         row | {"instance": "half", "accelerator_count": 0.5},
         row | {"instance": "b", "provider_rank": None},
     ]
-    assert [(one.instance, one.region, one.usd_per_hour) for one in offers_of(rows, {"fast": "FAST"})] == [("a", "east", 2.0)]
+    assert [(one.instance, one.region, one.usd_per_hour) for one in offers_of(rows, {"fast": "FAST"}, {})] == [("a", "east", 2.0)]
 
 
 limits = st.none() | st.floats(0.01, 1e6)

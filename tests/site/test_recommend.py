@@ -13,7 +13,7 @@ from test_browser import NARROW, Visit
 
 from tunemark.schema import recommendation_words as words
 from tunemark.schema.recommendation import NODES, OBJECTIVES, OWN, TRUSTS, DisputedRate, Offer, Question, Rate, recommend
-from tunemark.site.pages.home import front, time_and_cost_svg
+from tunemark.site.pages.home import front, time_and_cost_svg, with_links
 from tunemark.site.recommend_data import columnar
 
 METHODS, SOFTWARE, LENGTHS = ("full", "lora", "qlora"), ("plain", "tuned"), (512, 2048)
@@ -47,7 +47,7 @@ def _rate(draw: random.Random, method: str, software: str, length: int, chip: st
 def made_up_offers(draw: random.Random) -> list[Offer]:
     """Return offers of every provider and kind, some with a fabric."""
     return [
-        Offer(chip, chip.upper(), count, provider, f"{count}x-{chip}", kind, round(count * draw.uniform(0.2, 9), 3), "east", "2026-11-01", draw.random() < 0.3, provider.title())
+        Offer(chip, chip.upper(), count, provider, f"{count}x-{chip}", kind, round(count * draw.uniform(0.2, 9), 3), "east", "2026-11-01", draw.random() < 0.3, provider.title(), draw.choice((None, 72.0, 700.0)))
         for chip in CHIPS
         for count in COUNTS
         for provider in PROVIDERS
@@ -94,7 +94,7 @@ def test_script_and_python_agree_on_two_hundred_random_questions(script: Page) -
     answers = script.evaluate(
         """(questions) => questions.map((question) => {
             const answer = tunemark.recommend(question, window.rates, window.offers);
-            return {...answer, headline: tunemark.headline(question, answer), disputed: answer.ranked.map((option) => tunemark.disputed(option).map((part) => part.id ?? part).join("")), alternatives: tunemark.alternatives(question, answer), changes: tunemark.changes(question, answer), tuned: tunemark.withTuned(question, answer, tunemark.recommend({...question, software: "tuned"}, window.rates, window.offers)), missing: [...tunemark.ownHardware(question, answer), tunemark.notFitting(answer), tunemark.unknownOf(answer)]};
+            return {...answer, headline: tunemark.headline(question, answer), disputed: answer.ranked.map((option) => tunemark.disputed(option).map((part) => part.id ?? part).join("")), alternatives: tunemark.alternatives(question, answer), changes: tunemark.changes(question, answer), tuned: tunemark.withTuned(question, answer, tunemark.recommend({...question, software: "tuned"}, window.rates, window.offers)), energy: answer.ranked.map(tunemark.energy), missing: [...tunemark.ownHardware(question, answer), tunemark.notFitting(answer), tunemark.unknownOf(answer)]};
         })""",
         [json.loads(json.dumps(asdict(question))) for question in questions],
     )
@@ -116,6 +116,7 @@ def test_script_and_python_agree_on_two_hundred_random_questions(script: Page) -
             assert list(getattr(ours, name)) == theirs[name]
         assert words.headline(question, ours) == theirs["headline"]
         assert [words.disputed(option) for option in ours.ranked] == theirs["disputed"]
+        assert [words.energy(option) for option in ours.ranked] == theirs["energy"]
         assert words.alternatives(question, ours) == theirs["alternatives"]
         assert list(words.changes(question, ours)) == theirs["changes"]
         assert words.with_tuned(question, ours, recommend(replace(question, software="tuned"), rates, offers)) == theirs["tuned"]
@@ -236,6 +237,27 @@ def test_own_hardware_is_an_option_with_its_electricity(browser: Browser, addres
 def test_electricity_alone_is_the_cost_of_hardware_that_is_paid_for(browser: Browser, address: str) -> None:
     with Visit(browser, address, "index.html?own=nvidia-h100-80gb-sxm&own_devices=1&watts=400&kwh=0.25&kind=on_demand") as visit:
         visit.page.wait_for_selector(".tm-headline:has-text('own hardware, $0.100/h')")
+
+
+def test_the_power_of_own_hardware_gives_the_energy(browser: Browser, address: str) -> None:
+    path = "index.html?own=nvidia-h100-80gb-sxm&own_devices=2&own_usd=0.01&watts=800&kwh=0.25&kind=on_demand"
+    with Visit(browser, address, path) as visit:
+        visit.page.wait_for_selector("#tm-answer :text('2 accelerators with at most 400 W each')")
+
+
+def test_an_accelerator_without_data_is_linked_to_its_page(browser: Browser, address: str) -> None:
+    names = {"gpu-80": "H100 80GB", "gpu-80-sxm": "H100 80GB SXM"}
+    assert with_links("No data: H100 80GB SXM (no result).", names) == [
+        ("No data: ", None),
+        ("H100 80GB SXM", "accelerators/gpu-80-sxm"),
+        (" (no result).", None),
+    ]
+    with Visit(browser, address, "index.html?size=20M&kind=on_demand") as visit:
+        visit.page.wait_for_function("() => document.querySelector('#tm-answer h2:not([id])')")
+        links = "li a[href^='accelerators/']"
+        found = visit.page.eval_on_selector_all(f"#tm-answer {links}", "(all) => all.map((a) => a.getAttribute('href'))")
+        assert found
+        assert all(href.endswith(".html") for href in found)
 
 
 def test_the_question_works_with_the_keyboard_and_fits_a_phone(browser: Browser, address: str) -> None:

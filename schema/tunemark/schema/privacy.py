@@ -5,7 +5,7 @@ import getpass
 import re
 import socket
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -173,14 +173,20 @@ def identity_leaks(record: dict[str, Any], names: frozenset[str] = frozenset()) 
     Names of the host and user are searched for in free text only, see FREE_TEXT.
     """
     leaks: list[tuple[str, str, str]] = []
-    for field, text in texts(record, ""):
-        if HASHES.fullmatch(field):
+    for field, text in texts(record):
+        if is_hash(field):
             continue
         skipped = "an IPv4 address" if VERSIONS.match(field) else ""
         leaks.extend((field, match, what) for match, what in _matches(text) if what != skipped)
         if FREE_TEXT.fullmatch(field) and not _is_choice(record, field):
             leaks.extend((field, name, "the name of this host or user") for name in names if _whole(name).search(text))
     return leaks
+
+
+@lru_cache(maxsize=REMEMBERED)
+def is_hash(field: str) -> bool:
+    """Return True for a field whose schema allows nothing but digits."""
+    return HASHES.fullmatch(field) is not None
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -209,17 +215,23 @@ HOLDERS = (str, dict, list, tuple)
 """Types of JSON content that may hold a text; most values of a record are numbers."""
 
 
-def texts(node: Any, path: str) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - any JSON value
-    """Yield (dotted path, text) for each text in JSON content, keys included."""
+def texts(content: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - any JSON value
+    """Return (dotted path, text) for each text in JSON content, keys included."""
+    found: list[tuple[str, str]] = []
+    _add_texts(content, "", found)
+    return found
+
+
+def _add_texts(node: Any, path: str, found: list[tuple[str, str]]) -> None:  # noqa: ANN401 - any JSON value
     if isinstance(node, str):
-        yield path, node
+        found.append((path, node))
     elif isinstance(node, dict):
         for key, value in node.items():
             field = f"{path}.{key}" if path else key
             if isinstance(value, HOLDERS):
-                yield from texts(value, field)
-            yield field, key
+                _add_texts(value, field, found)
+            found.append((field, key))
     elif isinstance(node, list | tuple):
         for index, value in enumerate(node):
             if isinstance(value, HOLDERS):
-                yield from texts(value, f"{path}.{index}")
+                _add_texts(value, f"{path}.{index}", found)

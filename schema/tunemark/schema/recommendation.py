@@ -117,6 +117,8 @@ class Offer:
     """True if a training fabric joins several instances."""
     provider_name: str = ""
     """Name of the provider for readers."""
+    watts: float | None = None
+    """Power limit of one accelerator, or the power of the reader's own one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,11 @@ class Option:
         """Accelerators of all instances."""
         return self.offer.devices * self.instances
 
+    @property
+    def energy_kwh(self) -> float | None:
+        """Energy of the accelerators at their power limit during the whole time; None if the limit is not known."""
+        return None if self.offer.watts is None else self.offer.watts * self.devices * self.seconds / HOUR_S / 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Without:
@@ -241,10 +248,11 @@ def provider_name(key: str) -> str:
     return PROVIDER_NAMES.get(key, key.capitalize())
 
 
-def offers_of(prices: Iterable[Mapping[str, object]], names: Mapping[str, str]) -> list[Offer]:
+def offers_of(prices: Iterable[Mapping[str, object]], names: Mapping[str, str], watts: Mapping[str, float]) -> list[Offer]:
     """Return the offers of rows of the view `current_prices`: of each instance and kind the cheapest region.
 
-    `names` are the accelerators to rent, by key; providers outside the price basis are kept for the kinds that have no list price.
+    `names` are the accelerators to rent, by key, and `watts` their power limits; providers outside the price basis are kept for the kinds
+    that have no list price.
     """
     cheapest: dict[tuple[str, str, str], Offer] = {}
     for row in prices:
@@ -255,7 +263,8 @@ def offers_of(prices: Iterable[Mapping[str, object]], names: Mapping[str, str]) 
         key = (str(row["provider"]), str(row["instance"]), str(row["kind"]))
         region = str(row["region"]) if row["region"] else None
         dated = (usd, region, str(row["effective_on"]))
-        offer = Offer(accelerator, names[accelerator], int(count), *key, *dated, row["fabric"] is not None, provider_name(key[0]))
+        shown = (provider_name(key[0]), watts.get(accelerator))
+        offer = Offer(accelerator, names[accelerator], int(count), *key, *dated, row["fabric"] is not None, *shown)
         known = cheapest.get(key)
         if known is None or (usd, offer.region or "") < (known.usd_per_hour, known.region or ""):
             cheapest[key] = offer

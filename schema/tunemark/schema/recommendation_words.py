@@ -117,6 +117,21 @@ def memory(option: Option) -> str:
     return f"was sufficient in an actual run; the estimate is {amounts}" if rate.memory == "ran" else f"{rate.memory}: {amounts}"
 
 
+def energy(option: Option) -> str:
+    """Return the most energy that the accelerators can use in a sentence; empty if their power limit is not known."""
+    if option.energy_kwh is None:
+        return ""
+    watts = f"{plain(option.offer.watts or 0)} W"
+    power = f"{option.devices} accelerators with at most {watts} each" if option.devices > 1 else f"at most {watts}"
+    return f"Energy: up to about {significant(option.energy_kwh)} kWh ({power}; host and cooling not included)."
+
+
+def grounds(option: Option) -> list[str]:
+    """Return what an option is based on and needs, a sentence each: evidence, disputed results, memory and energy."""
+    needs = f"Memory {memory(option)} ({configuration(option)})."
+    return [line for line in (evidence(option), disputed(option), needs, energy(option)) if line]
+
+
 def headline(question: Question, answer: Answer) -> str:
     """Return the answer in one or two sentences."""
     best = answer.best

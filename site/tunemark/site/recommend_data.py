@@ -22,7 +22,18 @@ def data_files(catalogue: Catalogue) -> Iterator[tuple[str, str]]:
     """Yield path and text of each data file of the home page."""
     keys = [row["key"] for row in models(catalogue)]
     listed = [asdict(offer) for offer in offers(catalogue)]
-    yield INDEX, compact_json({"accelerators": rentable(catalogue), "memory_gib": memory_gib(catalogue), "offers": listed, "models": keys})
+    yield (
+        INDEX,
+        compact_json(
+            {
+                "accelerators": rentable(catalogue),
+                "memory_gib": memory_gib(catalogue),
+                "watts": watts(catalogue),
+                "offers": listed,
+                "models": keys,
+            }
+        ),
+    )
     for key in keys:
         yield f"{FOLDER}/{key}.json", compact_json(columnar(catalogue.database.rows(RATES, key)))
 
@@ -45,9 +56,14 @@ def memory_gib(catalogue: Catalogue) -> dict[str, float]:
     return {row["accelerator"]: row["memory_gib"] for row in catalogue.accelerators if row["unit"] != "cpu" and row["memory_gib"]}
 
 
+def watts(catalogue: Catalogue) -> dict[str, float]:
+    """Return the power limits of accelerators by key, where they are known."""
+    return {row["accelerator"]: row["tdp_w"] for row in catalogue.accelerators if row["unit"] != "cpu" and row["tdp_w"]}
+
+
 def offers(catalogue: Catalogue) -> list[Offer]:
     """Return all offers in force."""
-    return offers_of((row for row in catalogue.prices if row["newest"]), rentable(catalogue))
+    return offers_of((row for row in catalogue.prices if row["newest"]), rentable(catalogue), watts(catalogue))
 
 
 def rates(catalogue: Catalogue, model: str) -> list[Rate]:

@@ -194,11 +194,13 @@ def _own(facts: FactBase, name: str | None, devices: int, usd_per_hour: float | 
         raise TunemarkError("--own", name, "give its cost once: either --own-usd-per-hour, or --owned with its figures")
     if devices < 1:
         raise TunemarkError("--own-devices", devices, "must be 1 or more")
-    hourly = devices * parse_owned(figures).usd_per_hour() if figures is not None else usd_per_hour
+    owned = parse_owned(figures) if figures is not None else None
+    hourly = devices * owned.usd_per_hour() if owned is not None else usd_per_hour
     if hourly is not None and hourly <= 0:
         raise TunemarkError("--own-usd-per-hour", hourly, "must be above 0")
     card = facts.accelerator(name)
-    return (Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly or 0.0, provider_name=OWN),)
+    watts = owned.watts if owned is not None and owned.watts else card.tdp_w
+    return (Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly or 0.0, provider_name=OWN, watts=watts),)
 
 
 def read_options(database: Path, facts: FactBase, card: ModelCard) -> tuple[list[Rate], list[Offer]]:
@@ -210,7 +212,8 @@ def read_options(database: Path, facts: FactBase, card: ModelCard) -> tuple[list
         fix = "the database has no rates for it; run `tunemark collect` if it is old. Models without a hub repository have none"
         raise TunemarkError("--model", card.key, fix)
     names = {key: known.name for key, known in facts.accelerators.items() if known.unit != "cpu"}
-    return rates, offers_of(run_query(PRICES, database).records(), names)
+    watts = {key: known.tdp_w for key, known in facts.accelerators.items() if known.tdp_w}
+    return rates, offers_of(run_query(PRICES, database).records(), names, watts)
 
 
 def _check_providers(providers: Iterable[str], offers: Iterable[Offer]) -> None:
@@ -253,10 +256,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, tuned: Answer | 
     for line in words.own_hardware(question, answer):
         typer.echo(line)
     if answer.best is not None:
-        typer.echo(words.evidence(answer.best))
-        if words.disputed(answer.best):
-            typer.echo(words.disputed(answer.best))
-        typer.echo(f"Memory {words.memory(answer.best)} ({words.configuration(answer.best)}).")
+        typer.echo("\n".join(words.grounds(answer.best)))
     for line in words.alternatives(question, answer):
         typer.echo(line)
     for title, options in (

@@ -15,7 +15,7 @@ import tomlkit
 import typer
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, problem_json, say
-from tunemark.collector.gate.git import git_text
+from tunemark.collector.gate.read import git_text
 from tunemark.schema import plan_reasons
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase

@@ -31,7 +31,6 @@ from tunemark.collector.gate.cross_file_checks import (
     known_commits,
 )
 from tunemark.collector.gate.data_checks import data_problems
-from tunemark.collector.gate.effective_checks import effective_problems
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.identity import identity_of
 from tunemark.collector.gate.machine_checks import machine_problems, unlikely_machine
@@ -40,7 +39,7 @@ from tunemark.collector.gate.model_checks import model_problems, unlikely_speed
 from tunemark.collector.gate.outcome_checks import outcome_problems, unlikely
 from tunemark.collector.gate.published_checks import fact_record_problems
 from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, shown_path
-from tunemark.collector.gate.reason_checks import reason_problems
+from tunemark.collector.gate.setting_checks import effective_problems, reason_problems
 from tunemark.collector.gate.telemetry_checks import telemetry_problems, unlikely_telemetry
 from tunemark.collector.gate.text_checks import text_problems
 from tunemark.collector.gate.trace_checks import trace_problems
@@ -142,6 +141,8 @@ def _learning(record: Submission) -> str:
         "quantisation": plan.quantisation and plan.quantisation.format,
         "data": (plan.data.source.value, plan.data.name, plan.data.sequence_length),
         "batch.global_batch": plan.batch.global_batch,
+        # Variants of AdamW differ by rounding only.
+        "optimizer.name": "adamw" if "adamw" in plan.optimizer.name else plan.optimizer.name,
         "optimizer.learning_rate": plan.optimizer.learning_rate,
         "measurement.seed": plan.measurement.seed,
         "precision.compute": compute.value,
@@ -217,10 +218,11 @@ def _audited(record: Submission, derived: Derived, facts: FactBase, findings: li
 
 
 def _submission_problems(record: Submission, derived: Derived | None, content: bytes, path: Path, facts: FactBase) -> list[Problem]:
+    as_read = record.model_dump(mode="json")
     return [
-        *_canonical(record, content),
+        *_canonical(record, content, as_read),
         *_file_name(record, content, path),
-        *_without_raising(text_problems(record.model_dump(mode="json"))),
+        *_without_raising(text_problems(as_read)),
         *_without_raising(plan_problems(record, facts)),
         *_without_raising(record_problems(record, derived, facts, datetime.now(tz=UTC))),
     ]
@@ -281,10 +283,10 @@ def _without_raising(problems: Iterator[Problem]) -> Iterator[Problem]:
         yield Problem("file", "", f"a check could not be made: {type(error).__name__}: {error}; please report this file")
 
 
-def _canonical(record: Submission, content: bytes) -> list[Problem]:
+def _canonical(record: Submission, content: bytes, as_read: dict[str, object]) -> list[Problem]:
     raw = json.loads(content)
     # A record of an older format is canonical in the form in which it was written.
-    if is_canonical(content, raw) and (raw["format"] != record.format or _same(raw, record.model_dump(mode="json"))):
+    if is_canonical(content, raw) and (raw["format"] != record.format or _same(raw, as_read)):
         return []
     fix = (
         "its bytes differ from those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the original file"

@@ -9,9 +9,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Generic, NamedTuple, TypeVar
 
-from tunemark.collector.gate.git import git
 from tunemark.collector.gate.identity import Identity, copies
-from tunemark.collector.gate.read import SUBMISSIONS
+from tunemark.collector.gate.read import SUBMISSIONS, git
 from tunemark.collector.gate.trace_checks import CLOCK_TOLERANCE
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.trace import Study
@@ -52,6 +51,8 @@ class Subject(NamedTuple):
 
 
 NOTHING, UNKNOWN, LONG_AGO = Subject(), Identity(), datetime.min.replace(tzinfo=UTC)
+HARNESS = "harness"
+"""Folder of the harness in a commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +203,20 @@ def changed_submissions(root: Path) -> list[str]:
 
 
 def known_commits(root: Path, commits: Sequence[str]) -> dict[str, datetime | None]:
-    """Return the commits that the checkout's history has, with their times. Without a complete history, return all commits without times."""
+    """Return the commits that the checkout's history has, with their times, and that hold the harness.
+
+    Without a complete history, return all commits without times.
+    """
     unknown: dict[str, datetime | None] = dict.fromkeys(commits)
     if _git(root, "rev-parse", "--is-shallow-repository") != "false\n":
         return unknown
-    found = _git(root, "cat-file", "--batch-check", text="".join(f"{commit}^{{commit}}\n" for commit in commits))
+    asked = "".join(f"{commit}^{{commit}}\n{commit}:{HARNESS}\n" for commit in commits)
+    found = _git(root, "cat-file", "--batch-check", text=asked)
     if found is None:
         return unknown
-    known = [commit for commit, line in zip(commits, found.splitlines(), strict=False) if " commit " in line]
+    lines = found.splitlines()
+    pairs = zip(commits, lines[::2], lines[1::2], strict=False)
+    known = [commit for commit, line, folder in pairs if " commit " in line and " tree " in folder]
     times = _git(root, "log", "--no-walk=unsorted", "--format=%ct", *known) if known else ""
     made_at = [datetime.fromtimestamp(int(time), UTC) for time in (times or "").split()]
     return dict(zip(known, made_at, strict=False))

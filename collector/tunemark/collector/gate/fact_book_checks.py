@@ -1,4 +1,4 @@
-"""Checks of model cards, of workloads with their golden losses, and of known facts: shapes, and the tables that must agree with each other.
+"""Checks of model cards, and of workloads with their golden losses: shapes, settings, and the words of their titles.
 
 A check yields problems; the caller knows the file and the line.
 """
@@ -6,22 +6,20 @@ A check yields problems; the caller knows the file and the line.
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from datetime import date
+from difflib import SequenceMatcher
 from itertools import pairwise
 
-from packaging.version import Version
 from pydantic import ValidationError
 
-from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours, day_problems, name_problems, source_problems
-from tunemark.schema.errors import did_you_mean, must_be
+from tunemark.collector.gate.fact_checks import Neighbours, name_problems, skeleton, source_problems
+from tunemark.schema.errors import TunemarkError, must_be
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard
-from tunemark.schema.facts.world_facts import DatasetFact, Generation, Requirement, TokenLengths, WorldFacts
-from tunemark.schema.physics.architecture import FAMILIES, count_parameters
+from tunemark.schema.physics.architecture import FAMILIES, count_parameters, targets_in
 from tunemark.schema.records.upgrade import Problem
-from tunemark.schema.vocabulary import Task, Weights
+from tunemark.schema.vocabulary import Strategy, Task, Weights
 
 # Models ----------------------------------------------------------------------------------------------
 
@@ -29,6 +27,8 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII
 PRINTED_SIZE = re.compile(r"(?i)(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
 NAME_FACTOR = 1.4
 """Names round: `1B` has 1.32e9 parameters, `8x7B` shares its attention (0.83 of the product), `7B` may leave out embeddings (8.5e9)."""
+WINDOWED = ("gemma2", "mistral", "mixtral", "phi3", "qwen2", "qwen3")
+"""Families whose attention can have a window."""
 MODEL_BOUNDS: dict[str, tuple[int, int, int, str]] = {
     "hidden_size": (64, 65_536, 32, "matrix tiles have a multiple of 32"),
     "intermediate_size": (128, 1_048_576, 16, "matrix tiles have a multiple of 16"),
@@ -46,6 +46,8 @@ def model_problems(card: ModelCard, beside: Neighbours) -> Iterator[Problem]:
     yield from source_problems(card)
     for check in (_shapes, _heads, _parameters, _hub):
         yield from check(card)
+    yield from _names_of_others(card, beside)
+    yield from _series(card, beside)
 
 
 def _shapes(card: ModelCard) -> Iterator[Problem]:
@@ -62,6 +64,13 @@ def _shapes(card: ModelCard) -> Iterator[Problem]:
     if card.sliding_window is not None and card.sliding_window > card.context_length:
         yield Problem(
             "sliding_window", str(card.sliding_window), f"is longer than the context, {card.context_length}; then there is no window"
+        )
+    if card.sliding_window is not None and card.family not in WINDOWED:
+        fix = f"{card.family} attends to the whole context; families with a window: {', '.join(WINDOWED)}"
+        yield Problem("sliding_window", str(card.sliding_window), fix)
+    if card.sliding_window_every is not None and card.sliding_window_every > card.layers:
+        yield Problem(
+            "sliding_window_every", str(card.sliding_window_every), f"the model has {card.layers} layers; none would have a window"
         )
     if (card.experts is None) != (card.active_experts is None) or (card.active_experts or 0) > (card.experts or 0):
         yield Problem(
@@ -110,6 +119,46 @@ def _hub(card: ModelCard) -> Iterator[Problem]:
         yield Problem("gated", str(card.gated), "there is no hub_id that could be gated; add it, or leave this out")
 
 
+def _names_of_others(card: ModelCard, beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for an owner that looks like another one, and for a source that is the repository of another model."""
+    others = {other.hub_id: other.key for other in beside.models.values() if other.hub_id and other.key != card.key}
+    owner = (card.hub_id or "").partition("/")[0]
+    alike = {name for name in (hub_id.partition("/")[0] for hub_id in others) if skeleton(name) == skeleton(owner) and name != owner}
+    if owner and alike:
+        yield Problem(
+            "hub_id", repr(card.hub_id), f"its owner looks like {' and '.join(sorted(alike))}; write an owner the same on all cards"
+        )
+    named = [hub_id for hub_id in others if re.search(rf"(?<![\w/.-]){re.escape(hub_id)}(?![\w/-])", card.source)]
+    if card.hub_id and named and card.hub_id not in card.source:
+        yield Problem("source", repr(named[0]), f"is the repository of {others[named[0]]}; name the source of this model")
+
+
+def _series(card: ModelCard, beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for a value on which the other sizes of a series agree: gated weights, and a context that is that of another series.
+
+    The name of a series is that of its models without the size: Llama 3.1.
+    """
+    series = defaultdict[str, list[ModelCard]](list)
+    for other in beside.models.values():
+        if other.key != card.key and other.family == card.family:
+            series[_series_name(other)].append(other)
+    sizes = series.pop(_series_name(card), [])
+    gated, contexts = {other.gated for other in sizes}, {other.context_length for other in sizes}
+    if len(sizes) > 1 and len(gated) == 1 and card.gated not in gated and card.gated is not None and "gated" not in (card.notes or ""):
+        yield Problem(
+            "gated", str(card.gated), f"the other sizes of {_series_name(card)} have {gated.pop()}; correct it, or explain gated in notes"
+        )
+    elsewhere = [name for name, models in series.items() if card.context_length in {other.context_length for other in models}]
+    explained = "context" in (card.notes or "")
+    if len(sizes) > 1 and len(contexts) == 1 and card.context_length not in contexts and elsewhere and not explained:
+        fix = f"is the context of {elsewhere[0]}; the other sizes of {_series_name(card)} have {contexts.pop()}; correct it, or explain it in notes"
+        yield Problem("context_length", str(card.context_length), fix)
+
+
+def _series_name(card: ModelCard) -> str:
+    return re.sub(r"\s+", " ", PRINTED_SIZE.sub("", card.name)).strip()
+
+
 # Workloads -------------------------------------------------------------------------------------------
 
 STRETCH = 4
@@ -126,6 +175,7 @@ WORKLOAD_BOUNDS: dict[str, tuple[float, float, str]] = {
     "stop.max_steps": (1, 10_000_000, "steps"),
     "stop.epochs": (1, 1000, "passes over the rows"),
     "stop.max_train_s": (1, 31_536_000, "at most a year"),
+    "optimizer.epsilon": (1e-16, 1e-2, "added to the root of the second moment"),
     "lora.rank": (1, 4096, "not above the width of a layer"),
     "lora.alpha": (1, 16_384, "a few times the rank"),
 }
@@ -133,6 +183,17 @@ LARGEST_STEP = 2**28
 """Tokens of one optimizer step: the largest pretraining runs use 2^24."""
 NEAR_LN = 0.15
 """Untrained weights guess: their loss is the logarithm of the number of choices, a few percent above it for finite initial scales."""
+FALL = 4
+"""A recorded loss is more than the last one over this: both are means of five steps."""
+COUNTED = re.compile(r"(\d{1,3}(?:,\d{3})+) (?!tokens|token\b)\w+")
+EPOCHS = re.compile(r"\b(\d+|one|two|three|four|five|six|seven|eight|nine|ten) epochs?\b")
+WORDS_OF_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+GENERAL = {"code", "tiny"}
+"""First words of names of models that name no series."""
+KEY_FACTOR = 1.8
+"""Keys of workloads round more than names: `lora-1b` has 1.7e9 parameters."""
+NEARLY = 0.9
+"""Share of common letters (difflib) from which the name of a dataset is taken for a misspelling of a known one."""
 TOLERANCES = (1e-4, 0.3)
 """Rounding of kernels is above 1e-4 of the loss; with 0.3 a run that learns nothing could pass."""
 
@@ -147,6 +208,13 @@ def workload_problems(card: WorkloadCard, beside: Neighbours) -> Iterator[Proble
     tokens = card.batch.micro_batch * card.batch.gradient_accumulation * card.data.sequence_length * card.devices.count
     if tokens > LARGEST_STEP:
         yield Problem("micro_batch", str(card.batch.micro_batch), f"a step would have {tokens} tokens; at most {LARGEST_STEP} make sense")
+    if not all(0 <= beta < 1 for beta in card.optimizer.betas):
+        yield Problem("betas", repr(card.optimizer.betas), "must be 0 or more, and below 1: shares of the moments that each step keeps")
+    if card.stop.max_steps is not None and card.optimizer.warmup_steps >= card.stop.max_steps:
+        fix = f"the run ends after {card.stop.max_steps} steps, before its learning rate is reached"
+        yield Problem("warmup_steps", str(card.optimizer.warmup_steps), fix)
+    yield from _parallel(card, beside.models.get(card.model))
+    yield from _stated(card, beside)
     rows = beside.known.dataset(card.data.name)
     if rows is not None:
         if rows.labels is not None and card.labels is not None and card.labels != rows.labels:
@@ -169,12 +237,71 @@ def workload_problems(card: WorkloadCard, beside: Neighbours) -> Iterator[Proble
             yield Problem("rank", str(card.lora.rank), f"is above the width of the model, {model.hidden_size}; it would not be low-rank")
 
 
+def _parallel(card: WorkloadCard, model: ModelCard | None) -> Iterator[Problem]:
+    """Yield problems of devices that cannot share the work: one of several, or several of one, and heads that do not divide."""
+    devices = card.devices
+    if (devices.strategy == Strategy.SINGLE and devices.count > 1) or (
+        devices.count == 1 and devices.strategy not in {"auto", Strategy.SINGLE}
+    ):
+        yield Problem("strategy", repr(str(devices.strategy)), f"devices.count is {devices.count}; write auto, or correct one of them")
+    apart = devices.tensor_parallel * devices.pipeline_parallel
+    if devices.count % apart:
+        yield Problem("count", str(devices.count), f"is not a multiple of the {apart} devices that share one copy of the model")
+    if model is not None and model.attention_heads % devices.tensor_parallel:
+        fix = f"does not divide the {model.attention_heads} attention heads of {model.key}"
+        yield Problem("tensor_parallel", str(devices.tensor_parallel), fix)
+    if model is not None and card.lora is not None:
+        try:
+            targets_in(model, card.lora.target_modules)
+        except TunemarkError as error:
+            yield Problem("target_modules", repr(error.value), error.fix)
+
+
+def _stated(card: WorkloadCard, beside: Neighbours) -> Iterator[Problem]:
+    """Yield what the words of a card contradict: its model, rows and epochs; and a template or a dataset that is nearly right."""
+    model, words = beside.models.get(card.model), f"{card.title}. {card.description}"
+    named = [key for key in beside.models if re.search(rf"(?<![a-z0-9]){re.escape(key)}(?![a-z0-9.])", card.key)]
+    if named and max(named, key=len) != card.model:
+        yield Problem("model", repr(card.model), f"the key {card.key!r} says {max(named, key=len)}; correct one of them")
+    if model is not None:
+        counted = count_parameters(model).total
+        for name, text, factor in (("title", card.title, NAME_FACTOR), ("key", card.key, KEY_FACTOR)):
+            for experts, size, scale in PRINTED_SIZE.findall(text):
+                printed = int(experts or 1) * float(size) * (1e9 if scale in "bB" else 1e6)
+                if not 1 / factor <= counted / printed <= factor:
+                    fix = f"{card.model} has {counted / 1e9:.3g}e9 parameters; correct the {name} or the model"
+                    yield Problem("model", repr(card.model), f"the {name} says {experts and experts + 'x'}{size}{scale}, and {fix}")
+        first = {re.split(r"[^A-Za-z]", other.name)[0].lower() for other in beside.models.values()} - GENERAL
+        series = {name for name in first if name and re.search(rf"(?i)(?<![a-z]){name}(?![a-z])", card.title)}
+        if series and not any(name in f"{model.name} {model.family}".lower() for name in series):
+            yield Problem("model", repr(card.model), f"the title says {' and '.join(sorted(series))}; correct one of them")
+    counts = {int(number.replace(",", "")) for number in COUNTED.findall(card.title)}
+    if card.data.training_rows is not None and counts and card.data.training_rows not in counts:
+        yield Problem(
+            "training_rows", str(card.data.training_rows), f"the title says {', '.join(f'{count:,}' for count in sorted(counts))}"
+        )
+    epochs = {WORDS_OF_NUMBERS.index(word) + 1 if word in WORDS_OF_NUMBERS else int(word) for word in EPOCHS.findall(words)}
+    if card.stop.epochs is not None and epochs and card.stop.epochs not in epochs:
+        yield Problem("epochs", str(card.stop.epochs), f"the description says {', '.join(map(str, sorted(epochs)))}")
+    template = card.data.template or ""
+    if template.count("{") != template.count("}"):
+        yield Problem("template", repr(template), "has a brace without its counterpart")
+    known = [dataset.key for dataset in beside.known.datasets]
+    alike = [key for key in known if key != card.data.name and SequenceMatcher(None, key, card.data.name).ratio() >= NEARLY]
+    if card.data.name not in known and alike:
+        yield Problem("name", repr(card.data.name), f"is nearly {alike[0]!r}, which is known; correct it")
+
+
 def setting_problems(card: WorkloadCard, beside: Neighbours) -> Iterator[Problem]:
     """Yield problems of the axes and points of a card: settings that a card does not have, and values that no run has.
 
     Each value is set on the card, and the card is checked with it.
     """
     fixed = {problem.field for problem in workload_problems(card, beside)}
+    for axis in card.axes:
+        own = _own(card, axis.field)
+        if not axis.at and [other.field for other in card.axes].count(axis.field) == 1 and own is not None and own not in axis.values:
+            yield Problem("values", repr(axis.values), f"lacks the card's own {axis.field}, {own!r}; an axis has it among its values")
     varied = [(axis.field, {**axis.at, axis.field: value}) for axis in card.axes for value in axis.values]
     varied += [("", settings) for settings in card.points]
     for name, settings in varied:
@@ -200,6 +327,14 @@ def _with(card: WorkloadCard, settings: Mapping[str, object]) -> dict[str, objec
         for section in sections:
             place = place.setdefault(section, {})
         place[last] = value
+    return content
+
+
+def _own(card: WorkloadCard, path: str) -> object:
+    """Return the card's own value of a setting as in a file; None if it has none."""
+    content: object = card.model_dump(mode="json")
+    for name in path.split("."):
+        content = content.get(name) if isinstance(content, dict) else None
     return content
 
 
@@ -230,6 +365,8 @@ def golden_problems(golden: GoldenLosses, card: WorkloadCard | None, sha256: str
         fix = f"random weights begin near ln({choices}) = {math.log(choices):.4f}; record the losses again"
         yield Problem(str(steps[0][0]), f"{steps[0][1]:g}", fix)
     for (_, before), (step, loss) in pairwise(steps):
+        if card.task is Task.CAUSAL_LM and loss < before / FALL:
+            yield Problem(str(step), f"{loss:g}", f"is less than a quarter of the loss before it, {before:g}; check the decimal point")
         if not 0 < loss <= before * (1 + golden.tolerance):
             yield Problem(str(step), f"{loss:g}", f"is above the loss before it, {before:g}, by more than the tolerance; losses fall")
     if steps[-1][1] >= steps[0][1]:
@@ -238,244 +375,3 @@ def golden_problems(golden: GoldenLosses, card: WorkloadCard | None, sha256: str
             f"{steps[-1][1]:g}",
             f"is not below the first loss, {steps[0][1]:g}; a workload that learns nothing proves nothing",
         )
-
-
-# Known facts -----------------------------------------------------------------------------------------
-
-VERSION = re.compile(r"\d+(?:\.\d+)*(?:(?:a|b|rc|\.post|\.dev)\d+)*")
-FIRST_LIBRARY = date(2010, 1, 1)
-"""The oldest software that results name (CUDA 3) came out in this year."""
-
-
-LONGEST_ROW = 2**24
-KINDS_OF_PRACTICE = (
-    (r"relative difference", 0.0, 0.5, "a relative difference, above 0 and at most 0.5: not percent"),
-    (r"share", 0.0, 1.0, "a share, above 0 and at most 1: not percent"),
-    (r"(?:Maximum|Minimum) (?:ratio|efficiency)", 1.0, 10.0, "a ratio of the larger to the smaller, 1 to 10"),
-    (r"GiB", 0.0, 16.0, "GiB that a driver keeps, above 0 and at most 16"),
-)
-"""Words in the meaning of a bound from practice, with the smallest and the largest value, and what it is."""
-PYTHONS = re.compile(r"3\.(?:[6-9]|[12]\d)")
-DOCUMENT_NAME = re.compile(r"\d{3}|[a-z][a-z0-9-]*")
-"""A document of data/published, or the harness of converted results."""
-
-
-def known_problems(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
-    """Yield problems of known facts: days and versions out of order, empty sources, impossible bounds, and names without a card."""
-    kinds = (known.releases, known.libraries, known.series, known.datasets, known.generations, known.architectures, known.requirements)
-    for entries in (*kinds, known.practices, known.shared_names):
-        for entry in entries:
-            yield from source_problems(entry)
-    for check in (_releases, _requirements, _datasets, _architectures, _generations, _shared_names, _practices):
-        yield from check(known, beside)
-    for source in (reading.source for readings in (known.software, known.memory_readings) for reading in readings):
-        if not DOCUMENT_NAME.fullmatch(source):
-            yield Problem("source", repr(source), "is not a document; write its three digits, or the harness of converted results")
-
-
-def _releases(known: WorldFacts, _: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for a release that is no version, or whose day is impossible or out of order."""
-    for library in known.libraries:
-        for version, day in library.released_on.items():
-            if not VERSION.fullmatch(version):
-                yield Problem(
-                    version, repr(version), f"is not a version of {library.library}; write it as its registry does, such as 2.13.0"
-                )
-            if not FIRST_LIBRARY <= day <= library.read_on:
-                yield Problem(version, str(day), f"must be from {FIRST_LIBRARY} to {library.read_on}, when {library.library} was read")
-        yield from _order(library.library, library.released_on)
-    for release in known.releases:
-        yield from (Problem("released_on", problem.value, problem.fix) for problem in day_problems("", release.released_on, FIRST_LIBRARY))
-
-
-def _requirements(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for a requirement that names versions that do not exist, or that is lower than that of an earlier version of the library."""
-    for entry in known.requirements:
-        # A newest version is a bound: its series exists, and perhaps not the patch.
-        newest = entry.newest and ".".join(entry.newest.split(".")[:2])
-        for name, owner, version in (
-            ("since", entry.library, entry.since),
-            ("least", entry.needs, entry.least),
-            ("newest", entry.needs, newest),
-        ):
-            if version is not None and not VERSION.fullmatch(version):
-                yield Problem("requirements", repr(version), f"is not a version; correct the requirement of {entry.library}")
-            elif version is not None and not _exists(version, owner, beside.known):
-                yield Problem(name, repr(version), f"{owner} has no such release; correct the requirement of {entry.library}")
-    lines = defaultdict[tuple[str, str], list[Requirement]](list)
-    for entry in known.requirements:
-        if all(VERSION.fullmatch(version) for version in (entry.since, entry.least, entry.newest or "1")):
-            lines[entry.library, entry.needs].append(entry)
-            yield from _span(entry)
-    for (library, needs), entries in lines.items():
-        for before, after in pairwise(sorted(entries, key=lambda entry: Version(entry.since))):
-            for name in ("least", "newest"):
-                earlier, later = getattr(before, name), getattr(after, name)
-                if earlier and later and _below(later, earlier):
-                    fix = f"{library} {after.since} needs {needs} {later}, and {library} {before.since} needs {earlier}: requirements do not fall"
-                    yield Problem(name, repr(later), fix)
-            if before.since == after.since:
-                yield Problem("since", repr(after.since), f"{library} has two requirements of {needs} since this version; keep one")
-
-
-def _span(entry: Requirement) -> Iterator[Problem]:
-    """Yield a problem for a newest version below the oldest one. The newest may be a minor version, such as 0.23 for 0.23.1."""
-    if entry.newest is not None and _below(entry.newest, entry.least):
-        yield Problem("newest", repr(entry.newest), f"is below the oldest, {entry.least}; swap them or correct one")
-
-
-def _below(version: str, other: str) -> bool:
-    """Return True if a version is below another one, to the digits that both have: 0.23 is not below 0.23.1."""
-    first, second = Version(version).release, Version(other).release
-    digits = min(len(first), len(second))
-    return first[:digits] < second[:digits]
-
-
-def _exists(version: str, library: str, known: WorldFacts) -> bool:
-    """Return False if a version, or any release of this minor version, is not among those of a library whose releases are known."""
-    if library == "python":
-        return PYTHONS.fullmatch(".".join(version.split(".")[:2])) is not None
-    listed = next((entry.released_on for entry in known.libraries if entry.library == library), None)
-    return listed is None or any(release == version or release.startswith(f"{version}.") for release in listed)
-
-
-def _datasets(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for lengths of rows that contradict each other, and for classes and rows that no dataset has."""
-    for dataset in known.datasets:
-        yield from _splits(dataset)
-        for lengths in dataset.token_lengths:
-            if max(lengths.quantiles.values()) > LONGEST_ROW:
-                yield Problem("quantiles", str(max(lengths.quantiles.values())), f"no row has more than {LONGEST_ROW} tokens")
-            low, high = _means(lengths)
-            if not low <= lengths.mean <= high:
-                yield Problem("mean", f"{lengths.mean:g}", f"must be {low:.4g} to {high:.4g}, as the quantiles say")
-            if lengths.tokenizer not in beside.models:
-                fix = f"no such card in data/models; {did_you_mean(lengths.tokenizer, beside.models)}"
-                yield Problem("tokenizer", repr(lengths.tokenizer), fix)
-
-
-def _splits(dataset: DatasetFact) -> Iterator[Problem]:
-    """Yield a problem for a dataset with one class, or with more classes or held-out rows than rows for training."""
-    if dataset.labels is not None and not 2 <= dataset.labels <= dataset.training_rows:  # noqa: PLR2004 - one class needs no classifier
-        yield Problem("labels", str(dataset.labels), f"must be 2 to {dataset.training_rows}, the rows for training")
-    for name in ("validation_rows", "test_rows"):
-        if (getattr(dataset, name) or 0) > dataset.training_rows:
-            yield Problem(name, str(getattr(dataset, name)), f"is above training_rows, {dataset.training_rows}; swap the splits")
-
-
-def _means(lengths: TokenLengths) -> tuple[float, float]:
-    """Return the smallest and the largest mean of rows with these quantiles: all rows between two of them at the lower, or at the upper."""
-    steps = sorted((float(quantile), tokens) for quantile, tokens in lengths.quantiles.items())
-    spans = [(end - start, low, high) for (start, low), (end, high) in pairwise(steps)]
-    return sum(share * low for share, low, _ in spans), sum(share * high for share, _, high in spans)
-
-
-def _architectures(known: WorldFacts, _: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for a family that no model card can have, and for one that was added before the family that it follows."""
-    for support in known.architectures:
-        # The first model of these families is BERT.
-        yield from day_problems("added_on", support.added_on, date(2018, 10, 1))
-        if support.family not in FAMILIES:
-            yield Problem("family", repr(support.family), f"no model card has it; {did_you_mean(support.family, FAMILIES)}")
-        series = re.sub(r"\d+$", "", support.family)
-        for other in known.architectures:
-            # gemma2 follows gemma, and qwen3 follows qwen2.
-            alike = re.sub(r"\d+$", "", other.family) == series and other.library == support.library
-            if alike and other.family < support.family and other.added_on > support.added_on:
-                fix = f"{other.family} was added on {other.added_on}, and {support.family} follows it; correct one of the days"
-                yield Problem("added_on", str(support.added_on), fix)
-
-
-def _generations(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for a generation of tensor cores that does not follow from the launches of its devices and their formats."""
-    launches = defaultdict[str, list[int]](list)
-    for card in beside.accelerators.values():
-        if card.vendor == "NVIDIA" and card.architecture:
-            launches[card.architecture].append(card.launch_year or date.max.year)
-    for entry in known.generations:
-        if entry.architecture not in launches:
-            fix = f"no card of NVIDIA has this architecture; {did_you_mean(entry.architecture, launches)}"
-            yield Problem("architecture", repr(entry.architecture), fix)
-    dated = sorted(
-        (entry for entry in known.generations if entry.architecture in launches), key=lambda entry: min(launches[entry.architecture])
-    )
-    for before, after in pairwise(dated):
-        step = after.tensor_core_generation - before.tensor_core_generation
-        if step not in {0, 1} and min(launches[after.architecture]) > min(launches[before.architecture]):
-            fix = f"{before.architecture} before it has {before.tensor_core_generation}; generations rise by one"
-            yield Problem("tensor_core_generation", str(after.tensor_core_generation), fix)
-    for entry in known.generations:
-        yield from _formats_of(entry, beside)
-
-
-def _formats_of(entry: Generation, beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for a generation without a format that devices of the architecture have."""
-    cards = [card for card in beside.accelerators.values() if (card.vendor, card.architecture) == ("NVIDIA", entry.architecture)]
-    for name, first in FIRST_TENSOR_CORES.items():
-        have = [card.key for card in cards if name in {kind.value for kind in card.peak_tflops}]
-        if have and entry.tensor_core_generation < first:
-            fix = f"{have[0]} has {name}, which began with generation {first}; correct the generation or the card"
-            yield Problem("tensor_core_generation", str(entry.tensor_core_generation), fix)
-
-
-def _shared_names(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for variants of a model that has no card, or whose card is none of the variants."""
-    for shared in known.shared_names:
-        card = beside.models.get(shared.model)
-        lengths, words = [variant.context_length for variant in shared.variants], [variant.word for variant in shared.variants]
-        if card is None:
-            yield Problem("model", repr(shared.model), f"no such card in data/models; {did_you_mean(shared.model, beside.models)}")
-        elif card.context_length not in lengths:
-            fix = f"the card {shared.model} has a context of {card.context_length}, which is none of the variants"
-            yield Problem("variants", repr(lengths), fix)
-        if len(set(words)) < len(words) or len(set(lengths)) < len(lengths):
-            yield Problem("variants", repr(words), "two variants have one word or one context; a variant has its own")
-        for variant in shared.variants:
-            size = re.fullmatch(r"(\d+)k", variant.word)
-            if size and variant.context_length not in {int(size[1]) * 1000, int(size[1]) * 1024}:
-                yield Problem("variants", str(variant.context_length), f"the word {variant.word!r} says {int(size[1]) * 1024}")
-
-
-def _practices(known: WorldFacts, _beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for a bound outside the range of the kind that its meaning describes."""
-    values = {practice.key: practice.value for practice in known.practices}
-    for practice in known.practices:
-        matching = (kind for kind in KINDS_OF_PRACTICE if re.search(kind[0], practice.meaning, re.IGNORECASE))
-        _words, low, high, what = next(matching, ("", 0.0, 1000.0, "a share or a ratio, above 0 and at most 1000"))
-        if not low <= practice.value <= high or practice.value <= 0:
-            yield Problem("value", f"{practice.value:g}", f"{practice.key} is {what}")
-        above = values.get(practice.key.replace("low-", "high-", 1))
-        if practice.key.startswith("low-") and above is not None and practice.value >= above:
-            yield Problem(
-                "value", f"{practice.value:g}", f"{practice.key} is not below {practice.key.replace('low-', 'high-', 1)}, {above:g}"
-            )
-
-
-def _order(library: str, released_on: dict[str, date]) -> Iterator[Problem]:
-    """Yield a problem for a version that came out before the one it follows: x.y.z after x.y.(z-1), and x.y.0 after x.(y-1).0.
-
-    A patch of an old series may come after a new series. Of two in the wrong order, the one that disagrees with more versions is named.
-    """
-    numbers = {version: tuple(map(int, version.split("."))) for version in released_on if re.fullmatch(r"\d+(\.\d+)*", version)}
-    series = defaultdict[tuple[int, ...], list[str]](list)
-    for version in sorted(numbers, key=lambda version: numbers[version]):
-        series[numbers[version][:2]].append(version)
-    for line in (*series.values(), [versions[0] for versions in series.values()]):
-        for version in _out_of_order(line, lambda version: released_on[version]):
-            fix = f"{library} {version} came out between the versions before and after it; correct the day"
-            yield Problem(version, str(released_on[version]), fix)
-
-
-def _out_of_order(line: Sequence[str], day: Callable[[str], date]) -> list[str]:
-    """Return the versions to leave out so that the days of the others never fall, fewest first found."""
-    left, wrong = list(line), list[str]()
-    while True:
-        clashes = {
-            version: sum((day(other) > day(version)) if left.index(other) < place else (day(other) < day(version)) for other in left)
-            for place, version in enumerate(left)
-        }
-        worst = max(clashes, key=lambda version: clashes[version], default=None)
-        if worst is None or not clashes[worst]:
-            return wrong
-        wrong.append(worst)
-        left.remove(worst)

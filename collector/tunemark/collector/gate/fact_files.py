@@ -8,10 +8,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from tunemark.collector.gate import document_checks, known_checks, price_checks
 from tunemark.collector.gate import fact_book_checks as book
-from tunemark.collector.gate import price_checks, published_checks
+from tunemark.collector.gate.accelerator_checks import accelerator_problems
 from tunemark.collector.gate.cross_file_checks import FileProblems
-from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, day_problems, text_problems
+from tunemark.collector.gate.fact_checks import Neighbours, day_problems, text_problems
 from tunemark.collector.gate.read import DOCUMENT, RESULT, SUBMISSIONS, records_in, shown_path, submission_id
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import TunemarkError, did_you_mean
@@ -67,14 +68,15 @@ def fact_problems(files: Iterable[Path], root: Path) -> FileProblems:
 def document_problems(files: Iterable[Path], root: Path) -> FileProblems:
     """Return the problems of documents with results among the files: no source.json, or a wrong number of results in it."""
     problems: FileProblems = []
-    for folder in sorted({path.parent for path in files if results_in(path)}):
+    beside = Neighbours(root / "data")
+    for folder in sorted({path.parent for path in files if results_in(path) or path.name == DOCUMENT}):
         document = folder / DOCUMENT
         results = sum(results_in(path) for path in folder.glob("*.json"))
         if not document.is_file():
             problems.append((shown_path(document, root), missing_document(folder.name, results)))
         elif (stated := _stated_results(document)) is not None and stated != results:
             problems.append((shown_path(document, root), wrong_count(stated, results)))
-        problems += [(shown_path(document, root), problem) for problem in published_checks.rows_problems(document)]
+        problems += [(shown_path(document, root), problem) for problem in document_checks.rows_problems(document, beside)]
     return problems
 
 
@@ -154,9 +156,10 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
                 missing.add(card.model)
             yield from book.workload_problems(card, beside)
             yield from book.setting_problems(card, beside)
+        yield from _outdated_golden(path)
     elif folder == KNOWN:
         known = WorldFacts.model_validate(read_known(path))
-        yield from book.known_problems(known, beside)
+        yield from known_checks.known_problems(known, beside)
         yield from withdrawal_problems(known, beside.data.parent / SUBMISSIONS)
     elif folder == "accelerators":
         yield from accelerator_problems(read_card(path, AcceleratorCard), beside)
@@ -167,6 +170,15 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
         workload = facts.workloads.get(golden.key)
         sha256 = facts.workload_sha256(golden.key) if workload is not None else ""
         yield from book.golden_problems(golden, workload, sha256, beside.models.get(workload.model) if workload is not None else None)
+
+
+def _outdated_golden(path: Path) -> Iterator[Problem]:
+    """Yield a problem for each card of a file that has golden losses of an earlier version of it."""
+    facts = FactBase(path.parents[1])
+    for key in sorted(card.key for card in workloads_of(path)):
+        if (path.parent / "golden" / f"{key}.toml").exists() and facts.golden_losses(key) is None:
+            fix = f"golden/{key}.toml has the losses of another version of this card; record them again, or restore the card"
+            yield Problem("key", repr(key), fix)
 
 
 def withdrawal_problems(known: WorldFacts, submissions: Path) -> Iterator[Problem]:

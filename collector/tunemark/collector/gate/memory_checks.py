@@ -32,6 +32,7 @@ from tunemark.schema.vocabulary import (
 
 LARGEST_DEVICE_BYTES = 2048 * GIB
 SMALLEST_WORKER_BYTES = 128 * MIB
+KERNEL_UNIT_BYTES = 1_024
 """Resident memory of a process that has imported torch."""
 FLOOR_TOLERANCE, SURELY_SAVED = 0.95, 0.8
 """Share of the weights and states, and of the predicted activations, below which no peak can be."""
@@ -295,6 +296,11 @@ def unlikely_memory(s: Submission, facts: FactBase) -> Iterator[Problem]:
         ):
             fix = "is not a whole number of pages, or a whole number of billions; a driver reports what it leaves of the memory"
             yield Problem(f"environment.devices.{index}.memory_bytes", str(device.memory_bytes), fix)
+    rss = s.memory.host_rss.peak_bytes
+    if rss is not None and rss % KERNEL_UNIT_BYTES:
+        yield Problem(
+            "memory.host_rss.peak_bytes", str(rss), "is not a whole number of KiB, in which kernels count the memory of a process"
+        )
     held = [rank.host_rss_bytes for rank in s.ranks if rank.host_rss_bytes is not None]
     if len(held) > len(set(held)):
         yield Problem("ranks", f"{held[0]} bytes", "two processes had the same peak of host memory to the byte")

@@ -50,6 +50,7 @@ SMALL_STATES = 2**16
 """Bytes for numbers of steps, one for each tensor, and for blocks that are not full."""
 SAVED_BESIDE = 2**22
 """Bytes of the headers of saved tensors and their settings."""
+FP32_BYTES = 4
 PADDED = 1.05
 """Largest shard over the mean: shards are padded to whole rows."""
 SMALLEST_IN_8_BITS, EIGHT_BIT_TABLES = 4_096, 2_048
@@ -284,11 +285,16 @@ def _states(s: Submission, ran: ModelFacts, shape: TrainingShape) -> Iterator[Pr
         low, high = 12.0, 12.6
     if strategy in DEEPSPEED or s.plan.device.offload != "none":
         # States of DeepSpeed include master weights, and may be on the host.
-        low, high = 0.0, high + 4
+        whole = s.plan.device.offload == "none" and size == FP32_BYTES and s.plan.optimizer.name == "adamw"
+        low, high = (low, high) if whole else (0.0, high + 4)
     if states is None:
         if not neuron:
             yield Problem("model.optimizer_state_bytes", "null", "a successful run has read the states of its optimizer")
-    elif not low * trained / shards * 0.99 <= states <= high * trained / own * 1.01 * (PADDED if shards > 1 else 1.0) + SMALL_STATES:
+    elif (
+        not low * trained / shards * 0.99
+        <= states
+        <= high * trained / (shards if strategy in DEEPSPEED else own) * 1.01 * (PADDED if shards > 1 else 1.0) + SMALL_STATES
+    ):
         fix = f"{s.plan.optimizer.name} keeps {low:g} to {high:g} bytes for each of {trained:,} trained weights{f' / {shards}' if shards > 1 else ''}"
         yield Problem("model.optimizer_state_bytes", str(states), fix)
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+import numpy as np
+
 from tunemark.collector.gate.trace_checks import TIME_TOLERANCE
 from tunemark.schema.derive import Derived
 from tunemark.schema.formats import GIB
@@ -45,6 +47,11 @@ it, twice the 1.15 of the harness."""
 SPIKE, FEWEST_LOSSES, FASTEST_FIRST = 10.0, 10, 0.9
 LONG_FIRST_S, LONG_FIRST = 3.0, 15.0
 """A first step on a CPU is unlikely above both: seconds, and a multiple of the median of later steps."""
+LONGEST_SILENCE, SLOW_STEPS = 4, 10
+"""Times the time limit of a step, and times the slowest step, after which a phase without progress is ended."""
+MANY_STEPS, LEAST_SCATTER, NO_SLOW_STEPS = 40, 3e-4, 0.8
+"""Steps from which the shape of their times is no chance; range of the middle half of the times of a CPU over their median, at least; and
+distance of the slowest from the median over that of the fastest tenth, at least: 1.3 for a uniform distribution, more with slow steps."""
 BESIDE, FALLEN, SPREADS = 4, 0.5, 10.0
 """Losses before and after one that it is compared with; share of the lowest of them, and times their range, below which no single loss falls."""
 
@@ -83,8 +90,7 @@ def _stop(s: Submission, derived: Derived | None) -> Iterator[Problem]:
 
 def _status(s: Submission) -> Iterator[Problem]:
     """Yield statuses that the record does not bear out."""
-    status, rules, trace = s.outcome.status, s.plan.measurement, s.trace
-    message = s.outcome.message or ""
+    status, rules, trace, message = s.outcome.status, s.plan.measurement, s.trace, s.outcome.message or ""
     if status is Status.OK and message and not message.startswith("not rankable"):
         yield Problem("outcome.message", repr(message), "outcome.status is 'ok'; a successful run has no message of a failure")
     if status is Status.OK and not message and s.outcome.fix is not None:
@@ -108,7 +114,8 @@ def _status(s: Submission) -> Iterator[Problem]:
         yield Problem("outcome.status", "'oom_host'", "the message says that the memory of the device ran out; the status is 'oom_device'")
     if status is Status.OOM_DEVICE and s.plan.device.backend is Backend.CPU:
         yield Problem("outcome.status", "'oom_device'", "a CPU has the memory of its host; the status is 'oom_host'")
-    if status is Status.INTERRUPTED and s.timeline[-1].phase is Phase.TEARDOWN:
+    ended = s.timeline[-1].phase is Phase.TEARDOWN
+    if status is Status.INTERRUPTED and ended:
         yield Problem("outcome.status", "'interrupted'", "timeline ends with teardown: everything that was planned is done")
     if status in {Status.OOM_DEVICE, Status.OOM_HOST} and s.timeline[-1].phase is Phase.TEARDOWN:
         yield Problem("outcome.status", repr(status.value), "timeline ends with teardown, which frees memory and needs none")
@@ -209,6 +216,11 @@ def unlikely(s: Submission, derived: Derived) -> Iterator[Problem]:
     if s.plan.model.compile == "none" and s.plan.model.compile_mode != type(s.plan.model).model_fields["compile_mode"].default:
         yield Problem("plan.model.compile_mode", repr(s.plan.model.compile_mode), "plan.model.compile is 'none'; the mode has no effect")
     yield from _past_its_interval(s, derived)
+    yield from _times(s)
+    if s.outcome.status is Status.CRASH and s.timeline[-1].phase is Phase.TEARDOWN:
+        yield Problem(
+            "outcome.status", "'crash'", "timeline ends with teardown: all measurements were done, and hardly anything was left to fail"
+        )
     held, device = s.memory.device_reserved.peak_bytes, s.environment.devices[0].memory_bytes
     ending_s = s.process.wall_s - s.timeline[-1].at_s
     if s.outcome.status is Status.OK and ending_s > max(LONG_END_S, s.process.wall_s * LONG_END):
@@ -244,6 +256,24 @@ def unlikely(s: Submission, derived: Derived) -> Iterator[Problem]:
         )
     if s.outcome.status is Status.OOM_DEVICE and held is not None and device and held < device / 2:
         yield Problem("outcome.status", "'oom_device'", f"the run held only {held / device:.1%} of the memory of its device")
+
+
+def _times(s: Submission) -> Iterator[Problem]:
+    """Yield times of equal steps that scatter less than clocks and hosts allow, or that have no slow ones; and a compilation without effect."""
+    times, slots = np.asarray(s.trace.step_times_s[1:]), np.asarray(s.trace.slot_tokens[1:], dtype=float)
+    for step in sorted({event.step for event in s.events if event.kind == "compile"} - {1}):
+        if step <= len(times) and len(times) > FEWEST_LOSSES and times[step - 2] < SLOWER_COMPILED * float(np.median(times)):
+            fix = f"the others took {np.median(times):.3g} s; compiling graphs takes seconds"
+            yield Problem("events", f"compile in step {step}, which took {times[step - 2]:.3g} s", fix)
+    if s.plan.device.backend is not Backend.CPU or len(times) < MANY_STEPS or np.ptp(slots) > 0:
+        return
+    low, middle, quarter, three_quarters = np.percentile(times, (10, 50, 25, 75))
+    if three_quarters - quarter < LEAST_SCATTER * middle:
+        fix = f"the middle half of {len(times)} steps within {(three_quarters - quarter) / middle:.1e} of each other; clocks of CPUs change more"
+        yield Problem("trace.completed_at_s", f"{middle:.4g} s", fix)
+    elif times.max() - middle < NO_SLOW_STEPS * (middle - low):
+        fix = f"above the slowest of {len(times)} steps is an edge, {times.max() / middle - 1:.1%} above their median; a host delays some steps"
+        yield Problem("trace.completed_at_s", f"{times.max():.4g} s", fix)
 
 
 def _long_first_step(s: Submission) -> Iterator[Problem]:
@@ -286,3 +316,10 @@ def _timeout(s: Submission) -> Iterator[Problem]:
     if not any(limit is not None and reached >= limit / TIME_TOLERANCE - 1 for limit, reached in limits):
         fix = f"the run ended {wall_s:.0f} s after its start and {wall_s - last_s:.0f} s after its last sign of progress, without reaching any of its limits"
         yield Problem("outcome.status", "'timeout'", fix)
+    silent_s, slowest_s = wall_s - last_s, max(trace.step_times_s, default=0.0)
+    if (
+        rules.no_step_s is not None
+        and silent_s > max(LONGEST_SILENCE * rules.no_step_s, SLOW_STEPS * slowest_s) * TIME_TOLERANCE + LONG_END_S
+    ):
+        fix = f"{silent_s:.0f} s after its last sign of progress; no phase may last longer than {LONGEST_SILENCE:g} times no_step_s, {rules.no_step_s:g}"
+        yield Problem("process.wall_s", f"{wall_s:g} s", fix)

@@ -9,7 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from difflib import SequenceMatcher
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from tunemark.collector.gate.fact_checks import EARLIEST, PLACEHOLDER, Neighbours, day_problems, skeleton, source_problems
 from tunemark.schema.errors import did_you_mean
@@ -79,6 +82,16 @@ REGIONS = {
     "vast": re.compile(r"(?:.+, )?[A-Z]{2}"),
 }
 """How providers name their regions. A region of another form belongs to another provider. Providers that are not listed are not judged."""
+FORM_FACTOR = re.compile(r"(?<![a-z])(sxm|pcie|nvl)\d?(?![a-z])", re.IGNORECASE)
+AZURE_FAMILY = re.compile(r"Standard_(N[A-Z]+)\d+[a-z]+_(.+)")
+AWS_MULTIPLES = {"", *map(str, (2, 3, 4, 6, 8, 9, 10, 12, 16, 18, 24, 32, 36, 48, 56, 64, 72, 96, 112, 192, 224))}
+"""Numbers in front of `xlarge` in the sizes that AWS sells."""
+EXACT, OFF_LIST = 0.01, 0.05
+"""A list of prices is linear in devices and vCPUs if the others fit within the first; a price is off it by more than the second."""
+ALONE = 1.5
+"""Factor by which a price changes only together with those of the other sizes of its machine."""
+FEW_SOURCES = 3
+"""Rows after which the pages and the kinds of prices of a provider are known."""
 ODD_NAME = re.compile(r"[^A-Za-z0-9._+-]")
 
 
@@ -93,18 +106,23 @@ def price_problems(rows: Sequence[Row], beside: Neighbours) -> Iterator[tuple[in
     providers = {skeleton(row.provider): row.provider for _, row in reversed(rows)}
     counts = Counter(row.provider for _, row in rows)
     machines_of = _by_provider(rows)
+    known, pages = defaultdict[str, list[PriceRow]](list), defaultdict[str, Counter[str]](Counter)
+    for _, row in rows:
+        known[row.provider].append(row)
+        pages[_page(row)][row.provider] += 1
     for line, row in rows:
         card = beside.accelerators.get(row.accelerator)
         same = [other for number, other in machines[row.instance] if number != line]
         others = [other for number, other in offers[row.accelerator] if number != line]
         far_off = list(_price(row, card, same, others))
-        if not far_off:
-            far_off = [*_scale(row, machines_of[row.provider]), *_worth(row, machines_of[row.provider], beside)]
+        for check in (_scale, _linear, _changed_alone, partial(_worth, beside=beside)):
+            far_off = far_off or list(check(row, machines_of[row.provider]))
         found = [
             *_price_source(row, card),
             *_machine(row, same, families),
             *_names(row, tokens, providers),
             *_provider(row, counts, beside.basis),
+            *_usual(row, known[row.provider], pages),
             *_aws_size(row, card, beside.aws_sizes),
             *_shape(row, card, others),
             *far_off,
@@ -120,7 +138,7 @@ def _price_source(row: PriceRow, card: AcceleratorCard | None) -> Iterator[Probl
 
 
 def _families(rows: Iterable[Row]) -> dict[tuple[str, str], set[str]]:
-    """Return the accelerators of each family of machines; only AWS and Google Cloud name families."""
+    """Return the accelerators of each family of machines; only AWS, Google Cloud and Azure name families."""
     found = defaultdict[tuple[str, str], set[str]](set)
     for _, row in rows:
         if family := _family(row):
@@ -129,7 +147,13 @@ def _families(rows: Iterable[Row]) -> dict[tuple[str, str], set[str]]:
 
 
 def _family(row: PriceRow) -> str | None:
-    return {"aws": row.instance.partition(".")[0], "gcp": row.instance.rpartition("-")[0]}.get(row.provider)
+    azure = AZURE_FAMILY.fullmatch(row.instance)
+    names = {
+        "aws": row.instance.partition(".")[0],
+        "gcp": row.instance.rpartition("-")[0],
+        "azure": "_".join(azure.groups()) if azure else None,
+    }
+    return names.get(row.provider)
 
 
 def _machine(row: PriceRow, same: Sequence[PriceRow], families: dict[tuple[str, str], set[str]]) -> Iterator[Problem]:
@@ -158,6 +182,11 @@ def _names(row: PriceRow, tokens: dict[str, set[str]], providers: dict[str, str]
     if row.accelerator in tokens and named and not named & tokens[row.accelerator]:
         owners = sorted(key for key, known in tokens.items() if known & named)
         yield Problem("accelerator", repr(row.accelerator), f"the name {row.instance} says {' or '.join(owners)}")
+    forms = [{form.lower() for form in FORM_FACTOR.findall(name)} for name in (row.instance, row.accelerator)]
+    if all(forms) and not forms[0] & forms[1]:
+        yield Problem(
+            "accelerator", repr(row.accelerator), f"the name {row.instance} says {' or '.join(sorted(forms[0]))}; correct one of them"
+        )
     for name, pattern in (("accelerator_count", COUNT_IN_NAME), ("vcpus", VCPUS_IN_NAME), ("memory_gib", MEMORY_IN_NAME)):
         match, value = pattern.search(row.instance), getattr(row, name)
         if match and value is not None and int(match[match.lastindex or 1]) != value:
@@ -175,6 +204,23 @@ def _provider(row: PriceRow, counts: Counter[str], basis: PriceBasis | None) -> 
     if form is not None and row.region is not None and not form.fullmatch(row.region):
         fix = f"{row.provider} does not name regions like this; correct the region or the provider"
         yield Problem("region", repr(row.region), fix)
+
+
+def _page(row: PriceRow) -> str:
+    """Return the page or file of a source, without commit and remarks."""
+    return row.source.partition(" @ ")[0]
+
+
+def _usual(row: PriceRow, same_provider: Sequence[PriceRow], pages: dict[str, Counter[str]]) -> Iterator[Problem]:
+    """Yield a problem for a source that has the prices of other providers only, and for a list price of a marketplace."""
+    owners = pages[_page(row)]
+    if owners[row.provider] == 1 and owners.total() > FEW_SOURCES and len(same_provider) > FEW_SOURCES:
+        fix = f"all other prices from it are of {' and '.join(sorted(set(owners) - {row.provider}))}; name the source of this price"
+        yield Problem("source", repr(_page(row)), fix)
+    kinds = Counter(other.kind for other in same_provider)
+    if row.kind is PriceKind.ON_DEMAND and kinds[PriceKind.ON_DEMAND] == 1 and kinds[PriceKind.MARKETPLACE] > FEW_SOURCES:
+        fix = f"all other prices of {row.provider} are asked by the hosts of a marketplace; write marketplace"
+        yield Problem("kind", repr(row.kind.value), fix)
 
 
 def _aws_size(row: PriceRow, card: AcceleratorCard | None, sizes: dict[str, tuple[str, ...]]) -> Iterator[Problem]:
@@ -255,7 +301,7 @@ def _price(row: PriceRow, card: AcceleratorCard | None, same: Sequence[PriceRow]
     near = [other for other in in_region if other.kind is row.kind] or [
         o for o in others if (o.provider, o.kind) == (row.provider, row.kind)
     ]
-    factors = [max(hourly / each, each / hourly) for other in near if (each := other.usd_per_hour / other.accelerator_count)]
+    factors = [_price_factor(row, other) for other in near if other.usd_per_hour]
     if min(factors, default=1.0) > (PRICE_STEP if card is None or card.cpu is None else CPU_PRICE_STEP):
         fix = f"differs by a factor of {min(factors):.3g} from the nearest price of {row.provider} for it; prices are US dollars per hour of the whole machine"
         yield Problem("usd_per_hour", shown, fix)
@@ -275,6 +321,13 @@ def _price(row: PriceRow, card: AcceleratorCard | None, same: Sequence[PriceRow]
         yield Problem(
             "usd_per_hour", shown, f"is {row.usd_per_hour / per:.3g} per {what}; the market has {low:g} to {high:g}; check the unit"
         )
+
+
+def _price_factor(row: PriceRow, other: PriceRow) -> float:
+    """Return the factor between two prices for each device, or for each vCPU if that is smaller: large machines have one device too."""
+    parts = [(row.accelerator_count, other.accelerator_count), (row.vcpus, other.vcpus)]
+    ratios = [row.usd_per_hour / one / (other.usd_per_hour / two) for one, two in parts if one and two]
+    return min(max(ratio, 1 / ratio) for ratio in ratios)
 
 
 def _by_provider(rows: Iterable[Row]) -> dict[str, list[PriceRow]]:
@@ -303,23 +356,57 @@ def _scale(row: PriceRow, others: Iterable[PriceRow]) -> Iterator[Problem]:
         )
         yield Problem("usd_per_hour", f"{row.usd_per_hour:g}", fix)
         return
-    counted = [other for other in alike if _miscounted(row, other)]
-    if counted and 2 * len(counted) >= len(alike):
+    comparable = [other for other in alike if _in_proportion(row, other)]
+    counted = [other for other in comparable if _miscounted(row, other)]
+    if counted and 2 * len(counted) >= len(comparable):
         fix = f"is that of {counted[0].instance}, but price and vCPUs differ by the same factor; correct the count"
         if row.accelerator_count != counted[0].accelerator_count:
             fix = f"{counted[0].instance} has {counted[0].accelerator_count:g}, but price and vCPUs differ by another factor; correct the count"
         yield Problem("accelerator_count", f"{row.accelerator_count:g}", fix)
 
 
-def _miscounted(row: PriceRow, other: PriceRow) -> bool:
-    """Return True if price, vCPUs and memory of two machines have one ratio, and the numbers of devices another.
+def _in_proportion(row: PriceRow, other: PriceRow) -> bool:
+    """Return True if price, vCPUs and memory of two machines have one ratio."""
+    parts, price = _parts(row, other), row.usd_per_hour / other.usd_per_hour
+    del parts["accelerator_count"]
+    return bool(parts) and all(abs(ratio / price - 1) < SAME_RATIO for ratio in parts.values())
 
-    Machines with more vCPUs for each device cost less than in proportion.
-    """
-    parts = _parts(row, other)
-    count, price = parts.pop("accelerator_count"), row.usd_per_hour / other.usd_per_hour
-    whole = bool(parts) and all(abs(ratio / price - 1) < SAME_RATIO for ratio in parts.values())
-    return whole and not 1 / SCALE <= count / price <= SCALE
+
+def _miscounted(row: PriceRow, other: PriceRow) -> bool:
+    """Return True if the ratio of the numbers of devices is not that of the prices."""
+    ratio = (row.accelerator_count / other.accelerator_count) / (row.usd_per_hour / other.usd_per_hour)
+    return not 1 / SCALE <= ratio <= SCALE
+
+
+def _linear(row: PriceRow, others: Iterable[PriceRow]) -> Iterator[Problem]:
+    """Yield a problem for a price off a list in which all other sizes cost the same for each device and each vCPU."""
+    alike = [other for other in others if other.instance != row.instance and _list_of(other) == _list_of(row) and other.vcpus]
+    if not row.vcpus or len(alike) < FEW_SOURCES:
+        return
+    parts, prices = np.array([(other.accelerator_count, other.vcpus) for other in alike]), np.array([other.usd_per_hour for other in alike])
+    each, _, rank, _ = np.linalg.lstsq(parts, prices, rcond=1e-9)
+    expected = float(np.dot((row.accelerator_count, row.vcpus), each))
+    proportional = rank == 1 and abs(row.vcpus / row.accelerator_count / (parts[0][1] / parts[0][0]) - 1) < SAME_RATIO
+    # Without any one of them, the others still tell the price of a device from that of a vCPU.
+    separable = all(np.linalg.matrix_rank(np.delete(parts, number, axis=0)) > 1 for number in range(len(parts)))
+    if (separable or proportional) and (abs(parts @ each / prices - 1) < EXACT).all() and abs(row.usd_per_hour / expected - 1) > OFF_LIST:
+        fix = f"the other sizes cost the same for each device and vCPU, which makes {expected:.4g}; correct the price or the machine"
+        yield Problem("usd_per_hour", f"{row.usd_per_hour:g}", fix)
+
+
+def _changed_alone(row: PriceRow, others: Iterable[PriceRow]) -> Iterator[Problem]:
+    """Yield a problem for the newest list price of a machine that changed much while no other size of its family has a new one."""
+    family = _family(row)
+    alike = [other for other in others if (other.kind, other.region, _family(other)) == (row.kind, row.region, family)]
+    before = [other for other in alike if other.instance == row.instance and other.effective_on < row.effective_on]
+    sizes = [other for other in alike if other.instance != row.instance]
+    if row.kind is not PriceKind.ON_DEMAND or not family or not before or len(sizes) < FEW_SOURCES - 1:
+        return
+    last = max(before, key=lambda other: other.effective_on)
+    factor = row.usd_per_hour / last.usd_per_hour
+    if max(factor, 1 / factor) > ALONE and all(other.effective_on < row.effective_on for other in sizes):
+        fix = f"was {last.usd_per_hour:g} on {last.effective_on}, and no other size of {family} has a price of {row.effective_on}; correct it, or add them"
+        yield Problem("usd_per_hour", f"{row.usd_per_hour:g}", fix)
 
 
 def _list_of(row: PriceRow) -> tuple[object, ...]:
@@ -338,7 +425,7 @@ def _scales(row: PriceRow, other: PriceRow) -> bool:
     return min(ratios) / SCALE <= price <= max(ratios) * SCALE
 
 
-def _worth(row: PriceRow, others: Iterable[PriceRow], beside: Neighbours) -> Iterator[Problem]:
+def _worth(row: PriceRow, others: Iterable[PriceRow], *, beside: Neighbours) -> Iterator[Problem]:
     """Yield a problem for a price of dense 16-bit compute far from what the provider asks for it on the vendor's other devices."""
     worth = _usd_per_pflop(row, beside)
     card = beside.accelerators.get(row.accelerator)
@@ -404,7 +491,8 @@ def size_problems(content: dict[str, Any], offers: Sequence[dict[str, Any]]) -> 
         yield from day_problems("read_on", content["read_on"], EARLIEST)
     for family, sizes in families.items():
         for size in sizes:
-            if not isinstance(size, str) or not SIZE_OF_AWS.fullmatch(size) or sizes.count(size) > 1:
+            known = isinstance(size, str) and SIZE_OF_AWS.fullmatch(size)
+            if not known or sizes.count(size) > 1 or (size.endswith("xlarge") and size.removesuffix("xlarge") not in AWS_MULTIPLES):
                 yield Problem(family, repr(size), "is listed twice, or no size such as 12xlarge or metal")
     for instance in dict.fromkeys(str(row["instance"]) for row in offers if row["provider"] == "aws"):
         family, _, size = instance.partition(".")

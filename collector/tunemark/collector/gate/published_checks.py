@@ -4,16 +4,15 @@ Claims are compared with their printed text, conditions with the labels of the r
 What a document prints is never judged here, only whether it was copied correctly.
 """
 
-import json
+import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import date
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from packaging.version import Version
 from pydantic import BaseModel
@@ -38,7 +37,8 @@ WHOLE_BYTE = 1.0
 AHEAD = 2
 MOST_DEVICES = 1_000_000
 LONGEST_ROW = 2**24
-METHOD_LABELS = ("method", "finetuning_method", "peft_method", "train_type")
+METHOD_LABELS = ("method", "mode", "finetuning_method", "peft_method", "train_type")
+BATCH_LABELS = ("batch_size", "micro_batch", "batch")
 COUNT_LABELS = ("num_gpus", "accelerator_count")
 DEVICE_LABELS = ("accelerator", "gpu", "gpus", "device_type", "accelerator_type", "hardware")
 MODEL_LABELS = ("model", "model_id", "model_name_or_path", "models", "recipe")
@@ -50,12 +50,10 @@ LABEL_SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0
 LABEL_FACTOR = 1.4
 """Names of models round their size: `7B` may leave out embeddings (8.5e9), `8x7B` shares its attention."""
 SIZE_WORDS = r"\b(?:base|large|medium|small|mini|xl)\b"
-REFERENCE = re.compile(r"\{([^{}/]+)/([^{}/]+)\}")
-RECORD_ID = re.compile(r"\d{3}-(?:\d{3}|S\d{2,3})")
 FIRST_DOCUMENT = date(2015, 1, 1)
 """No document about training on the devices and models of the cards is older."""
-MOST_ALIKE = 5
-"""Fewest rows of a table in which a quantity that only one row lacks is judged to be missing there."""
+FIRST_ROUNDS = 2020
+"""Round v4 of MLPerf Training was four years later, and so on."""
 SHARES = ("accuracy", "f1", "exact_match", "token_accuracy")
 """Shares of rows or tokens, which nothing can exceed. An MFU above 1 is a claim that the audit judges."""
 
@@ -72,7 +70,7 @@ def fact_record_problems(record: BaseModel, content: bytes, path: Path, facts: F
         yield from _document(record)
     elif isinstance(record, ConvertedResult):
         yield from condition_problems(record.conditions, facts)
-        yield from _converted(record)
+        yield from _converted(record, facts)
     yield from _place(path, [record.id] if isinstance(record, SourceDocument) else [result.id for result in results])
 
 
@@ -104,6 +102,11 @@ def _labels(result: PublishedResult) -> Iterator[Problem]:
         count = next(int(number) for number in words.groups() if number)
         if conditions.accelerator_count not in {None, count}:
             yield Problem("conditions.accelerator_count", str(conditions.accelerator_count), f"the label {name} is {labels[name]!r}")
+    micro, accumulated, count = conditions.micro_batch or 0, conditions.gradient_accumulation or 1, conditions.accelerator_count or 1
+    batches = {micro, micro * accumulated, micro * count, micro * accumulated * count, conditions.global_batch}
+    for name, words in _printed(labels, BATCH_LABELS, r"^(\d+)$"):
+        if micro and int(words[1]) not in batches:
+            yield Problem("conditions.micro_batch", str(micro), f"the label {name} of the table is {labels[name]!r}")
     for name, words in _printed(labels, ("sequence_length", "seqlen"), r"^(\d+)([kKM]?)$"):
         tokens = int(words[1]) * (10**6 if words[2] == "M" else 1)
         if conditions.sequence_length not in {None, *(tokens * unit for unit in (1, 1000, 1024, 1.048576))}:
@@ -148,6 +151,10 @@ def _printed_cards(result: PublishedResult, facts: FactBase) -> Iterator[Problem
             fix = f"has {card.memory_gib:g} GiB, and the label {name} of the row is {result.labels[name]!r}"
             yield Problem("conditions.accelerator", repr(card.key), fix)
     model = facts.models.get(result.conditions.model or "")
+    families = "|".join(sorted({name for name, _ in map(_family, facts.models) if name}))
+    says = model is not None and re.search(rf"(?<![a-z])(?:{families})(?![a-z])", result.section.lower())
+    if model is not None and says and (wrong := _another_model(result.section, model, facts)):
+        yield Problem("conditions.model", repr(model.key), f"the section of the row is {result.section!r}: {wrong}")
     for name in MODEL_LABELS if model is not None else ():
         if model is not None and name in result.labels and (wrong := _another_model(result.labels[name], model, facts)):
             yield Problem("conditions.model", repr(model.key), f"the label {name} of the row is {result.labels[name]!r}: {wrong}")
@@ -155,7 +162,8 @@ def _printed_cards(result: PublishedResult, facts: FactBase) -> Iterator[Problem
 
 def _words(text: str) -> str:
     """Return a label in lower case with `RTX 4090` as one word and underscores as blanks."""
-    return re.sub(r"\b(rtx|gaudi)[ _-]?(?=a?\d)", r"\1", text.lower().replace("_", " "))
+    plain = re.sub(r"\((?:r|tm)\)", "", text.lower().replace("_", " "))
+    return re.sub(r"\b(rtx|gaudi)[ _-]?(?=a?\d)", r"\1", plain)
 
 
 def _is_named(card: AcceleratorCard, label: str) -> bool:
@@ -214,6 +222,56 @@ def condition_problems(conditions: Conditions, facts: FactBase) -> Iterator[Prob
         if (value := getattr(conditions, name)) is not None and value > most:
             yield Problem(f"conditions.{name}", str(value), f"is above {most}, more than any run; correct it")
     yield from _versions(conditions, facts)
+    yield from _batch(conditions, facts)
+    yield from _instance(conditions, facts)
+
+
+def _batch(conditions: Conditions, facts: FactBase) -> Iterator[Problem]:
+    """Yield a problem for replicas that the devices do not make, and for a global batch that the replicas do not make.
+
+    Of a chip, each core may be a device of its own, and of a CPU each socket may run several processes.
+    """
+    count, settings, card = conditions.accelerator_count, conditions.settings, facts.accelerators.get(conditions.accelerator or "")
+    if count is None or (card is not None and card.cpu is not None):
+        return
+    devices = {count, count * ((card.cores_per_unit if card is not None else None) or 1)}
+    apart = math.prod(_whole(settings.get(name)) for name in ("tensor_parallel", "pipeline_parallel", "context_parallel"))
+    # Rows may be split over devices of their own, or over those of another degree.
+    made = {
+        number // each for number in devices for each in (apart, apart * _whole(settings.get("sequence_parallel"))) if not number % each
+    }
+    replicas = settings.get("data_parallel")
+    if isinstance(replicas, int) and not isinstance(replicas, bool):
+        if replicas not in made:
+            fix = f"{count} devices with {apart} for each replica make {' or '.join(map(str, sorted(made))) or 'no whole number'}; correct one of them"
+            yield Problem("conditions.settings.data_parallel", str(replicas), fix)
+        made = {replicas}
+    rows, accumulated, batch = conditions.micro_batch, conditions.gradient_accumulation, conditions.global_batch
+    if rows and accumulated and batch and made and batch not in {rows * accumulated * number for number in made}:
+        fix = f"{rows} rows x {accumulated} micro-steps x {' or '.join(map(str, sorted(made)))} replicas make another number; correct one of them"
+        yield Problem("conditions.global_batch", str(batch), fix)
+
+
+def _whole(degree: object) -> int:
+    return degree if isinstance(degree, int) and not isinstance(degree, bool) and degree > 0 else 1
+
+
+def _instance(conditions: Conditions, facts: FactBase) -> Iterator[Problem]:
+    """Yield a problem for an instance with other devices than those of the row, or with too few of them."""
+    family, _, size = (conditions.instance or "").partition(".")
+    sizes = facts.aws_sizes.get(family, ())
+    if sizes and size not in sizes:
+        yield Problem("conditions.instance", repr(conditions.instance), f"AWS sells no {size} of {family}; {did_you_mean(size, sizes)}")
+    offers = [price for price in facts.prices if price.instance == conditions.instance]
+    if not offers or conditions.accelerator is None:
+        return
+    offer = offers[0]
+    if offer.accelerator != conditions.accelerator:
+        yield Problem("conditions.instance", repr(conditions.instance), f"has {offer.accelerator}, and the row {conditions.accelerator}")
+    elif (conditions.accelerator_count or 0) > offer.accelerator_count and (conditions.accelerator_count or 0) % offer.accelerator_count:
+        yield Problem(
+            "conditions.accelerator_count", str(conditions.accelerator_count), f"{conditions.instance} has {offer.accelerator_count:g}"
+        )
 
 
 def _versions(conditions: Conditions, facts: FactBase) -> Iterator[Problem]:
@@ -334,93 +392,6 @@ def _publication(document: SourceDocument) -> Iterator[Problem]:
         yield Problem("published_on", repr(document.published_on), "ends before it begins; swap the days")
 
 
-# Documents with their rows -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class DocumentRows:
-    """The rows of a document as they are in its files: statements and cells of tables refer to them."""
-
-    names: dict[str, set[str]] = field(default_factory=dict)
-    """Row or statement -> its claims and labels."""
-    claims: dict[str, dict[str, set[str]]] = field(default_factory=dict)
-    """Section -> row without a failure -> its claims."""
-
-    @classmethod
-    def of_folder(cls, folder: Path) -> "DocumentRows":
-        """Read the rows of a document. Files that cannot be read are left out: they have their own problem."""
-        rows = cls()
-        for path in sorted(folder.glob("*.json")):
-            try:
-                content = json.loads(path.read_bytes())
-                for row in (
-                    *content.get("statements", ()),
-                    *(content["results"] if isinstance(content.get("results"), list) else [content]),
-                ):
-                    rows._add(row)
-            except (ValueError, KeyError, TypeError, AttributeError, OSError):
-                continue
-        return rows
-
-    def _add(self, row: dict[str, Any]) -> None:
-        self.names[row["id"]] = {*row.get("claims", ()), *row.get("labels", ())}
-        if row.get("status") == PublishedStatus.OK.value:
-            self.claims.setdefault(row["section"], {})[row["id"]] = set(row["claims"])
-
-
-def rows_problems(document: Path) -> Iterator[Problem]:
-    """Yield problems of a document with its rows: references to rows or figures that are not there, and a figure in the wrong column."""
-    try:
-        content = json.loads(document.read_bytes())
-        statements, tables = content.get("statements", ()), content.get("tables", ())
-        said = {statement["id"]: _ids_in(statement.get("assertion")) for statement in statements}
-        cells = {table["id"]: REFERENCE.findall("".join(cell for row in table["rows"] for cell in row)) for table in tables}
-    except (ValueError, KeyError, TypeError, AttributeError, OSError):
-        # A missing or invalid document is reported where the file itself is checked.
-        return
-    folders = {document.parent.name: DocumentRows.of_folder(document.parent)}
-
-    def names(row: str) -> set[str] | None:
-        folder = document.parents[1] / row[:3]
-        if row[:3] not in folders:
-            folders[row[:3]] = DocumentRows.of_folder(folder)
-        # A document that is not in this checkout is not judged.
-        return folders[row[:3]].names.get(row) if folder.is_dir() else set()
-
-    for statement, rows in said.items():
-        for row in rows:
-            if names(row) is None:
-                yield Problem(f"statements.{statement}", repr(row), "there is no such row or statement; correct the reference")
-    for table, references in cells.items():
-        for row, part in dict.fromkeys(references):
-            found = names(row)
-            if found is None or (found and part not in found):
-                what = "row" if found is None else "claim or label of this row"
-                yield Problem(f"tables.{table}", repr(f"{row}/{part}"), f"there is no such {what}; correct the reference")
-    yield from _columns(folders[document.parent.name].claims)
-
-
-def _ids_in(assertion: object) -> list[str]:
-    """Return the ids of rows and statements anywhere in an assertion."""
-    if isinstance(assertion, dict):
-        return [row for value in assertion.values() for row in _ids_in(value)]
-    if isinstance(assertion, list):
-        return [row for value in assertion for row in _ids_in(value)]
-    return [assertion] if isinstance(assertion, str) and RECORD_ID.fullmatch(assertion) else []
-
-
-def _columns(sections: Mapping[str, Mapping[str, set[str]]]) -> Iterator[Problem]:
-    """Yield a row that has a figure which no other row of its table has, and lacks one which all others have."""
-    for rows in sections.values():
-        counts = Counter(quantity for claims in rows.values() for quantity in claims)
-        for row, claims in rows.items() if len(rows) >= MOST_ALIKE else ():
-            alone = [quantity for quantity in claims if counts[quantity] == 1]
-            lacks = [quantity for quantity, times in counts.items() if times == len(rows) - 1 and quantity not in claims]
-            if alone and lacks:
-                fix = f"all other rows of the table have {lacks[0]}, and none has {alone[0]}; check the column of this figure"
-                yield Problem(f"{row}: claims", repr(alone[0]), fix)
-
-
 def _place(path: Path, ids: Sequence[str]) -> Iterator[Problem]:
     """Yield a problem for results in the folder or file of another id: NNN/NNN-001.json, or NNN/results.json."""
     wrong = next((name for name in ids if name[:3] != path.parent.name), None)
@@ -430,14 +401,31 @@ def _place(path: Path, ids: Sequence[str]) -> Iterator[Problem]:
         yield Problem("id", repr(ids[0]), f"is in the file {path.name}; a file has the name of its id")
 
 
-def _converted(result: ConvertedResult) -> Iterator[Problem]:
+def _round_year(name: str) -> int | None:
+    """Return the year of a round of MLPerf Training: 2024 of v4.1."""
+    match = re.match(r"v(\d+)\.", name)
+    return FIRST_ROUNDS + int(match[1]) if match else None
+
+
+def _converted(result: ConvertedResult, facts: FactBase) -> Iterator[Problem]:
     """Yield problems of a converted result: evaluations out of order, times and samples that contradict each other."""
     system, count = result.system, result.conditions.accelerator_count
+    card = facts.accelerators.get(result.conditions.accelerator or "")
     if system.nodes and system.accelerators_per_node and count and system.nodes * system.accelerators_per_node != count:
         fix = f"the system has {system.nodes} nodes of {system.accelerators_per_node}; correct one of them"
         yield Problem("conditions.accelerator_count", str(count), fix)
+    if card is not None and (year := _round_year(result.round)) and card.launch_year is not None and card.launch_year > year:
+        yield Problem("conditions.accelerator", repr(card.key), f"came in {card.launch_year}, and round {result.round} was in {year}")
+    printed, known = _words(system.accelerator_printed or ""), _devices(tuple(facts.accelerators))
+    named = [keys for word, keys in known.items() if re.search(rf"(?<![a-z0-9]){word}(?![a-z0-9])", printed)]
+    if card is not None and named and not any(card.key in keys for keys in named):
+        yield Problem("conditions.accelerator", repr(card.key), f"the system says {system.accelerator_printed!r}")
     for number, run in enumerate(result.runs):
         place, curve = f"runs.{number}", run.curve
+        target, reached = result.target_eval_loss, run.status == "ok" and curve.eval_loss
+        if target is not None and reached and min(curve.eval_loss) > target:
+            fix = f"the lowest loss of a run that reached it is {min(curve.eval_loss):.4g}; correct the target or the status of the run"
+            yield Problem("target_eval_loss", f"{target:g}", fix)
         for name in ("samples", "at_s"):
             if any(later < earlier for earlier, later in pairwise(getattr(curve, name))):
                 yield Problem(f"{place}.curve.{name}", "", "falls from one evaluation to the next; restore the order of the log")

@@ -12,8 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tunemark.collector.gate.check import LARGEST_FILE_BYTES, judge, validate_all
-from tunemark.collector.gate.git import git
-from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, records_in, shown_path, submission_id
+from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, git, records_in, shown_path, submission_id
 from tunemark.collector.store.database import Row
 from tunemark.collector.store.measured_rows import measured_rows
 from tunemark.schema.facts.fact_base import FactBase

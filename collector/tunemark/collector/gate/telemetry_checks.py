@@ -20,7 +20,7 @@ POWER_TOLERANCE = 1.3
 """Board power is a limit of means over milliseconds; readings overshoot it."""
 MOST_DEVICES_OF_A_NODE = 128
 FASTEST_MHZ = 4_500
-HOTTEST_C = 120
+COOLANT_C, HOTTEST_C = 10, 120
 IDLE_TOLERANCE = 0.8
 ENERGY_AGREES, ENERGY_AGREES_WELL, ENERGY_USUAL = (0.5, 2.0), (0.75, 4 / 3), (0.92, 1.08)
 """Energy over mean power x time: with few samples, with MANY_SAMPLES, and of known runs. Counter and samples are two instruments."""
@@ -176,7 +176,7 @@ def _lost_samples(s: Submission, derived: Derived | None) -> Iterator[Problem]:
 def _few_samples(s: Submission, derived: Derived) -> Iterator[Problem]:
     """Yield far fewer samples than fit into the steady window, of the host or of a device."""
     for share, problem in _shares_of_fitting(s, derived):
-        if LOST_SAMPLES <= share < FEWEST_OF_FITTING:
+        if (share >= LOST_SAMPLES or problem.field == HOST_SAMPLES) and share < FEWEST_OF_FITTING:
             yield problem
 
 
@@ -186,7 +186,13 @@ def _shares_of_fitting(s: Submission, derived: Derived | None) -> Iterator[tuple
     Earlier rules began a window without a stable part elsewhere.
     """
     use, window_s, interval_s = s.utilisation, _window_s(s, derived), DEVICE_INTERVAL_S.get(s.environment.backend)
-    if use is None or not window_s or derived is None or derived.window is None or not derived.window.stable:
+    if use is None or not window_s or derived is None or derived.window is None:
+        return
+    if not derived.window.stable:
+        # At least a few seconds of training were in any window.
+        if use.samples and use.samples < FEWEST_SAMPLES and len(s.trace) > MANY_SAMPLES and s.plan.device.nodes == 1:
+            fix = f"one every {HOST_INTERVAL_S:g} s; {len(s.trace)} steps took {s.trace.completed_at_s[-1] - s.trace.started_at_s:.1f} s"
+            yield LOST_SAMPLES, Problem(HOST_SAMPLES, str(use.samples), fix)
         return
     counts = [(HOST_SAMPLES, use.samples, HOST_INTERVAL_S)]
     counts += [(f"utilisation.devices.{index}.samples", each.samples, interval_s) for index, each in enumerate(use.devices) if interval_s]
@@ -264,7 +270,7 @@ def _use_of(use: DeviceUse, field: str, memory: int, card: AcceleratorCard | Non
         yield Problem(
             f"{field}.throttle_reasons", repr(unknown[0]), f"is not a reason of a driver; known are {', '.join(sorted(THROTTLE_REASONS))}"
         )
-    if use.temperature_peak_c is not None and not 0 < use.temperature_peak_c < HOTTEST_C:
+    if use.temperature_peak_c is not None and not COOLANT_C < use.temperature_peak_c < HOTTEST_C:
         yield Problem(f"{field}.temperature_peak_c", f"{use.temperature_peak_c:g}", "no device works at this temperature; check the unit")
     for name in ("memory_used_peak_bytes", "memory_used_before_bytes"):
         used = getattr(use, name)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tunemark.schema.privacy import HASHES, REMEMBERED, identity_leaks, texts
+from tunemark.schema.privacy import REMEMBERED, identity_leaks, is_hash, texts
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.safe_text import shortened, terminal
 
@@ -98,8 +98,8 @@ def text_problems(record: dict[str, Any], names: frozenset[str] = frozenset()) -
     """Yield a problem for each text of a submission, as JSON content, that its field may not hold."""
     for field, value, what in identity_leaks(record, names):
         yield Problem(field, _shown(value), f"looks like {what}; a submission must not name a machine or a person")
-    for field, text in texts(record, ""):
-        if HASHES.fullmatch(field):
+    for field, text in texts(record):
+        if is_hash(field):
             continue
         found = _first_problem(text, _policy_of(field)) or (_no_sentence(text) if field == "supersedes_reason" else None)
         if found is not None:

@@ -38,6 +38,8 @@ PART_OF_TRAINING = 0.001
 """Time of a row in evaluation over its time in training, at least."""
 BUSY_TRAINING = 0.02
 """Share of one core that training keeps busy at least: the host submits all work, and computes it on a CPU."""
+SAME_WORK, LEAST_WORK = 0.7, 0.25
+"""CPU time over that of training at the sampled busy cores, and busy cores over the mean of the whole run, at least, on a CPU."""
 SMOOTH, DISTINCT = 0.05, 0.6
 FEWEST_STEPS = 20
 """Steps from which regularity is not chance."""
@@ -47,8 +49,11 @@ FEWEST_TURNS, MOST_REPEATED = 0.3, 0.3
 """Share of steps that are longer or shorter than both neighbours, two thirds in noise; share of steps that repeat others in order."""
 MOST_REPEATED_CHANGE = 1e-3
 """Difference of two ratios of losses below which a lag is looked at."""
-REPEATED_S, COMPARED_STEPS = 2e-9, 600
+REPEATED_S, REPEATED, COMPARED_STEPS = 2e-9, 1e-3, 600
+"""Difference below which two times are one, in seconds and over the range of the middle half of the times; steps that are compared."""
 SHORT_STEP, SHORT_STEPS, LATE = 0.35, 0.02, 1.5
+FAR_LONGER, SAME_TIME = 2.0, 1.02
+"""Ratio of long to short steps in tokens, and in seconds, that a CPU cannot have."""
 HALF, EQUAL_HALVES, HALVED_STEPS = (0.4, 0.7), 0.02, 0.04
 """Pace of half a step, difference of two halves of one step, and share of such pairs that chance does not make."""
 SAME_S = 1e-6
@@ -57,6 +62,8 @@ SHORTEST_UPDATE = 0.3
 SHORTEST_PROBE_S = 0.3
 """A probe multiplies matrices for half a second, and did for 0.38 s in the first versions."""
 LONGEST_TEARDOWN_S, SHORTEST_END_S = 120.0, 1e-3
+SHORTEST_COMPILATION_S = 0.2
+"""Compiling the graphs of a model takes seconds; nothing does it faster than this."""
 RAM_BYTES_PER_S, BUS_BYTES_PER_S = 2e11, 64e9
 """Weights are drawn in the memory of host or device at this rate at most. Those that are read from files reach a device over a bus, of which
 PCI Express 5.0 x16 is the fastest of x86 hosts, 63 GB/s."""
@@ -311,6 +318,15 @@ def _cpu_time(s: Submission) -> Iterator[Problem]:
         if use.cpu_busy_mean > most:
             fix = f"the process could use {environment.cpu_usable_cores} cores; check how it was sampled"
             yield Problem("utilisation.cpu_busy_mean", f"{use.cpu_busy_mean:g}", fix)
+    on_cpu = s.plan.device.backend is Backend.CPU and use is not None and use.cpu_busy_mean is not None and s.plan.device.nodes == 1
+    if on_cpu and use is not None and use.cpu_busy_mean is not None and use.samples >= FEWEST_STEPS // 2 and s.outcome.status is Status.OK:
+        # The steps outside of the window do the same work as those inside.
+        if used_s < SAME_WORK * use.cpu_busy_mean * trained_s:
+            fix = f"{use.cpu_busy_mean:.2f} busy cores were sampled in {trained_s:.0f} s of training; that takes more CPU time"
+            yield Problem("process.user_s", f"{used_s:.1f} s", fix)
+        if use.cpu_busy_mean < LEAST_WORK * used_s / process.wall_s:
+            fix = f"the run used {used_s:.0f} CPU seconds in {process.wall_s:.0f} s; training on a CPU keeps as many cores busy"
+            yield Problem("utilisation.cpu_busy_mean", f"{use.cpu_busy_mean:g}", fix)
     if s.plan.device.backend is Backend.CPU and process.user_s < BUSY_TRAINING * trained_s and s.outcome.status is not Status.CRASH:
         fix = f"a CPU computes in the program itself, and this one trained for {trained_s:.1f} s"
         yield Problem("process.user_s", f"{process.user_s:g} s", fix)
@@ -335,7 +351,7 @@ def _regular(s: Submission) -> Iterator[Problem]:
         if hundredths.mean() > 0.5 and np.median(times) > COARSE_S:  # noqa: PLR2004 - half of them
             yield Problem("trace.completed_at_s", "whole hundredths of a second", "clocks count microseconds; keep the original record")
         yield from _patterns(times[1:])
-        yield from _short_steps(times, np.asarray(s.trace.slot_tokens, dtype=float))
+        yield from _short_steps(times, np.asarray(s.trace.slot_tokens, dtype=float), on_cpu=s.plan.device.backend is Backend.CPU)
     if len(losses) >= FEWEST_STEPS:
         # Losses of real batches jump from step to step by more than they fall.
         lag = _repeated_after(losses)
@@ -372,7 +388,9 @@ def _patterns(times: NDArray[np.float64]) -> Iterator[Problem]:
         fix = f"only {turns:.0%} of the steps are longer or shorter than both neighbours; measured times scatter, and have two thirds"
         yield Problem("trace.completed_at_s", "a smooth curve", fix)
     part = times[:COMPARED_STEPS]
-    earlier, later = np.nonzero(np.triu(np.abs(part[:, None] - part[None, :]) < REPEATED_S, 1))
+    # Hardly any two of scattered times are this near each other, and copies with noise are.
+    spread = float(np.subtract(*np.percentile(part, (75, 25))))
+    earlier, later = np.nonzero(np.triu(np.abs(part[:, None] - part[None, :]) < max(REPEATED_S, REPEATED * spread), 1))
     # Pairs in the same order have one distance, and mirrored ones have one centre, where each stands once.
     for places, order in ((later - earlier, "the same"), (later + earlier, "the opposite")):
         repeated = int(np.bincount(places).max(initial=0))
@@ -383,8 +401,8 @@ def _patterns(times: NDArray[np.float64]) -> Iterator[Problem]:
             return
 
 
-def _short_steps(times: NDArray[np.float64], slots: NDArray[np.float64]) -> Iterator[Problem]:
-    """Yield a first step, or single steps between others, that are far shorter than the rest for their tokens."""
+def _short_steps(times: NDArray[np.float64], slots: NDArray[np.float64], *, on_cpu: bool) -> Iterator[Problem]:
+    """Yield a first step, or single steps between others, that are far shorter than the rest for their tokens; and times without tokens."""
     pace = times / np.maximum(slots, 1) / float(np.median(times / np.maximum(slots, 1)))
     if pace[0] < SHORT_STEP:
         fix = f"{pace[0]:.1%} of the usual time for its tokens; the first step fills caches and allocates memory, and is never that short"
@@ -394,6 +412,12 @@ def _short_steps(times: NDArray[np.float64], slots: NDArray[np.float64]) -> Iter
     if single.sum() > max(2, SHORT_STEPS * len(times)):
         fix = "single steps of the same work are never that much shorter than the steps beside them"
         yield Problem("trace.completed_at_s", f"{int(single.sum())} short steps", fix)
+    # On a CPU, the time of a step is that of its products.
+    long, short = np.percentile(slots[1:], (98, 2))
+    slow, fast = np.percentile(times[1:], (98, 2))
+    if on_cpu and short and long / short > FAR_LONGER and slow / fast < SAME_TIME:
+        fix = f"within {slow / fast - 1:.1%} of each other, for {short:.0f} to {long:.0f} tokens; more tokens take more time"
+        yield Problem("trace.completed_at_s", f"{fast:.3g} s to {slow:.3g} s", fix)
     # Two steps in a row that take the time of one are one step that was written twice.
     half = (pace > HALF[0]) & (pace < HALF[1])
     pairs = half[1:-2] & half[2:-1] & ~half[:-3] & ~half[3:] & (np.abs(pace[1:-2] - pace[2:-1]) < EQUAL_HALVES)
@@ -459,9 +483,14 @@ def _limits(s: Submission) -> Iterator[Problem]:
             )
         if last.phase is Phase.TEARDOWN and process.wall_s - last.at_s > LONGEST_TEARDOWN_S + last.at_s:
             yield Problem("process.wall_s", f"{process.wall_s:g} s", f"the last phase begins at {last.at_s:g} s; check the unit")
-        compiled = any(event.kind == "compile" for event in s.events)
-        if rules.max_train_s is not None and len(times) > max(rules.min_steps, 1) and not compiled:
-            trained_s = sum(times[1:])
+        cold = process.compile_cache == "cold" and any(event.kind == "compile" and event.step == 1 for event in s.events)
+        if cold and len(times) >= FEWEST_STEPS and times[0] < median(times[1:]) + SHORTEST_COMPILATION_S:
+            fix = f"the others took {median(times[1:]):.3g} s, and the first one compiled graphs for a cold cache, which takes seconds"
+            yield Problem("trace.completed_at_s", f"{times[0]:.3g} s for the first step", fix)
+        if rules.max_train_s is not None and len(times) > max(rules.min_steps, 1):
+            trained_s = sum(times[1:]) - sum(
+                times[step - 1] for step in {event.step for event in s.events if event.kind == "compile"} - {1}
+            )
             if trained_s - 3 * max(times) > rules.max_train_s * TIME_TOLERANCE:
                 yield Problem("trace", f"{trained_s:.1f} s", f"plan.measurement.max_train_s is {rules.max_train_s:g}; training stops there")
     longest = 0.0
@@ -480,6 +509,11 @@ def _limits(s: Submission) -> Iterator[Problem]:
         yield Problem(
             "process.compile_cache", repr(process.compile_cache), "plan.model.compile is 'none'; nothing is compiled in such a run"
         )
+    elif process.compile_cache == "none" and _compiles(s) and s.outcome.status is Status.OK and s.plan.device.backend is not Backend.NEURON:
+        fix = f"plan.model.compile is {s.plan.model.compile!r}; a run that compiled has found its cache cold or warm"
+        yield Problem("process.compile_cache", "'none'", fix)
+    elif process.compile_cache == "warm" and rules.cold:
+        yield Problem("process.compile_cache", "'warm'", "plan.measurement.cold is true; such a run begins with empty caches of its own")
     elif process.compile_cache is None and s.plan.device.backend is not Backend.NEURON and not _compiles(s):
         yield Problem("process.compile_cache", "null", "plan.model.compile is 'none'; the state of a cache that is not used is 'none'")
     from_hub = (

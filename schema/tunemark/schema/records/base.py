@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -75,13 +74,20 @@ def content_id(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:12]
 
 
-def flattened(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any JSON value
-    """Yield (dotted path, value) for each leaf; a list of plain values is a leaf."""
+def flattened(node: Any, path: str = "") -> list[tuple[str, Any]]:  # noqa: ANN401 - any JSON value
+    """Return (dotted path, value) for each leaf; a list of plain values is a leaf."""
+    leaves: list[tuple[str, Any]] = []
+    _add_leaves(node, path, leaves)
+    return leaves
+
+
+def _add_leaves(node: Any, path: str, leaves: list[tuple[str, Any]]) -> None:  # noqa: ANN401 - any JSON value
+    # Generators within generators took twice the time.
     if isinstance(node, dict):
         for key, value in node.items():
-            yield from flattened(value, f"{path}.{key}" if path else str(key))
+            _add_leaves(value, f"{path}.{key}" if path else str(key), leaves)
     elif isinstance(node, list) and any(isinstance(value, dict) for value in node):
         for index, value in enumerate(node):
-            yield from flattened(value, f"{path}.{index}")
+            _add_leaves(value, f"{path}.{index}", leaves)
     else:
-        yield path, node
+        leaves.append((path, node))

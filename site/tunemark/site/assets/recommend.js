@@ -221,6 +221,12 @@
   const memory = ({ rate }) =>
     rate.needed_bytes === null ? "" : rate.memory === "ran" ? `was sufficient in an actual run; the ${amounts(rate).replace("estimate", "estimate is")}` : `${rate.memory}: ${amounts(rate)}`;
 
+  const energy = ({ offer, devices, seconds }) => {
+    if (offer.watts === null) return "";
+    const watts = `${plain(offer.watts)} W`, power = devices > 1 ? `${devices} accelerators with at most ${watts} each` : `at most ${watts}`;
+    return `Energy: up to about ${significant((offer.watts * devices * seconds) / HOUR / 1000)} kWh (${power}; host and cooling not included).`;
+  };
+
   const excess = (question, option) =>
     Math.max(...[[option.seconds, question.deadline_s], [option.usd, question.budget_usd]].filter(([, limit]) => limit !== null).map(([value, limit]) => value / limit));
   const withMethod = (question, option) => (question.method === "any" ? ` with ${METHODS[option.rate.method] ?? option.rate.method}` : "");
@@ -402,7 +408,7 @@
     return svg;
   };
 
-  globalThis.tunemark = { chartOf, ownHardware, notFitting, unknownOf, recommend, headline, alternatives, changes, withTuned, decoded, disputed, evidence, memory, configuration };
+  globalThis.tunemark = { chartOf, ownHardware, notFitting, unknownOf, recommend, headline, alternatives, changes, withTuned, decoded, disputed, energy, evidence, memory, configuration };
 
   // The page ---------------------------------------------------------------------------------------
   const form = document.getElementById("tm-question");
@@ -468,7 +474,7 @@
       own.push({
         accelerator: key, name, devices, provider: OWN, instance: name, kind: "owned",
         usd_per_hour: hours + electricity, // 0 means that the cost is unknown: the answer then has a time but no rank
-        region: null, effective_on: null, fabric: false, provider_name: OWN,
+        region: null, effective_on: null, fabric: false, provider_name: OWN, watts: Number(field("watts").value || 0) / devices || (index.watts[key] ?? null),
       });
     }
     return {
@@ -491,6 +497,15 @@
 
   const linked = (part) => (part.id ? el("a", { href: `results/${part.id}.html` }, part.id) : part);
   const resultLinks = (rate) => rate.result_ids.slice(0, 3).flatMap((id, number) => [number ? ", " : "", linked({ id })]);
+
+  // The parts of a line, with each name of an accelerator linked to its page, as in pages/home.py.
+  const withLinks = (line, accelerators) => {
+    const keys = new Map(Object.entries(accelerators).map(([key, name]) => [name, key]));
+    const names = [...keys.keys()].sort((a, b) => b.length - a.length).map((name) => name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+    return line
+      .split(new RegExp(`(?<![\\w.-])(${names.join("|")})(?![\\w.-])`))
+      .map((part) => (keys.has(part) ? el("a", { href: `accelerators/${keys.get(part)}.html` }, part) : part));
+  };
 
   const paragraph = (...children) => el("p", {}, ...children);
   const cell = (head, main, small = null, kind = "") =>
@@ -536,12 +551,12 @@
         el("small", {}, `${pick === "fastest" ? usd(option.usd) : estimated(option.seconds)}, ${hardware(option)}, ${option.offer.provider_name}`),
         el("small", {}, question.method === "any" ? `${METHODS[option.rate.method]}, ${KINDS_OF_EVIDENCE[option.rate.evidence]}` : KINDS_OF_EVIDENCE[option.rate.evidence])));
 
-  const show = (question, answer, tuned) => {
+  const show = (question, answer, tuned, names) => {
     const best = answer.ranked[0], parts = [];
     parts.push(el("p", { class: "tm-headline" }, headline(question, answer)), ...ownHardware(question, answer).map((line) => paragraph(el("strong", {}, line))));
     if (best) {
       const links = resultLinks(best.rate);
-      parts.push(paragraph(evidence(best), links.length ? " Results: " : "", ...links, links.length ? "." : "", ` Memory ${memory(best)} (${configuration(best)}).`));
+      parts.push(paragraph(evidence(best), links.length ? " Results: " : "", ...links, links.length ? "." : "", ` Memory ${memory(best)} (${configuration(best)}). ${energy(best)}`));
       if (best.rate.disputed.length) parts.push(paragraph(...disputed(best).map(linked)));
       parts.push(el("dl", { class: "tm-headlines", "aria-label": "Best options" }, ...Object.entries(answer.picks).map(([pick, number]) => card(pick, answer.ranked[number], question))));
       const chart = chartOf(answer.ranked);
@@ -553,7 +568,7 @@
     const lines = [...changes(question, answer), withTuned(question, answer, tuned)].filter(Boolean);
     if (lines.length) parts.push(el("h2", {}, "What would change this answer"), el("ul", {}, ...lines.map((line) => el("li", {}, line))));
     const missing = [notFitting(answer), unknownOf(answer)].filter(Boolean);
-    if (missing.length) parts.push(el("h2", {}, "What is not recommended or not known"), el("ul", {}, ...missing.map((line) => el("li", {}, line))));
+    if (missing.length) parts.push(el("h2", {}, "What is not recommended or not known"), el("ul", {}, ...missing.map((line) => el("li", {}, ...withLinks(line, names)))));
     const used = answer.sequence_length === question.sequence_length ? "" : ` Rates are those of rows of ${fixed(answer.sequence_length, 0)} tokens.`;
     parts.push(el("p", { class: "tm-quiet" }, `${startup(question)} ${NOT_INCLUDED}${used}`));
     answerBox.replaceChildren(...parts);
@@ -627,7 +642,7 @@
       data.rates ??= decoded(data);
       const question = questionOf(index);
       const answer = recommend(question, data.rates, index.offers);
-      show(question, answer, question.software === "plain" ? recommend({ ...question, software: "tuned" }, data.rates, index.offers) : { ranked: [] });
+      show(question, answer, question.software === "plain" ? recommend({ ...question, software: "tuned" }, data.rates, index.offers) : { ranked: [] }, index.accelerators);
     } catch (error) {
       if (mine === turn) complain(error);
     }

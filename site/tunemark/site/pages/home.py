@@ -1,7 +1,8 @@
 """The home page: the question as a form, an answer to a usual question, and the ways in. Its script answers other questions."""
 
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import get_args
@@ -53,7 +54,8 @@ class FirstAnswer:
     table: Table
     number: int
     changes: list[str]
-    unknown: list[str]
+    unknown: list[list[tuple[str, str | None]]]
+    """Parts of each line, see `with_links`."""
     remark: str
 
 
@@ -99,15 +101,26 @@ def _first_answer(catalogue: Catalogue, models: list[Row], offers: list[Offer]) 
         answer.best,
         words.evidence(answer.best),
         words.disputed(answer.best),
-        f"Memory {words.memory(answer.best)} ({words.configuration(answer.best)}).",
+        f"Memory {words.memory(answer.best)} ({words.configuration(answer.best)}). {words.energy(answer.best)}".strip(),
         [(words.PICKS[pick], answer.ranked[number]) for pick, number in answer.picks.items()],
         time_and_cost_svg(answer.ranked),
         _table(answer),
         len(answer.ranked),
         [line for line in (*words.changes(question, answer), words.with_tuned(question, answer, tuned)) if line],
-        [line for line in (words.not_fitting(answer), words.unknown(answer)) if line],
+        [with_links(line, recommend_data.rentable(catalogue)) for line in (words.not_fitting(answer), words.unknown(answer)) if line],
         f"{words.startup(question)} {words.NOT_INCLUDED}",
     )
+
+
+def with_links(line: str, accelerators: Mapping[str, str]) -> list[tuple[str, str | None]]:
+    """Return the parts of a line: each name of an accelerator with the path of its page, and the text between without one.
+
+    `accelerators` are names by key.
+    """
+    keys = {name: key for key, name in accelerators.items()}
+    names = "|".join(re.escape(name) for name in sorted(keys, key=len, reverse=True))
+    parts = re.split(rf"(?<![\w.-])({names})(?![\w.-])", line) if names else [line]
+    return [(part, accelerator_path(keys[part]) if part in keys else None) for part in parts if part]
 
 
 def _table(answer: Answer) -> Table:

@@ -7,8 +7,7 @@ import pytest
 from changed_bases import changed
 from factories import FACTS
 
-from tunemark.collector.gate.effective_checks import effective_problems
-from tunemark.collector.gate.reason_checks import reason_problems
+from tunemark.collector.gate.setting_checks import effective_problems, reason_problems
 from tunemark.collector.gate.trace_checks import trace_problems
 from tunemark.schema import plan_reasons
 from tunemark.schema.records.submission import Submission
@@ -137,9 +136,9 @@ def test_tools_that_are_missing_may_follow_the_reason_of_a_cpu() -> None:
 
 
 def test_the_gate_knows_the_devices_that_lack_a_format_as_the_harness_does() -> None:
-    from tunemark.collector.gate.effective_checks import BEFORE_AMPERE
     from tunemark.harness.vendors.cuda import VENDOR
     from tunemark.schema.features import Feature
+    from tunemark.schema.vocabulary import BEFORE_AMPERE
 
     lacking = {name for generation in VENDOR.generations if Feature.BF16 in generation.cannot for name in generation.architectures}
     assert lacking == BEFORE_AMPERE
