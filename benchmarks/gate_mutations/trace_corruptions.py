@@ -449,6 +449,11 @@ def timed(name: str, new: Callable[[np.ndarray], np.ndarray], on: str = "ok", *,
     corrupt("physics", name, SPEED, on, flag=flag)(lambda content: retime(content, new))
 
 
+def noise(times: np.ndarray, size: float) -> np.ndarray:
+    """Return factors around 1, one for each step."""
+    return 1 + np.random.default_rng(7).normal(0, size, len(times))
+
+
 def each(step: int, times: np.ndarray) -> np.ndarray:
     """Return True for each n-th step."""
     return np.arange(len(times)) % step == step - 1
@@ -466,4 +471,6 @@ timed("every tenth step in a millisecond", lambda times: np.where(each(10, times
 timed("all step times equal to the digit", lambda times: np.full(len(times), round(times.mean(), 3)))
 timed("step times in an arithmetic progression", lambda times: np.linspace(1.1, 0.9, len(times)) * times.mean())
 timed("twelve step times repeated to the end", lambda times: np.resize(times[:12], len(times)))
+timed("twelve step times repeated to the end, with noise", lambda times: np.resize(times[:12], len(times)) * noise(times, 1e-7))
+timed("step times within a ten-thousandth of each other", lambda times: times.mean() * noise(times, 1e-4), "cpu ok fixed", flag=True)
 timed("step times in whole tenths of a second", lambda times: np.ceil(times * 10) / 10, "gpu ok")
