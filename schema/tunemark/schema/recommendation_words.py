@@ -127,7 +127,7 @@ def energy(option: Option) -> str:
 
 
 def grounds(option: Option) -> list[str]:
-    """Return what an option is based on and needs, a sentence each: evidence, disputed results, memory and energy."""
+    """Return the evidence of an option, its disputed results, its memory and its energy, a sentence each."""
     needs = f"Memory {memory(option)} ({configuration(option)})."
     return [line for line in (evidence(option), disputed(option), needs, energy(option)) if line]
 

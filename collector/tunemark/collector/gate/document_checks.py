@@ -65,11 +65,6 @@ class DocumentRows:
             self.claims.setdefault(row["section"], {})[row["id"]] = set(row["claims"])
 
 
-def result_ids(folder: Path) -> set[str]:
-    """Return the ids of the results of a document; empty without any."""
-    return set(DocumentRows.of_folder(folder).names) if folder.is_dir() else set()
-
-
 def rows_problems(document: Path, beside: Neighbours) -> Iterator[Problem]:
     """Yield problems of a document with its rows.
 

@@ -63,6 +63,11 @@ class Neighbours:
         except TunemarkError:
             return None
 
+    def results_of(self, source: str) -> set[str]:
+        """Return the ids in the files of a document's results; empty without any."""
+        texts = (path.read_text(encoding="utf-8", errors="replace") for path in (self.data / "published" / source).glob("*.json"))
+        return {match for text in texts for match in re.findall(r'"id": ?"(\d{3}-\d{3})"', text)}
+
     @cached_property
     def aws_sizes(self) -> dict[str, tuple[str, ...]]:
         """Sizes of AWS instance families with accelerators, by family."""

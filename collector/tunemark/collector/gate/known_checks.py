@@ -11,7 +11,6 @@ from itertools import pairwise
 
 from packaging.version import Version
 
-from tunemark.collector.gate.document_checks import result_ids
 from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours, day_problems, source_problems
 from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.world_facts import DatasetFact, Generation, Requirement, TokenLengths, WorldFacts
@@ -111,7 +110,7 @@ def _documents(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
             except re.error as error:
                 yield Problem(name, repr(pattern), f"is no regular expression: {error}")
     for reading in known.memory_readings:
-        rows = result_ids(beside.data / "published" / reading.source)
+        rows = beside.results_of(reading.source)
         for result in sorted(set(reading.left_out) - rows if rows else ()):
             yield Problem("left_out", repr(result), f"is no result of {reading.source}; {did_you_mean(result, rows)}")
     keys = {practice.key for practice in known.practices}
