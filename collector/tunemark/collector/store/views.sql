@@ -163,7 +163,7 @@ create table gate_scores (
     caught_everywhere integer not null,
     cases integer not null,
     cases_caught integer not null,
-    named integer not null,
+    named integer,
     primary key (kind, family)
 );
 comment on table gate_scores is 'Outcome of the examination of the checks of submissions and facts, from data/evaluations/gate.csv.';
@@ -172,7 +172,7 @@ comment on column gate_scores.family is 'What was attempted; of texts, the field
 comment on column gate_scores.attempts is 'Corruptions, files, texts or submissions.';
 comment on column gate_scores.caught_everywhere is 'Attempts that were refused on each submission that they apply to; for honest ones, those that were accepted.';
 comment on column gate_scores.cases is 'Attempts times the submissions that they apply to.';
-comment on column gate_scores.named is 'Caught cases in which a message names a wrong field.';
+comment on column gate_scores.named is 'Caught cases in which a message names a wrong field; null if no field was expected.';
 
 create table prices (
     price varchar primary key,

@@ -40,7 +40,8 @@ class GateScore(Frozen):
     caught_everywhere: Count
     cases: Count
     cases_caught: Count
-    named: Count
+    named: Count | None
+    """Null if no field was expected."""
 
 
 class SupportMatrix(Frozen):
@@ -134,7 +135,7 @@ class FactBase:
         """The outcome of the examination of the checks, which `make mutation-score` writes; empty if data/ has none."""
         path = self.root / GATE_SCORES_FILE
         rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.exists() else ()
-        return tuple(validated(GateScore, row, str(path)) for row in rows)
+        return tuple(validated(GateScore, row | {"named": row["named"] or None}, str(path)) for row in rows)
 
     def matrix_of(self, key: str) -> str | None:
         """Return the name of the matrix file that contains a workload, or None if it has a card of its own."""

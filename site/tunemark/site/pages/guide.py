@@ -146,9 +146,13 @@ def _examination(catalogue: Catalogue) -> dict[str, object]:
         Column("Wrong in", lambda row: tables.text(row["family"])),
         Column("Refused everywhere", lambda row: _part(row["caught_everywhere"], row["attempts"]), numeric=True),
         Column("Cases refused", lambda row: _part(row["cases_caught"], row["cases"]), numeric=True),
-        Column("A wrong field named", lambda row: _part(row["named"], row["cases_caught"]), numeric=True),
     ]
-    made = [tables.table(title, columns, scores[kind], searchable=False) for kind, title in EXAMINED.items() if len(scores[kind]) > 1]
+    named = Column[Row]("A wrong field named", lambda row: _part(row["named"], row["cases_caught"]), numeric=True)
+    made = [
+        tables.table(title, [*columns, *([named] if rows[0]["named"] is not None else [])], rows, searchable=False)
+        for kind, title in EXAMINED.items()
+        if len(rows := scores[kind]) > 1
+    ]
     own = totals.get("corruptions")
     checkers = [Checker("Tunemark", own["caught_everywhere"], own["attempts"], "refused, exit code 3")] if own else []
     compared: list[Column[Checker]] = [
