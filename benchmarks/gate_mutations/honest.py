@@ -304,8 +304,16 @@ def endings() -> Iterator[Honest]:
     )
 
 
+def with_stack() -> Content:
+    """Return a run on an H100 with the versions of the libraries that its torch uses."""
+    content = gpu(141)
+    content["environment"]["runtime"] = {"cuda": "13.0", "cudnn": "9.10.2", "nccl": "2.27.5"}
+    return content
+
+
 def machines() -> Iterator[Honest]:
     """Yield other hosts and other devices, with and without a card."""
+    yield Honest("versions of CUDA, cuDNN and NCCL", with_stack)
     yield Honest(
         "one core, physical cores unknown",
         lambda: cpu("lora", 91, speed=0.55, machine=cpu_machine("Intel(R) Xeon(R) Processor", None, 1, 1, 3.8)),

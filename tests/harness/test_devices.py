@@ -9,7 +9,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from tunemark.harness.vendors import protocol
+from tunemark.harness.plan.machine import detect
+from tunemark.harness.run.record import environment
+from tunemark.harness.vendors import cuda, protocol, rocm, xpu
 from tunemark.harness.vendors.neuron import Neuron
 from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, EventDevice, vendor_of
 from tunemark.harness.worker.levers import compiled_graphs
@@ -138,6 +140,29 @@ def test_the_state_of_the_allocator_is_read_from_its_counters():
     assert EventDevice(torch, api).allocator() == (7, 2)
     # Torch counts no retries on Intel GPUs, and nothing before the first allocation.
     assert EventDevice(torch, SimpleNamespace(memory_stats=dict)).allocator() == (0, 0)
+
+
+def test_the_versions_of_the_vendors_libraries_are_those_that_torch_was_built_with():
+    nccl = SimpleNamespace(version=lambda: (2, 27, 5))
+    built = SimpleNamespace(
+        version=SimpleNamespace(cuda="13.0", hip="6.4.43484-123eb5128", xpu="20250302"),
+        backends=SimpleNamespace(cudnn=SimpleNamespace(version=lambda: 91002)),
+        distributed=SimpleNamespace(is_nccl_available=lambda: True, is_xccl_available=lambda: True),
+        cuda=SimpleNamespace(nccl=nccl),
+    )
+    assert cuda.Cuda(built, nccl).stack() == {"cuda": "13.0", "cudnn": "9.10.2", "nccl": "2.27.5"}
+    assert cuda.cudnn_version(8902) == "8.9.2"
+    assert rocm.Rocm(built, nccl).stack() == {"hip": "6.4.43484-123eb5128"}
+    assert xpu.Xpu(built, nccl).stack() == {"dpcpp": "20250302"}
+    # The build for CPUs answers the same questions.
+    assert cuda.Cuda(torch, nccl).stack() == {}
+    assert xpu.Xpu(torch, nccl).stack() == {}
+
+
+def test_the_record_has_the_versions_that_the_worker_found():
+    machine = detect()
+    assert environment(machine, 1).runtime == {}
+    assert environment(machine, 1, {"cuda": "13.0"}).runtime == {"cuda": "13.0"}
 
 
 def test_event_times_are_on_the_hosts_clock_and_waited_for_only_when_asked():

@@ -90,7 +90,7 @@ def assemble(
         supersedes_reason=supersedes.reason if supersedes else None,
         study=study,
         plan=plan,
-        environment=environment(machine, plan.device.count // plan.device.nodes),
+        environment=environment(machine, plan.device.count // plan.device.nodes, log.stack["versions"] if log.stack else None),
         outcome=outcome_of(finished, plan.measurement),
         timeline=tuple(PhaseStart.model_validate(mark) for mark in log.phases) or (PhaseStart(phase=Phase.IMPORT, at_s=0.0),),
         process=ProcessTimes(
@@ -152,10 +152,10 @@ def _probe(log: RunLog) -> Probe | None:
     )
 
 
-def environment(machine: Machine, count: int) -> Environment:
-    """Return the recorded facts of a machine, with its first `count` devices."""
+def environment(machine: Machine, count: int, runtime: Mapping[str, str] | None = None) -> Environment:
+    """Return the recorded facts of a machine, with its first `count` devices and the versions that a worker found."""
     facts: dict[str, Any] = {name: getattr(machine, name) for name in Environment.model_fields if hasattr(machine, name)}
-    return Environment(**facts | {"devices": machine.devices[:count]})
+    return Environment(**facts | {"devices": machine.devices[:count], "runtime": dict(runtime or {})})
 
 
 def memory(finished: Finished, nodes: int = 1) -> Memory:

@@ -100,6 +100,8 @@ class RunLog:
     """Summary of each machine's samples, for a run on several machines."""
     notes: list[dict[str, Any]] = field(default_factory=list)
     """Library messages that are kept out of the output, and what the worker could not do as planned."""
+    stack: dict[str, Any] | None = None
+    """Versions of the libraries of the device's vendor."""
     data_wait: dict[str, Any] | None = None
     compile_cache: dict[str, Any] | None = None
     saved: dict[str, Any] | None = None

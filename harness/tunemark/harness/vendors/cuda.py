@@ -32,6 +32,10 @@ OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 to CUDA compatibility, docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, read on 2026-11-22."""
 
 
+CUDNN_9 = 90_000
+"""The first number of cuDNN 9; those before have a digit less."""
+
+
 class Cuda(EventDevice):
     """Trains on one GPU."""
 
@@ -55,6 +59,20 @@ class Cuda(EventDevice):
     def name(self) -> str | None:
         """Return the driver's name of the GPU."""
         return str(self._api.get_device_name(self._index))
+
+    def stack(self) -> dict[str, str]:
+        """Return the versions of CUDA, cuDNN and NCCL in torch."""
+        cudnn, torch = self._torch.backends.cudnn.version(), self._torch
+        versions = {"cuda": torch.version.cuda, "cudnn": cudnn_version(cudnn) if cudnn else None}
+        if torch.distributed.is_nccl_available():
+            versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        return {library: version for library, version in versions.items() if version}
+
+
+def cudnn_version(number: int) -> str:
+    """Return a version of cuDNN as text: 91002 -> `9.10.2`, and 8902 -> `8.9.2` before version 9."""
+    unit = 10_000 if number >= CUDNN_9 else 1_000
+    return f"{number // unit}.{number % unit // 100}.{number % 100}"
 
 
 def find() -> list[FoundDevice]:

@@ -164,6 +164,10 @@ class Device:
         """Return the name that torch reports, or None where it cannot be compared with the vendor's."""
         return None
 
+    def stack(self) -> dict[str, str]:
+        """Return the versions of the vendor's libraries that torch uses, by name; empty where it uses none."""
+        return {}
+
     def begin(self) -> None:
         """Start measuring: wait for all work, set the clock of marks, and reset memory peaks to what is in use."""
         self.synchronise()

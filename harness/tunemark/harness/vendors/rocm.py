@@ -56,6 +56,10 @@ class Rocm(EventDevice):
             return f"torch {torch.__version__} sees no GPU; may this user open /dev/kfd, and does the build suit the driver?"
         return None
 
+    def stack(self) -> dict[str, str]:
+        """Return the version of HIP in torch."""
+        return {"hip": self._torch.version.hip}
+
 
 def find() -> list[FoundDevice]:
     """Return the GPUs that the environment leaves visible; empty without a driver."""

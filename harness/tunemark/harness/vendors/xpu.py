@@ -53,6 +53,11 @@ class Xpu(EventDevice):
             return None
         return f"torch {torch.__version__} sees no Intel GPU; install a build with XPU and the Level Zero driver"
 
+    def stack(self) -> dict[str, str]:
+        """Return the version of the SYCL compiler in torch, a day such as 20250302; empty for older builds."""
+        compiler = getattr(self._torch.version, "xpu", None)
+        return {"dpcpp": compiler} if compiler else {}
+
 
 def find() -> list[FoundDevice]:
     """Return the GPUs that ZE_AFFINITY_MASK leaves visible; empty without a driver."""

@@ -123,6 +123,7 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
         raise DeviceUnavailable(msg)
 
     caches = CacheWatch.of(plan, folder)
+    log.event("stack", versions=device.stack())
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
     if samples.lengths is not None:

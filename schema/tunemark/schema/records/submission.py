@@ -57,7 +57,7 @@ class Environment(Frozen):
     packages: Versions
     """Versions of the packages used."""
     runtime: Versions = Field(default_factory=dict)
-    """Versions of the vendor's stack, such as `cuda` or `neuronx-cc`."""
+    """Versions of the vendor's libraries that torch uses, such as `cuda` or `hip`; empty on CPUs."""
     backend: Backend
     """Device family."""
     devices: Annotated[tuple[DeviceFacts, ...], Field(min_length=1, max_length=1_024)]
