@@ -166,7 +166,7 @@ def bare_content(steps: int = 130, **overrides: Any) -> dict[str, Any]:
             "device_allocated": unknown,
             "device_reserved": unknown,
             "device_used": unknown,
-            "host_rss": {"peak_bytes": 500_000_000, "method": "psutil", "reason": None},
+            "host_rss": {"peak_bytes": 499_999_744, "method": "psutil", "reason": None},
             "host_swap": {"peak_bytes": 0, "method": "psutil", "reason": None},
         },
         "utilisation": None,

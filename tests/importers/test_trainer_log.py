@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -154,7 +155,10 @@ def test_records_need_a_source_and_add_to_the_count_of_its_document(tmp_path: Pa
     log = data / "trainer-log.txt"
     refused = tunemark("import", "trainer-log", log, "--method", "lora", "--out", tmp_path)
     assert (refused.code, "--source" in refused.err) == (2, True)
-    for first, results in ((1, 2), (3, 4)):
+    second = tmp_path / "second.txt"
+    # The same rows under other ids would be copies.
+    second.write_text(re.sub(r"('train_loss': \d+\.\d\d)", r"\g<1>5", log.read_text(encoding="utf-8")), encoding="utf-8")
+    for log, first, results in ((log, 1, 2), (second, 3, 4)):
         said = tunemark("import", "trainer-log", log, "--source", "005", "--first-number", first, "--method", "lora", "--out", tmp_path)
         assert said.code == 0
         assert json.loads((tmp_path / "005" / "source.json").read_bytes())["results"] == results
