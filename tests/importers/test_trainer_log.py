@@ -158,8 +158,8 @@ def test_records_need_a_source_and_add_to_the_count_of_its_document(tmp_path: Pa
     second = tmp_path / "second.txt"
     # The same rows under other ids would be copies.
     second.write_text(re.sub(r"('train_loss': \d+\.\d\d)", r"\g<1>5", log.read_text(encoding="utf-8")), encoding="utf-8")
-    for log, first, results in ((log, 1, 2), (second, 3, 4)):
-        said = tunemark("import", "trainer-log", log, "--source", "005", "--first-number", first, "--method", "lora", "--out", tmp_path)
+    for read, first, results in ((log, 1, 2), (second, 3, 4)):
+        said = tunemark("import", "trainer-log", read, "--source", "005", "--first-number", first, "--method", "lora", "--out", tmp_path)
         assert said.code == 0
         assert json.loads((tmp_path / "005" / "source.json").read_bytes())["results"] == results
         assert tunemark("validate", tmp_path).code == 0

@@ -385,7 +385,7 @@
     for (const option of new Set([ends[0], ends.at(-1), options[0]])) {
       const [textX, high] = [x(option.seconds), option.usd > Math.sqrt(yLow * yHigh)];
       const anchor = Number(textX) > WIDTH / 2 ? "end" : "start";
-      parts.push(["text", { class: "tm-name", x: textX, y: y(option.usd), dy: high ? -9 : 17, "text-anchor": anchor }, hardware(option)]);
+      parts.push(["text", { class: "tm-name", x: textX, y: y(option.usd), dx: anchor === "start" ? 6 : -6, dy: high ? -9 : 17, "text-anchor": anchor }, hardware(option)]);
     }
     return parts;
   };

@@ -231,7 +231,8 @@ def time_and_cost_svg(ranked: Sequence[Option]) -> str:
         text_x, anchor = float(x(option.seconds)), "end" if float(x(option.seconds)) > WIDTH / 2 else "start"
         offset = -9 if option.usd > math.sqrt(y_low * y_high) else 17
         parts.append(
-            f'<text class="tm-name" x="{text_x:.1f}" y="{y(option.usd)}" dy="{offset}" text-anchor="{anchor}">{escape(hardware(option))}</text>'
+            f'<text class="tm-name" x="{text_x:.1f}" y="{y(option.usd)}" dx="{6 if anchor == "start" else -6}" dy="{offset}" '
+            f'text-anchor="{anchor}">{escape(hardware(option))}</text>'
         )
     return "".join([*parts, "</svg>"])
 
