@@ -306,7 +306,7 @@ def endings() -> Iterator[Honest]:
 
 def with_stack() -> Content:
     """Return a run on an H100 with the versions of the libraries that its torch uses."""
-    content = gpu(141)
+    content = gpu(199)
     content["environment"]["runtime"] = {"cuda": "13.0", "cudnn": "9.10.2", "nccl": "2.27.5"}
     return content
 
