@@ -353,7 +353,8 @@ def validate_all(records: RecordFiles, cards: Sequence[Path], root: Path, facts:
             advance()
         committed, given = committed_files(root), {candidate.file for candidate in candidates}
         files = [root / file for file in sorted(committed - given) if file.endswith(".json")]
-        others = [known for known in in_processes(partial(_committed, root=root), files) if known is not None]
+        compared = partial(_committed, root=root, groups=frozenset(candidate.group for candidate in candidates))
+        others = [known for known in in_processes(compared, files) if known is not None]
         accepted = accept(candidates, committed, others, partial(known_commits, root))
     except TunemarkError as error:
         # The invalid card may be in a file outside the files to check.
@@ -368,14 +369,18 @@ def _candidate(path: Path, root: Path, facts: FactBase) -> Candidate:
     return judge(path, facts).candidate(shown_path(path, root))
 
 
-def _committed(path: Path, root: Path) -> Candidate | None:
-    """Return a submission that git tracks and that is not among the files to check; it was checked when it was accepted."""
+def _committed(path: Path, root: Path, groups: frozenset[str]) -> Candidate | None:
+    """Return a submission that git tracks and that is not among the files to check; it was checked when it was accepted.
+
+    Only those of the same groups as the files have a rate, since others are not compared with it.
+    """
     try:
         content = path.read_bytes()
         record = read_record(content)
         if not isinstance(record, Submission):
             return None
-        return Verdict((), record, derive(record), content_id(content)).candidate(shown_path(path, root))
+        derived = derive(record) if _peer_group(record) in groups else None
+        return Verdict((), record, derived, content_id(content)).candidate(shown_path(path, root))
     except (InvalidRecord, OSError, ValueError, TypeError, ArithmeticError, RecursionError):
         # It is reported where it is checked.
         return None
