@@ -1,6 +1,7 @@
 """Every check of a fact has a corruption that it finds; the committed facts, and honest devices that are not among them, pass."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -15,7 +16,7 @@ from tunemark.collector.gate.document_checks import rows_problems
 from tunemark.collector.gate.fact_book_checks import golden_problems, model_problems, setting_problems, workload_problems
 from tunemark.collector.gate.fact_checks import Neighbours, text_problems
 from tunemark.collector.gate.fact_files import fact_files, fact_problems
-from tunemark.collector.gate.known_checks import known_problems
+from tunemark.collector.gate.known_checks import AUDITED, known_problems
 from tunemark.collector.gate.price_checks import price_problems
 from tunemark.collector.gate.published_checks import claim_problems, fact_record_problems
 from tunemark.collector.gate.read import find_records, read_or_none
@@ -44,7 +45,7 @@ def changed(record: Any, **changes: Any) -> Any:
 
 
 def test_the_committed_facts_and_results_pass() -> None:
-    assert fact_problems(fact_files([CHECKOUT / "data"]), CHECKOUT) == []
+    assert fact_problems(fact_files([CHECKOUT / "data"]), CHECKOUT, BESIDE) == []
     for path in find_records([CHECKOUT / "data" / "published", CHECKOUT / "data" / "converted"]).files:
         content = path.read_bytes()
         record: Any = read_or_none(path)
@@ -703,6 +704,13 @@ LENGTHS = {"tokenizer": "bert-base-uncased", "mean": 22.26, "quantiles": {"0": 4
 )  # fmt: skip
 def test_impossible_known_facts_are_refused(known: dict[str, Any]) -> None:
     assert list(known_problems(WorldFacts.model_validate(known), BESIDE))
+
+
+def test_the_bounds_that_must_be_there_are_those_that_the_audit_reads() -> None:
+    rules = (CHECKOUT / "collector" / "tunemark" / "collector" / "audit").rglob("*.py")
+    source = "\n".join(path.read_text(encoding="utf-8") for path in rules)
+    assert set(re.findall(r'practice\("([a-z-]+)"\)', source)) <= AUDITED
+    assert {practice.key for practice in FACTS.known.practices if f'"{practice.key}"' in source} == AUDITED
 
 
 def test_known_facts_that_agree_pass() -> None:

@@ -128,8 +128,12 @@ def energy(option: Option) -> str:
 
 def grounds(option: Option) -> list[str]:
     """Return the evidence of an option, its disputed results, its memory and its energy, a sentence each."""
-    needs = f"Memory {memory(option)} ({configuration(option)})."
-    return [line for line in (evidence(option), disputed(option), needs, energy(option)) if line]
+    return [line for line in (evidence(option), disputed(option), *needs(option)) if line]
+
+
+def needs(option: Option) -> list[str]:
+    """Return the memory and, if it is known, the energy that an option needs, a sentence each."""
+    return [line for line in (f"Memory {memory(option)} ({configuration(option)}).", energy(option)) if line]
 
 
 def headline(question: Question, answer: Answer) -> str:

@@ -27,8 +27,8 @@ def data_files(catalogue: Catalogue) -> Iterator[tuple[str, str]]:
         compact_json(
             {
                 "accelerators": rentable(catalogue),
-                "memory_gib": memory_gib(catalogue),
-                "watts": watts(catalogue),
+                "memory_gib": known(catalogue, "memory_gib"),
+                "watts": known(catalogue, "tdp_w"),
                 "offers": listed,
                 "models": keys,
             }
@@ -51,19 +51,14 @@ def rentable(catalogue: Catalogue) -> dict[str, str]:
     return {row["accelerator"]: row["name"] for row in catalogue.accelerators if row["unit"] != "cpu"}
 
 
-def memory_gib(catalogue: Catalogue) -> dict[str, float]:
-    """Return the memory of accelerators by key, where it is known."""
-    return {row["accelerator"]: row["memory_gib"] for row in catalogue.accelerators if row["unit"] != "cpu" and row["memory_gib"]}
-
-
-def watts(catalogue: Catalogue) -> dict[str, float]:
-    """Return the power limits of accelerators by key, where they are known."""
-    return {row["accelerator"]: row["tdp_w"] for row in catalogue.accelerators if row["unit"] != "cpu" and row["tdp_w"]}
+def known(catalogue: Catalogue, column: str) -> dict[str, float]:
+    """Return a fact of accelerators by key where it is known, CPUs left out."""
+    return {row["accelerator"]: row[column] for row in catalogue.accelerators if row["unit"] != "cpu" and row[column]}
 
 
 def offers(catalogue: Catalogue) -> list[Offer]:
     """Return all offers in force."""
-    return offers_of((row for row in catalogue.prices if row["newest"]), rentable(catalogue), watts(catalogue))
+    return offers_of((row for row in catalogue.prices if row["newest"]), rentable(catalogue), known(catalogue, "tdp_w"))
 
 
 def rates(catalogue: Catalogue, model: str) -> list[Rate]:

@@ -31,6 +31,7 @@ from tunemark.collector.gate.cross_file_checks import (
     known_commits,
 )
 from tunemark.collector.gate.data_checks import data_problems
+from tunemark.collector.gate.fact_checks import Neighbours
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.identity import identity_of
 from tunemark.collector.gate.machine_checks import machine_problems, unlikely_machine
@@ -106,13 +107,18 @@ class Verdict:
             wall_s=record.process.wall_s,
             commit=record.harness.commit,
             group=_peer_group(record),
-            rate=derived.tokens_per_s.value if derived and derived.rankable and derived.tokens_per_s else None,
+            rate=_rate(derived) if derived else None,
             identity=identity_of(record),
             learning=_learning(record),
             losses=tuple(loss for loss in record.trace.loss[:MOST_LOSSES] if loss is not None),
             outdated=self.outdated,
             doubts=self.doubts,
         )
+
+
+def _rate(derived: Derived) -> float | None:
+    """Return the rate that is compared with those of peers; None for a run that is not ranked."""
+    return derived.tokens_per_s.value if derived.rankable and derived.tokens_per_s else None
 
 
 def _subject(record: Submission) -> Subject:
@@ -344,7 +350,8 @@ def validate_all(records: RecordFiles, cards: Sequence[Path], root: Path, facts:
 
     Wrong facts would make every record wrong.
     """
-    wrong = [*fact_problems(cards, root), *document_problems(records.files, root)]
+    beside = Neighbours(root / "data")
+    wrong = [*fact_problems(cards, root, beside), *document_problems(records.files, root, beside)]
     candidates = []
     try:
         facts.read_all()
@@ -379,8 +386,8 @@ def _committed(path: Path, root: Path, groups: frozenset[str]) -> Candidate | No
         record = read_record(content)
         if not isinstance(record, Submission):
             return None
-        derived = derive(record) if _peer_group(record) in groups else None
-        return Verdict((), record, derived, content_id(content)).candidate(shown_path(path, root))
+        known = Verdict((), record, None, content_id(content)).candidate(shown_path(path, root))
+        return replace(known, rate=_rate(derive(record))) if known.group in groups else known
     except (InvalidRecord, OSError, ValueError, TypeError, ArithmeticError, RecursionError):
         # It is reported where it is checked.
         return None

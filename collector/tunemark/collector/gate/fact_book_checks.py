@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from pydantic import ValidationError
 
-from tunemark.collector.gate.fact_checks import Neighbours, name_problems, skeleton, source_problems
+from tunemark.collector.gate.fact_checks import PRINTED_SIZE, Neighbours, name_problems, printed_sizes, skeleton, source_problems
 from tunemark.schema.errors import TunemarkError, must_be
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard
@@ -24,7 +24,6 @@ from tunemark.schema.vocabulary import Strategy, Task, Weights
 # Models ----------------------------------------------------------------------------------------------
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-PRINTED_SIZE = re.compile(r"(?i)(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
 NAME_FACTOR = 1.4
 """Names round: `1B` has 1.32e9 parameters, `8x7B` shares its attention (0.83 of the product), `7B` may leave out embeddings (8.5e9)."""
 WINDOWED = ("gemma2", "mistral", "mixtral", "phi3", "qwen2", "qwen3")
@@ -102,8 +101,7 @@ def _parameters(card: ModelCard) -> Iterator[Problem]:
         if abs(card.parameters - counted) > unit / 2:
             yield Problem("parameters", str(card.parameters), f"the shapes on this card have {counted}; correct one of them")
     for name in dict.fromkeys((card.key, card.name, *card.aliases, *((card.hub_id,) if card.hub_id else ()))):
-        for experts, size, scale in PRINTED_SIZE.findall(name):
-            printed = int(experts or 1) * float(size) * (1e9 if scale in "bB" else 1e6)
+        for _, printed in printed_sizes(name):
             if not 1 / NAME_FACTOR <= counted / printed <= NAME_FACTOR:
                 where = next((part for part in ("key", "name", "hub_id") if getattr(card, part) == name), "aliases")
                 yield Problem(
@@ -266,11 +264,10 @@ def _stated(card: WorkloadCard, beside: Neighbours) -> Iterator[Problem]:
     if model is not None:
         counted = count_parameters(model).total
         for name, text, factor in (("title", card.title, NAME_FACTOR), ("key", card.key, KEY_FACTOR)):
-            for experts, size, scale in PRINTED_SIZE.findall(text):
-                printed = int(experts or 1) * float(size) * (1e9 if scale in "bB" else 1e6)
+            for shown, printed in printed_sizes(text):
                 if not 1 / factor <= counted / printed <= factor:
                     fix = f"{card.model} has {counted / 1e9:.3g}e9 parameters; correct the {name} or the model"
-                    yield Problem("model", repr(card.model), f"the {name} says {experts and experts + 'x'}{size}{scale}, and {fix}")
+                    yield Problem("model", repr(card.model), f"the {name} says {shown}, and {fix}")
         first = {re.split(r"[^A-Za-z]", other.name)[0].lower() for other in beside.models.values()} - GENERAL
         series = {name for name in first if name and re.search(rf"(?i)(?<![a-z]){name}(?![a-z])", card.title)}
         if series and not any(name in f"{model.name} {model.family}".lower() for name in series):

@@ -28,6 +28,9 @@ FIRST_TENSOR_CORES = {"bf16": 3, "tf32": 3, "fp8": 4}
 """First generation of NVIDIA's tensor cores with a format."""
 
 
+PRINTED_SIZE = re.compile(r"(?i)(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
+
+
 @dataclass(frozen=True)
 class Neighbours:
     """The facts that a fact is compared with. Those that cannot be read are left out: they have their own problem."""
@@ -177,6 +180,13 @@ def _kind(card: AcceleratorCard | ModelCard) -> str:
 
 def _spelling(name: str, card: AcceleratorCard | ModelCard) -> str:
     return skeleton(cpu_name(name) if _kind(card) == "cpu" else name)
+
+
+def printed_sizes(text: str) -> Iterator[tuple[str, float]]:
+    """Yield each number of parameters in a text, as it is printed and as a number: `8x7B` and 5.6e10."""
+    for match in PRINTED_SIZE.finditer(text):
+        experts, size, scale = match.groups()
+        yield match[0], int(experts or 1) * float(size) * (1e9 if scale in "bB" else 1e6)
 
 
 def skeleton(name: str) -> str:

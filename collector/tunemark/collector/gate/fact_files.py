@@ -59,16 +59,14 @@ def fact_files(folders: Iterable[Path]) -> list[Path]:
     return sorted({path for folder in folders for path in folder.rglob("*") if path.is_file() and is_fact_file(path)})
 
 
-def fact_problems(files: Iterable[Path], root: Path) -> FileProblems:
+def fact_problems(files: Iterable[Path], root: Path, beside: Neighbours) -> FileProblems:
     """Return the problems of fact files, each with its file and, where known, its line."""
-    beside = Neighbours(root / "data")
     return [problem for path in files for problem in _file_problems(path, shown_path(path, root), beside)]
 
 
-def document_problems(files: Iterable[Path], root: Path) -> FileProblems:
+def document_problems(files: Iterable[Path], root: Path, beside: Neighbours) -> FileProblems:
     """Return the problems of documents with results among the files: no source.json, or a wrong number of results in it."""
     problems: FileProblems = []
-    beside = Neighbours(root / "data")
     for folder in sorted({path.parent for path in files if results_in(path) or path.name == DOCUMENT}):
         document = folder / DOCUMENT
         results = sum(results_in(path) for path in folder.glob("*.json"))

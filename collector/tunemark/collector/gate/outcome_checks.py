@@ -9,7 +9,7 @@ from statistics import median
 
 import numpy as np
 
-from tunemark.collector.gate.trace_checks import TIME_TOLERANCE
+from tunemark.collector.gate.trace_checks import TIME_TOLERANCE, compile_steps, compiled_cold
 from tunemark.schema.derive import Derived
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.submission import Submission
@@ -117,7 +117,7 @@ def _status(s: Submission) -> Iterator[Problem]:
     ended = s.timeline[-1].phase is Phase.TEARDOWN
     if status is Status.INTERRUPTED and ended:
         yield Problem("outcome.status", "'interrupted'", "timeline ends with teardown: everything that was planned is done")
-    if status in {Status.OOM_DEVICE, Status.OOM_HOST} and s.timeline[-1].phase is Phase.TEARDOWN:
+    if status in {Status.OOM_DEVICE, Status.OOM_HOST} and ended:
         yield Problem("outcome.status", repr(status.value), "timeline ends with teardown, which frees memory and needs none")
     missing = [step for step, loss in enumerate(trace.loss, start=1) if loss is None]
     evaluated_nan = s.evaluation is not None and s.evaluation.loss is None
@@ -239,8 +239,7 @@ def unlikely(s: Submission, derived: Derived) -> Iterator[Problem]:
     if not s.started_at.microsecond:
         yield Problem("started_at", s.started_at.isoformat(), "is a whole second; the harness records microseconds")
     times = s.trace.step_times_s
-    cold = s.process.compile_cache == "cold" and any(event.kind == "compile" and event.step == 1 for event in s.events)
-    if cold and len(times) > FEWEST_LOSSES and times[0] < SLOWER_COMPILED * median(times[1:]):
+    if compiled_cold(s) and len(times) > FEWEST_LOSSES and times[0] < SLOWER_COMPILED * median(times[1:]):
         fix = f"the others took {median(times[1:]):.3g} s, and the first one compiled graphs for a cold cache, which takes seconds"
         yield Problem("trace.completed_at_s", f"{times[0]:.3g} s for the first step", fix)
     if 1 in grown and len(times) > FEWEST_LOSSES and times[0] < FASTEST_FIRST * min(times[1:]):
@@ -261,7 +260,7 @@ def unlikely(s: Submission, derived: Derived) -> Iterator[Problem]:
 def _times(s: Submission) -> Iterator[Problem]:
     """Yield times of equal steps that scatter less than clocks and hosts allow, or that have no slow ones; and a compilation without effect."""
     times, slots = np.asarray(s.trace.step_times_s[1:]), np.asarray(s.trace.slot_tokens[1:], dtype=float)
-    for step in sorted({event.step for event in s.events if event.kind == "compile"} - {1}):
+    for step in sorted(compile_steps(s) - {1}):
         if step <= len(times) and len(times) > FEWEST_LOSSES and times[step - 2] < SLOWER_COMPILED * float(np.median(times)):
             fix = f"the others took {np.median(times):.3g} s; compiling graphs takes seconds"
             yield Problem("events", f"compile in step {step}, which took {times[step - 2]:.3g} s", fix)

@@ -346,7 +346,7 @@ def _scale(row: PriceRow, others: Iterable[PriceRow]) -> Iterator[Problem]:
     If a price is a sum over devices, vCPUs and memory, the ratio of two prices is between the smallest and the largest ratio of
     these parts. Of two machines that contradict each other, the one that contradicts more of the others is named.
     """
-    alike = [other for other in others if other.instance != row.instance and _list_of(other) == _list_of(row)]
+    alike = _other_sizes(row, others)
     wrong = [other for other in alike if not _scales(row, other)]
     # Between two machines alone both are named: either may be wrong.
     if wrong and 2 * len(wrong) >= len(alike):
@@ -381,7 +381,7 @@ def _miscounted(row: PriceRow, other: PriceRow) -> bool:
 
 def _linear(row: PriceRow, others: Iterable[PriceRow]) -> Iterator[Problem]:
     """Yield a problem for a price off a list in which all other sizes cost the same for each device and each vCPU."""
-    alike = [other for other in others if other.instance != row.instance and _list_of(other) == _list_of(row) and other.vcpus]
+    alike = [other for other in _other_sizes(row, others) if other.vcpus]
     if not row.vcpus or len(alike) < FEW_SOURCES:
         return
     parts, prices = np.array([(other.accelerator_count, other.vcpus) for other in alike]), np.array([other.usd_per_hour for other in alike])
@@ -413,6 +413,11 @@ def _changed_alone(row: PriceRow, others: Iterable[PriceRow]) -> Iterator[Proble
 def _list_of(row: PriceRow) -> tuple[object, ...]:
     """Return the common properties of prices of one list: sizes of one family with one device, in one region, on one day."""
     return row.accelerator, row.kind, row.region, row.effective_on, _family(row) if row.provider == "aws" else None
+
+
+def _other_sizes(row: PriceRow, others: Iterable[PriceRow]) -> list[PriceRow]:
+    """Return the other machines of the list of a row."""
+    return [other for other in others if other.instance != row.instance and _list_of(other) == _list_of(row)]
 
 
 def _parts(row: PriceRow, other: PriceRow) -> dict[str, float]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from packaging.version import Version
 from pydantic import BaseModel
 
-from tunemark.collector.gate.fact_checks import day_problems, text_problems
+from tunemark.collector.gate.fact_checks import day_problems, printed_sizes, text_problems
 from tunemark.collector.importers.table_text import PER_DEVICE, printed_value
 from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
@@ -46,7 +46,6 @@ MODEL_LABELS = ("model", "model_id", "model_name_or_path", "models", "recipe")
 FAILURE = re.compile(r"(?i)oom|out of memory|failed|error|crash(?:ed)?")
 RATES = ("tokens/s", "samples/s", "FLOP/s", "steps/s")
 DEVICE_WORD = re.compile(r"(?:rtx|gb|gh|mi|[abhltm])a?\d{1,4}[a-z]{0,2}|v\d{3}|v\d[a-z]{1,2}|gaudi\d?")
-LABEL_SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
 LABEL_FACTOR = 1.4
 """Names of models round their size: `7B` may leave out embeddings (8.5e9), `8x7B` shares its attention."""
 SIZE_WORDS = r"\b(?:base|large|medium|small|mini|xl)\b"
@@ -139,10 +138,10 @@ def _status(result: PublishedResult) -> Iterator[Problem]:
 
 def _printed_cards(result: PublishedResult, facts: FactBase) -> Iterator[Problem]:
     """Yield a card of a device or model that the labels of the row contradict: another device, memory, family, version or size."""
-    card, words = facts.accelerators.get(result.conditions.accelerator or ""), _devices(tuple(facts.accelerators))
+    card = facts.accelerators.get(result.conditions.accelerator or "")
     for name in DEVICE_LABELS if card is not None else ():
         text = _words(result.labels.get(name) or "")
-        named = [keys for word, keys in words.items() if word in text and re.search(rf"(?<![a-z0-9]){word}(?![a-z0-9])", text)]
+        named = _named_devices(text, facts)
         if card is not None and named and not any(card.key in keys for keys in named) and not _is_named(card, text):
             yield Problem("conditions.accelerator", repr(card.key), f"the label {name} of the row is {result.labels[name]!r}")
         # Apple's machines are sold with several sizes of memory.
@@ -151,8 +150,7 @@ def _printed_cards(result: PublishedResult, facts: FactBase) -> Iterator[Problem
             fix = f"has {card.memory_gib:g} GiB, and the label {name} of the row is {result.labels[name]!r}"
             yield Problem("conditions.accelerator", repr(card.key), fix)
     model = facts.models.get(result.conditions.model or "")
-    families = "|".join(sorted({name for name, _ in map(_family, facts.models) if name}))
-    says = model is not None and re.search(rf"(?<![a-z])(?:{families})(?![a-z])", result.section.lower())
+    says = _family_names(tuple(facts.models)).search(result.section.lower())
     if model is not None and says and (wrong := _another_model(result.section, model, facts)):
         yield Problem("conditions.model", repr(model.key), f"the section of the row is {result.section!r}: {wrong}")
     for name in MODEL_LABELS if model is not None else ():
@@ -169,6 +167,12 @@ def _words(text: str) -> str:
 def _is_named(card: AcceleratorCard, label: str) -> bool:
     """Return True if a label contains a name of a card: `Pro 6000 x 1` is an RTX PRO 6000, although 6000 is in other names too."""
     return any(re.search(rf"(?<![a-z0-9]){re.escape(_words(name))}(?![a-z0-9])", label) for name in (card.name, *card.aliases))
+
+
+def _named_devices(text: str, facts: FactBase) -> list[set[str]]:
+    """Return the keys of the cards for each device that a text in the form of `_words` names."""
+    known = _devices(tuple(facts.accelerators))
+    return [keys for word, keys in known.items() if word in text and re.search(rf"(?<![a-z0-9]){word}(?![a-z0-9])", text)]
 
 
 @cache
@@ -198,12 +202,17 @@ def _another_model(label: str, card: ModelCard, facts: FactBase) -> str:
     if printed and not version.startswith(printed[1]):
         return f"it has version {printed[1]}"
     counted = count_parameters(card).total
-    for experts, size, scale in LABEL_SIZE.findall(text):
-        stated = int(experts or 1) * float(size) * (1e9 if scale == "b" else 1e6)
+    for _, stated in printed_sizes(text):
         if not 1 / LABEL_FACTOR <= counted / stated <= LABEL_FACTOR:
             return f"the card has {counted / 1e9:.3g}e9 parameters"
     sizes = set(re.findall(SIZE_WORDS, text)), set(re.findall(SIZE_WORDS, card.key))
     return f"it says {', '.join(sorted(sizes[0]))}" if all(sizes) and not sizes[0] & sizes[1] else ""
+
+
+@cache
+def _family_names(keys: tuple[str, ...]) -> re.Pattern[str]:
+    """Return a pattern for the name of the family of any model."""
+    return re.compile(rf"(?<![a-z])(?:{'|'.join(sorted({name for name, _ in map(_family, keys) if name}))})(?![a-z])")
 
 
 def _family(key: str) -> tuple[str, str]:
@@ -258,14 +267,15 @@ def _whole(degree: object) -> int:
 
 def _instance(conditions: Conditions, facts: FactBase) -> Iterator[Problem]:
     """Yield a problem for an instance with other devices than those of the row, or with too few of them."""
-    family, _, size = (conditions.instance or "").partition(".")
+    if conditions.instance is None:
+        return
+    family, _, size = conditions.instance.partition(".")
     sizes = facts.aws_sizes.get(family, ())
     if sizes and size not in sizes:
         yield Problem("conditions.instance", repr(conditions.instance), f"AWS sells no {size} of {family}; {did_you_mean(size, sizes)}")
-    offers = [price for price in facts.prices if price.instance == conditions.instance]
-    if not offers or conditions.accelerator is None:
+    offer = next((price for price in facts.prices if price.instance == conditions.instance), None)
+    if offer is None or conditions.accelerator is None:
         return
-    offer = offers[0]
     if offer.accelerator != conditions.accelerator:
         yield Problem("conditions.instance", repr(conditions.instance), f"has {offer.accelerator}, and the row {conditions.accelerator}")
     elif (conditions.accelerator_count or 0) > offer.accelerator_count and (conditions.accelerator_count or 0) % offer.accelerator_count:
@@ -416,8 +426,7 @@ def _converted(result: ConvertedResult, facts: FactBase) -> Iterator[Problem]:
         yield Problem("conditions.accelerator_count", str(count), fix)
     if card is not None and (year := _round_year(result.round)) and card.launch_year is not None and card.launch_year > year:
         yield Problem("conditions.accelerator", repr(card.key), f"came in {card.launch_year}, and round {result.round} was in {year}")
-    printed, known = _words(system.accelerator_printed or ""), _devices(tuple(facts.accelerators))
-    named = [keys for word, keys in known.items() if re.search(rf"(?<![a-z0-9]){word}(?![a-z0-9])", printed)]
+    named = _named_devices(_words(system.accelerator_printed or ""), facts)
     if card is not None and named and not any(card.key in keys for keys in named):
         yield Problem("conditions.accelerator", repr(card.key), f"the system says {system.accelerator_printed!r}")
     for number, run in enumerate(result.runs):

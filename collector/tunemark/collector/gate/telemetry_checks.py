@@ -178,6 +178,11 @@ def _few_samples(s: Submission, derived: Derived) -> Iterator[Problem]:
     for share, problem in _shares_of_fitting(s, derived):
         if (share >= LOST_SAMPLES or problem.field == HOST_SAMPLES) and share < FEWEST_OF_FITTING:
             yield problem
+    use, unstable = s.utilisation, derived.window is not None and derived.window.steps and not derived.window.stable
+    # Any window, wherever it began, holds at least a few seconds of training.
+    if use is not None and unstable and 0 < use.samples < FEWEST_SAMPLES and len(s.trace) > MANY_SAMPLES and s.plan.device.nodes == 1:
+        fix = f"one every {HOST_INTERVAL_S:g} s; {len(s.trace)} steps took {s.trace.completed_at_s[-1] - s.trace.started_at_s:.1f} s"
+        yield Problem(HOST_SAMPLES, str(use.samples), fix)
 
 
 def _shares_of_fitting(s: Submission, derived: Derived | None) -> Iterator[tuple[float, Problem]]:
@@ -186,13 +191,7 @@ def _shares_of_fitting(s: Submission, derived: Derived | None) -> Iterator[tuple
     Earlier rules began a window without a stable part elsewhere.
     """
     use, window_s, interval_s = s.utilisation, _window_s(s, derived), DEVICE_INTERVAL_S.get(s.environment.backend)
-    if use is None or not window_s or derived is None or derived.window is None:
-        return
-    if not derived.window.stable:
-        # At least a few seconds of training were in any window.
-        if use.samples and use.samples < FEWEST_SAMPLES and len(s.trace) > MANY_SAMPLES and s.plan.device.nodes == 1:
-            fix = f"one every {HOST_INTERVAL_S:g} s; {len(s.trace)} steps took {s.trace.completed_at_s[-1] - s.trace.started_at_s:.1f} s"
-            yield LOST_SAMPLES, Problem(HOST_SAMPLES, str(use.samples), fix)
+    if use is None or not window_s or derived is None or derived.window is None or not derived.window.stable:
         return
     counts = [(HOST_SAMPLES, use.samples, HOST_INTERVAL_S)]
     counts += [(f"utilisation.devices.{index}.samples", each.samples, interval_s) for index, each in enumerate(use.devices) if interval_s]

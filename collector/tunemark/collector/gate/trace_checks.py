@@ -207,6 +207,16 @@ def _events(s: Submission) -> Iterator[Problem]:
         yield Problem("events", f"{grown} bytes", f"the allocator reserved {reserved} bytes at most; growth cannot exceed that")
 
 
+def compile_steps(s: Submission) -> set[int]:
+    """Return the steps in which graphs were compiled, from 1."""
+    return {event.step for event in s.events if event.kind == "compile"}
+
+
+def compiled_cold(s: Submission) -> bool:
+    """Return True if the first step compiled graphs for a cold cache."""
+    return s.process.compile_cache == "cold" and 1 in compile_steps(s)
+
+
 def _compiles(s: Submission) -> bool:
     model = s.plan.model
     return model.compile != "none" or model.attention == "flex_attention" or s.plan.device.backend is Backend.NEURON
@@ -318,15 +328,14 @@ def _cpu_time(s: Submission) -> Iterator[Problem]:
         if use.cpu_busy_mean > most:
             fix = f"the process could use {environment.cpu_usable_cores} cores; check how it was sampled"
             yield Problem("utilisation.cpu_busy_mean", f"{use.cpu_busy_mean:g}", fix)
-    on_cpu = s.plan.device.backend is Backend.CPU and use is not None and use.cpu_busy_mean is not None and s.plan.device.nodes == 1
-    if on_cpu and use is not None and use.cpu_busy_mean is not None and use.samples >= FEWEST_STEPS // 2 and s.outcome.status is Status.OK:
-        # The steps outside of the window do the same work as those inside.
-        if used_s < SAME_WORK * use.cpu_busy_mean * trained_s:
-            fix = f"{use.cpu_busy_mean:.2f} busy cores were sampled in {trained_s:.0f} s of training; that takes more CPU time"
-            yield Problem("process.user_s", f"{used_s:.1f} s", fix)
-        if use.cpu_busy_mean < LEAST_WORK * used_s / process.wall_s:
-            fix = f"the run used {used_s:.0f} CPU seconds in {process.wall_s:.0f} s; training on a CPU keeps as many cores busy"
-            yield Problem("utilisation.cpu_busy_mean", f"{use.cpu_busy_mean:g}", fix)
+        if s.plan.device.backend is Backend.CPU and use.samples >= FEWEST_STEPS // 2 and s.outcome.status is Status.OK:
+            # The steps outside of the window do the same work as those inside.
+            if used_s < SAME_WORK * use.cpu_busy_mean * trained_s:
+                fix = f"{use.cpu_busy_mean:.2f} busy cores were sampled in {trained_s:.0f} s of training; that takes more CPU time"
+                yield Problem("process.user_s", f"{used_s:.1f} s", fix)
+            if use.cpu_busy_mean < LEAST_WORK * used_s / process.wall_s:
+                fix = f"the run used {used_s:.0f} CPU seconds in {process.wall_s:.0f} s; training on a CPU keeps as many cores busy"
+                yield Problem("utilisation.cpu_busy_mean", f"{use.cpu_busy_mean:g}", fix)
     if s.plan.device.backend is Backend.CPU and process.user_s < BUSY_TRAINING * trained_s and s.outcome.status is not Status.CRASH:
         fix = f"a CPU computes in the program itself, and this one trained for {trained_s:.1f} s"
         yield Problem("process.user_s", f"{process.user_s:g} s", fix)
@@ -351,7 +360,10 @@ def _regular(s: Submission) -> Iterator[Problem]:
         if hundredths.mean() > 0.5 and np.median(times) > COARSE_S:  # noqa: PLR2004 - half of them
             yield Problem("trace.completed_at_s", "whole hundredths of a second", "clocks count microseconds; keep the original record")
         yield from _patterns(times[1:])
-        yield from _short_steps(times, np.asarray(s.trace.slot_tokens, dtype=float), on_cpu=s.plan.device.backend is Backend.CPU)
+        slots = np.asarray(s.trace.slot_tokens, dtype=float)
+        yield from _short_steps(times, slots)
+        if s.plan.device.backend is Backend.CPU:
+            yield from _same_times(times, slots)
     if len(losses) >= FEWEST_STEPS:
         # Losses of real batches jump from step to step by more than they fall.
         lag = _repeated_after(losses)
@@ -401,8 +413,17 @@ def _patterns(times: NDArray[np.float64]) -> Iterator[Problem]:
             return
 
 
-def _short_steps(times: NDArray[np.float64], slots: NDArray[np.float64], *, on_cpu: bool) -> Iterator[Problem]:
-    """Yield a first step, or single steps between others, that are far shorter than the rest for their tokens; and times without tokens."""
+def _same_times(times: NDArray[np.float64], slots: NDArray[np.float64]) -> Iterator[Problem]:
+    """Yield steps of a CPU with far more and fewer tokens that take the same time: it is that of their products."""
+    long, short = np.percentile(slots[1:], (98, 2))
+    slow, fast = np.percentile(times[1:], (98, 2))
+    if short and long / short > FAR_LONGER and slow / fast < SAME_TIME:
+        fix = f"within {slow / fast - 1:.1%} of each other, for {short:.0f} to {long:.0f} tokens; more tokens take more time"
+        yield Problem("trace.completed_at_s", f"{fast:.3g} s to {slow:.3g} s", fix)
+
+
+def _short_steps(times: NDArray[np.float64], slots: NDArray[np.float64]) -> Iterator[Problem]:
+    """Yield a first step, or single steps between others, that are far shorter than the rest for their tokens."""
     pace = times / np.maximum(slots, 1) / float(np.median(times / np.maximum(slots, 1)))
     if pace[0] < SHORT_STEP:
         fix = f"{pace[0]:.1%} of the usual time for its tokens; the first step fills caches and allocates memory, and is never that short"
@@ -412,12 +433,6 @@ def _short_steps(times: NDArray[np.float64], slots: NDArray[np.float64], *, on_c
     if single.sum() > max(2, SHORT_STEPS * len(times)):
         fix = "single steps of the same work are never that much shorter than the steps beside them"
         yield Problem("trace.completed_at_s", f"{int(single.sum())} short steps", fix)
-    # On a CPU, the time of a step is that of its products.
-    long, short = np.percentile(slots[1:], (98, 2))
-    slow, fast = np.percentile(times[1:], (98, 2))
-    if on_cpu and short and long / short > FAR_LONGER and slow / fast < SAME_TIME:
-        fix = f"within {slow / fast - 1:.1%} of each other, for {short:.0f} to {long:.0f} tokens; more tokens take more time"
-        yield Problem("trace.completed_at_s", f"{fast:.3g} s to {slow:.3g} s", fix)
     # Two steps in a row that take the time of one are one step that was written twice.
     half = (pace > HALF[0]) & (pace < HALF[1])
     pairs = half[1:-2] & half[2:-1] & ~half[:-3] & ~half[3:] & (np.abs(pace[1:-2] - pace[2:-1]) < EQUAL_HALVES)
@@ -483,14 +498,11 @@ def _limits(s: Submission) -> Iterator[Problem]:
             )
         if last.phase is Phase.TEARDOWN and process.wall_s - last.at_s > LONGEST_TEARDOWN_S + last.at_s:
             yield Problem("process.wall_s", f"{process.wall_s:g} s", f"the last phase begins at {last.at_s:g} s; check the unit")
-        cold = process.compile_cache == "cold" and any(event.kind == "compile" and event.step == 1 for event in s.events)
-        if cold and len(times) >= FEWEST_STEPS and times[0] < median(times[1:]) + SHORTEST_COMPILATION_S:
+        if compiled_cold(s) and len(times) >= FEWEST_STEPS and times[0] < median(times[1:]) + SHORTEST_COMPILATION_S:
             fix = f"the others took {median(times[1:]):.3g} s, and the first one compiled graphs for a cold cache, which takes seconds"
             yield Problem("trace.completed_at_s", f"{times[0]:.3g} s for the first step", fix)
         if rules.max_train_s is not None and len(times) > max(rules.min_steps, 1):
-            trained_s = sum(times[1:]) - sum(
-                times[step - 1] for step in {event.step for event in s.events if event.kind == "compile"} - {1}
-            )
+            trained_s = sum(times[1:]) - sum(times[step - 1] for step in compile_steps(s) - {1})
             if trained_s - 3 * max(times) > rules.max_train_s * TIME_TOLERANCE:
                 yield Problem("trace", f"{trained_s:.1f} s", f"plan.measurement.max_train_s is {rules.max_train_s:g}; training stops there")
     longest = 0.0

@@ -101,7 +101,7 @@ def _first_answer(catalogue: Catalogue, models: list[Row], offers: list[Offer]) 
         answer.best,
         words.evidence(answer.best),
         words.disputed(answer.best),
-        f"Memory {words.memory(answer.best)} ({words.configuration(answer.best)}). {words.energy(answer.best)}".strip(),
+        " ".join(words.needs(answer.best)),
         [(words.PICKS[pick], answer.ranked[number]) for pick, number in answer.picks.items()],
         time_and_cost_svg(answer.ranked),
         _table(answer),
