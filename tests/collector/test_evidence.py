@@ -64,7 +64,7 @@ LOSSES = [{"name": "loss_band", "passed": True, "detail": "all is well"}]
 
 def problems_of(overrides: dict[str, Any]) -> list[Problem]:
     submission = make_submission(STEPS, **overrides)
-    return list(record_problems(submission, derive(submission), FACTS, datetime.now(tz=UTC)))
+    return list(record_problems(submission, submission.model_dump(mode="json"), derive(submission), FACTS, datetime.now(tz=UTC)))
 
 
 @pytest.mark.parametrize(

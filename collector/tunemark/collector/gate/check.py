@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,10 @@ LARGEST_SETTING = 2**31
 LONGEST_S = 10 * 365 * 24 * 3600.0
 """Ten years: no run is that long."""
 UNPRINTABLE = 10**300
+FEW_COMMITTED = 2000
+"""Committed submissions that are read, 3 ms each, before processes to read them would have started."""
+MOST_PEERS = 100
+"""Newest committed submissions of a group that a rate is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,13 +235,15 @@ def _submission_problems(record: Submission, derived: Derived | None, content: b
         *_file_name(record, content, path),
         *_without_raising(text_problems(as_read)),
         *_without_raising(plan_problems(record, facts)),
-        *_without_raising(record_problems(record, derived, facts, datetime.now(tz=UTC))),
+        *_without_raising(record_problems(record, as_read, derived, facts, datetime.now(tz=UTC))),
     ]
 
 
-def record_problems(submission: Submission, derived: Derived | None, facts: FactBase, now: datetime) -> Iterator[Problem]:
-    """Yield all problems of a submission that need no other record."""
-    wrong = list(_sizes(submission))
+def record_problems(
+    submission: Submission, as_read: dict[str, object], derived: Derived | None, facts: FactBase, now: datetime
+) -> Iterator[Problem]:
+    """Yield all problems of a submission that need no other record; `as_read` is the submission as plain data."""
+    wrong = list(_sizes(submission, as_read))
     yield from wrong
     if wrong:
         # Arithmetic with such numbers would fail.
@@ -256,8 +263,8 @@ def record_problems(submission: Submission, derived: Derived | None, facts: Fact
         yield from warning_problems(submission, derived)
 
 
-def _sizes(submission: Submission) -> Iterator[Problem]:
-    for field, value in flattened(submission.model_dump(mode="json")):
+def _sizes(submission: Submission, as_read: dict[str, object]) -> Iterator[Problem]:
+    for field, value in flattened(as_read):
         # Report one problem per column.
         values = value if isinstance(value, list) else [value]
         limit = LARGEST_SETTING if field.startswith("plan.") else LARGEST_EXACT
@@ -360,9 +367,10 @@ def validate_all(records: RecordFiles, cards: Sequence[Path], root: Path, facts:
             advance()
         committed, given = committed_files(root), {candidate.file for candidate in candidates}
         files = [root / file for file in sorted(committed - given) if file.endswith(".json")]
-        compared = partial(_committed, root=root, groups=frozenset(candidate.group for candidate in candidates))
-        others = [known for known in in_processes(compared, files) if known is not None]
-        accepted = accept(candidates, committed, others, partial(known_commits, root))
+        read = in_processes(partial(_committed, root=root), files, parallel_above=FEW_COMMITTED)
+        others = [known for known in read if known is not None]
+        rated = _with_rates(others, {candidate.group for candidate in candidates}, root)
+        accepted = accept(candidates, committed, rated, partial(known_commits, root))
     except TunemarkError as error:
         # The invalid card may be in a file outside the files to check.
         stopped = (error.field, Problem("file", repr(error.value) if error.value else "", error.fix))
@@ -376,20 +384,30 @@ def _candidate(path: Path, root: Path, facts: FactBase) -> Candidate:
     return judge(path, facts).candidate(shown_path(path, root))
 
 
-def _committed(path: Path, root: Path, groups: frozenset[str]) -> Candidate | None:
-    """Return a submission that git tracks and that is not among the files to check; it was checked when it was accepted.
-
-    Only those of the same groups as the files have a rate, since others are not compared with it.
-    """
+def _committed(path: Path, root: Path) -> Candidate | None:
+    """Return a submission that git tracks and that is not among the files to check, without its rate. It was checked when it was accepted."""
     try:
         content = path.read_bytes()
         record = read_record(content)
-        if not isinstance(record, Submission):
-            return None
-        known = Verdict((), record, None, content_id(content)).candidate(shown_path(path, root))
-        return replace(known, rate=_rate(derive(record))) if known.group in groups else known
+        return Verdict((), record, None, content_id(content)).candidate(shown_path(path, root)) if isinstance(record, Submission) else None
     except (InvalidRecord, OSError, ValueError, TypeError, ArithmeticError, RecursionError):
         # It is reported where it is checked.
+        return None
+
+
+def _with_rates(committed: Sequence[Candidate], groups: set[str], root: Path) -> list[Candidate]:
+    """Return committed submissions, the newest of each of these groups with their rates, since only those are compared with a rate."""
+    newest = sorted(committed, key=lambda each: each.started_at, reverse=True)
+    peers = {each.file for group in groups for each in islice((known for known in newest if known.group == group), MOST_PEERS)}
+    return [replace(each, rate=_rate_of(root / each.file)) if each.file in peers else each for each in committed]
+
+
+def _rate_of(path: Path) -> float | None:
+    """Return the rate of a committed submission; None if it is not ranked, or if nothing can be derived from it any more."""
+    try:
+        record = read_record(path.read_bytes())
+        return _rate(derive(record)) if isinstance(record, Submission) else None
+    except (ValueError, ArithmeticError, IndexError):
         return None
 
 

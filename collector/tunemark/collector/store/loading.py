@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from itertools import combinations
@@ -28,7 +28,17 @@ from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow
 from tunemark.collector.store.fact_rows import fact_rows
 from tunemark.collector.store.measured_rows import measured_rows
 from tunemark.collector.store.published_rows import converted_rows, document_rows, known_dataset_rows, published_rows
-from tunemark.collector.store.reuse import PREDICTIONS, Previous, counts_if_unchanged, facts_sha256, inputs_sha256, predictions_sha256
+from tunemark.collector.store.reuse import (
+    PREDICTIONS,
+    SECOND_RUN,
+    Loaded,
+    Previous,
+    counts_if_unchanged,
+    facts_sha256,
+    inputs_sha256,
+    keep_submissions,
+    predictions_sha256,
+)
 from tunemark.schema.comparability import configuration
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -44,14 +54,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+OF_SUBMISSIONS = (
+    *("steps", "phases", "result_facts", "step_events", "effective", "gates", "ranks", "device_use", "warnings"),
+    *("flops", "memory_lines"),
+)
+"""Tables with rows of submissions, besides `result_rows`."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedSubmission(Candidate):
     """A submission file with everything that the database and the analyses need of it."""
 
     headline: Row = field(default_factory=dict)
     """Its row of `result_rows`."""
+    sha256: str = ""
+    """Hash of its bytes."""
     tables: "dict[str, pa.Table]" = field(default_factory=dict)
-    """Its rows of all other tables."""
+    """Its rows of all other tables; none if they are in the database of the last collection."""
     run: AuditedResult | None = None
     """The result as the audit sees it."""
     calibration: CalibrationOutcome | None = None
@@ -99,14 +118,11 @@ def collect(
     checked = facts_digest == previous.facts_sha256
     undescribed = _add_documents(rows, facts, checked=checked)
     _add_converted(rows, facts, checked=checked)
-    submissions = []
-    for loaded in in_processes(partial(load_submission, root=root, facts=facts, schemas=schemas), submission_files(root).files):
-        submissions.append(loaded)
-        advance()
+    submissions = _load_submissions(root, facts, schemas, previous.submissions() if checked else {}, advance)
     accepted = accept(submissions, committed_files(root), is_known=partial(known_commits, root))
     ids = {kept.file: kept.result_id for kept in accepted.kept}
     rows.setdefault("warnings", []).extend(
-        {"result_id": ids[file], "kind": "second_run", "message": f"{doubt.field}: {doubt.value}: {doubt.fix}"}
+        {"result_id": ids[file], "kind": SECOND_RUN, "message": f"{doubt.field}: {doubt.value}: {doubt.fix}"}
         for file, doubt in accepted.doubts
     )
     rows.setdefault("result_rows", []).extend(_headlines(accepted.kept, facts))
@@ -132,13 +148,20 @@ def collect(
     rows["load_problems"] = [
         {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in problems
     ]
+    unread = [loaded.result_id for loaded in accepted.kept if not loaded.tables]
+    kept_rows = previous.rows_of(OF_SUBMISSIONS, unread)
     tables = {
         name: pa.concat_tables(
-            [as_arrow(rows.get(name, []), schema), *(loaded.tables[name] for loaded in accepted.kept if name in loaded.tables)]
+            [
+                as_arrow(rows.get(name, []), schema),
+                *(loaded.tables[name] for loaded in accepted.kept if name in loaded.tables),
+                *([kept_rows[name].cast(schema)] if name in kept_rows else []),
+            ]
         )
         for name, schema in schemas.items()
     } | (predictions or {})
     build_database(database, tables)
+    keep_submissions(database, digest, {(loaded.file, loaded.sha256): replace(loaded, tables={}) for loaded in accepted.kept})
     sources = Counter(row["source"] for row in rows["result_rows"])
     return Collected({name: table.num_rows for name, table in tables.items()}, dict(sources), problems, accepted.notes)
 
@@ -159,6 +182,33 @@ def _predictions(
         "memory_errors": [row for row, _ in memory],
         "rule_errors": list(rule_rows(memory, (one for one in held_out if one.left_out == "source"))),
     }
+
+
+def _load_submissions(
+    root: Path,
+    facts: FactBase,
+    schemas: "dict[str, pa.Schema]",
+    known: "Mapping[Loaded, LoadedSubmission]",
+    advance: Callable[[], object],
+) -> list[LoadedSubmission]:
+    """Return the contents of all submission files, in their order; `known` are those that the last collection loaded with the same facts."""
+    files = submission_files(root).files
+    loaded = {path: kept for path in files if (kept := known.get((shown_path(path, root), _sha256(path)))) is not None}
+    new = [path for path in files if path not in loaded]
+    for path, each in zip(new, in_processes(partial(load_submission, root=root, facts=facts, schemas=schemas), new), strict=True):
+        loaded[path] = each
+        advance()
+    for _ in range(len(files) - len(new)):
+        advance()
+    return [loaded[path] for path in files]
+
+
+def _sha256(path: Path) -> str:
+    """Return the hash of a file's bytes; empty if it cannot be read, which is reported where it is judged."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def submission_files(root: Path) -> RecordFiles:
@@ -187,7 +237,8 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
     del tables["result_rows"]
     candidate = verdict.candidate(file)
     checked = {name.name: getattr(candidate, name.name) for name in fields(candidate)}
-    return LoadedSubmission(**checked, headline=rows["result_rows"][0], tables=tables, run=run, calibration=calibration)
+    headline = rows["result_rows"][0]
+    return LoadedSubmission(**checked, headline=headline, sha256=verdict.sha256, tables=tables, run=run, calibration=calibration)
 
 
 def _headlines(submissions: list[LoadedSubmission], facts: FactBase) -> list[Row]:

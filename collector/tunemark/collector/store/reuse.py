@@ -1,16 +1,21 @@
-"""What a collection keeps of the database of the last one: all of it if no input has changed, else the predictions with the same inputs.
+"""What a collection keeps of the last one: all of it if no input has changed, else the verdicts and predictions with the same inputs.
 
-Kept rows are those that a full collection would write again.
+Kept rows are those that a full collection would write again. Beside the database is a file of the submissions that were loaded, without
+their rows in tables, which are in the database. It is read only if it belongs to the database, and the facts and the code are the same.
 """
 
 import hashlib
 import json
+import pickle
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from platform import python_version
+from typing import TYPE_CHECKING, Any
 
 from tunemark.collector.audit.rule import Finding
 from tunemark.collector.gate.cross_file_checks import committed_files
@@ -18,13 +23,14 @@ from tunemark.collector.gate.read import SUBMISSIONS
 from tunemark.collector.store.database import open_database
 from tunemark.schema import errors
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.files import data_folder
+from tunemark.schema.files import data_folder, write_atomically
 from tunemark.schema.vocabulary import AuditVerdict
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+    from tunemark.collector.gate.cross_file_checks import Candidate
     from tunemark.collector.predict.calibration_rows import Calibration
 
 CODE = Path(__file__).parents[2]
@@ -33,6 +39,12 @@ SCHEMA = Path(errors.__file__).parent
 """The package of the schema, wherever it is installed."""
 PREDICTIONS = ("throughput_model", "throughput_errors", "option_rates", "memory_errors", "rule_errors")
 """Tables that follow from the calibration rows and the facts, and take most of the time of a collection."""
+LIBRARIES = ("duckdb", "numpy", "pyarrow", "pydantic")
+"""Libraries on whose versions the contents of a database depend."""
+SECOND_RUN = "second_run"
+"""Kind of the warnings of results that need a second run, which follow from other results too."""
+Loaded = tuple[str, str]
+"""File and hash of the bytes of a submission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +52,7 @@ class Previous:
     """The database of the last collection, with the hashes of its inputs; empty if there is none."""
 
     database: Path | None = None
+    inputs_sha256: str = ""
     facts_sha256: str = ""
     predictions_sha256: str = ""
 
@@ -50,7 +63,7 @@ class Previous:
 
         try:
             with open_database(database) as connection:
-                found = connection.execute("select facts_sha256, predictions_sha256 from collection").fetchone()
+                found = connection.execute("select inputs_sha256, facts_sha256, predictions_sha256 from collection").fetchone()
         except (TunemarkError, duckdb.Error):
             return cls()
         return cls(database, *found) if found and all(found) else cls()
@@ -62,6 +75,41 @@ class Previous:
         with open_database(self.database) as connection:
             return {name: connection.sql(f"select * from {name}").to_arrow_table() for name in names}  # noqa: S608 - our own tables
 
+    def submissions(self) -> "dict[Loaded, Any]":
+        """Return the submissions that the last collection loaded, without their tables; none if their file is of another database."""
+        if self.database is None:
+            return {}
+        try:
+            # Our own file, beside our own database. Whoever can write it can also write the code that is imported from here.
+            inputs, loaded = pickle.loads(_loaded_file(self.database).read_bytes())  # noqa: S301
+        except Exception:  # noqa: BLE001 - a damaged pickle can raise anything; the submissions are judged again
+            return {}
+        return loaded if inputs == self.inputs_sha256 else {}
+
+    def rows_of(self, tables: Iterable[str], result_ids: Sequence[str]) -> "dict[str, pa.Table]":
+        """Return the rows of some results, without the warnings that follow from other results too; none without a database."""
+        if self.database is None or not result_ids:
+            return {}
+        left_out = {"warnings": f" and kind <> '{SECOND_RUN}'"}
+        with open_database(self.database) as connection:
+            return {
+                name: connection.sql(
+                    f"select * from {name} where result_id in (select unnest(?)){left_out.get(name, '')}",  # noqa: S608 - our own tables
+                    params=[list(result_ids)],
+                ).to_arrow_table()
+                for name in tables
+            }
+
+
+def keep_submissions(database: Path, inputs: str, loaded: "Mapping[Loaded, Candidate]") -> None:
+    """Write the submissions of a new database, so that the next collection need not judge them again; without space it judges them."""
+    with suppress(OSError):
+        write_atomically(_loaded_file(database), pickle.dumps((inputs, dict(loaded))))
+
+
+def _loaded_file(database: Path) -> Path:
+    return database.with_name(f".{database.name}.loaded")
+
 
 def inputs_sha256(root: Path, facts_digest: str) -> str:
     """Return the hash of all inputs of a collection: that of the facts, the submissions, and which files git tracks."""
@@ -72,8 +120,8 @@ def inputs_sha256(root: Path, facts_digest: str) -> str:
 
 
 def facts_sha256(root: Path) -> str:
-    """Return the hash of the files of data, and of the code."""
-    digest = hashlib.sha256()
+    """Return the hash of the files of data, of the code, and of the versions of the libraries."""
+    digest = hashlib.sha256(repr((python_version(), *map(version, LIBRARIES))).encode())
     for folder in (data_folder(root), CODE, SCHEMA):
         _add(digest, folder)
     return digest.hexdigest()
