@@ -17,10 +17,10 @@ from tunemark.collector.predict.fit import (
     Combination,
     Missing,
     Observed,
+    Parameters,
     fit,
     generation_of,
     observe,
-    parameters,
     without_copies,
     work_seconds,
 )
@@ -323,7 +323,7 @@ def test_a_single_row_never_breaks_the_fit(slower: float) -> None:
     row = row_of(combination(), "alone", slower)
     fitted = fit([row])
     assert np.isfinite(fitted.posterior.mean).all()
-    assert set(parameters(row.config, row.terms)) == set(fitted.names)
+    assert set(Parameters.of(row.config, row.terms).names) == set(fitted.names)
 
 
 FITTED = fit(made_up(NOISE))

@@ -295,7 +295,7 @@ def _versions(conditions: Conditions, facts: FactBase) -> Iterator[Problem]:
             fix = f"{library.library} has no release of this version; copy it from the document"
             yield Problem(f"conditions.framework.{library.library}", repr(printed), fix)
         match = re.match(r"v?(\d+)\.\d", conditions.framework[library.library])
-        newest = max((int(found[0]) for version in library.released_on if (found := re.match(r"\d+", version))), default=0)
+        newest = library.newest.major
         if match and int(match[1]) > newest + AHEAD:
             fix = f"{newest} is the newest major version known on {library.read_on}; correct it, or run `tunemark import releases`"
             yield Problem(f"conditions.framework.{library.library}", repr(conditions.framework[library.library]), fix)
@@ -305,8 +305,9 @@ def _never_released(printed: str, library: Library) -> bool:
     """Return True for a final version of a series of which other releases are known, and this one is not."""
     if not re.fullmatch(r"v?\d+\.\d+\.\d+", printed):
         return False
-    version, known = Version(printed), set(map(Version, library.released_on))
-    return version < library.newest and version not in known and any(other.release[:2] == version.release[:2] for other in known)
+    version = Version(printed)
+    same_series = any(other.release[:2] == version.release[:2] for other in library.versions)
+    return version < library.newest and version not in library.versions and same_series
 
 
 def claim_problems(quantity: str, claim: Claim, conditions: Conditions | None) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from tunemark.collector.predict.estimate import QUANTILE, Range, interval_of, no_data
-from tunemark.collector.predict.fit import Combination, Fit, Missing, Observed, fit, meaning_of_parameter, parameters
+from tunemark.collector.predict.fit import Combination, Fit, Missing, Observed, Parameters, fit, meaning_of_parameter
 from tunemark.collector.store.database import Row, Rows
 
 LeftOut = Literal["source", "level", "accelerator", "model"]
@@ -92,7 +92,7 @@ def throughput_rows(fitted: Fit, held_out: Sequence[HeldOut]) -> Rows:
 
 def _parameters(fitted: Fit) -> Iterator[Row]:
     deviations = np.sqrt(np.diag(fitted.posterior.covariance))
-    counts = Counter(name for row in fitted.rows for name in parameters(row.config, row.terms))
+    counts = Counter(name for row in fitted.rows for name in Parameters.of(row.config, row.terms).names)
     for name, mean, deviation in zip(fitted.names, fitted.posterior.mean, deviations, strict=True):
         kind, _, level = name.partition(": ")
         yield {

@@ -162,10 +162,8 @@ def unmeasured(
         return Missing(f"no accepted result on {card.vendor} devices")
     if method is Method.QLORA and not any(row.config.accelerator.vendor == card.vendor for row in alike):
         return Missing(f"no accepted QLoRA result on {card.vendor} devices; 4-bit kernels differ between vendors")
-    generation = generation_of(card)
-    of_generation = {FAMILIES[row.config.shape.model.family].encoder for row in rows if row.config.generation == generation}
-    if of_generation == {True} and not FAMILIES[model.family].encoder:
-        return Missing(f"only encoders were measured on {generation} devices, and this model is a decoder")
+    if not FAMILIES[model.family].encoder and _only_encoders(rows, card):
+        return Missing(f"only encoders were measured on {generation_of(card)} devices, and this model is a decoder")
     lengths = [row.config.shape.sequence_length for row in alike]
     if not SMALLEST_PART * min(lengths) <= length <= LARGEST_TIMES * max(lengths):
         return Missing(f"rows of {length:,} tokens; accepted results have {min(lengths):,} to {max(lengths):,}")
@@ -173,6 +171,17 @@ def unmeasured(
     if slots < SMALLEST_PART * fewest:
         return Missing(f"micro-batches of {slots:,} tokens; accepted results have {fewest:,} or more, and smaller ones wait for launches")
     return None
+
+
+def _only_encoders(rows: Sequence[Observed], card: AcceleratorCard) -> bool:
+    """Return True if there are rows of the generation of a card, all of them of encoders."""
+    generation, found = generation_of(card), False
+    for row in rows:
+        if row.config.generation == generation:
+            found = True
+            if not FAMILIES[row.config.shape.model.family].encoder:
+                return False
+    return found
 
 
 def distance(row: Observed, config: Combination) -> tuple[int, float, str]:

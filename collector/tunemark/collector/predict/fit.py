@@ -317,18 +317,18 @@ class Estimate:
 class Design:
     """The parameters that rows depend on. All arrays have a last column for "no parameter", which is always 0."""
 
-    def __init__(self, rows: Sequence[tuple[Combination, Mapping[Term, float]]], names: Sequence[str]) -> None:
+    def __init__(self, rows: Sequence["Parameters"], names: Sequence[str]) -> None:
         place = {name: number for number, name in enumerate(names)}
         none = len(names)
-        self.seconds = np.array([[terms[term] for term in TERMS] for _, terms in rows]).reshape(len(rows), len(TERMS))
+        self.seconds = np.array([[row.terms[term] for term in TERMS] for row in rows]).reshape(len(rows), len(TERMS))
         self.effects = np.zeros((len(rows), none + 1))
         self.factors = np.full((len(rows), len(TERMS), len(SPREADS) + 1), none)
-        for line, (config, terms) in enumerate(rows):
-            for name, weight in effects_of(config).items():
+        for line, row in enumerate(rows):
+            for name, weight in row.effects.items():
                 self.effects[line, place.get(name, none)] = weight
             for number, term in enumerate(TERMS):
-                if terms[term] > 0:
-                    self.factors[line, number] = [place.get(name, none) for name in factors_of(config, term)]
+                if term in row.factors:
+                    self.factors[line, number] = [place.get(name, none) for name in row.factors[term]]
         self.effects[:, none] = 0
 
     def linear(self, mean: Array, lines: Any = slice(None)) -> tuple[Array, Array]:  # noqa: ANN401 - an index of rows
@@ -368,9 +368,8 @@ class Fit:
     def predict_all(self, configs: Sequence[Combination]) -> list[Estimate | Missing]:
         """Return the prediction for each combination, or the reason why there is none."""
         work = [work_seconds(config.shape, config.accelerator) for config in configs]
-        rows = [(config, terms) for config, terms in zip(configs, work, strict=True) if not isinstance(terms, Missing)]
-        seen = set(self.names)
-        unseen = tuple(sorted({name for config, terms in rows for name in parameters(config, terms)} - seen))
+        rows = [Parameters.of(config, terms) for config, terms in zip(configs, work, strict=True) if not isinstance(terms, Missing)]
+        unseen = tuple(sorted({name for row in rows for name in row.names} - set(self.names)))
         # A parameter without rows keeps the mean and the variance of its prior.
         priors = [prior_of(name) for name in unseen]
         mean = np.concatenate([self.posterior.mean, [prior.mean for prior in priors]])
@@ -402,8 +401,9 @@ ROW_VARIANCE = NOISE**2 * FREEDOM / (FREEDOM - 2)
 def fit(rows: Iterable[Observed]) -> Fit:
     """Return the posterior given rows; without rows it is the prior."""
     rows = tuple(rows)
-    names = tuple(sorted({name for row in rows for name in parameters(row.config, row.terms)}))
-    design = Design([(row.config, row.terms) for row in rows], names)
+    parameters = [Parameters.of(row.config, row.terms) for row in rows]
+    names = tuple(sorted({name for each in parameters for name in each.names}))
+    design = Design(parameters, names)
     unfitted = Fit(names, rows, design, Posterior(np.zeros(len(names)), np.zeros((len(names), len(names)))))
     return replace(unfitted, posterior=posterior_of(unfitted, np.arange(len(rows)))) if rows else unfitted
 
@@ -433,9 +433,26 @@ def posterior_of(fitted: Fit, lines: NDArray[np.integer[Any]]) -> Posterior:
     return Posterior(mean, np.linalg.inv(curvature))
 
 
-def parameters(config: Combination, terms: Mapping[Term, float]) -> list[str]:
-    """Return the names of all parameters that a combination depends on."""
-    return [*(name for term in TERMS if terms[term] > 0 for name in factors_of(config, term)), *effects_of(config)]
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """The parameters that a combination depends on."""
+
+    terms: Mapping[Term, float]
+    """Seconds per token of each class of work at the limits of the card."""
+    factors: dict[Term, tuple[str, ...]]
+    """The parameters of each term that is not zero."""
+    effects: dict[str, float]
+    """The effects with their weights."""
+
+    @classmethod
+    def of(cls, config: Combination, terms: Mapping[Term, float]) -> "Parameters":
+        """Return the parameters of a combination with these terms."""
+        return cls(terms, {term: factors_of(config, term) for term in TERMS if terms[term] > 0}, effects_of(config))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all parameters."""
+        return [*(name for names in self.factors.values() for name in names), *self.effects]
 
 
 def factors_of(config: Combination, term: Term) -> tuple[str, ...]:
