@@ -366,7 +366,7 @@ def test_only_new_and_changed_submissions_are_judged_and_the_rows_are_those_of_a
     checkout: Path, db: Path, judged: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Warnings of unknown commits are made from all submissions, in each collection.
-    monkeypatch.setattr(loading, "known_commits", lambda _root, _sources: {})
+    monkeypatch.setattr(loading, "known_commits", lambda _root, _commits: {})
     old, other = make_submission(40, run_id=run_id(1)), make_submission(40, run_id=run_id(2), started_at="2026-11-20T13:00:00.000001Z")
     first = save(checkout, old)
     save(checkout, other)

@@ -111,7 +111,6 @@ class Verdict:
             started_at=record.started_at,
             wall_s=record.process.wall_s,
             commit=record.harness.commit,
-            card_sha256="" if record.harness.dirty else record.plan.workload_sha256,
             group=_peer_group(record),
             rate=_rate(derived) if derived else None,
             identity=identity_of(record),

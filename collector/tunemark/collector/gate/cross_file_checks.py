@@ -1,6 +1,5 @@
 """Checks that need several submissions or their checkout: repeated runs, copies, superseded results, peers, commits, changed facts."""
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,19 +55,6 @@ HARNESS = "harness"
 """Folder of the harness in a commit."""
 
 
-Source = tuple[str, str]
-"""Commit of the harness, and a workload whose card it has."""
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """What the repository knows of a commit."""
-
-    made_at: datetime | None = None
-    card_sha256: str | None = None
-    """Hash of the workload card; empty if the commit has none."""
-
-
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A checked file, in the form that the cross-file checks use."""
@@ -92,8 +78,6 @@ class Candidate:
     wall_s: float = 0.0
     """Duration of the run."""
     commit: str | None = None
-    card_sha256: str = ""
-    """Hash of the workload card of the run; empty if the code of the harness was not that of its commit."""
     group: str = ""
     """Name of the results whose rates are peers of this one."""
     rate: float | None = None
@@ -135,18 +119,16 @@ def accept(
     candidates: Iterable[AnyCandidate],
     committed: frozenset[str],
     others: Sequence[Candidate] = (),
-    is_known: Callable[[Sequence[Source]], Mapping[Source, Commit]] | None = None,
+    is_known: Callable[[Sequence[str]], Mapping[str, datetime | None]] | None = None,
 ) -> Accepted[AnyCandidate]:
     """Return the submissions that are kept, and the problems of the others.
 
     `candidates` were each checked on their own already. `committed` holds the paths, as `Candidate.file`, that git tracks, and
     `others` the valid submissions of the checkout that are not among the candidates. A committed file comes before any other, so
-    that a copy of its run under an earlier name cannot displace it. `is_known` returns what the repository knows of the commits that
-    it has.
+    that a copy of its run under an earlier name cannot displace it. `is_known` returns the commits that the repository has, with
+    their times.
     """
     listed = list(candidates)
-    sources = sorted({(each.commit, each.subject.workload) for each in listed if each.commit})
-    commits = is_known(sources) if is_known and sources else {}
     ordered: list[Candidate] = [*others, *sorted(listed, key=lambda each: each.file not in committed)]
     settled = committed | {each.file for each in others}
     runs: dict[str, Candidate] = {}
@@ -170,7 +152,7 @@ def accept(
             fix = f"its step times are those of {copied[candidate.file]}; submit a measurement of your own"
             own = [Problem("trace.completed_at_s", "a copy", fix)]
         elif not own and candidate.file not in settled:
-            own = list(_other_card(candidate, commits)) or list(_losses_of_other_settings(candidate, runs.values()))
+            own = list(_losses_of_other_settings(candidate, runs.values()))
         problems.extend((candidate.file, problem) for problem in own)
         if not own and candidate.run_id:
             runs[candidate.run_id] = results[candidate.result_id] = candidate
@@ -204,7 +186,7 @@ def accept(
     doubts = [(candidate.file, doubt) for candidate in kept for doubt in candidate.doubts]
     doubts += [(file, doubt) for file, doubt in other_points if file in {candidate.file for candidate in kept}]
     doubts += [(each.file, doubt) for each in kept if each.file not in settled for doubt in _other_losses(each, runs.values())]
-    doubts += [*_far_from_peers(kept, others), *(_unknown_commits(kept, commits) if is_known else ())]
+    doubts += [*_far_from_peers(kept, others), *(_unknown_commits(kept, is_known) if is_known else ())]
     return Accepted(kept, problems, [(candidate.file, note) for candidate in kept for note in candidate.outdated], doubts)
 
 
@@ -220,15 +202,14 @@ def changed_submissions(root: Path) -> list[str]:
     return sorted(set((changed or "").split("\0")) - {""})
 
 
-def known_commits(root: Path, sources: Sequence[Source]) -> dict[Source, Commit]:
-    """Return the sources whose commits the checkout's history has, and that hold the harness.
+def known_commits(root: Path, commits: Sequence[str]) -> dict[str, datetime | None]:
+    """Return the commits that the checkout's history has, with their times, and that hold the harness.
 
-    Without a complete history, nothing is known of any commit, and all are returned.
+    Without a complete history, return all commits without times.
     """
-    unknown: dict[Source, Commit] = dict.fromkeys(sources, Commit())
+    unknown: dict[str, datetime | None] = dict.fromkeys(commits)
     if _git(root, "rev-parse", "--is-shallow-repository") != "false\n":
         return unknown
-    commits = sorted({commit for commit, _ in sources})
     asked = "".join(f"{commit}^{{commit}}\n{commit}:{HARNESS}\n" for commit in commits)
     found = _git(root, "cat-file", "--batch-check", text=asked)
     if found is None:
@@ -237,30 +218,8 @@ def known_commits(root: Path, sources: Sequence[Source]) -> dict[Source, Commit]
     pairs = zip(commits, lines[::2], lines[1::2], strict=False)
     known = [commit for commit, line, folder in pairs if " commit " in line and " tree " in folder]
     times = _git(root, "log", "--no-walk=unsorted", "--format=%ct", *known) if known else ""
-    made_at = dict(zip(known, (datetime.fromtimestamp(int(time), UTC) for time in (times or "").split()), strict=False))
-    there = [source for source in sources if source[0] in made_at]
-    return {
-        source: Commit(made_at[source[0]], card)
-        for source, card in zip(
-            there, _cards(root, [f"{commit}:data/workloads/{workload}.toml" for commit, workload in there]), strict=True
-        )
-    }
-
-
-def _cards(root: Path, names: Sequence[str]) -> Iterator[str | None]:
-    """Yield the hash of each file of the history; an empty text for a file that is not there, and None without git."""
-    asked = "".join(f"{name}\n" for name in names).encode()
-    try:
-        rest = git(root, "cat-file", "--batch", content=asked) if names else b""
-    except TunemarkError:
-        yield from (None for _ in names)
-        return
-    for _ in names:
-        # `<object> blob <size>`, the content and a line break, or `<name> missing`.
-        line, _, rest = rest.partition(b"\n")
-        size = int(line.rpartition(b" ")[2]) if b" blob " in line else None
-        yield "" if size is None else hashlib.sha256(rest[:size]).hexdigest()
-        rest = rest[size + 1 :] if size is not None else rest
+    made_at = [datetime.fromtimestamp(int(time), UTC) for time in (times or "").split()]
+    return dict(zip(known, made_at, strict=False))
 
 
 def _git(root: Path, *arguments: str, text: str = "") -> str | None:
@@ -372,22 +331,16 @@ def _far_from_peers(kept: Sequence[Candidate], others: Sequence[Candidate]) -> I
                 yield peer.file, Problem("trace.completed_at_s", f"{peer.rate:,.0f} tokens/s", fix)
 
 
-def _other_card(candidate: Candidate, commits: Mapping[Source, Commit]) -> Iterator[Problem]:
-    """Yield a run of a workload card that the commit of its harness does not have."""
-    made = commits.get((candidate.commit or "", candidate.subject.workload), Commit())
-    if made.card_sha256 is not None and candidate.card_sha256 not in {"", made.card_sha256}:
-        fix = f"its card {candidate.subject.workload} is another one than that of the run, whose harness had no changes; run again"
-        yield Problem("harness.commit", repr(candidate.commit), fix)
-
-
-def _unknown_commits(kept: Sequence[Candidate], commits: Mapping[Source, Commit]) -> Iterator[tuple[str, Problem]]:
+def _unknown_commits(
+    kept: Sequence[Candidate], is_known: Callable[[Sequence[str]], Mapping[str, datetime | None]]
+) -> Iterator[tuple[str, Problem]]:
     """Yield commits of the harness that the repository does not have, or that were made after the run."""
+    commits = sorted({candidate.commit for candidate in kept if candidate.commit})
+    known = is_known(commits) if commits else {}
     for candidate in kept:
-        if not candidate.commit:
-            continue
-        found = commits.get((candidate.commit, candidate.subject.workload))
-        if found is None:
+        made_at = known.get(candidate.commit or "")
+        if candidate.commit and candidate.commit not in known:
             yield candidate.file, Problem("harness.commit", repr(candidate.commit), "is not in the history of this repository")
-        elif found.made_at is not None and found.made_at > candidate.started_at + CLOCK_TOLERANCE:
-            fix = f"was made on {found.made_at:%Y-%m-%d}, after the run on {candidate.started_at:%Y-%m-%d}"
+        elif made_at is not None and made_at > candidate.started_at + CLOCK_TOLERANCE:
+            fix = f"was made on {made_at:%Y-%m-%d}, after the run on {candidate.started_at:%Y-%m-%d}"
             yield candidate.file, Problem("harness.commit", repr(candidate.commit), fix)
