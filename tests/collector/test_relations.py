@@ -52,6 +52,14 @@ def verdict(base: str, values: dict[str, Any]) -> Verdict:
         ("h100", {"utilisation.foreign_cpu_busy_mean": 51.9}, "utilisation.foreign_cpu_busy_mean"),
         ("lora", {"environment.os": "Windows 11 AMD64"}, "memory.host_swap.peak_bytes"),
         ("h100", {"effective.optimizer": "torch SGD"}, "model.optimizer_state_bytes"),
+        ("h100", {"environment.packages.torch": "2.9.1"}, "environment.packages.torch"),
+        ("ddp", {"ranks.1.own_work_s": lambda all_s: [0.0] * len(all_s)}, "ranks.1.own_work_s"),
+        ("fsdp", {"trace.loss": lambda losses: [*losses[:40], *losses[20:40]]}, "trace.loss"),
+        (
+            "h100",
+            {"trace.micro_completed_at_s": lambda steps: [[inside[0] + (at - inside[0]) * 0.2 for at in inside] for inside in steps]},
+            "trace.micro_completed_at_s",
+        ),
     ],
 )
 def test_a_value_that_another_one_contradicts_is_refused_where_it_stands(base: str, values: dict[str, Any], field: str) -> None:
@@ -64,6 +72,7 @@ def test_a_value_that_another_one_contradicts_is_refused_where_it_stands(base: s
         ("h100", {"utilisation.devices.0.busy_mean": 0.47}, "utilisation.devices.0.busy_mean"),
         ("h100", {"utilisation.cpu_busy_mean": 0.02}, "utilisation.cpu_busy_mean"),
         ("h100", {"process.wall_s": lambda seconds: seconds + 40}, "process.wall_s"),
+        ("h100", {"trace.micro_completed_at_s": []}, "trace.micro_completed_at_s"),
     ],
 )
 def test_a_value_that_is_possible_but_unlikely_needs_a_second_run(base: str, values: dict[str, Any], field: str) -> None:

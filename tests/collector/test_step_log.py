@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tunemark.collector.gate.check import judge_bytes
 from tunemark.collector.gate.cross_file_checks import Candidate, Subject, accept
 from tunemark.collector.gate.outcome_checks import unlikely
+from tunemark.collector.gate.trace_checks import _repeated_block
 from tunemark.schema.derive import derive
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.base import canonical_json
@@ -286,3 +287,11 @@ def test_a_commit_that_was_made_after_the_run_asks_for_a_second_one() -> None:
     for day, notes in ((20, 0), (21, 0), (24, 1)):
         made_at = datetime(2026, 11, day, 12, tzinfo=UTC)
         assert len(accept([run], frozenset(), is_known=lambda _, made_at=made_at: {"c" * 40: made_at}).doubts) == notes
+
+
+def test_blocks_of_losses_repeat_by_chance_only_where_they_have_few_values() -> None:
+    random = np.random.default_rng(1)
+    losses = random.normal(2.0, 0.1, 400)
+    assert _repeated_block(losses) is None
+    assert _repeated_block(np.tile(np.round(losses[:10], 1), 40)) is None
+    assert _repeated_block(np.concatenate([losses[:300], losses[200:240]])) == (200, 300)

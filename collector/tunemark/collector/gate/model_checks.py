@@ -397,6 +397,7 @@ def _speed(s: Submission, model: ModelCard, card: AcceleratorCard | None) -> Ite
         fix = f"the model needs {flop_per_s(shown)} {which}, more than {what}, {flop_per_s(most)}; check the units and the clock"
         yield Problem("trace.completed_at_s", f"{float(np.median(times)):.3g} s per step", fix)
     yield from _own_work(s, flops, most, what)
+    yield from _micro_steps(s, flops, most, what)
     yield from _traffic(s, card)
     known = probed or peak
     slowest = SLOW_S * s.plan.batch.gradient_accumulation + (float(flops.mean()) / (known * SLOWEST_SHARE) if known else 3_600.0)
@@ -418,6 +419,16 @@ def _own_work(s: Submission, flops: NDArray[np.float64], most: float, what: str)
         if len(rank.own_work_s) == len(flops) and own_s and share / own_s > most / count * OWN_TOLERANCE:
             fix = f"its part of the model needs {flop_per_s(share / own_s)}, more than a device of {what}, {flop_per_s(most / count)}"
             yield Problem(f"ranks.{index}.own_work_s", f"{own_s:.3g} s", fix)
+
+
+def _micro_steps(s: Submission, flops: NDArray[np.float64], most: float, what: str) -> Iterator[Problem]:
+    """Yield micro-steps that are faster than the devices: they compute all products of their steps."""
+    starts = (s.trace.started_at_s, *s.trace.completed_at_s)
+    timed = [(work, inside[-1] - start) for work, start, inside in zip(flops, starts, s.trace.micro_completed_at_s, strict=False) if inside]
+    spent_s = sum(seconds for _, seconds in timed)
+    if spent_s > 0 and (rate := float(sum(work for work, _ in timed)) / spent_s) > most * OWN_TOLERANCE:
+        fix = f"their products need {flop_per_s(rate)}, more than {what}, {flop_per_s(most)}"
+        yield Problem("trace.micro_completed_at_s", f"{spent_s:.3g} s in {len(timed)} steps", fix)
 
 
 def _traffic(s: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:

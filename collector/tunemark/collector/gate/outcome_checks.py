@@ -215,6 +215,9 @@ def unlikely(s: Submission, derived: Derived) -> Iterator[Problem]:
         yield Problem("events", f"allocator_growth in {len(grown)} of {len(s.trace)} steps", fix)
     if s.plan.model.compile == "none" and s.plan.model.compile_mode != type(s.plan.model).model_fields["compile_mode"].default:
         yield Problem("plan.model.compile_mode", repr(s.plan.model.compile_mode), "plan.model.compile is 'none'; the mode has no effect")
+    marks = s.plan.device.backend in {Backend.CUDA, Backend.ROCM}
+    if marks and s.plan.batch.gradient_accumulation > 1 and len(s.trace) and not s.trace.micro_completed_at_s:
+        yield Problem("trace.micro_completed_at_s", "none", "the harness times the micro-steps of each step on this device")
     yield from _past_its_interval(s, derived)
     yield from _times(s)
     if s.outcome.status is Status.CRASH and s.timeline[-1].phase is Phase.TEARDOWN:

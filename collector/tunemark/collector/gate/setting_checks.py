@@ -24,6 +24,7 @@ from tunemark.schema.vocabulary import (
     BEFORE_AMPERE,
     DEEPSPEED,
     SHARDED_STATES,
+    TORCH_OF_VARLEN,
     VARLEN,
     Backend,
     DataSource,
@@ -132,6 +133,10 @@ def _unsupported(s: Submission, facts: FactBase, architecture: str | None) -> It
     if architecture in BEFORE_AMPERE and (plan.model.attention == VARLEN or plan.model.attention.startswith("flash_attention")):
         fix = f"this kernel does not run on {architecture}, so the harness would have refused it; correct plan.device.accelerator"
         yield Problem("plan.model.attention", repr(plan.model.attention), fix)
+    torch = re.match(r"(\d+)\.(\d+)", packages.get("torch", ""))
+    if plan.model.attention == VARLEN and torch and (int(torch[1]), int(torch[2])) < TORCH_OF_VARLEN:
+        fix = f"{VARLEN} attention needs torch {'.'.join(map(str, TORCH_OF_VARLEN))} or newer, and the harness refuses it before"
+        yield Problem("environment.packages.torch", repr(packages["torch"]), fix)
     if architecture in BEFORE_ADA and plan.model.fp8_products:
         field = "frozen_weights" if plan.model.frozen_weights == "fp8" else "fp8_training"
         fix = f"{architecture} has no products in fp8, and the harness refuses them there; the device is another one"

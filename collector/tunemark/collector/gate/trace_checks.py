@@ -41,6 +41,8 @@ BUSY_TRAINING = 0.02
 SAME_WORK, LEAST_WORK = 0.7, 0.25
 """CPU time over that of training at the sampled busy cores, and busy cores over the mean of the whole run, at least, on a CPU."""
 SMOOTH, DISTINCT = 0.05, 0.6
+REPEATED_BLOCK, DIFFERENT_OF_BLOCK = 16, 12
+"""Losses of a block that never occurs twice, and different values among them: losses in bf16 have few, and can repeat by chance."""
 FEWEST_STEPS = 20
 """Steps from which regularity is not chance."""
 LEAST_OWN_WORK = 0.3
@@ -248,6 +250,8 @@ def _processes(s: Submission) -> Iterator[Problem]:
         if longer:
             yield Problem(field, f"step {longer[0]}", "longer than the step that contains it")
         usual_s = median(rank.own_work_s) if rank.own_work_s else 0.0
+        if rank.own_work_s and not usual_s:
+            yield Problem(field, "0 s", "each process computes its part of every step, which takes time")
         short = [step for step, own in enumerate(rank.own_work_s, 1) if own < LEAST_OWN_WORK * usual_s]
         if len(rank.own_work_s) >= FEWEST_STEPS and max(rank.own_work_s) - min(rank.own_work_s) < SAME_S * usual_s:
             yield Problem(field, f"{usual_s:.6g} s", "the same in every step; measured times differ from one to the next")
@@ -370,6 +374,10 @@ def _regular(s: Submission) -> Iterator[Problem]:
         if lag is not None:
             fix = "repeat those from the first step on, but for a factor; training goes on"
             yield Problem("trace.loss", f"the losses from step {lag + 1} on", fix)
+        twice = _repeated_block(losses) if lag is None and s.plan.optimizer.learning_rate else None
+        if twice is not None:
+            fix = f"the same {REPEATED_BLOCK} losses as from step {twice[0] + 1} on; training goes on, so one part was logged twice"
+            yield Problem("trace.loss", f"the losses from step {twice[1] + 1} on", fix)
         smooth = np.median(np.abs(np.diff(losses, 2))) < SMOOTH * np.median(np.abs(np.diff(losses)))
         if smooth or len(np.unique(losses)) < DISTINCT * len(losses) or (losses == np.round(losses)).mean() > 0.5:  # noqa: PLR2004 - half are whole
             yield Problem(
@@ -389,6 +397,17 @@ def _repeated_after(losses: NDArray[np.float64]) -> int | None:
         ratios = later / np.where(earlier == 0, 1, earlier)
         if ratios.std() < COPIED * abs(ratios.mean()) and later.std() > COPIED * abs(later.mean()):
             return lag
+    return None
+
+
+def _repeated_block(losses: NDArray[np.float64]) -> tuple[int, int] | None:
+    """Return the first steps of two blocks with exactly the same losses, nearly all of them different; None if there are none."""
+    seen: dict[bytes, int] = {}
+    for step in range(len(losses) - REPEATED_BLOCK + 1):
+        block = losses[step : step + REPEATED_BLOCK]
+        earlier = seen.setdefault(block.tobytes(), step)
+        if earlier < step and len(np.unique(block)) >= DIFFERENT_OF_BLOCK:
+            return earlier, step
     return None
 
 

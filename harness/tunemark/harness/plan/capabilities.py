@@ -17,15 +17,13 @@ from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.plan_conflicts import by_trainer, conflicting_settings, conflicts_with_model, device_conflicts
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.plan import DeviceChoice, Plan
-from tunemark.schema.vocabulary import VARLEN, Backend
+from tunemark.schema.vocabulary import TORCH_OF_VARLEN, VARLEN, Backend
 
 if TYPE_CHECKING:
     from tunemark.schema.facts.fact_base import SupportMatrix
 
 PROCESSES_PER_CORE = 4
 """More processes on each core only measure waiting, and exhaust the machine's memory."""
-TORCH_OF_VARLEN = (2, 11)
-"""First release of torch with windows in its variable-length attention."""
 NEURON_LOOP_NEEDS = dict.fromkeys(
     (Feature.FULL, Feature.LORA), Need("torch-xla", "install torch-neuronx of the Neuron SDK, as the README describes")
 )

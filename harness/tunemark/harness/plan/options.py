@@ -50,7 +50,7 @@ class Options:
     overrides: Annotated[tuple[str, ...], _option("--set", SET, WORK, metavar="FIELD=VALUE")] = ()
     weights: Annotated[str, _option("--weights", WEIGHTS, WORK)] = "card"
     data: Annotated[str, _option("--data", DATA, WORK)] = "card"
-    seed: Annotated[int | None, _option("--seed", "Set the seed of weights, samples and their order.", WORK, min=0)] = None
+    seed: Annotated[int | None, _option("--seed", "Set the seed of weights, samples and their order.", WORK, min=0, max=2**31 - 1)] = None
     max_steps: Annotated[int | None, _option("--steps", STEPS, TIME, min=1)] = None
     epochs: Annotated[int | None, _option("--epochs", "Make N passes over the data.", TIME, min=1)] = None
     max_train_s: Annotated[float | None, _option("--seconds", "Train for at most N seconds.", TIME, min=1)] = None
