@@ -277,7 +277,7 @@ def _links(row: Row) -> dict[str, str | None]:
 
 
 def _plain(row: Mapping[str, object]) -> Row:
-    return {name: downloads.plain(value) for name, value in row.items()}
+    return {name: downloads.plain(value) if isinstance(value, date) else value for name, value in row.items()}
 
 
 def _write(path: Path, content: object) -> None:
