@@ -287,14 +287,16 @@ def plain(value: object) -> object:
 # Files ---------------------------------------------------------------------------------------------
 
 
-def write_files(database: Database, folder: Path) -> None:
-    """Write each relation as Parquet, and the main ones as CSV, below a folder."""
+def write_files(database: Database, folder: Path) -> dict[str, list[Row]]:
+    """Write each relation as Parquet, and the main ones as CSV, below a folder. Return the rows of the main ones by name."""
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+    tables = {relation.name: rows(database, relation) for relation in MAIN}
     for relation in RELATIONS:
         target = _quoted(folder / relation.path("parquet"))
         database.rows(f"copy (select * from ({relation.sql}) order by all) to {target} (format parquet, compression zstd)")  # noqa: S608 - our own names
         if relation.main:
-            (folder / relation.path("csv")).write_text(csv_text(rows(database, relation)), encoding="utf-8")
+            (folder / relation.path("csv")).write_text(csv_text(tables[relation.name]), encoding="utf-8")
+    return tables
 
 
 def write_duckdb(database: Database, folder: Path) -> None:

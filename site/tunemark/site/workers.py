@@ -89,7 +89,7 @@ def _write_data_alone(database: Path, site: SiteOptions, folder: Path, kept: Kep
 
 def write_data(catalogue: Catalogue, folder: Path, kept: KeptResults) -> None:
     """Write all data files below a folder: for other tools and sites, for the API, and for the scripts of pages. MkDocs does not see them."""
-    downloads.write_files(catalogue.database, folder)
+    tables = downloads.write_files(catalogue.database, folder)
     downloads.write_duckdb(catalogue.database, folder)
     texts = {
         compare.DATA_PATH: compare.compare_json(catalogue),
@@ -104,7 +104,7 @@ def write_data(catalogue: Catalogue, folder: Path, kept: KeptResults) -> None:
         (folder / path).write_text(text, encoding="utf-8")
     reproduce.write_files(catalogue, folder, kept.files)
     syndication.write(catalogue, folder, kept.files)
-    Api(catalogue).write(folder, kept.files)
+    Api(catalogue, tables).write(folder, kept.files)
     for result, files in kept.files.items():
         page, _ = paths_of(result)
         for path in files.marks:

@@ -52,7 +52,7 @@ def _context(catalogue: Catalogue, row: Row) -> dict[str, object]:
 
 
 def _reads(catalogue: Catalogue, source: str) -> Reads:
-    """Return what the page of a document shows: its results and statements, its tables, and the records that these refer to."""
+    """Return the rows that the page of a document shows: its results and statements, its tables, and the records that these refer to."""
     printed = [table for table in catalogue.tables if table["source"] == source]
     cells = [cell for table in printed for cell in catalogue.cells.get((source, table["table_id"]), ())]
     records = {row["result_id"] for row in catalogue.results_where(source=source)}
@@ -64,15 +64,15 @@ def _reads(catalogue: Catalogue, source: str) -> Reads:
             record,
             catalogue.claims.get(record),
             catalogue.labels.get(record),
-            [(finding, _known(catalogue, finding["record_ids"])) for finding in catalogue.findings_about.get(record, ())],
+            [(finding, _with_a_page(catalogue, finding["record_ids"])) for finding in catalogue.findings_about.get(record, ())],
         )
         for record in sorted(records - catalogue.result_ids)
     ]
     return Reads(tuple(sorted(records & catalogue.result_ids)), (printed, cells, catalogue.findings_by_source.get(source), statements))
 
 
-def _known(catalogue: Catalogue, records: Iterable[str]) -> list[bool]:
-    """Return whether each of these records is a result, which has a page."""
+def _with_a_page(catalogue: Catalogue, records: Iterable[str]) -> list[bool]:
+    """Return True for each record that is a result, which has a page of its own."""
     return [record in catalogue.result_ids for record in records]
 
 
