@@ -11,11 +11,12 @@ from fixture_database import ENTRY, MEASURED, ROOT
 from tunemark.site import downloads, kept_results, stamp
 from tunemark.site.build import build_site
 from tunemark.site.page import badge_file, result_path
+from tunemark.site.pages import other_pages
 from tunemark.site.queries import OF_A_RESULT, Catalogue, Database
 from tunemark.site.workers import pages_of
 
 Made = tuple[dict[str, str], dict[str, stamp.StampedPage]]
-"""Key and page of each result."""
+"""Key and page of each result, and of each other page that can be kept."""
 
 
 def build(database: Path, out: Path) -> str:
@@ -61,8 +62,9 @@ def test_after_a_change_of_one_result_the_site_has_the_bytes_of_a_full_build(dat
 
 
 def keys(out: Path) -> dict[str, str]:
-    """Return the key of each result in the list of files to keep."""
-    return {name: each[0] for name, each in json.loads((out / kept_results.FILE).read_text(encoding="utf-8"))["results"].items()}
+    """Return the key of each result and of each other page in the list of files to keep."""
+    content = json.loads((out / kept_results.FILE).read_text(encoding="utf-8"))
+    return {name: each[0] for kind in ("results", "pages") for name, each in content[kind].items()}
 
 
 @pytest.mark.parametrize("damage", ["no list", "not JSON", "other format", "not an object"])
@@ -74,7 +76,8 @@ def test_without_a_usable_list_every_page_is_made_again(damage: str, catalogue: 
         "not an object": "[]",
     }
     file.unlink() if damage == "no list" else file.write_text(texts[damage], encoding="utf-8")
-    assert kept_results.KeptResults.read(kept, kept_results.keys_of(catalogue)).files == {}
+    found = kept_results.KeptResults.read(kept, kept_results.keys_of(catalogue).results)
+    assert (found.files, found.pages) == ({}, {})
 
 
 def test_a_file_that_was_changed_or_removed_is_made_again(database: Path, built: Path, kept: Path) -> None:
@@ -86,6 +89,16 @@ def test_a_file_that_was_changed_or_removed_is_made_again(database: Path, built:
     assert (kept / "site" / first).read_bytes() == (built / "site" / first).read_bytes()
     assert content(kept / "site") == content(built / "site")
     assert second in content(kept / "site")
+
+
+def test_a_page_that_lists_results_is_kept_and_a_damaged_one_is_made_again(database: Path, kept: Path) -> None:
+    listed = json.loads((kept / kept_results.FILE).read_text(encoding="utf-8"))["pages"]
+    damaged, other = (kept / "site" / f"{path}.html" for path in sorted(listed)[:2])
+    text, written = damaged.read_bytes(), other.stat().st_mtime_ns
+    damaged.write_text("changed by hand", encoding="utf-8")
+    build(database, kept)
+    assert damaged.read_bytes() == text
+    assert other.stat().st_mtime_ns == written
 
 
 def test_pages_are_made_again_if_mkdocs_lays_them_out_in_another_way(database: Path, kept: Path) -> None:
@@ -106,11 +119,16 @@ def before(database: Path) -> Made:
 
 
 def rendered(database: Path) -> Made:
-    """Return the key and the page of each result."""
+    """Return the key and the page of each result, and of each other page that can be kept."""
     with Database(database) as opened:
         catalogue = Catalogue.read(opened)
         keys = kept_results.keys_of(catalogue)
-        return keys, {Path(page.path).name: stamp.stamped_page(page) for page in pages_of(catalogue, keys)}
+        pages = {Path(page.path).name: stamp.stamped_page(page) for page in pages_of(catalogue, keys.results)}
+        for page in other_pages(catalogue):
+            if page.reads is not None:
+                keys.add(page, page.reads)
+                pages[page.path] = stamp.stamped_page(page)
+        return keys.results | keys.pages, pages
 
 
 WITHOUT_TEXT = {"costs", "first_offers", "basis_costs", "models", "statements", "step_events", "workload_axes"}
@@ -134,7 +152,7 @@ KEYS = (
         "study_id",
     ),
     *("gate", "line", "class", "setting", "status", "task", "method", "label", "topic", "kind", "family", "tier", "trust", "name"),
-    *("quantity", "meaning", "phase", "rank"),
+    *("quantity", "meaning", "phase", "rank", "dated_by"),
 )
 """Columns that identify a row, or whose values are a closed set."""
 

@@ -4,7 +4,7 @@ A pair is two results of one document that agree in the model and in all other s
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -101,14 +101,14 @@ class Pool:
     def _stated(self) -> list[tuple[frozenset[tuple[str, object]], tuple[Row, dict[str, object]]]]:
         return [(frozenset(item[1].items()), item) for item in self.conditions]
 
-    def groups(self, *names: str) -> Iterator[list[tuple[Row, dict[str, object]]]]:
-        """Yield the results that agree in everything but these conditions."""
+    def groups(self, *names: str, sources: Collection[str] | None = None) -> Iterator[list[tuple[Row, dict[str, object]]]]:
+        """Yield the results that agree in everything but these conditions. `sources` are the only documents to search, by default all."""
 
         def others(stated: tuple[frozenset[tuple[str, object]], tuple[Row, dict[str, object]]]) -> frozenset[tuple[str, object]]:
             conditions = stated[1][1]
             return stated[0].difference((name, conditions.get(name)) for name in names)
 
-        groups = gathered(self._stated, others)
+        groups = gathered((item for item in self._stated if sources is None or item[1][0]["source"] in sources), others)
         yield from ([item for _, item in group] for group in groups.values() if len(group) > 1)
 
     def pair(self, before: Sequence[Row], after: Sequence[Row], change: str, *, per_doubling: float | None = None) -> Pair | None:
@@ -131,7 +131,11 @@ class Pool:
 
 def switched(pool: Pool, switch: Switch) -> Iterator[Pair]:
     """Yield the pairs of a setting that is off and on."""
-    for group in pool.groups(switch.name, *switch.also):
+    # Most settings occur in a few documents, and comparing all conditions of all results takes a second.
+    off, on = (
+        {row["source"] for row, conditions in pool.conditions if conditions.get(switch.name) in kind} for kind in (switch.off, switch.on)
+    )
+    for group in pool.groups(switch.name, *switch.also, sources=off & on):
         value = {row["result_id"]: conditions.get(switch.name) for row, conditions in group}
         before, after = ([row for row, _ in group if value[row["result_id"]] in kind] for kind in (switch.off, switch.on))
         if before and after:

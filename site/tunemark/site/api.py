@@ -115,10 +115,11 @@ class Links(BaseModel):
 class Api:
     """The contents of the API for one database."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        """Keep the catalogue. Rows are read when they are needed."""
+    def __init__(self, catalogue: Catalogue, tables: Mapping[str, list[Row]] | None = None) -> None:
+        """Keep the catalogue and the rows of the main relations by name. Other rows are read when they are needed."""
         self._catalogue = catalogue
         self._database = catalogue.database
+        self._tables = tables or {}
 
     @cached_property
     def version(self) -> dict[str, str | None]:
@@ -129,7 +130,11 @@ class Api:
     @cached_property
     def result_rows(self) -> list[Row]:
         """The rows of all results."""
-        return [_plain(row) for row in downloads.rows(self._database, MAIN[0])]
+        return self._rows(MAIN[0])
+
+    def _rows(self, relation: Relation) -> list[Row]:
+        found = self._tables.get(relation.name)
+        return [_plain(row) for row in (downloads.rows(self._database, relation) if found is None else found)]
 
     # Schemas ---------------------------------------------------------------------------------------
 
@@ -213,7 +218,7 @@ class Api:
 
     def list_of(self, relation: Relation) -> dict[str, Any]:
         """Return the file of a relation."""
-        rows = self.result_rows if relation is MAIN[0] else [_plain(row) for row in downloads.rows(self._database, relation)]
+        rows = self.result_rows if relation is MAIN[0] else self._rows(relation)
         return self.version | {"count": len(rows), "rows": rows}
 
     def results(self, results: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -248,7 +253,8 @@ class Api:
         _write(folder / "index.json", self.index())
         for relation in MAIN:
             _write(folder / f"{relation.name}.json", self.list_of(relation))
-        for result, content in self.results([row["result_id"] for row in self._catalogue.results if row["result_id"] not in kept]):
+        new = [row["result_id"] for row in self._catalogue.results if row["result_id"] not in kept]
+        for result, content in self.results(new):
             _write(folder / "results" / f"{file_name(result)}.json", content)
         for name, schema in self.schemas.items():
             text = json.dumps(schema, indent=1, sort_keys=True, ensure_ascii=False)
@@ -277,7 +283,7 @@ def _links(row: Row) -> dict[str, str | None]:
 
 
 def _plain(row: Mapping[str, object]) -> Row:
-    return {name: downloads.plain(value) for name, value in row.items()}
+    return {name: downloads.plain(value) if isinstance(value, date) else value for name, value in row.items()}
 
 
 def _write(path: Path, content: object) -> None:

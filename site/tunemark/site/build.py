@@ -29,7 +29,7 @@ from tunemark.site import (
     stamp,
     workers,
 )
-from tunemark.site.page import DEFAULT_URL, SiteOptions
+from tunemark.site.page import DEFAULT_URL, Page, SiteOptions
 from tunemark.site.pages import other_pages, result_pages
 from tunemark.site.queries import Catalogue, Database
 from tunemark.site.render import markdown
@@ -52,6 +52,8 @@ class Written:
 
     stamped: list[stamp.StampedPage] = field(default_factory=list)
     """Pages that are stamped into a shell."""
+    same: list[Page] = field(default_factory=list)
+    """Pages of the previous site that show the same as before."""
     laid_out: list[heads.Head] = field(default_factory=list)
     """Heads of the pages that MkDocs lays out."""
     large_tables: dict[str, list[str]] = field(default_factory=dict)
@@ -81,19 +83,19 @@ def build_site(
         catalogue = Catalogue.read(opened, options)
         progress(f"building the site of {counted(len(catalogue.results), 'result')} from {database}")
         keys = kept_results.keys_of(catalogue)
-        kept = kept_results.KeptResults.read(out, keys)
+        kept = kept_results.KeptResults.read(out, keys.results)
         with workers.working(catalogue, database, out, kept, keep=keep, jobs=jobs) as work:
-            written = _swap(out / "docs", lambda folder: _write_docs(catalogue, folder))
+            written = _swap(out / "docs", lambda folder: _write_docs(catalogue, keys, kept, folder))
             progress(
-                f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding {counted(len(keys), 'result page')}, "
-                f"{len(keys) - len(kept.files):,} of them new"
+                f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding {counted(len(keys.results), 'result page')}, "
+                f"{len(keys.results) - len(kept.files):,} of them new"
             )
 
             def make(folder: Path) -> int:
                 _lay_out(config, out / "docs", folder, strict=strict, url=options.url)
-                results = _with_kept(catalogue, work, kept, folder)
+                pages = _with_kept(catalogue, work, kept, written, folder)
                 stamp.put_back(folder, written.large_tables)
-                number = stamp.stamp(folder, chain(written.stamped, results), options.url)
+                number = stamp.stamp(folder, pages, options.url)
                 work.data(folder)
                 _publish(catalogue, folder, sql)
                 heads.write(folder, _with_dataset(catalogue, folder, written.laid_out), options.url)
@@ -101,17 +103,19 @@ def build_site(
 
             number = _swap(out / "site", make)
         kept.write(out, keys)
-        keep.used.update(keep.folder / name for files in kept.files.values() for name in files.charts)
+        keep.used.update(keep.folder / name for files in chain(kept.files.values(), kept.pages.values()) for name in files.charts)
         charts.forget_all_but(keep)
     progress(f"built {out / 'site'}")
     return number + sum(1 for path in (out / "docs").rglob("*.md") if not path.name.startswith("shell"))
 
 
-def _with_kept(catalogue: Catalogue, work: workers.Work, kept: kept_results.KeptResults, folder: Path) -> Iterator[stamp.StampedPage]:
-    """Yield the pages of all results: the rendered ones, and those of the previous site, which stay as they are if the layout is the same."""
+def _with_kept(
+    catalogue: Catalogue, work: workers.Work, kept: kept_results.KeptResults, written: Written, folder: Path
+) -> Iterator[stamp.StampedPage]:
+    """Yield all stamped pages: the rendered ones, and those of the previous site, which stay as they are if the layout is the same."""
     same = kept.has_layout(folder)
-    others = map(stamp.page_in_place if same else stamp.stamped_page, workers.pages_of(catalogue, kept.files))
-    for page in chain(work.pages(), others):
+    others = map(stamp.page_in_place if same else stamp.stamped_page, chain(written.same, workers.pages_of(catalogue, kept.files)))
+    for page in chain(written.stamped, work.pages(), others):
         kept.note(page.path, folder, page.charts if page.content else None)
         yield page
 
@@ -169,15 +173,23 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_docs(catalogue: Catalogue, folder: Path) -> Written:
+def _write_docs(catalogue: Catalogue, keys: kept_results.Keys, kept: kept_results.KeptResults, folder: Path) -> Written:
     """Write the pages that MkDocs lays out, the shells, and the assets. Return all pages except result pages."""
     written = Written()
+    pages = list(other_pages(catalogue))
+    for page in pages:
+        if page.reads is not None:
+            keys.add(page, page.reads)
+    kept.keep_pages(keys.pages)
     # All result pages share one shell, since they have the same layout.
     shells = {stamp.shell_path(page): stamp.shell_text(page) for page in islice(result_pages(catalogue), 1)}
-    for page in other_pages(catalogue):
+    for page in pages:
         if stamp.is_stamped(page):
             shells[stamp.shell_path(page)] = stamp.shell_text(page)
-            written.stamped.append(stamp.stamped_page(page))
+            if page.path in kept.pages:
+                written.same.append(page)
+            else:
+                written.stamped.append(stamp.stamped_page(page))
         else:
             written.laid_out.append(heads.head_of(page))
             text, large = stamp.without_large_tables(markdown(page))

@@ -1,6 +1,7 @@
 """Charts: Vega-Lite specifications made with Altair, and the same as SVG for readers without JavaScript.
 
 A chart takes 60 ms and depends only on its rows and this file, so a build keeps its charts for the next one (`kept_in`).
+Altair is imported where a chart is drawn: it takes half a second, and a build that keeps all charts does without it.
 """
 
 import hashlib
@@ -14,14 +15,16 @@ from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-import altair as alt
 import vl_convert
 
 from tunemark.schema.files import write_atomically
 from tunemark.schema.formats import MINUTE_S, duration
 from tunemark.site.tables import Row
+
+if TYPE_CHECKING:
+    import altair as alt
 
 HEIGHT = 260
 FALLBACK_WIDTH = 640
@@ -128,6 +131,8 @@ def kept(draw: Callable[Arguments, Drawn]) -> Callable[Arguments, Drawn]:
 @kept
 def step_time_chart(steps: list[Row]) -> Chart:
     """Return step time over steps, with warm-up and steady steps distinguished and the median of the steady window marked."""
+    import altair as alt  # noqa: PLC0415
+
     steady = [row["step_time_s"] for row in steps if row["label"] == "steady"]
     top = HEADROOM * max(steady or [row["step_time_s"] for row in steps])
     above = [row["step_time_s"] for row in steps if row["step_time_s"] > top]
@@ -142,7 +147,9 @@ def step_time_chart(steps: list[Row]) -> Chart:
     return drawn("step-time", caption, alt.layer(*layers))
 
 
-def _points(steps: list[Row], top: float) -> alt.Chart:
+def _points(steps: list[Row], top: float) -> "alt.Chart":
+    import altair as alt  # noqa: PLC0415
+
     # A first step that compiles can take as long as a hundred steady steps. It is drawn at the edge to keep the others visible.
     values = [
         {
@@ -164,6 +171,8 @@ def _points(steps: list[Row], top: float) -> alt.Chart:
 @kept
 def loss_chart(steps: list[Row]) -> Chart | None:
     """Return training loss over steps, or None without a finite loss."""
+    import altair as alt  # noqa: PLC0415
+
     values = [{"step": row["step"], "loss": row["loss"]} for row in _thinned(steps) if row["loss"] is not None]
     if not values:
         return None
@@ -183,12 +192,16 @@ def bundle() -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _steps() -> alt.X:
+def _steps() -> "alt.X":
+    import altair as alt  # noqa: PLC0415
+
     return alt.X("step:Q", title="optimizer step", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False, tickMinStep=1))
 
 
-def inline(values: list[dict[str, Any]]) -> alt.InlineData:
+def inline(values: list[dict[str, Any]]) -> "alt.InlineData":
     """Return rows as the inline data of a layer."""
+    import altair as alt  # noqa: PLC0415
+
     return alt.InlineData(values=values)
 
 
@@ -197,7 +210,7 @@ def _thinned(steps: list[Row]) -> list[Row]:
     return steps[::stride]
 
 
-def drawn(name: str, caption: str, drawing: alt.Chart | alt.LayerChart) -> Chart:
+def drawn(name: str, caption: str, drawing: "alt.Chart | alt.LayerChart") -> Chart:
     """Return a chart in the palette of the page."""
     spec = drawing.properties(height=HEIGHT, description=caption).to_dict(validate=True)
     spec["config"] = _CONFIG
@@ -231,6 +244,8 @@ REACHED, MISSED = "reached the target", "no time to target"
 @kept
 def loss_of_runs(curves: list[Row], reached: set[int], target: float | None) -> Chart | None:
     """Return eval loss over minutes with a line per run and the target dashed, or None without evaluations."""
+    import altair as alt  # noqa: PLC0415
+
     if not curves:
         return None
     layers: list[alt.Chart] = [_lines(curves, reached)]
@@ -244,7 +259,9 @@ def loss_of_runs(curves: list[Row], reached: set[int], target: float | None) -> 
     return drawn("eval-loss", caption, alt.layer(*layers))
 
 
-def _lines(curves: list[Row], reached: set[int]) -> alt.Chart:
+def _lines(curves: list[Row], reached: set[int]) -> "alt.Chart":
+    import altair as alt  # noqa: PLC0415
+
     values = [
         {
             "run": row["run"],

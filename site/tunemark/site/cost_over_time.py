@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-import altair as alt
-
 from tunemark.schema.formats import HOUR_S, MINUTE_S, usd
 from tunemark.schema.recommendation import provider_name
 from tunemark.site import tables, wording
@@ -242,6 +240,8 @@ def _chart(key: str, title: str, best: Sequence[Row], rest: Sequence[Row]) -> Ch
 @kept
 def _drawn(name: str, title: str, front: list[Row], others: list[Row]) -> Chart:
     """Return the chart of the points on the front and of the others."""
+    import altair as alt  # noqa: PLC0415
+
     x = alt.X("minutes:Q", title="minutes to the target", scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(grid=False))
     y = alt.Y("usd:Q", title="cost to the target (USD)", scale=alt.Scale(type="log", nice=False, padding=12))
     colour = alt.Color("place:N", title=None, scale=alt.Scale(domain=list(PLACES), range=[ACCENT, QUIET]))

@@ -1,4 +1,4 @@
-"""Files of results that the next build can reuse: the page, the API file and the badge of a result, while nothing that they show changes.
+"""Files that the next build can reuse while their rows stay the same: the files of a result, and pages that list some results.
 
 The files stay in the site; a list beside it has the key of each result and the marks of its files. The key is a hash of all rows
 that the files depend on, of the code, and of the options. The mark of a file is its size and the time of its last change: reading
@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -22,14 +22,12 @@ from typing import Self
 from tunemark import schema
 from tunemark.schema.files import write_atomically
 from tunemark.site import reproduce
-from tunemark.site.page import api_path, badge_file, result_path
+from tunemark.site.page import Page, Reads, api_path, badge_file, result_path
 from tunemark.site.queries import OF_A_RESULT, Catalogue
 from tunemark.site.render import ENDING, compact_json
 
 FILE = ".results.json"
-FORMAT = 4
-SHELL = "results/shell"
-"""Page whose layout the pages of results have."""
+FORMAT = 5
 LIBRARIES = ("altair", "duckdb", "jinja2", "markdown", "markupsafe", "pydantic", "vl-convert-python")
 GROUPS = ("comparability_group", "configuration", "study_id")
 """Columns whose results appear on each other's pages."""
@@ -46,8 +44,26 @@ SHARED = ("accelerators", "models", "workloads", "workload_axes", "sources", "st
 # Keys ----------------------------------------------------------------------------------------------
 
 
-def keys_of(catalogue: Catalogue) -> dict[str, str]:
-    """Return the key of each result: a hash of its own rows, of those of results on its page, and of what all pages share."""
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Hashes of what files show."""
+
+    shared: str
+    """Of what all pages share."""
+    rows: dict[str, str]
+    """Of the rows of each result alone."""
+    results: dict[str, str]
+    """Of everything that the files of a result show."""
+    pages: dict[str, str] = field(default_factory=dict)
+    """Of everything that the other pages show, by path. Pages are added when they are made."""
+
+    def add(self, page: Page, reads: Reads) -> None:
+        """Add the key of a page that is not that of a result."""
+        self.pages[page.path] = _hash(self.shared, page.title, [self.rows.get(result) for result in reads.results], reads.values)
+
+
+def keys_of(catalogue: Catalogue) -> Keys:
+    """Return the keys. That of a result covers its own rows, those of results on its page, and what all pages share."""
     rows, own = catalogue.database.rows, dict[str, list[object]]()
     for table in (*OF_A_RESULT, "steps", "run_curves"):
         owner = OF_A_RESULT.get(table, "result_id").partition(",")[0]
@@ -66,8 +82,8 @@ def keys_of(catalogue: Catalogue) -> dict[str, str]:
     for row in results:
         for name in (*GROUPS, "setting"):
             groups[name, row[name]] += int(rows_of[row["result_id"]], 16)
-    files = {row["result_id"]: asdict(reproduce.downloads(row)) for row in catalogue.results}
-    return {
+    files = {row["result_id"]: reproduce.downloads(row) for row in catalogue.results}
+    keys = {
         row["result_id"]: _hash(
             shared,
             rows_of[row["result_id"]],
@@ -76,6 +92,7 @@ def keys_of(catalogue: Catalogue) -> dict[str, str]:
         )
         for row in results
     }
+    return Keys(shared, rows_of, keys)
 
 
 @cache
@@ -95,7 +112,7 @@ def _hash(*parts: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of one result."""
+    """The files of one result, or of another page."""
 
     key: str
     marks: dict[str, str]
@@ -114,33 +131,41 @@ class KeptResults:
     """Hash of the layout into which the pages were stamped."""
     files: dict[str, Files] = field(default_factory=dict)
     """By result."""
+    pages: dict[str, Files] = field(default_factory=dict)
+    """Other pages by path."""
     charts: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Charts of the pages that were rendered, by result."""
+    """Charts of the pages that were rendered, by path."""
 
     @classmethod
     def read(cls, out: Path, keys: Mapping[str, str]) -> Self:
-        """Return the results whose key is the same, and whose files are as they were written."""
+        """Return the results whose key is the same, and whose files are as they were written. Other pages are not checked yet."""
         site = out / "site"
         try:
             content = json.loads((out / FILE).read_text(encoding="utf-8"))
-            listed = {name: Files(*each) for name, each in content["results"].items()} if content["format"] == FORMAT else {}
-            return cls(
-                site, content["shell"], {name: each for name, each in listed.items() if keys.get(name) == each.key and _are_in(site, each)}
-            )
+            if content["format"] != FORMAT:
+                return cls(site)
+            files, pages = ({name: Files(*each) for name, each in content[kind].items()} for kind in ("results", "pages"))
+            valid = {name: each for name, each in files.items() if keys.get(name) == each.key and _are_in(site, each)}
+            return cls(site, content["shell"], valid, pages)
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return cls(site)
 
+    def keep_pages(self, keys: Mapping[str, str]) -> None:
+        """Forget the other pages that have another key, or that are not as they were written."""
+        self.pages = {path: each for path, each in self.pages.items() if keys.get(path) == each.key and _are_in(self.site, each)}
+
     def link(self, path: str, site: Path) -> None:
         """Add a file of the previous site to a new one: as a second name, or as a copy where the file system has no second names."""
+        # Paths as texts: a build links 30,000 files.
+        source, target = f"{self.site}/{path}", f"{site}/{path}"
         try:
-            os.link(self.site / path, site / path)
+            os.link(source, target)
         except OSError:
-            shutil.copyfile(self.site / path, site / path)
+            shutil.copyfile(source, target)
 
     def has_layout(self, site: Path) -> bool:
         """Return True if MkDocs laid the pages of a new site out as before. Keep the new layout."""
-        shell = site / f"{SHELL}{ENDING}"
-        before, self.shell = self.shell, _sha256(shell) if shell.is_file() else ""
+        before, self.shell = self.shell, _hash(*(_sha256(shell) for shell in sorted(site.rglob(f"shell*{ENDING}"))))
         return self.shell == before
 
     def note(self, path: str, site: Path, charts: tuple[str, ...] | None) -> None:
@@ -148,20 +173,23 @@ class KeptResults:
         if charts is None:
             self.link(f"{path}{ENDING}", site)
         else:
-            self.charts[PurePosixPath(path).name] = charts
+            self.charts[path] = charts
 
-    def write(self, out: Path, keys: Mapping[str, str]) -> None:
+    def write(self, out: Path, keys: Keys) -> None:
         """List the files of the site that was built."""
-        for result, names in self.charts.items():
-            self.files[result] = Files(keys[result], {paths_of(result)[0]: ""}, names)
-        for result, files in self.files.items():
-            page, api = paths_of(result)
-            if result in self.charts:
-                files.marks[api] = mark_of(out / "site" / api)
-                files.marks[page] = mark_of(out / "site" / page)
-                if (badge := out / "site" / badge_file(result)).is_file():
-                    files.marks[badge_file(result)] = mark_of(badge)
-        content = {"format": FORMAT, "shell": self.shell, "results": {name: astuple(each) for name, each in sorted(self.files.items())}}
+        for page, charts in self.charts.items():
+            result = PurePosixPath(page).name
+            if page in keys.pages:
+                self.pages[page] = _written(out / "site", keys.pages[page], [f"{page}{ENDING}"], charts)
+            elif page == result_path(result):
+                paths = [*paths_of(result), badge_file(result), *reproduce.record_files(result)]
+                self.files[result] = _written(out / "site", keys.results[result], paths, charts)
+        content = {
+            "format": FORMAT,
+            "shell": self.shell,
+            "results": {name: astuple(each) for name, each in sorted(self.files.items())},
+            "pages": {path: astuple(each) for path, each in sorted(self.pages.items())},
+        }
         write_atomically(out / FILE, compact_json(content).encode())
 
 
@@ -170,16 +198,21 @@ def paths_of(result: str) -> tuple[str, str]:
     return f"{result_path(result)}{ENDING}", api_path(result_path(result))
 
 
+def _written(site: Path, key: str, paths: Iterable[str], charts: tuple[str, ...]) -> Files:
+    """Return the files that a result or a page has, of those that it can have."""
+    return Files(key, {path: mark_of(site / path) for path in paths if (site / path).is_file()}, charts)
+
+
 def _are_in(site: Path, files: Files) -> bool:
     try:
-        return all(mark_of(site / path) == mark for path, mark in files.marks.items())
+        return all(mark_of(f"{site}/{path}") == mark for path, mark in files.marks.items())
     except OSError:
         return False
 
 
-def mark_of(path: Path) -> str:
+def mark_of(path: Path | str) -> str:
     """Return the size and the time of the last change of a file."""
-    found = path.stat()
+    found = os.stat(path)  # noqa: PTH116 - takes a text, of which a Path need not be made
     return f"{found.st_size}-{found.st_mtime_ns}"
 
 

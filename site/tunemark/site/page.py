@@ -3,24 +3,25 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
+Value = TypeVar("Value")
 Crumb = tuple[str, str]
 """Label and path of a parent page."""
 
 
-class Later(Mapping[str, object]):
-    """A page's context that is computed when the page is written, which may be in another process or never."""
+class Later(Mapping[str, Value]):
+    """A mapping that is computed when it is used: the context of a page, which may be written in another process or never."""
 
-    def __init__(self, make: Callable[[], Mapping[str, object]]) -> None:
-        """Keep the function that computes the context."""
+    def __init__(self, make: Callable[[], Mapping[str, Value]]) -> None:
+        """Keep the function that computes the mapping."""
         self._make = make
 
     @cached_property
-    def _made(self) -> Mapping[str, object]:
+    def _made(self) -> Mapping[str, Value]:
         return self._make()
 
-    def __getitem__(self, key: str) -> object:
+    def __getitem__(self, key: str) -> Value:
         """Return one value."""
         return self._made[key]
 
@@ -53,6 +54,16 @@ class SiteOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Reads:
+    """All that a page shows besides the small tables: while it stays the same, a build keeps the page of the build before."""
+
+    results: tuple[str, ...]
+    """Results whose rows are shown."""
+    values: tuple[object, ...] = ()
+    """Other rows and values."""
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """One page of the site."""
 
@@ -65,6 +76,8 @@ class Page:
     crumbs: tuple[Crumb, ...] = ()
     wide: bool = True
     """Hide the table of contents."""
+    reads: Reads | None = None
+    """What the page shows, if its context is computed later; None if each build makes the page again."""
 
 
 @dataclass(frozen=True, slots=True)

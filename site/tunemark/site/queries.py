@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 import duckdb
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.site.page import SiteOptions
+from tunemark.site.page import Later, SiteOptions
 from tunemark.site.tables import Row
 
 Key = TypeVar("Key", bound=Hashable)
@@ -59,12 +59,9 @@ OF_A_RESULT = {
     "memory_lines": "result_id, position",
 }
 """Tables and views whose rows belong to one result each, with the order of their rows. The first column is the id of the result."""
-COLUMNS = {
-    "costs": "* replace (cast(effective_on as varchar) as effective_on)",
-    "first_offers": "result_id, kind, price",
-    "basis_costs": "result_id",
-}
+COLUMNS = {"costs": "* replace (cast(effective_on as varchar) as effective_on)", "basis_costs": "result_id"}
 """Columns that are read of a table, where they are not all."""
+FIRST_OFFERS = "(from costs semi join first_offers using (result_id, kind, price)) as costs"
 CHOSEN = """
     set variable chosen = (
         with asked as (select unnest($1::varchar[]) as result_id)
@@ -140,7 +137,10 @@ def _first_line(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All data that pages show, read once. Raw steps and evaluations are read when they are drawn."""
+    """All data that pages show, read once. Raw steps and evaluations are read when they are drawn.
+
+    Tables whose rows belong to one result each are read when they are first used, since not every process needs all.
+    """
 
     database: Database
     results: list[Row]
@@ -153,20 +153,20 @@ class Catalogue:
     statements: list[Row]
     tables: list[Row]
     cells: dict[tuple[str, str], list[Row]]
-    costs: dict[str, list[Row]]
+    costs: Mapping[str, list[Row]]
     first_offers: dict[str, dict[str, Row]]
     """The first offer of each kind of price by kind and result."""
     basis_costs: dict[str, Row]
     """The cost of each result on the default basis."""
-    claims: dict[str, list[Row]]
-    readings: dict[str, list[Row]]
-    labels: dict[str, list[Row]]
-    phases: dict[str, list[Row]]
-    runs: dict[str, list[Row]]
-    facts: dict[str, list[Row]]
+    claims: Mapping[str, list[Row]]
+    readings: Mapping[str, list[Row]]
+    labels: Mapping[str, list[Row]]
+    phases: Mapping[str, list[Row]]
+    runs: Mapping[str, list[Row]]
+    facts: Mapping[str, list[Row]]
     package_versions: dict[str, list[str]]
     """The versions of each package in any result."""
-    warnings: dict[str, list[Row]]
+    warnings: Mapping[str, list[Row]]
     axes: dict[str, list[Row]]
     support: list[Row]
     gate_scores: list[Row]
@@ -174,7 +174,7 @@ class Catalogue:
     studies: list[Row]
     configurations: dict[str, Row]
     """Pooled repeats by configuration."""
-    evidence: dict[str, dict[str, list[Row]]]
+    evidence: dict[str, Mapping[str, list[Row]]]
     """Rows of each table of `EVIDENCE` by result."""
     predictions: dict[str, list[Row]]
     """Rows of each table of `PREDICTIONS`."""
@@ -194,14 +194,20 @@ class Catalogue:
         if only is not None:
             rows(CHOSEN, list(only))
 
-        def own(table: str) -> dict[str, list[Row]]:
+        def own(table: str, source: str | None = None) -> dict[str, list[Row]]:
             order = OF_A_RESULT[table]
             owner = order.partition(",")[0]
             chosen = "" if only is None else f" where {owner} in (select unnest(getvariable('chosen')))"
-            return _by(rows(f"select {COLUMNS.get(table, '*')} from {table}{chosen} order by {order}"), owner)  # noqa: S608 - our own names
+            return _by(rows(f"select {COLUMNS.get(table, '*')} from {source or table}{chosen} order by {order}"), owner)  # noqa: S608 - our own names
 
-        costs, on_basis = own("costs"), own("basis_costs")
-        first_offers = _first_offers(own("first_offers"), costs)
+        def later(table: str) -> Mapping[str, list[Row]]:
+            return Later(lambda: own(table)) if only is None else own(table)
+
+        on_basis = own("basis_costs")
+        first_offers: dict[str, dict[str, Row]] = {}
+        for result, offers in own("costs", FIRST_OFFERS).items():
+            for offer in offers:
+                first_offers.setdefault(offer["kind"], {})[result] = offer
         return cls(
             database=database,
             results=rows(RESULTS),
@@ -214,23 +220,23 @@ class Catalogue:
             statements=rows(STATEMENTS),
             tables=rows(TABLES),
             cells=grouped(rows(CELLS), lambda row: (row["source"], row["table_id"])),
-            costs=costs,
+            costs=later("costs"),
             first_offers=first_offers,
             basis_costs={result: cost for result, cost in first_offers.get(BASIS_KIND, {}).items() if result in on_basis},
-            claims=own("claims"),
-            readings=own("readings"),
-            labels=own("labels"),
-            phases=own("phases"),
-            runs=own("runs"),
-            facts=own("result_facts"),
+            claims=later("claims"),
+            readings=later("readings"),
+            labels=later("labels"),
+            phases=later("phases"),
+            runs=later("runs"),
+            facts=later("result_facts"),
             package_versions={row["name"]: row["versions"] for row in rows(PACKAGES)},
-            warnings=own("warnings"),
+            warnings=later("warnings"),
             axes=_by(rows(AXES), "workload"),
             support=rows(SUPPORT),
             gate_scores=rows(GATE_SCORES),
             studies=rows(STUDIES),
             configurations={row["configuration"]: row for row in rows(CONFIGURATIONS)},
-            evidence={table: own(table) for table in EVIDENCE},
+            evidence={table: later(table) for table in EVIDENCE},
             predictions={}
             if only is not None
             else {
@@ -367,12 +373,3 @@ def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Ro
 
 def _by(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
     return grouped(rows, lambda row: row[column])
-
-
-def _first_offers(rows: Mapping[str, list[Row]], costs: Mapping[str, list[Row]]) -> dict[str, dict[str, Row]]:
-    offers: dict[str, dict[str, Row]] = {}
-    for result, firsts in rows.items():
-        of_price = {cost["price"]: cost for cost in costs[result]}
-        for row in firsts:
-            offers.setdefault(row["kind"], {})[result] = of_price[row["price"]]
-    return offers

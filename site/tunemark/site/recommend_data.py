@@ -77,7 +77,9 @@ def columnar(rows: Sequence[Row]) -> dict[str, object]:
     """Return rows as columns: lists of numbers, and codes into lists of values for text."""
     columns: dict[str, object] = {}
     for name in rows[0] if rows else ():
-        values = [_compact(row[name]) for row in rows]
+        values = [row[name] for row in rows]
+        if any(isinstance(value, list) for value in values):
+            values = [_compact(value) for value in values]
         if name in CODED:
             known = list(dict.fromkeys(values))
             code = {value: number for number, value in enumerate(known)}

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log
@@ -290,19 +290,27 @@ class Downloads:
 def downloads(row: Row) -> Downloads:
     """Return the files that a result's page links."""
     name = file_name(row["result_id"])
+    record, steps = record_files(name)
     has_steps = row["source"] == "measured" and bool(row["steps"])
     return Downloads(
-        record=f"{RECORDS}/{name}.json" if _source_file(row) else None,
-        steps=f"{RECORDS}/{name}.steps.csv" if has_steps else None,
+        record=record if _source_file(row) else None,
+        steps=steps if has_steps else None,
         badge=badge_path(row),
         api=api_path(f"results/{name}"),
     )
 
 
-def write_files(catalogue: Catalogue, folder: Path) -> None:
-    """Write the record of each result, and the steps of each measured one, below a folder."""
+def record_files(result: str) -> tuple[str, str]:
+    """Return the paths in the site of the record of a result and of its raw steps, if it has them."""
+    return f"{RECORDS}/{result}.json", f"{RECORDS}/{result}.steps.csv"
+
+
+def write_files(catalogue: Catalogue, folder: Path, kept: Collection[str] = ()) -> None:
+    """Write the record of each result, and the steps of each measured one, below a folder, except the files of the kept results."""
     (folder / RECORDS).mkdir(parents=True, exist_ok=True)
     for row in catalogue.results:
+        if row["result_id"] in kept:
+            continue
         made = downloads(row)
         if made.record:
             (folder / made.record).write_bytes(record_bytes(row))

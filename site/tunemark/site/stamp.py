@@ -48,7 +48,12 @@ CONTENT = re.compile(rf'<h1 id="{TITLE}".*?<h2 id="{HEADING}".*?</h2>', re.DOTAL
 ENTRY = re.compile(rf'<li class="md-nav__item">(?:(?!</li>).)*?#{HEADING}.*?</li>\s*', re.DOTALL)
 LARGE_TABLE = 80_000
 """Tables of at least this many characters bypass MkDocs, which would parse each as Markdown and again for the search."""
-TABLE = re.compile(r"<table[ >].*?</table>", re.DOTALL)
+LARGE_PART = 1_000
+"""The same for a table or a drawing that the search does not have."""
+PARTS = re.compile(
+    r'(?P<excluded><div class="tm-table-box"[^>]* data-search-exclude>\n<div [^>]*>\n)?(?P<part><table[ >].*?</table>)|(?P<drawing><svg[ >].*?</svg>)',
+    re.DOTALL,
+)
 NO_CONTENTS = re.compile(r'<label class="md-nav__title" for="__toc">(?:(?!</ul>).)*</ul>', re.DOTALL)
 """The table of contents of a page without headings."""
 SEARCH = Path("search/search_index.json")
@@ -110,16 +115,17 @@ def page_in_place(page: Page) -> StampedPage:
 
 
 def without_large_tables(text: str) -> tuple[str, list[str]]:
-    """Return a page with an empty table in place of each large one, and the large tables."""
+    """Return a page with an empty table in place of each large table or drawing, and these."""
     tables: list[str] = []
 
     def taken_out(match: re.Match[str]) -> str:
-        if len(match[0]) < LARGE_TABLE:
+        searched = match["part"] and not match["excluded"]
+        if len(match[0]) < (LARGE_TABLE if searched else LARGE_PART):
             return match[0]
-        tables.append(match[0])
-        return _placeholder(len(tables))
+        tables.append(match["part"] or match["drawing"])
+        return f"{match['excluded'] or ''}{_placeholder(len(tables))}"
 
-    return TABLE.sub(taken_out, text), tables
+    return PARTS.sub(taken_out, text), tables
 
 
 def put_back(site: Path, tables: Mapping[str, Sequence[str]]) -> None:

@@ -17,7 +17,7 @@ from tunemark.schema.processes import process_pool, worker_count
 from tunemark.site import charts, costs, downloads, recommend_data, reproduce, syndication
 from tunemark.site.api import Api
 from tunemark.site.kept_results import KeptResults, paths_of
-from tunemark.site.page import Page, SiteOptions, badge_file, result_path
+from tunemark.site.page import Page, SiteOptions, result_path
 from tunemark.site.pages import compare, predictions, result_pages
 from tunemark.site.pages.results import EXPLORER_PATH, explorer_json
 from tunemark.site.queries import Catalogue, Database
@@ -89,7 +89,7 @@ def _write_data_alone(database: Path, site: SiteOptions, folder: Path, kept: Kep
 
 def write_data(catalogue: Catalogue, folder: Path, kept: KeptResults) -> None:
     """Write all data files below a folder: for other tools and sites, for the API, and for the scripts of pages. MkDocs does not see them."""
-    downloads.write_files(catalogue.database, folder)
+    tables = downloads.write_files(catalogue.database, folder)
     downloads.write_duckdb(catalogue.database, folder)
     texts = {
         compare.DATA_PATH: compare.compare_json(catalogue),
@@ -102,13 +102,14 @@ def write_data(catalogue: Catalogue, folder: Path, kept: KeptResults) -> None:
     for path, text in texts.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
-    reproduce.write_files(catalogue, folder)
+    reproduce.write_files(catalogue, folder, kept.files)
     syndication.write(catalogue, folder, kept.files)
-    Api(catalogue).write(folder, kept.files)
+    Api(catalogue, tables).write(folder, kept.files)
     for result, files in kept.files.items():
-        kept.link(paths_of(result)[1], folder)
-        if (badge := badge_file(result)) in files.marks:
-            kept.link(badge, folder)
+        page, _ = paths_of(result)
+        for path in files.marks:
+            if path != page:
+                kept.link(path, folder)
 
 
 @contextmanager

@@ -1,11 +1,12 @@
 """Accelerators: facts with their source, results on them and their prices."""
 
 from collections.abc import Iterator
+from functools import partial
 from urllib.parse import urlencode
 
 from tunemark.schema.formats import significant, usd
 from tunemark.site import tables, wording
-from tunemark.site.page import Fact, Page, accelerator_path
+from tunemark.site.page import Fact, Later, Page, Reads, accelerator_path
 from tunemark.site.pages import prices
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import MOST_BESIDE, best_rates, results_table
@@ -38,25 +39,31 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     yield Page("accelerators/index", "Accelerators", "accelerators.md.j2", {"table": _list(catalogue), "with_results": with_results})
     for row in catalogue.accelerators:
         results = catalogue.results_where(accelerator=row["accelerator"])
-        context = {
-            "accelerator": row,
-            "headlines": _headlines(catalogue, row, len(results)),
-            "facts": _facts(row),
-            "unverified": bool(row["unverified"]),
-            "source": wording.short_commits(row["source"]),
-            "best": best_rates(catalogue, results, "Best rates by model and method", "model"),
-            "results": results_table(
-                catalogue,
-                results,
-                "Results on this accelerator",
-                explorer=urlencode({"accelerator": row["name"]}),
-                most=MOST_BESIDE,
-            )
-            if results
-            else None,
-            "prices": _prices([price for price in catalogue.prices if price["accelerator"] == row["accelerator"]]),
-        }
-        yield Page(accelerator_path(row["accelerator"]), row["name"], "accelerator.md.j2", context, CRUMBS)
+        offers = [price for price in catalogue.prices if price["accelerator"] == row["accelerator"]]
+        reads = Reads(tuple(result["result_id"] for result in results), (offers,))
+        context = Later(partial(_context, catalogue, row, results, offers))
+        yield Page(accelerator_path(row["accelerator"]), row["name"], "accelerator.md.j2", context, CRUMBS, reads=reads)
+
+
+def _context(catalogue: Catalogue, row: Row, results: list[Row], offers: list[Row]) -> dict[str, object]:
+    return {
+        "accelerator": row,
+        "headlines": _headlines(catalogue, row, len(results)),
+        "facts": _facts(row),
+        "unverified": bool(row["unverified"]),
+        "source": wording.short_commits(row["source"]),
+        "best": best_rates(catalogue, results, "Best rates by model and method", "model"),
+        "results": results_table(
+            catalogue,
+            results,
+            "Results on this accelerator",
+            explorer=urlencode({"accelerator": row["name"]}),
+            most=MOST_BESIDE,
+        )
+        if results
+        else None,
+        "prices": _prices(offers),
+    }
 
 
 def _list(catalogue: Catalogue) -> Table:

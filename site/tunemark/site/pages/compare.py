@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from heapq import nsmallest
 from itertools import combinations
 from typing import Any
@@ -76,6 +77,12 @@ CONDITIONS = LABELS | {
 }
 NOT_CONDITIONS = {"steps", "epochs"}
 """Lengths of a run, which its rates do not depend on."""
+CONDITION_COLUMNS = tuple(
+    (key, {"model": "model_name", "accelerator": "accelerator_name"}.get(key, key)) for key in CONDITIONS if key not in NOT_CONDITIONS
+)
+"""The conditions with the columns of the database that state them."""
+NAMES: Mapping[str, Mapping[str, str]] = {"method": wording.METHODS, "task": wording.TASKS}
+"""Conditions whose values have names."""
 TOPICS = {"settings": "", "packages": "Package: ", "system": "System: ", "environment": "Machine: ", "entry": "Entry: "}
 """Topics of recorded facts that are conditions, with the beginnings of their labels."""
 NOT_FACTS = {
@@ -225,32 +232,45 @@ def _rounded(value: float | None) -> float | None:
 
 def _conditions(catalogue: Catalogue, row: Row, level: str | None) -> dict[str, str]:
     """Return the stated conditions of a result: its columns, its recorded settings and software, and the labels of its printed row."""
-    stated = {key: _stated(row, key) for key in CONDITIONS if key in row and key not in NOT_CONDITIONS}
-    stated["level"] = level
+    columns = ((key, row[column]) for key, column in CONDITION_COLUMNS if column in row)
+    texts = {key: _text_of_column(key, value) for key, value in columns if value is not None}
+    if level is not None:
+        texts["level"] = _shortened(level)
     for fact in catalogue.facts.get(row["result_id"], ()):
-        topic, name = fact["topic"], fact["name"]
-        if topic not in TOPICS or name in NOT_FACTS.get(topic, ()) or fact["value"] is None:
-            continue
-        key = name if topic == "settings" and name in CONDITIONS else f"{topic}.{name}"
-        if stated.get(key) is None:
-            shown = wording.recorded(topic, name, fact["value"])
-            stated[key] = wording.code(shown) if topic == "settings" else shown
+        if fact["topic"] in TOPICS and fact["value"] is not None:
+            condition = _condition_of_fact(fact["topic"], fact["name"], fact["value"])
+            if condition:
+                texts.setdefault(*condition)
     for label in catalogue.labels.get(row["result_id"], ()):
         if label["label"] in PRINTED_CONDITIONS:
-            stated[f"printed.{label['label']}"] = label["printed"]
-    texts = {key: one_line(value)[:LONGEST] for key, value in stated.items() if value is not None}
+            texts[f"printed.{label['label']}"] = _shortened(label["printed"])
     return {key: text for key, text in texts.items() if text}
 
 
-def _stated(row: Row, key: str) -> str | None:
-    value = row[{"model": "model_name", "accelerator": "accelerator_name"}.get(key, key)]
-    if value is None:
+# Thousands of results repeat the same conditions, so their texts are kept.
+
+
+@lru_cache(maxsize=100_000)
+def _condition_of_fact(topic: str, name: str, value: str) -> tuple[str, str] | None:
+    """Return the key and the text of a recorded fact; None if it is no condition."""
+    if name in NOT_FACTS.get(topic, ()):
         return None
-    if key == "method":
-        return wording.method(row)
-    if key == "task":
-        return wording.TASKS.get(value, value)
-    return wording.words(value) if key == "step_definition" else wording.code(wording.plain(value))
+    shown = wording.recorded(topic, name, value)
+    if topic == "settings":
+        return name if name in CONDITIONS else f"settings.{name}", _shortened(wording.code(shown))
+    return f"{topic}.{name}", _shortened(shown)
+
+
+@lru_cache(maxsize=100_000, typed=True)
+def _text_of_column(key: str, value: Any) -> str:  # noqa: ANN401 - of any column
+    if key in NAMES:
+        return _shortened(NAMES[key].get(value, value))
+    return _shortened(wording.words(value) if key == "step_definition" else wording.code(wording.plain(value)))
+
+
+@lru_cache(maxsize=100_000)
+def _shortened(text: str) -> str:
+    return one_line(text)[:LONGEST]
 
 
 def example(subjects: Sequence[Subject], known: Knowledge, results: Counter[str | None]) -> tuple[Subject, Subject] | None:

@@ -1,10 +1,11 @@
 """Models: their architecture and the results of fine-tuning them."""
 
 from collections.abc import Iterator
+from functools import partial
 from urllib.parse import urlencode
 
 from tunemark.site import recommend_data, tables, wording
-from tunemark.site.page import Fact, Page, model_path
+from tunemark.site.page import Fact, Later, Page, Reads, model_path
 from tunemark.site.pages.workloads import workloads_of_model
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import MOST_BESIDE, best_rates, results_table
@@ -41,28 +42,34 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     yield Page("models/index", "Models", "models.md.j2", lists)
     for row in catalogue.models:
         results = catalogue.results_where(model=row["model"])
-        table = (
-            results_table(
-                catalogue,
-                results,
-                "Results with this model",
-                without=frozenset({"model"}),
-                explorer=urlencode({"model": row["name"]}),
-                most=MOST_BESIDE,
-            )
-            if results
-            else None
+        reads = Reads(tuple(result["result_id"] for result in results), (row["model"] in asked,))
+        context = Later(partial(_context, catalogue, row, results, asked=row["model"] in asked))
+        yield Page(model_path(row["model"]), row["name"], "model.md.j2", context, CRUMBS, reads=reads)
+
+
+def _context(catalogue: Catalogue, row: Row, results: list[Row], *, asked: bool) -> dict[str, object]:
+    """Return the context of a model's page. The home page can be `asked` about some models."""
+    table = (
+        results_table(
+            catalogue,
+            results,
+            "Results with this model",
+            without=frozenset({"model"}),
+            explorer=urlencode({"model": row["name"]}),
+            most=MOST_BESIDE,
         )
-        context = {
-            "model": row,
-            "facts": _facts(row),
-            "best": best_rates(catalogue, results, "Best rates by accelerator and method", "accelerator"),
-            "results": table,
-            "asked": row["model"] in asked,
-            "workloads": workloads_of_model(catalogue, row["model"]),
-            "source": wording.short_commits(row["source"]),
-        }
-        yield Page(model_path(row["model"]), row["name"], "model.md.j2", context, CRUMBS)
+        if results
+        else None
+    )
+    return {
+        "model": row,
+        "facts": _facts(row),
+        "best": best_rates(catalogue, results, "Best rates by accelerator and method", "accelerator"),
+        "results": table,
+        "asked": asked,
+        "workloads": workloads_of_model(catalogue, row["model"]),
+        "source": wording.short_commits(row["source"]),
+    }
 
 
 def _list(catalogue: Catalogue, rows: list[Row], name: str) -> Table:

@@ -13,8 +13,6 @@ from pkgutil import iter_modules
 from statistics import median
 from typing import TypeVar
 
-import altair as alt
-
 from tunemark.schema.formats import MISSING, percent, significant
 from tunemark.schema.statistics.comparison import ARMS, Change, arm_run, paired_change
 from tunemark.schema.statistics.intervals import share_difference
@@ -247,6 +245,8 @@ def scatter(
 
     The values have the keys `x`, `y`, `series` and `label`.
     """
+    import altair as alt  # noqa: PLC0415
+
     if not values:
         return None
     points = alt.Chart(inline(values))
@@ -272,6 +272,8 @@ def scatter(
 @kept
 def reference_line(name: str, caption: str, values: list[Row], x: str, y: str) -> Chart | None:
     """Return a line chart on logarithmic scales with y = x dashed, for speed-ups over device counts."""
+    import altair as alt  # noqa: PLC0415
+
     if not values:
         return None
     ends = [{"x": end, "y": end} for end in (min(row["x"] for row in values), max(row["x"] for row in values))]
@@ -291,6 +293,8 @@ def reference_line(name: str, caption: str, values: list[Row], x: str, y: str) -
 @kept
 def bars(name: str, caption: str, values: list[Row], x: str, series: str) -> Chart | None:
     """Return horizontal bars. The values have the keys `label`, `x` and `series`."""
+    import altair as alt  # noqa: PLC0415
+
     if not values:
         return None
     labels = list(dict.fromkeys(row["label"] for row in values))
@@ -314,6 +318,8 @@ def ranges(name: str, caption: str, values: list[Row], x: str, series: str) -> C
 
     The values have the keys `label`, `x`, `low`, `high` and `series`.
     """
+    import altair as alt  # noqa: PLC0415
+
     if not values:
         return None
     labels = list(dict.fromkeys(row["label"] for row in values))

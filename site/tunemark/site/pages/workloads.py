@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.formats import MISSING
 from tunemark.site import tables, wording
-from tunemark.site.page import Fact, Page, model_path, workload_path
+from tunemark.site.page import Fact, Later, Page, Reads, model_path, workload_path
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import (
     Group,
@@ -44,16 +45,24 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     yield Page("workloads/index", "Workloads", "workloads.md.j2", lists)
     for workload in catalogue.workloads:
         key = workload["workload"]
-        context = {
-            "workload": workload,
-            "facts": _facts(workload),
-            "levers": _levers(workload),
-            "axes": _axes(catalogue.axes.get(key, [])),
-            "siblings": _siblings(catalogue, workload),
-            "published": _published(catalogue, workload),
-            "groups": _ranked_groups(catalogue, catalogue.results_where(workload=key, source="measured")),
-        }
-        yield Page(workload_path(key), workload["title"], "workload.md.j2", context, CRUMBS)
+        measured, published = catalogue.results_where(workload=key, source="measured"), _published(catalogue, workload)
+        pooled = [catalogue.configurations.get(row["configuration"]) for row in measured]
+        reads = Reads(tuple(row["result_id"] for row in (*measured, *published)), (pooled,))
+        context = Later(partial(_context, catalogue, workload, measured, published))
+        yield Page(workload_path(key), workload["title"], "workload.md.j2", context, CRUMBS, reads=reads)
+
+
+def _context(catalogue: Catalogue, workload: Row, measured: list[Row], published: list[Row]) -> dict[str, object]:
+    without = frozenset({"model", "method", "samples_per_s"})
+    return {
+        "workload": workload,
+        "facts": _facts(workload),
+        "levers": _levers(workload),
+        "axes": _axes(catalogue.axes.get(workload["workload"], [])),
+        "siblings": _siblings(catalogue, workload),
+        "published": results_table(catalogue, published, "Published results with these conditions", without=without) if published else None,
+        "groups": _ranked_groups(catalogue, measured),
+    }
 
 
 def _list(catalogue: Catalogue, matrix: str | None) -> Table:
@@ -98,15 +107,10 @@ def _facts(row: Row) -> list[Fact]:
     ]
 
 
-def _published(catalogue: Catalogue, workload: Row) -> Table | None:
+def _published(catalogue: Catalogue, workload: Row) -> list[Row]:
     """Return published and converted results with the model, the method and any stated sequence length of a workload."""
-    rows = [
-        row
-        for row in catalogue.published_by_work.get((workload["model"], workload["method"]), ())
-        if row["sequence_length"] in (None, workload["sequence_length"])
-    ]
-    without = frozenset({"model", "method", "samples_per_s"})
-    return results_table(catalogue, rows, "Published results with these conditions", without=without) if rows else None
+    rows = catalogue.published_by_work.get((workload["model"], workload["method"]), ())
+    return [row for row in rows if row["sequence_length"] in (None, workload["sequence_length"])]
 
 
 def workloads_of_model(catalogue: Catalogue, model: str) -> list[Fact]:
