@@ -78,7 +78,7 @@ def columnar(rows: Sequence[Row]) -> dict[str, object]:
     columns: dict[str, object] = {}
     for name in rows[0] if rows else ():
         values = [row[name] for row in rows]
-        if any(isinstance(value, list) for value in values):
+        if any(isinstance(value, (list, tuple)) for value in values):
             values = [_compact(value) for value in values]
         if name in CODED:
             known = list(dict.fromkeys(values))
