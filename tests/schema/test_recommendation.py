@@ -303,6 +303,14 @@ def test_no_data_names_what_has_rates() -> None:
     assert headline(strict, recommend(strict, rates, offers)).endswith("There are rates with tuned software.")
 
 
+def test_if_only_other_kinds_of_price_have_offers_the_answer_names_them() -> None:
+    offers = [offer("slow", 1.0, kind="spot"), offer("slow", 1.0, kind="reserved"), offer("slow", 1.0, kind="spot", devices=8)]
+    question = replace(QUESTION, most_devices=1)
+    assert headline(question, recommend(question, RATES, offers)).endswith("numbers of devices. There are offers at reserved or spot prices.")
+    other = replace(question, accelerators=("none",))
+    assert headline(other, recommend(other, RATES, offers)).endswith("numbers of devices.")
+
+
 def test_without_any_offer_the_answer_is_not_called_missing_data() -> None:
     assert headline(QUESTION, recommend(replace(QUESTION, most_devices=1), RATES, [])).startswith("No offer matches the question")
     own = offer("slow", 0.0, provider=OWN)

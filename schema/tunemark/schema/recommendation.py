@@ -234,6 +234,8 @@ class Answer:
     """Software levels for which they have one, if there is none for the level asked for."""
     offers: int = 0
     """Number of offers that the question allows."""
+    other_kinds: tuple[str, ...] = ()
+    """Kinds of price that were not asked for and have an offer, if those asked for have none."""
     picks: dict[str, int] = field(default_factory=dict)
     """Objective -> place in `ranked` of its best option; `proven`: of the first one that is based on results."""
 
@@ -290,7 +292,7 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     Every offer is combined with one instance, or with several that a fabric joins. Recommended options meet the limits at the pessimistic end of the
     90% interval; the order follows the middle.
     """
-    rates = list(rates)
+    rates, offers = list(rates), list(offers)
     length = length_class(question.sequence_length, rates)
     table = {
         (rate.method, rate.accelerator, rate.devices): rate
@@ -340,7 +342,10 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         tuple(too_large),
         tuple(in_order(unpriced, "fastest")),
         tuple(no_data),
-        offers=sum(question.most_devices is None or offer.devices <= question.most_devices for offer in chosen),
+        offers=(allowed := sum(_few_enough(question, offer) for offer in chosen)),
+        other_kinds=()
+        if allowed
+        else tuple(sorted({each.kind for each in offers if _chosen(question, each) and _few_enough(question, each)})),
         picks=picks,
         **({} if options or unpriced or (too_large and not no_data) else _elsewhere(question, rates, chosen, methods, length)),
     )
@@ -367,14 +372,18 @@ def _elsewhere(question: Question, rates: Iterable[Rate], offers: Sequence[Offer
 
 
 def _offers(question: Question, offers: Iterable[Offer]) -> list[Offer]:
-    rented = [
-        offer
-        for offer in offers
-        if offer.kind in question.kinds
-        and (not question.providers or offer.provider in question.providers)
-        and (not question.accelerators or offer.accelerator in question.accelerators)
-    ]
-    return [*question.own, *rented]
+    return [*question.own, *(offer for offer in offers if offer.kind in question.kinds and _chosen(question, offer))]
+
+
+def _chosen(question: Question, offer: Offer) -> bool:
+    """Return True if an offer has a provider and an accelerator of the question."""
+    providers, accelerators = question.providers, question.accelerators
+    return (not providers or offer.provider in providers) and (not accelerators or offer.accelerator in accelerators)
+
+
+def _few_enough(question: Question, offer: Offer) -> bool:
+    """Return True if an offer has at most the number of devices of the question."""
+    return question.most_devices is None or offer.devices <= question.most_devices
 
 
 def _why_missing(rate: Rate, trust: Trust) -> str | None:

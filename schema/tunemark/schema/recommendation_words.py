@@ -157,7 +157,9 @@ def _nothing(question: Question, answer: Answer) -> str:
     if answer.unpriced:
         return "No offer to rent can be recommended; the time on your own hardware is known."
     if not answer.offers:
-        return "No offer matches the question: none has these providers, kinds of price, accelerators and numbers of devices."
+        kinds = " or ".join(kind.replace("_", " ") for kind in answer.other_kinds)
+        others = f" There are offers at {kinds} prices." if kinds else ""
+        return f"No offer matches the question: none has these providers, kinds of price, accelerators and numbers of devices.{others}"
     if answer.too_large and not answer.no_data:
         return "The step does not fit on any accelerator offered. QLoRA, shorter rows or more devices need less memory."
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"

@@ -163,7 +163,7 @@ def unmeasured(
     if method is Method.QLORA and not any(row.config.accelerator.vendor == card.vendor for row in alike):
         return Missing(f"no accepted QLoRA result on {card.vendor} devices; 4-bit kernels differ between vendors")
     if not FAMILIES[model.family].encoder and _only_encoders(rows, card):
-        return Missing(f"only encoders were measured on {generation_of(card)} devices, and this model is a decoder")
+        return Missing(f"no accepted result of a decoder on {generation_of(card)} devices, only of encoders")
     lengths = [row.config.shape.sequence_length for row in alike]
     if not SMALLEST_PART * min(lengths) <= length <= LARGEST_TIMES * max(lengths):
         return Missing(f"rows of {length:,} tokens; accepted results have {min(lengths):,} to {max(lengths):,}")

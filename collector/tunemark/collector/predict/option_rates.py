@@ -157,7 +157,10 @@ class Evidence:
 
     @classmethod
     def of(cls, fitted: Fit, suspicious: Collection[str] = ()) -> "Evidence":
-        """Group the rows of a fit, except suspicious results, and compute the errors of direct rates by leaving out one result at a time."""
+        """Group the rows of a fit, and compute the errors of direct rates by leaving out one result at a time.
+
+        Suspicious results and those that offload to the host are in no group.
+        """
         predicted = fitted.predict_all([replace(row.config, stack="", release="") for row in fitted.rows])
         residuals = {
             row.id: row.log_seconds - estimate.log_seconds
@@ -167,7 +170,8 @@ class Evidence:
         grouped: dict[Group, list[Observed]] = defaultdict(list)
         disputed: dict[Group, list[Observed]] = defaultdict(list)
         for row in fitted.rows:
-            if row.id in residuals:
+            # Options keep everything on the devices, so a result with weights or states in host memory tells nothing of what fits them.
+            if row.id in residuals and not row.config.shape.offload:
                 (disputed if row.id in suspicious else grouped)[group_of(row.config)].append(row)
         errors = []
         for rows in grouped.values():

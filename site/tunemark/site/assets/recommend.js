@@ -113,12 +113,12 @@
         levels.set(key, [...(levels.get(key) ?? []), rate.software]);
       }
     const methods = question.method === "any" ? [...new Set(rates.map((rate) => rate.method))].sort() : [question.method];
-    const rented = offers.filter(
-      (offer) =>
-        question.kinds.includes(offer.kind) &&
-        (!question.providers.length || question.providers.includes(offer.provider)) &&
-        (!question.accelerators.length || question.accelerators.includes(offer.accelerator))
-    );
+    const chosen = (offer) =>
+      (!question.providers.length || question.providers.includes(offer.provider)) &&
+      (!question.accelerators.length || question.accelerators.includes(offer.accelerator));
+    const fewEnough = (offer) => question.most_devices === null || offer.devices <= question.most_devices;
+    const atOtherPrices = (offer) => chosen(offer) && fewEnough(offer);
+    const rented = offers.filter((offer) => question.kinds.includes(offer.kind) && chosen(offer));
     const options = [], tooLarge = new Map(), noData = new Map();
     const considered = [...question.own, ...rented];
     const quick = considered.some((offer) =>
@@ -159,7 +159,8 @@
       too_large: [...tooLarge.values()],
       unpriced: inOrder(unpriced, "fastest"),
       no_data: [...noData.values()],
-      offers: considered.filter((offer) => question.most_devices === null || offer.devices <= question.most_devices).length,
+      offers: considered.filter(fewEnough).length,
+      other_kinds: considered.some(fewEnough) ? [] : [...new Set(offers.filter(atOtherPrices).map((offer) => offer.kind))].sort(),
       picks,
       ...(found || (tooLarge.size && !noData.size) ? { other_methods: [], other_lengths: [], other_software: [] } : elsewhere(question, rates, considered, methods, length)),
     };
@@ -271,8 +272,11 @@
       return `No option meets all limits. The closest, ${hardware(closest)} (${place(closest)}), ${verb} ${limits}: ${timeAndCost(closest)}.`;
     }
     if (answer.unpriced.length) return "No offer to rent can be recommended; the time on your own hardware is known.";
-    if (!answer.offers)
-      return "No offer matches the question: none has these providers, kinds of price, accelerators and numbers of devices.";
+    if (!answer.offers) {
+      const kinds = answer.other_kinds.map((kind) => kind.replaceAll("_", " ")).join(" or ");
+      const others = kinds ? ` There are offers at ${kinds} prices.` : "";
+      return `No offer matches the question: none has these providers, kinds of price, accelerators and numbers of devices.${others}`;
+    }
     if (answer.too_large.length && !answer.no_data.length)
       return "The step does not fit on any accelerator offered. QLoRA, shorter rows or more devices need less memory.";
     const trusted = question.trust === "predicted" ? "" : " at this level of trust; allow predictions to see more";
