@@ -119,7 +119,7 @@ def test_zero3_shards_pretrained_weights_while_it_loads_them(tmp_path, facts, ma
     pytest.importorskip("deepspeed", reason="DeepSpeed is not installed; ZeRO needs it, and the Neuron stack does not include it")
     plan = resolve("smoke-full", facts, machine, Options()).plan
     build_model(plan, facts.model("tiny-llama"), None, None, tmp_path, Cpu()).save_pretrained(tmp_path / "weights")
-    given = ("run", workload, *SMALL, "--weights", f"pretrained:{tmp_path / 'weights'}")
+    given = ("run", workload, "--steps", 8, *SMALL[2:], "--weights", f"pretrained:{tmp_path / 'weights'}")
     alone = tunemark(*given, "--set", "batch.gradient_accumulation=4", "--out", tmp_path / "alone")
     assert alone.returncode == 0, alone.stderr
     done = tunemark(
