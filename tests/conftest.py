@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from hypothesis import settings
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 settings.register_profile("any machine", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("any machine")
+# Hundreds of processes import the same modules, and pytest rewrites the same assertions: compiled files are kept, even where the caller keeps none.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +53,15 @@ def whole_database(make_once: Callable[[str, Callable[[Path], object]], Path]) -
     from tunemark.collector.store.loading import collect
 
     return make_once("whole_database", lambda folder: collect(Path(__file__).parents[1], folder / "tunemark.duckdb")) / "tunemark.duckdb"
+
+
+@pytest.fixture(scope="session")
+def whole_site(whole_database: Path, make_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """Return the folder that holds `docs` and `site` of the committed data, built strictly."""
+    from tunemark.site.build import build_site
+
+    configuration = Path(__file__).parents[1] / "mkdocs.yml"
+    return make_once("whole_site", lambda out: build_site(whole_database, out, configuration, strict=True, progress=lambda _: None))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -197,12 +197,26 @@ def test_a_rounded_number_of_parameters_agrees_to_its_last_digit() -> None:
     assert fields(model_problems(changed(card, parameters=8_040_000_000), BESIDE)) == {"parameters"}
 
 
+def price_book() -> list[tuple[int, PriceRow]]:
+    return list(enumerate(FACTS.prices, start=2))
+
+
+def line_of(machine: str, kind: str) -> int:
+    """Return the last line of the price book with a machine."""
+    return next(line for line, row in reversed(price_book()) if (row.instance, row.kind) == (machine, kind))
+
+
 def priced(machine: str, kind: str, **changes: Any) -> Iterator[str]:
     """The fields of the problems of a row of the price book after a change."""
-    rows = list(enumerate(FACTS.prices, start=2))
-    line, row = next((line, row) for line, row in reversed(rows) if (row.instance, row.kind) == (machine, kind))
-    rows[line - 2] = line, PriceRow.model_validate(row.model_dump() | changes)
+    rows, line = price_book(), line_of(machine, kind)
+    rows[line - 2] = line, PriceRow.model_validate(rows[line - 2][1].model_dump() | changes)
     return (problem.field for found, problem in price_problems(rows, BESIDE) if found == line)
+
+
+@pytest.fixture(scope="module")
+def wrong_lines() -> set[int]:
+    """Return the lines of the committed price book that have a problem."""
+    return {line for line, _ in price_problems(price_book(), BESIDE)}
 
 
 @pytest.mark.parametrize(
@@ -268,8 +282,10 @@ def priced(machine: str, kind: str, **changes: Any) -> Iterator[str]:
         ("1H100.80S.32V", "on_demand", {"vcpus": 64}, "vcpus"),
     ],
 )
-def test_a_price_unlike_its_neighbours_is_named_by_its_field(instance: str, kind: str, changes: dict[str, Any], field: str) -> None:
-    assert list(priced(instance, kind)) == []
+def test_a_price_unlike_its_neighbours_is_named_by_its_field(
+    instance: str, kind: str, changes: dict[str, Any], field: str, wrong_lines: set[int]
+) -> None:
+    assert line_of(instance, kind) not in wrong_lines
     assert field in priced(instance, kind, **changes)
 
 

@@ -46,7 +46,7 @@ def price(**changes: str) -> str:
 )
 def test_a_wrong_price_is_named_with_its_line_field_value_and_fix(checkout: Path, tunemark: Tunemark, row: str, said: str) -> None:
     book(checkout, row)
-    answered = tunemark("validate")
+    answered = tunemark("validate", checkout / PRICES)
     assert answered.code == 3
     assert f"{PRICES}:{said}" in answered.err
     assert "'provider':" not in answered.err, "a row is not dumped"
@@ -67,7 +67,7 @@ def test_a_wrong_price_is_named_with_its_line_field_value_and_fix(checkout: Path
 def test_a_wrong_price_basis_is_named_with_its_line_field_value_and_fix(checkout: Path, tunemark: Tunemark, text: str, said: str) -> None:
     book(checkout, price())
     (checkout / BASIS).write_text(text, encoding="utf-8")
-    answered = tunemark("validate")
+    answered = tunemark("validate", checkout / BASIS)
     assert answered.code == 3
     assert f"{BASIS}:" in answered.err
     assert said in answered.err
@@ -107,8 +107,7 @@ def test_a_wrong_card_is_named_with_its_line_field_value_and_fix(
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new), encoding="utf-8")
-    save(checkout, make_submission())
-    answered = tunemark("validate")
+    answered = tunemark("validate", path, save(checkout, make_submission()))
     assert answered.code == 3
     line = next(line for line in answered.err.splitlines() if line.startswith(f"data/{file}:"))
     assert said in line
@@ -116,14 +115,16 @@ def test_a_wrong_card_is_named_with_its_line_field_value_and_fix(
 
 def test_all_wrong_facts_are_found_at_once(checkout: Path, tunemark: Tunemark) -> None:
     book(checkout, price(usd_per_hour="x"), price(effective_on="soon"))
+    (checkout / BASIS).write_text('providers = ["aws"]\n', encoding="utf-8")
     (checkout / "data" / "models" / "gpt2.toml").write_text("x = [", encoding="utf-8")
     answer = json.loads(tunemark("validate", "--json").out)
     assert [problem["file"].rpartition("/")[2].partition(":")[0] for problem in answer["problems"]] == [
         "gpt2.toml",
+        "basis.toml",
         "prices.csv",
         "prices.csv",
     ]
-    assert (answer["invalid"], answer["facts"] > 80) == (2, True)
+    assert (answer["invalid"], answer["facts"] > 80) == (3, True)
 
 
 def test_facts_can_be_named_alone(checkout: Path, tunemark: Tunemark) -> None:

@@ -17,17 +17,23 @@ from tunemark.schema.records.upgrade import read_record
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
+DOCUMENTS = ("000", "001", "002", "003", "004")
 MLPERF = {"mlperf-v4.0": 31, "mlperf-v4.1": 27, "mlperf-v5.0": 51, "mlperf-v5.1": 62}
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A checkout with all facts and without a submission, in which a demo ends after a few steps: its figures are not the subject."""
+    """A checkout with all facts, some documents and no submission, in which a demo ends after a few steps: its figures are not the subject.
+
+    The database and the site of all documents are those of `whole_database` and `whole_site`.
+    """
     folder = tmp_path_factory.mktemp("checkout")
     (folder / "data").mkdir()
     for facts in (ROOT / "data").iterdir():
-        if facts.name != "workloads":
+        if facts.name not in {"workloads", "published", "converted"}:
             (folder / "data" / facts.name).symlink_to(facts)
+    for source in DOCUMENTS:
+        shutil.copytree(ROOT / "data" / "published" / source, folder / "data" / "published" / source)
     shutil.copytree(ROOT / "data" / "workloads", folder / "data" / "workloads")
     for card in (folder / "data" / "workloads").glob("smoke-*.toml"):
         text = re.sub(r"^max_steps = .*$", "max_steps = 50", card.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -50,8 +56,12 @@ def tunemark(checkout, *arguments):
     return done
 
 
-def rows(checkout, query):
-    return json.loads(tunemark(checkout, "query", query, "--json").stdout)
+def rows(checkout, query, *options):
+    return json.loads(tunemark(checkout, "query", query, *options, "--json").stdout)
+
+
+def results_by_source(checkout, *options):
+    return {row["source"]: row["n"] for row in rows(checkout, "select source, count(*) as n from results group by 1", *options)}
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +89,15 @@ def test_the_demo_ends_with_three_runs_and_the_path_of_the_site(checkout, demo):
 
 
 @pytest.mark.usefixtures("demo")
-def test_all_documents_and_these_runs_are_in_the_database(checkout):
-    counts = rows(checkout, "select source, count(*) as n from results group by 1 order by 1")
-    documents = {path.parent.name: json.loads(path.read_text())["results"] for path in (checkout / "data/published").glob("*/source.json")}
-    assert {row["source"]: row["n"] for row in counts} == {**documents, "measured": 3, **MLPERF}
+def test_the_documents_and_these_runs_are_in_the_database(checkout):
+    documents = {source: json.loads((ROOT / "data/published" / source / "source.json").read_text())["results"] for source in DOCUMENTS}
+    assert results_by_source(checkout) == {**documents, "measured": 3}
+
+
+def test_all_documents_and_committed_runs_are_in_the_database_of_this_repository(whole_database):
+    documents = {path.parent.name: json.loads(path.read_text())["results"] for path in (ROOT / "data/published").glob("*/source.json")}
+    runs = len(list((ROOT / "submissions").rglob("*.json")))
+    assert results_by_source(ROOT, "--db", whole_database) == {**documents, "measured": runs, **MLPERF}
     assert sum(documents.values()) > 1_500
 
 
@@ -144,8 +159,8 @@ def test_the_tables_of_a_document_stand_on_its_page_digit_for_digit(checkout, so
 
 
 @pytest.mark.usefixtures("demo")
-def test_nothing_in_the_site_is_fetched_from_elsewhere(checkout):
-    for page in (checkout / "build" / "site").rglob("*.html"):
+def test_nothing_in_the_site_is_fetched_from_elsewhere(checkout, whole_site):
+    for page in [path for site in (checkout / "build" / "site", whole_site / "site") for path in site.rglob("*.html")]:
         tags = re.findall(r"<(?:script|link|img|iframe|source)\b[^>]*>", page.read_text(encoding="utf-8"))
         fetched = [tag for tag in tags if re.search(r"(?:src|href)=[\"']https?:", tag)]
         assert not [tag for tag in fetched if 'rel="canonical"' not in tag], page

@@ -97,9 +97,12 @@ def test_a_container_installs_what_make_setup_run_installs(path):
 def test_the_commands_of_the_cpu_container_install_a_runner_that_starts(tmp_path):
     """All but the system's packages; what pip would download is taken from the environment of the tests."""
     environment = tmp_path / "environment"
-    venv.create(environment, with_pip=True)
+    venv.create(environment, with_pip=False)
     (site,) = (environment / "lib").glob("python3.*/site-packages")
     (site / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = environment / "bin" / "pip"
+    pip.write_text(f'#!/bin/sh\nexec "{environment / "bin" / "python"}" -m pip "$@"\n')
+    pip.chmod(0o755)
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     variables = {**inherited, "PATH": f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path)}
     folder, found = tmp_path, instructions(ROOT / "harness" / "containers" / "cpu.Containerfile")

@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+from harness_making import only_submission, tunemark
 from study_making import make_log
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_outcome import refused_run
-from tunemark.harness.studies.series import Bench
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.worker.gates import matrix_rate
 from tunemark.schema.derive import derive
 from tunemark.schema.measurement_warnings import loss_band, smoothed_loss
-from tunemark.schema.records.trace import StepTrace, Study
+from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.vocabulary import Backend, Dtype
 
 STEPS = 60
@@ -69,13 +69,13 @@ def test_a_tuned_run_must_train_as_its_card_does_and_an_open_one_is_not_compared
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_another_split_of_the_batch_trains_on_the_same_rows_in_each_step(facts, tmp_path):
-    options = Options(max_steps=12, probe=False, gates=False)
-    bench = Bench.here(facts, options.machine(), tmp_path)
-    study = Study(kind="tune", study_id="0" * 12, point="batch.micro_batch=2", position=1, settings_sha256="0" * 64)
-    split = replace(options, overrides=("batch.micro_batch=2", "batch.gradient_accumulation=2"))
-    card, tuned = (bench.trier(bench.plan("smoke-lora", chosen), study)[0] for chosen in (options, split))
-    bench.close()
+def test_another_split_of_the_batch_trains_on_the_same_rows_in_each_step(tmp_path):
+    split = ("--set", "batch.micro_batch=2", "--set", "batch.gradient_accumulation=2")
+    for name, settings in (("card", ()), ("tuned", split)):
+        done = tunemark("run", "smoke-lora", "--steps", 12, "--no-probe", "--no-gates", *settings, "--out", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+    card, tuned = (only_submission(tmp_path / name) for name in ("card", "tuned"))
+    assert tuned.plan.batch.gradient_accumulation == 2
     assert card.trace.real_tokens == tuned.trace.real_tokens
     assert card.trace.loss == pytest.approx(tuned.trace.loss, rel=1e-4)
 

@@ -23,7 +23,8 @@ from tunemark.harness.worker.models import build_model, model_facts
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.vocabulary import Status
 
-SMALL = ("--steps", 8, "--no-probe", "--no-gates", "--set", "data.sequence_length=32", "--timeout", 200)
+STEPS = 4
+SMALL = ("--steps", STEPS, "--no-probe", "--no-gates", "--set", "data.sequence_length=32", "--timeout", 200)
 SHARDING = {
     "ddp": None,
     "fsdp2": "torch FSDPModule",
@@ -40,6 +41,31 @@ def alone(tmp_path_factory):
     done = tunemark("run", "smoke-full", *SMALL, "--set", "batch.gradient_accumulation=4", "--save", "--out", folder)
     assert done.returncode == 0, done.stderr
     return only_submission(folder)
+
+
+def rank_of(process):
+    """Return the rank of a process; None for a helper of a library that has ended by now."""
+    with contextlib.suppress(psutil.Error):
+        return process.environ().get("RANK")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hung(request, tmp_path_factory):
+    """A run of two processes of which one hangs. It starts with the first test of this file: the others run while it waits for its limit."""
+    if not any(item.path == request.path and "hung" in item.name for item in request.session.items):
+        yield None
+        return
+    out, limits = tmp_path_factory.mktemp("hung"), ("--steps", 100_000, "--timeout", 60)
+    # Forked processes are no descendants of the run, by which it finds what to end.
+    command = cold("tunemark.cli", "run", "smoke-full", *SMALL[2:-2], *limits, "--devices", 2, "--out", out)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    workers = []
+    if any("train, " in line for line in process.stderr):
+        workers = psutil.Process(process.pid).children(recursive=True)
+        next(p for p in workers if rank_of(p) == "1").suspend()
+    yield SimpleNamespace(process=process, workers=workers, out=out)
+    process.kill()
+    process.wait()
 
 
 @pytest.mark.slow
@@ -70,7 +96,7 @@ def test_two_processes_learn_what_one_learns(alone, tmp_path, strategy, further)
     assert both.effective.process_group == "gloo"
     assert both.effective.sharding == SHARDING[strategy]
     assert [rank.rank for rank in both.ranks] == [0, 1]
-    assert all(len(rank.own_work_s) == 8 and rank.host_rss_bytes for rank in both.ranks)
+    assert all(len(rank.own_work_s) == STEPS and rank.host_rss_bytes for rank in both.ranks)
     assert both.model.trainable_parameters == alone.model.trainable_parameters
     whole = alone.model.gradient_bytes
     gradients = {"ddp": whole, "fsdp2": whole // 2}.get(strategy)
@@ -93,7 +119,7 @@ def test_zero3_shards_pretrained_weights_while_it_loads_them(tmp_path, facts, ma
     pytest.importorskip("deepspeed", reason="DeepSpeed is not installed; ZeRO needs it, and the Neuron stack does not include it")
     plan = resolve("smoke-full", facts, machine, Options()).plan
     build_model(plan, facts.model("tiny-llama"), None, None, tmp_path, Cpu()).save_pretrained(tmp_path / "weights")
-    given = ("run", workload, *SMALL, "--weights", f"pretrained:{tmp_path / 'weights'}")
+    given = ("run", workload, "--steps", 8, *SMALL[2:], "--weights", f"pretrained:{tmp_path / 'weights'}")
     alone = tunemark(*given, "--set", "batch.gradient_accumulation=4", "--out", tmp_path / "alone")
     assert alone.returncode == 0, alone.stderr
     done = tunemark(
@@ -192,25 +218,13 @@ def test_two_nodes_leave_one_record_and_it_is_that_of_the_first(tmp_path):
     assert [rank.rank for rank in both.ranks] == [0, 1]
 
 
-def rank_of(process):
-    """Return the rank of a process; None for a helper of a library that has ended by now."""
-    with contextlib.suppress(psutil.Error):
-        return process.environ().get("RANK")
-
-
 @pytest.mark.process
 @pytest.mark.slow
-def test_a_hung_process_is_gone_after_the_timeout(tmp_path):
-    limits = ("--steps", 100_000, "--timeout", 34)
-    # Forked processes are no descendants of the run, by which it finds what to end.
-    command = cold("tunemark.cli", "run", "smoke-full", *SMALL[2:-2], *limits, "--devices", 2, "--out", tmp_path)
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    next(line for line in process.stderr if "train, " in line)
-    workers = psutil.Process(process.pid).children(recursive=True)
-    next(p for p in workers if rank_of(p) == "1").suspend()
-    process.communicate(timeout=120)
-    assert only_submission(tmp_path).outcome.status is Status.TIMEOUT
-    assert [p for p in psutil.wait_procs(workers, timeout=5)[1] if p.status() != psutil.STATUS_ZOMBIE] == []
+def test_a_hung_process_is_gone_after_the_timeout(hung):
+    assert hung.workers, "the run ended before it trained"
+    hung.process.communicate(timeout=120)
+    assert only_submission(hung.out).outcome.status is Status.TIMEOUT
+    assert [p for p in psutil.wait_procs(hung.workers, timeout=5)[1] if p.status() != psutil.STATUS_ZOMBIE] == []
 
 
 def test_what_fsdp2_cannot_keep_in_host_memory_is_refused(facts, machine):

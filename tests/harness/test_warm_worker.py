@@ -35,9 +35,10 @@ CLAIMED_CUDA = Path(__file__).with_name("claimed_cuda.py")
 STUDY = Study(kind="frontier", study_id="0" * 12, point="try", position=1, settings_sha256="0" * 64)
 
 
-@pytest.fixture
-def bench(tmp_path):
-    made = Bench.here(FACTS, OPTIONS.machine(), tmp_path)
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    """A bench whose tries all share one warm process: each is forked from it as it was before the first."""
+    made = Bench.here(FACTS, OPTIONS.machine(), tmp_path_factory.mktemp("bench"))
     yield made
     made.close()
 
@@ -144,9 +145,11 @@ def test_a_stopped_try_is_ended_and_a_lost_warm_process_is_replaced(bench):
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_a_machine_that_cannot_fork_workers_uses_fresh_processes_and_says_so(bench, monkeypatch, capsys):
+def test_a_machine_that_cannot_fork_workers_uses_fresh_processes_and_says_so(bench, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(warm_worker, "READY_WITHIN_S", 0.0)
-    record, _ = bench.trier(plan(bench), STUDY)
+    other = Bench.here(FACTS, bench.machine, tmp_path)
+    record, _ = other.trier(plan(other), STUDY)
+    other.close()
     assert (record.outcome.status, record.process.warm_worker) == (Status.OK, False)
     assert "no warm worker: it did not start; each try starts a process" in capsys.readouterr().err
 

@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 
 IMPORTS = (
+    "deepspeed",
     "peft",
     "torch.distributed.run",
     "transformers.models.bert.modeling_bert",
@@ -29,6 +30,8 @@ IMPORTS = (
     "tunemark.harness.worker.entry",
     "tunemark.harness.worker.gates",
 )
+OPTIONAL = {"deepspeed"}
+"""Libraries that are not in every environment. Accelerate imports DeepSpeed in every run where it is installed."""
 MODULES = {"tunemark.harness.worker.entry", "torch.distributed.run", "accelerate.commands.launch", "sharding_process", "rounding_process"}
 """Modules that forked processes start by forking again. Every other command starts as usual."""
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -50,7 +53,9 @@ def ask(address, arguments):
 
 def serve(address):
     """Import the libraries, then fork for each request until the parent is gone."""
+    import gc
     import importlib
+    import importlib.util
     import threading
 
     # Inductor would start a process per core, each of which imports torch.
@@ -58,7 +63,11 @@ def serve(address):
     os.environ["HF_HUB_OFFLINE"] = "1"
     subprocess.Popen = popen_of(subprocess.Popen)
     for name in IMPORTS:
-        importlib.import_module(name)
+        if name not in OPTIONAL or importlib.util.find_spec(name):
+            importlib.import_module(name)
+    name_callers_quickly()
+    # A collection in a forked process would copy all pages with objects of the libraries.
+    gc.freeze()
     assert threading.active_count() == 1, "other threads would be missing after a fork"
     parent, children = os.getppid(), set()
     with socket.socket(socket.AF_UNIX) as listener:
@@ -77,6 +86,18 @@ def serve(address):
                 keep(asked)
             children.add(pid)
             asked.close()
+
+
+def name_callers_quickly():
+    """Let torchrun read the name of a calling function from its frame.
+
+    It names each event of its rendezvous so. `inspect.stack`, which it uses, searches all imported modules for the source of each frame:
+    seconds where all libraries are imported.
+    """
+    from torch.distributed.elastic.rendezvous import dynamic_rendezvous
+
+    if hasattr(dynamic_rendezvous, "get_method_name"):
+        dynamic_rendezvous.get_method_name = lambda depth=2: sys._getframe(depth).f_code.co_name
 
 
 def keep(asked):

@@ -3,12 +3,12 @@
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from factories import Tunemark
+from harness_making import warm
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -122,23 +122,9 @@ def test_fields_without_a_meaning_are_listed_as_not_used(tmp_path: Path):
     assert log.unused == {"grad_norm", "best_metric"}
 
 
-TRAINING = """
-import sys, torch
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
-torch.manual_seed(0)
-shape = dict(vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
-rows = [{"input_ids": torch.randint(0, 64, (32,)), "labels": torch.randint(0, 64, (32,))} for _ in range(16)]
-arguments = TrainingArguments(output_dir=sys.argv[1], max_steps=6, per_device_train_batch_size=2, logging_steps=2, report_to=[],
-    use_cpu=True, include_num_input_tokens_seen="all", save_strategy="no", disable_tqdm=True)
-trainer = Trainer(model=LlamaForCausalLM(LlamaConfig(**shape)), args=arguments, train_dataset=rows)
-trainer.save_metrics("train", trainer.train().metrics)
-trainer.save_state()
-"""
-
-
 @pytest.mark.slow
 def test_a_real_training_with_transformers_is_imported_whole(tmp_path: Path, tunemark: Tunemark):
-    subprocess.run([sys.executable, "-c", TRAINING, str(tmp_path)], check=True, capture_output=True, timeout=200)
+    subprocess.run(warm("trainer_process", tmp_path), check=True, capture_output=True, timeout=200)
     state = json.loads((tmp_path / "trainer_state.json").read_text(encoding="utf-8"))
     said = tunemark("import", "trainer-state", tmp_path / "trainer_state.json", *CONDITIONS, "--json")
     assert said.code == 0

@@ -304,9 +304,13 @@ def test_no_data_names_what_has_rates() -> None:
 
 
 def test_if_only_other_kinds_of_price_have_offers_the_answer_names_them() -> None:
-    offers = [offer("slow", 1.0, kind="spot"), offer("slow", 1.0, kind="reserved"), offer("slow", 1.0, kind="spot", devices=8)]
+    offers = [replace(offer("slow", 1.0), kind=kind) for kind in ("spot", "reserved")] + [
+        replace(offer("slow", 1.0, 8), kind="marketplace")
+    ]
     question = replace(QUESTION, most_devices=1)
-    assert headline(question, recommend(question, RATES, offers)).endswith("numbers of devices. There are offers at reserved or spot prices.")
+    assert headline(question, recommend(question, RATES, offers)).endswith(
+        "numbers of devices. There are offers at reserved or spot prices."
+    )
     other = replace(question, accelerators=("none",))
     assert headline(other, recommend(other, RATES, offers)).endswith("numbers of devices.")
 

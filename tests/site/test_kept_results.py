@@ -8,7 +8,7 @@ import duckdb
 import pytest
 from fixture_database import ENTRY, MEASURED, ROOT
 
-from tunemark.site import downloads, kept_results, stamp
+from tunemark.site import charts, downloads, kept_results, stamp
 from tunemark.site.build import build_site
 from tunemark.site.page import badge_file, result_path
 from tunemark.site.pages import other_pages
@@ -114,13 +114,19 @@ def test_pages_are_made_again_if_mkdocs_lays_them_out_in_another_way(database: P
 
 
 @pytest.fixture(scope="module")
-def before(database: Path) -> Made:
-    return rendered(database)
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of charts. A chart with the same arguments is drawn once."""
+    return tmp_path_factory.mktemp("charts")
 
 
-def rendered(database: Path) -> Made:
+@pytest.fixture(scope="module")
+def before(database: Path, drawn: Path) -> Made:
+    return rendered(database, drawn)
+
+
+def rendered(database: Path, drawn: Path) -> Made:
     """Return the key and the page of each result, and of each other page that can be kept."""
-    with Database(database) as opened:
+    with Database(database) as opened, charts.kept_in(drawn):
         catalogue = Catalogue.read(opened)
         keys = kept_results.keys_of(catalogue)
         pages = {Path(page.path).name: stamp.stamped_page(page) for page in pages_of(catalogue, keys.results)}
@@ -158,7 +164,7 @@ KEYS = (
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_page_that_a_table_changes_has_another_key(table: str, before: Made, database: Path, tmp_path: Path) -> None:
+def test_a_page_that_a_table_changes_has_another_key(table: str, before: Made, database: Path, drawn: Path, tmp_path: Path) -> None:
     with duckdb.connect(str(database), read_only=True) as connection:
         columns = connection.execute(
             "select column_name, data_type from information_schema.columns where table_name = ? and table_schema = 'main'", [table]
@@ -166,7 +172,7 @@ def test_a_page_that_a_table_changes_has_another_key(table: str, before: Made, d
     changes = [f"{name} = {CHANGES[kind].format(name)}" for name, kind in columns if kind in CHANGES and name not in KEYS]
     changed = changed_copy(database, tmp_path, f"update {table} set {', '.join(changes)}")  # noqa: S608 - our own names
     keys, pages = before
-    new_keys, new_pages = rendered(changed)
+    new_keys, new_pages = rendered(changed, drawn)
     differing = {name for name in pages if pages[name] != new_pages[name]}
     assert differing <= {name for name in keys if keys[name] != new_keys[name]}
     assert differing

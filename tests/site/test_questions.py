@@ -6,19 +6,17 @@ estimates are matched exactly.
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 from test_browser import Visit
 
-from tunemark.site.build import build_site
 from tunemark.site.commands import open_server
 
 pytestmark = pytest.mark.slow
 MAX_CLICKS = 2
-CONFIGURATION = Path(__file__).parents[2] / "mkdocs.yml"
 Step = tuple[str, ...]
 """`tab NAME`, `link NAME` within the page, `field NAME VALUE` of the question, or `evidence`: the first cited result."""
 
@@ -109,10 +107,9 @@ QUESTIONS: dict[str, tuple[tuple[Step, ...], tuple[str, ...]]] = {
 
 
 @pytest.fixture(scope="module")
-def address(whole_database: Path, make_once: Callable[[str, Callable[[Path], object]], Path]) -> Iterator[str]:
+def address(whole_site: Path) -> Iterator[str]:
     """Serve the site of the committed data and return its address."""
-    built = make_once("whole_site", lambda out: build_site(whole_database, out, CONFIGURATION, strict=True, progress=lambda _: None))
-    with open_server(built / "site", 0) as server:
+    with open_server(whole_site / "site", 0) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/"
