@@ -144,4 +144,8 @@ def test_rows_within_a_tenth_of_the_length_are_direct() -> None:
     row = row_of(combination(), "one")
     assert [is_direct(row, 1, length) for length in (8192, 7500, 4096)] == [True, True, False]
     assert not is_direct(row, 2, 8192)
+    several = replace(row.config, devices=2, shape=replace(row.config.shape, sharding="fsdp2"))
+    assert is_direct(replace(row, config=several), 2, 8192)
+    offloaded = replace(several, shape=replace(several.shape, offload=True))
+    assert not is_direct(replace(row, config=offloaded), 2, 8192), "it kept weights in the memory of the host"
     assert math.isfinite(Evidence.of(FITTED).direct_error)

@@ -315,6 +315,15 @@ def test_if_only_other_kinds_of_price_have_offers_the_answer_names_them() -> Non
     assert headline(other, recommend(other, RATES, offers)).endswith("numbers of devices.")
 
 
+def test_own_machines_with_another_number_of_devices_are_told_for_which_there_are_rates() -> None:
+    own = offer("large", 0.0, 4, provider=OWN)
+    question = replace(QUESTION, own=(own,))
+    rates = [rate("large", 9_000.0, 1), rate("large", 60_000.0, 8)]
+    assert own_hardware(question, recommend(question, rates, [])) == [
+        f"Your LARGE {TIMES} 4: there are no rates for this number of devices, only for 1 or 8."
+    ]
+
+
 def test_without_any_offer_the_answer_is_not_called_missing_data() -> None:
     assert headline(QUESTION, recommend(replace(QUESTION, most_devices=1), RATES, [])).startswith("No offer matches the question")
     own = offer("slow", 0.0, provider=OWN)

@@ -15,7 +15,7 @@ from test_browser import Visit
 
 from tunemark.site.commands import open_server
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 MAX_CLICKS = 2
 Step = tuple[str, ...]
 """`tab NAME`, `link NAME` within the page, `field NAME VALUE` of the question, or `evidence`: the first cited result."""

@@ -236,6 +236,8 @@ class Answer:
     """Number of offers that the question allows."""
     other_kinds: tuple[str, ...] = ()
     """Kinds of price that were not asked for and have an offer, if those asked for have none."""
+    own_devices: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Accelerator of the reader's own machines -> numbers of devices for which there are rates."""
     picks: dict[str, int] = field(default_factory=dict)
     """Objective -> place in `ranked` of its best option; `proven`: of the first one that is based on results."""
 
@@ -346,6 +348,10 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         other_kinds=()
         if allowed
         else tuple(sorted({each.kind for each in offers if _chosen(question, each) and _few_enough(question, each)})),
+        own_devices={
+            own.accelerator: tuple(sorted({rate.devices for rate in table.values() if rate.accelerator == own.accelerator}))
+            for own in question.own
+        },
         picks=picks,
         **({} if options or unpriced or (too_large and not no_data) else _elsewhere(question, rates, chosen, methods, length)),
     )

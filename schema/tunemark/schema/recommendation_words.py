@@ -211,8 +211,9 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
             limits = " and ".join(LIMITS[limit] for limit in dict.fromkeys((*others[0].exceeds, *others[0].limits)))
             lines.append(f"{name}: may exceed {limits}, {time_and_cost(others[0])}.")
         else:
-            reason = f"{_reason(missing[0])}{_fitting(missing[0])}" if missing else "there are no rates for this number of devices"
-            lines.append(f"{name}: {reason}.")
+            known = " or ".join(map(str, answer.own_devices.get(offer.accelerator, ())))
+            no_rates = f"there are no rates for this number of devices{f', only for {known}' if known else ''}"
+            lines.append(f"{name}: {f'{_reason(missing[0])}{_fitting(missing[0])}' if missing else no_rates}.")
     return lines
 
 

@@ -157,10 +157,7 @@ class Evidence:
 
     @classmethod
     def of(cls, fitted: Fit, suspicious: Collection[str] = ()) -> "Evidence":
-        """Group the rows of a fit, and compute the errors of direct rates by leaving out one result at a time.
-
-        Suspicious results and those that offload to the host are in no group.
-        """
+        """Group the rows of a fit, except suspicious results, and compute the errors of direct rates by leaving out one result at a time."""
         predicted = fitted.predict_all([replace(row.config, stack="", release="") for row in fitted.rows])
         residuals = {
             row.id: row.log_seconds - estimate.log_seconds
@@ -170,8 +167,7 @@ class Evidence:
         grouped: dict[Group, list[Observed]] = defaultdict(list)
         disputed: dict[Group, list[Observed]] = defaultdict(list)
         for row in fitted.rows:
-            # Options keep everything on the devices, so a result with weights or states in host memory tells nothing of what fits them.
-            if row.id in residuals and not row.config.shape.offload:
+            if row.id in residuals:
                 (disputed if row.id in suspicious else grouped)[group_of(row.config)].append(row)
         errors = []
         for rows in grouped.values():
@@ -213,9 +209,9 @@ def group_of(config: Combination) -> Group:
 
 
 def is_direct(row: Observed, devices: int, length: int) -> bool:
-    """Return True if a row has this device count and nearly this row length."""
-    ratio = row.config.shape.sequence_length / length
-    return row.config.devices == devices and 1 / SAME_LENGTH <= ratio <= SAME_LENGTH
+    """Return True if a row has this device count and nearly this row length, with everything in the memory of the devices, as options have."""
+    ratio, offloaded = row.config.shape.sequence_length / length, row.config.shape.offload
+    return row.config.devices == devices and 1 / SAME_LENGTH <= ratio <= SAME_LENGTH and not offloaded
 
 
 def quantile_of(errors: Sequence[float]) -> float:

@@ -161,6 +161,10 @@
       no_data: [...noData.values()],
       offers: considered.filter(fewEnough).length,
       other_kinds: considered.some(fewEnough) ? [] : [...new Set(offers.filter(atOtherPrices).map((offer) => offer.kind))].sort(),
+      own_devices: Object.fromEntries(question.own.map(({ accelerator }) => {
+        const counts = [...table.values()].filter((rate) => rate.accelerator === accelerator).map((rate) => rate.devices);
+        return [accelerator, [...new Set(counts)].sort((a, b) => a - b)];
+      })),
       picks,
       ...(found || (tooLarge.size && !noData.size) ? { other_methods: [], other_lengths: [], other_software: [] } : elsewhere(question, rates, considered, methods, length)),
     };
@@ -255,7 +259,9 @@
         const limits = [...new Set([...other.exceeds, ...other.limits])].map((limit) => LIMITS[limit]).join(" and ");
         return `${name}: may exceed ${limits}, ${timeAndCost(other)}.`;
       }
-      return `${name}: ${missing ? `${reasonOf(missing)}${fittingIn(missing)}` : "there are no rates for this number of devices"}.`;
+      const known = (answer.own_devices[offer.accelerator] ?? []).join(" or ");
+      const noRates = `there are no rates for this number of devices${known ? `, only for ${known}` : ""}`;
+      return `${name}: ${missing ? `${reasonOf(missing)}${fittingIn(missing)}` : noRates}.`;
     });
 
   const headline = (question, answer) => {

@@ -300,7 +300,11 @@ def _summary(advised: Sequence[Advised]) -> Sentence | None:
     """Return the cheapest accelerator of each job."""
     first = {each.job.name: each.choices[0] for each in advised if each.choices}
     parts = [f"{choice.hardware} for {name}" for name, choice in first.items()]
-    return sentence(f"Cheapest to rent: {'; '.join(parts)}.", [row for choice in first.values() for row in choice.rows]) if parts else None
+    return (
+        sentence(f"Cheapest to rent, of those with results: {'; '.join(parts)}.", [row for choice in first.values() for row in choice.rows])
+        if parts
+        else None
+    )
 
 
 def _of_budget(each: Advised) -> Sentence | None:
@@ -308,7 +312,7 @@ def _of_budget(each: Advised) -> Sentence | None:
         return None
     cheapest, fastest = each.choices[0], _fastest(each.choices)
     used = [cheapest]
-    text = f"{each.persona.name} ({each.persona.budget}), {each.job.name}. Cheapest to rent: {cheapest.words}."
+    text = f"{each.persona.name} ({each.persona.budget}), {each.job.name}. Cheapest to rent, of those with results: {cheapest.words}."
     if fastest and fastest is not cheapest:
         used.append(fastest)
         text += f" Fastest on one machine: {fastest.words}."
@@ -375,7 +379,7 @@ def _budget_table(evidence: Evidence, advised: Sequence[Advised]) -> Table:
     columns: list[Column[Advised]] = [
         Column("Budget", lambda each: tables.text(each.persona.budget, small=each.persona.name, sort=each.persona.low_usd)),
         Column("Models and method", lambda each: tables.text(each.job.name)),
-        Column("Cheapest to rent", lambda each: _choice_cell(_first(each.choices))),
+        Column("Cheapest with results", lambda each: _choice_cell(_first(each.choices))),
         Column("Offer", lambda each: _offer_cell(_first(each.choices))),
         Column("Fastest on one machine", lambda each: _choice_cell(_fastest(each.choices))),
         Column(
