@@ -1,5 +1,6 @@
 """Settings that exclude each other, on any machine: the harness refuses such a plan, and the gate refuses a result of one."""
 
+import re
 from collections.abc import Iterator, Mapping
 
 from tunemark.schema.facts.cards import ModelCard
@@ -18,6 +19,8 @@ ATTENTION_WITHOUT: dict[str, dict[str, str]] = {
     "flex_attention": {"gpt2": "transformers has no flex attention for it; use attention=sdpa", "bert": DROPOUT},
 }
 """Attention implementation -> family of models that it cannot run -> the reason and what to use instead."""
+TORCH_OF_VARLEN = (2, 11)
+"""First release of torch with windows in its variable-length attention."""
 HEAD_MULTIPLE = 8
 """FlashAttention's heads have a width that is a multiple of this."""
 LIGER_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
@@ -139,6 +142,14 @@ def _fp8_conflicts(plan: Plan) -> Iterator[str]:
             yield "fp8_training is not tested with CUDA graphs; use compile_mode=default"
     if model.fp8_products and plan.precision.compute is not Dtype.BF16:
         yield f"products of fp8 numbers give bf16, but this plan has {plan.precision.compute.value}; use compute=bf16"
+
+
+def torch_conflict(plan: Plan, packages: Mapping[str, str]) -> str | None:
+    """Return the reason why this release of torch cannot run a plan, or None."""
+    torch = re.match(r"(\d+)\.(\d+)", packages.get("torch", ""))
+    if plan.model.attention != VARLEN or torch is None or (int(torch[1]), int(torch[2])) >= TORCH_OF_VARLEN:
+        return None
+    return f"varlen attention needs torch {'.'.join(map(str, TORCH_OF_VARLEN))} or newer, and this is {torch[0]}; use attention=sdpa"
 
 
 def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:

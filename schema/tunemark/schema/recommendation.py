@@ -317,7 +317,7 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
             for instances in NODES if offer.fabric else NODES[:1]:
                 devices = offer.devices * instances
                 rate = table.get((method, offer.accelerator, devices))
-                if rate is None or (question.most_devices is not None and devices > question.most_devices):
+                if rate is None or not _few_enough(question, devices):
                     continue
                 if instances > 1 and quick:
                     continue
@@ -334,6 +334,7 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     recommended = [option for option in options if not option.limits]
     ranked = diverse(in_order(recommended, question.objective))
     picks: dict[str, int] = {objective: ranked.index(in_order(recommended, objective)[0]) for objective in OBJECTIVES} if ranked else {}
+    allowed = sum(_few_enough(question, offer.devices) for offer in chosen)
     proven = next((number for number, option in enumerate(ranked) if option.rate.evidence in PROVEN), None)
     picks |= {} if proven is None else {"proven": proven}
     return Answer(
@@ -344,10 +345,8 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         tuple(too_large),
         tuple(in_order(unpriced, "fastest")),
         tuple(no_data),
-        offers=(allowed := sum(_few_enough(question, offer) for offer in chosen)),
-        other_kinds=()
-        if allowed
-        else tuple(sorted({each.kind for each in offers if _chosen(question, each) and _few_enough(question, each)})),
+        offers=allowed,
+        other_kinds=() if allowed else _kinds(question, offers),
         own_devices={
             own.accelerator: tuple(sorted({rate.devices for rate in table.values() if rate.accelerator == own.accelerator}))
             for own in question.own
@@ -364,7 +363,7 @@ def _elsewhere(question: Question, rates: Iterable[Rate], offers: Sequence[Offer
     for rate in rates:
         if (rate.accelerator, rate.devices) not in offered or _why_missing(rate, question.trust) is not None:
             continue
-        if question.most_devices is not None and rate.devices > question.most_devices:
+        if not _few_enough(question, rate.devices):
             continue
         others = {
             "other_methods": (rate.method in methods, rate.method),
@@ -387,9 +386,14 @@ def _chosen(question: Question, offer: Offer) -> bool:
     return (not providers or offer.provider in providers) and (not accelerators or offer.accelerator in accelerators)
 
 
-def _few_enough(question: Question, offer: Offer) -> bool:
-    """Return True if an offer has at most the number of devices of the question."""
-    return question.most_devices is None or offer.devices <= question.most_devices
+def _few_enough(question: Question, devices: int) -> bool:
+    """Return True if these are at most as many devices as the question allows."""
+    return question.most_devices is None or devices <= question.most_devices
+
+
+def _kinds(question: Question, offers: Iterable[Offer]) -> tuple[str, ...]:
+    """Return the kinds of price of the offers that a question would allow at any kind of price."""
+    return tuple(sorted({offer.kind for offer in offers if _chosen(question, offer) and _few_enough(question, offer.devices)}))
 
 
 def _why_missing(rate: Rate, trust: Trust) -> str | None:

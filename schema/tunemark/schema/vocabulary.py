@@ -243,8 +243,6 @@ TRIES = ("frontier", "tune")
 """Kinds of study with tries, which are never ranked."""
 VARLEN = "varlen"
 """The attention implementation for packed documents of different length that comes with torch."""
-TORCH_OF_VARLEN = (2, 11)
-"""First release of torch with windows in its variable-length attention."""
 ATTENTION_KERNELS = {"sdpa": SDPA_KERNELS, VARLEN: ("flash",)}
 """Kernels that each attention implementation can choose from; the others name their kernel themselves."""
 MASTER_CHUNK = 2**26

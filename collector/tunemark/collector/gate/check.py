@@ -66,6 +66,8 @@ LARGEST_SETTING = 2**31
 LONGEST_S = 10 * 365 * 24 * 3600.0
 """Ten years: no run is that long."""
 UNPRINTABLE = 10**300
+UNREADABLE = (InvalidRecord, OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
+"""What reading a committed submission can raise. It is reported where the file is checked."""
 FEW_COMMITTED = 2000
 """Committed submissions that are read, 3 ms each, before processes to read them would have started."""
 MOST_PEERS = 100
@@ -390,8 +392,7 @@ def _committed(path: Path, root: Path) -> Candidate | None:
         content = path.read_bytes()
         record = read_record(content)
         return Verdict((), record, None, content_id(content)).candidate(shown_path(path, root)) if isinstance(record, Submission) else None
-    except (InvalidRecord, OSError, ValueError, TypeError, ArithmeticError, RecursionError):
-        # It is reported where it is checked.
+    except UNREADABLE:
         return None
 
 
@@ -407,7 +408,7 @@ def _rate_of(path: Path) -> float | None:
     try:
         record = read_record(path.read_bytes())
         return _rate(derive(record)) if isinstance(record, Submission) else None
-    except (ValueError, ArithmeticError, IndexError):
+    except UNREADABLE:
         return None
 
 

@@ -9,7 +9,7 @@ from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.features import USED
-from tunemark.schema.plan_conflicts import conflicting_settings, conflicts_with_model, device_conflicts
+from tunemark.schema.plan_conflicts import conflicting_settings, conflicts_with_model, device_conflicts, torch_conflict
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.effective import OPTIMIZER_LIBRARIES, compared
 from tunemark.schema.records.plan import FourBit, Measurement, needless_rounding
@@ -24,7 +24,6 @@ from tunemark.schema.vocabulary import (
     BEFORE_AMPERE,
     DEEPSPEED,
     SHARDED_STATES,
-    TORCH_OF_VARLEN,
     VARLEN,
     Backend,
     DataSource,
@@ -133,9 +132,9 @@ def _unsupported(s: Submission, facts: FactBase, architecture: str | None) -> It
     if architecture in BEFORE_AMPERE and (plan.model.attention == VARLEN or plan.model.attention.startswith("flash_attention")):
         fix = f"this kernel does not run on {architecture}, so the harness would have refused it; correct plan.device.accelerator"
         yield Problem("plan.model.attention", repr(plan.model.attention), fix)
-    torch = re.match(r"(\d+)\.(\d+)", packages.get("torch", ""))
-    if plan.model.attention == VARLEN and torch and (int(torch[1]), int(torch[2])) < TORCH_OF_VARLEN:
-        fix = f"{VARLEN} attention needs torch {'.'.join(map(str, TORCH_OF_VARLEN))} or newer, and the harness refuses it before"
+    too_old = torch_conflict(plan, packages)
+    if too_old is not None:
+        fix = f"{too_old.partition('; ')[0]}; the harness refuses such a plan before it runs"
         yield Problem("environment.packages.torch", repr(packages["torch"]), fix)
     if architecture in BEFORE_ADA and plan.model.fp8_products:
         field = "frozen_weights" if plan.model.frozen_weights == "fp8" else "fp8_training"

@@ -55,8 +55,17 @@ if TYPE_CHECKING:
 
 
 OF_SUBMISSIONS = (
-    *("steps", "phases", "result_facts", "step_events", "effective", "gates", "ranks", "device_use", "warnings"),
-    *("flops", "memory_lines"),
+    "steps",
+    "phases",
+    "result_facts",
+    "step_events",
+    "effective",
+    "gates",
+    "ranks",
+    "device_use",
+    "warnings",
+    "flops",
+    "memory_lines",
 )
 """Tables with rows of submissions, besides `result_rows`."""
 
@@ -193,7 +202,8 @@ def _load_submissions(
 ) -> list[LoadedSubmission]:
     """Return the contents of all submission files, in their order; `known` are those that the last collection loaded with the same facts."""
     files = submission_files(root).files
-    loaded = {path: kept for path in files if (kept := known.get((shown_path(path, root), _sha256(path)))) is not None}
+    # Without a last collection no file is read twice.
+    loaded = {path: kept for path in files if known and (kept := known.get((shown_path(path, root), _sha256(path)))) is not None}
     new = [path for path in files if path not in loaded]
     for path, each in zip(new, in_processes(partial(load_submission, root=root, facts=facts, schemas=schemas), new), strict=True):
         loaded[path] = each

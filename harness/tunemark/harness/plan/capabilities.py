@@ -14,10 +14,10 @@ from tunemark.harness.vendors.protocol import Generation, Need, all_vendors, ven
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.features import USED, Feature
 from tunemark.schema.files import project_root, write_atomically
-from tunemark.schema.plan_conflicts import by_trainer, conflicting_settings, conflicts_with_model, device_conflicts
+from tunemark.schema.plan_conflicts import by_trainer, conflicting_settings, conflicts_with_model, device_conflicts, torch_conflict
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.plan import DeviceChoice, Plan
-from tunemark.schema.vocabulary import TORCH_OF_VARLEN, VARLEN, Backend
+from tunemark.schema.vocabulary import Backend
 
 if TYPE_CHECKING:
     from tunemark.schema.facts.fact_base import SupportMatrix
@@ -89,9 +89,9 @@ def _missing_packages(plan: Plan, machine: Machine) -> Iterator[str]:
     needs = NEURON_LOOP_NEEDS if on_neuron and not by_trainer(plan) else vendor_of(plan.device.backend).needs
     if "torch" not in machine.packages:
         yield "training needs torch, which is not installed; the README describes how to install it"
-    torch = re.match(r"(\d+)\.(\d+)", machine.packages.get("torch", ""))
-    if plan.model.attention == VARLEN and torch and (int(torch[1]), int(torch[2])) < TORCH_OF_VARLEN:
-        yield f"varlen attention needs torch {'.'.join(map(str, TORCH_OF_VARLEN))} or newer, and this is {torch[0]}; use attention=sdpa"
+    too_old = torch_conflict(plan, machine.packages)
+    if too_old is not None:
+        yield too_old
     for feature, uses in USED.items():
         if uses(plan) and feature in needs and needs[feature].package not in machine.packages:
             yield f"{feature.value} needs {needs[feature].package}, which is not installed: {needs[feature].install}"
