@@ -137,6 +137,8 @@ def test_every_offer_has_a_place_and_several_instances_need_a_fabric() -> None:
     found = set(places(FACTS))
     assert {(H100, 1), (H100, 8), (H100, 64), ("nvidia-rtx-3090", 1)} <= found
     assert ("nvidia-rtx-4090", 16) not in found
+    assert {("nvidia-rtx-6000-ada", count) for count in (1, 2, 4)} <= found, "machines that readers own, also without an offer"
+    assert ("apple-m3-max", 2) not in found
     assert not any(key.startswith("intel-xeon") for key, _ in found)
 
 

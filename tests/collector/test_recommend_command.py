@@ -92,7 +92,7 @@ def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark, wh
 def test_own_hardware_without_a_cost_has_a_time_and_no_place(tunemark: Tunemark, whole_database: Path) -> None:
     shown = tunemark(*BASE, "--own", "RTX 4090", "--db", whole_database).out
     (line,) = [line for line in shown.splitlines() if line.startswith("Your GeForce RTX 4090 \N{MULTIPLICATION SIGN} 1: about ")]
-    assert line.endswith("With its cost per hour it gets a place.")
+    assert line.endswith("It is ranked if you give its cost per hour (above $0).")
     answer = json.loads(tunemark(*BASE, "--own", "RTX 4090", "--db", whole_database, "--json").out)
     assert [option["offer"]["provider"] for option in answer["unpriced"]] == ["own hardware"]
     assert all(option["usd"] > 0 for option in answer["ranked"])
@@ -119,7 +119,7 @@ def test_results_with_a_suspicious_rate_are_named_where_they_are_not_used(tunema
         (("--budget", "-1"), "--budget: -1.0: must be above 0"),
         (("--accelerator", "H1000"), "H100"),
         (("--max-memory", "1"), "--max-memory: 1.0: no accelerator"),
-        (("--seq", "9000"), "the longest rows with rates have 8,192 tokens"),
+        (("--seq", "40000"), "the longest rows with rates have 32,768 tokens"),
         (("--objective", "best"), "--objective"),
         (("--own", "RTX 4090", "--own-usd-per-hour", "1", "--owned", "purchase=1"), "give its cost once"),
         (("--own-usd-per-hour", "1"), "name the accelerator with --own"),

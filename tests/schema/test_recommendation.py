@@ -206,9 +206,10 @@ def test_missing_data_names_the_software_that_has_rates() -> None:
 
 def test_missing_data_is_listed_by_reason() -> None:
     missing = [Without(f"a{number}", f"A{number}", "lora", 1, "one reason") for number in range(8)]
-    missing += [Without(f"b{number}", f"B{number}", "lora", 1, f"reason {number}") for number in range(4)]
+    missing += [Without(f"b{number}", f"B{number}", "lora", 1, f"reason {number}") for number in range(7)]
     assert unknown(Answer(512, no_data=tuple(missing))) == (
-        "No data: A0, A1, A2, A3, A4, A5 and 2 more (one reason); B0 (reason 0); B1 (reason 1); B2, B3 (other reasons)."
+        "No data: A0, A1, A2, A3, A4, A5 and 2 more (one reason); B0 (reason 0); B1 (reason 1); "
+        "B2 (reason 2); B3 (reason 3); B4 (reason 4); B5, B6 (other reasons)."
     )
 
 

@@ -50,21 +50,22 @@ def kept(built: Path, tmp_path: Path) -> Path:
 def test_after_a_change_of_one_result_the_site_has_the_bytes_of_a_full_build(database: Path, kept: Path, tmp_path: Path) -> None:
     statement = f"update result_rows set tokens_per_s = tokens_per_s * 1.1 where result_id = '{MEASURED}'"  # noqa: S608 - our own names
     changed = changed_copy(database, tmp_path, statement)
-    before = (kept / "site" / f"{result_path(ENTRY)}.html").stat().st_mtime_ns
+    untouched = [kept / "site" / path for path in (f"{result_path(ENTRY)}.html", "data/option_rates.parquet", "data/recommend/index.json")]
+    before = [path.stat().st_mtime_ns for path in untouched]
     reported = build(changed, kept)
     build(changed, tmp_path / "fresh")
     assert content(kept / "site") == content(tmp_path / "fresh" / "site")
     assert content(kept / "docs") == content(tmp_path / "fresh" / "docs")
     assert content(kept / ".charts") == content(tmp_path / "fresh" / ".charts")
     assert keys(kept) == keys(tmp_path / "fresh")
-    assert (kept / "site" / f"{result_path(ENTRY)}.html").stat().st_mtime_ns == before
+    assert [path.stat().st_mtime_ns for path in untouched] == before
     assert " 0 of them new" not in reported
 
 
 def keys(out: Path) -> dict[str, str]:
     """Return the key of each result and of each other page in the list of files to keep."""
     content = json.loads((out / kept_results.FILE).read_text(encoding="utf-8"))
-    return {name: each[0] for kind in ("results", "pages") for name, each in content[kind].items()}
+    return {name: each[0] for kind in ("results", "data", "pages") for name, each in content[kind].items()}
 
 
 @pytest.mark.parametrize("damage", ["no list", "not JSON", "other format", "not an object"])
@@ -76,8 +77,8 @@ def test_without_a_usable_list_every_page_is_made_again(damage: str, catalogue: 
         "not an object": "[]",
     }
     file.unlink() if damage == "no list" else file.write_text(texts[damage], encoding="utf-8")
-    found = kept_results.KeptResults.read(kept, kept_results.keys_of(catalogue).results)
-    assert (found.files, found.pages) == ({}, {})
+    found = kept_results.KeptResults.read(kept, kept_results.keys_of(catalogue))
+    assert (found.files, found.data, found.pages) == ({}, {}, {})
 
 
 def test_a_file_that_was_changed_or_removed_is_made_again(database: Path, built: Path, kept: Path) -> None:
@@ -89,6 +90,26 @@ def test_a_file_that_was_changed_or_removed_is_made_again(database: Path, built:
     assert (kept / "site" / first).read_bytes() == (built / "site" / first).read_bytes()
     assert content(kept / "site") == content(built / "site")
     assert second in content(kept / "site")
+
+
+@pytest.mark.parametrize(
+    ("statement", "groups"),
+    [
+        ("update option_rates set tokens_per_s = 1.5 * tokens_per_s", {"option_rates", "data/recommend"}),
+        (
+            "update prices set region = 'elsewhere' where price = (select min(price) from current_prices)",
+            {"prices", "data/recommend", "costs"},
+        ),
+        ("update result_facts set value = 'other' where result_id = (select min(result_id) from result_facts)", {"result_facts"}),
+        ("update run_curves set eval_loss = 2 * eval_loss", {"run_curves"}),
+    ],
+)
+def test_data_files_are_kept_unless_their_rows_change(statement: str, groups: set[str], database: Path, kept: Path, tmp_path: Path) -> None:
+    with Database(changed_copy(database, tmp_path, statement)) as opened:
+        found = kept_results.KeptResults.read(kept, kept_results.keys_of(Catalogue.read(opened)))
+    made_again = kept_results.DATA.keys() - found.data.keys()
+    assert groups <= made_again | {"costs"}
+    assert made_again <= groups | {"results"}
 
 
 def test_a_page_that_lists_results_is_kept_and_a_damaged_one_is_made_again(database: Path, kept: Path) -> None:

@@ -29,7 +29,7 @@ ORDER = "Of the first five options at most two have the same accelerator. Rank: 
 NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
 SHOWN = 6
 """Accelerators named in a list."""
-REASONS = 3
+REASONS = 6
 """Reasons for missing data that are given."""
 
 
@@ -202,7 +202,7 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
         if times:
             time = f"about {estimated_duration(times[0].seconds)} ({estimated_duration(times[0].seconds_low)} to {estimated_duration(times[0].seconds_high)})"
             lines.append(
-                f"{name}{with_method(question, times[0])}: {time}, memory {memory(times[0])}. With its cost per hour it gets a place."
+                f"{name}{with_method(question, times[0])}: {time}, memory {memory(times[0])}. It is ranked if you give its cost per hour (above $0)."
             )
         elif own:
             number, option = own[0]
@@ -265,7 +265,7 @@ def changes(question: Question, answer: Answer) -> Iterator[str]:
 
 
 def unknown(answer: Answer) -> str:
-    """Return the accelerators without a rate by reason. The first three reasons and all others name at most six each."""
+    """Return the accelerators without a rate by reason. The first six reasons and all others name at most six each."""
     reasons: dict[str, list[str]] = {}
     for name, reason in {each.name: _reason(each) for each in _without_option(answer, answer.no_data)}.items():
         reasons.setdefault(reason, []).append(name)

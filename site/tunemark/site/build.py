@@ -83,7 +83,7 @@ def build_site(
         catalogue = Catalogue.read(opened, options)
         progress(f"building the site of {counted(len(catalogue.results), 'result')} from {database}")
         keys = kept_results.keys_of(catalogue)
-        kept = kept_results.KeptResults.read(out, keys.results)
+        kept = kept_results.KeptResults.read(out, keys)
         with workers.working(catalogue, database, out, kept, keep=keep, jobs=jobs) as work:
             written = _swap(out / "docs", lambda folder: _write_docs(catalogue, keys, kept, folder))
             progress(

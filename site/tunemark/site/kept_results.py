@@ -1,4 +1,4 @@
-"""Files that the next build can reuse while their rows stay the same: the files of a result, and pages that list some results.
+"""Files that the next build can reuse while their rows stay the same: the files of a result, pages that list some results, and data.
 
 The files stay in the site; a list beside it has the key of each result and the marks of its files. The key is a hash of all rows
 that the files depend on, of the code, and of the options. The mark of a file is its size and the time of its last change: reading
@@ -12,7 +12,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
@@ -21,13 +21,14 @@ from typing import Self
 
 from tunemark import schema
 from tunemark.schema.files import write_atomically
-from tunemark.site import reproduce
+from tunemark.site import recommend_data, reproduce
+from tunemark.site.downloads import RELATIONS
 from tunemark.site.page import Page, Reads, api_path, badge_file, result_path
 from tunemark.site.queries import OF_A_RESULT, Catalogue
 from tunemark.site.render import ENDING, compact_json
 
 FILE = ".results.json"
-FORMAT = 5
+FORMAT = 6
 LIBRARIES = ("altair", "duckdb", "jinja2", "markdown", "markupsafe", "pydantic", "vl-convert-python")
 GROUPS = ("comparability_group", "configuration", "study_id")
 """Columns whose results appear on each other's pages."""
@@ -37,6 +38,9 @@ ROWS = """
     where {owner} is not null group by all
 """
 RESULTS = f"select result_id, {', '.join(GROUPS)}, {SETTING} as setting, hash(r)::varchar as row from results r"  # noqa: S608 - our own names
+DATA = {relation.name: (relation.sql,) for relation in RELATIONS} | {recommend_data.FOLDER: recommend_data.READS}
+"""Groups of data files with the queries that they depend on: the Parquet and CSV files of each relation, and those of recommendations."""
+ALL_ROWS = "select concat_ws('-', count(*), sum(hash(t)::hugeint)) as rows from ({query}) t"
 SHARED = ("accelerators", "models", "workloads", "workload_axes", "sources", "statements", "audit_rules")
 """Small tables that any page can show."""
 
@@ -54,6 +58,8 @@ class Keys:
     """Of the rows of each result alone."""
     results: dict[str, str]
     """Of everything that the files of a result show."""
+    data: dict[str, str]
+    """Of the rows of each group of data files."""
     pages: dict[str, str] = field(default_factory=dict)
     """Of everything that the other pages show, by path. Pages are added when they are made."""
 
@@ -92,7 +98,8 @@ def keys_of(catalogue: Catalogue) -> Keys:
         )
         for row in results
     }
-    return Keys(shared, rows_of, keys)
+    data = {name: _hash(_code(), [rows(ALL_ROWS.format(query=query)) for query in queries]) for name, queries in DATA.items()}
+    return Keys(shared, rows_of, keys, data)
 
 
 @cache
@@ -133,26 +140,27 @@ class KeptResults:
     """By result."""
     pages: dict[str, Files] = field(default_factory=dict)
     """Other pages by path."""
+    data: dict[str, Files] = field(default_factory=dict)
+    """Groups of data files by name."""
     charts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Charts of the pages that were rendered, by path."""
 
     @classmethod
-    def read(cls, out: Path, keys: Mapping[str, str]) -> Self:
-        """Return the results whose key is the same, and whose files are as they were written. Other pages are not checked yet."""
+    def read(cls, out: Path, keys: Keys) -> Self:
+        """Return the results and data whose key is the same, and whose files are as they were written. Other pages are not checked yet."""
         site = out / "site"
         try:
             content = json.loads((out / FILE).read_text(encoding="utf-8"))
             if content["format"] != FORMAT:
                 return cls(site)
-            files, pages = ({name: Files(*each) for name, each in content[kind].items()} for kind in ("results", "pages"))
-            valid = {name: each for name, each in files.items() if keys.get(name) == each.key and _are_in(site, each)}
-            return cls(site, content["shell"], valid, pages)
+            files, data, pages = ({name: Files(*each) for name, each in content[kind].items()} for kind in ("results", "data", "pages"))
+            return cls(site, content["shell"], _valid(files, keys.results, site), pages, _valid(data, keys.data, site))
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return cls(site)
 
     def keep_pages(self, keys: Mapping[str, str]) -> None:
         """Forget the other pages that have another key, or that are not as they were written."""
-        self.pages = {path: each for path, each in self.pages.items() if keys.get(path) == each.key and _are_in(self.site, each)}
+        self.pages = _valid(self.pages, keys, self.site)
 
     def link(self, path: str, site: Path) -> None:
         """Add a file of the previous site to a new one: as a second name, or as a copy where the file system has no second names."""
@@ -184,11 +192,15 @@ class KeptResults:
             elif page == result_path(result):
                 paths = [*paths_of(result), badge_file(result), *reproduce.record_files(result)]
                 self.files[result] = _written(out / "site", keys.results[result], paths, charts)
+        for name in keys.data.keys() - self.data.keys():
+            self.data[name] = _written(out / "site", keys.data[name], _data_paths(name, out / "site"), ())
         content = {
             "format": FORMAT,
             "shell": self.shell,
-            "results": {name: astuple(each) for name, each in sorted(self.files.items())},
-            "pages": {path: astuple(each) for path, each in sorted(self.pages.items())},
+            **{
+                kind: {name: (each.key, each.marks, each.charts) for name, each in sorted(files.items())}
+                for kind, files in (("data", self.data), ("results", self.files), ("pages", self.pages))
+            },
         }
         write_atomically(out / FILE, compact_json(content).encode())
 
@@ -198,9 +210,21 @@ def paths_of(result: str) -> tuple[str, str]:
     return f"{result_path(result)}{ENDING}", api_path(result_path(result))
 
 
+def _data_paths(name: str, site: Path) -> list[str]:
+    """Return the paths of the files that a group of data files can have."""
+    if name == recommend_data.FOLDER:
+        return [path.relative_to(site).as_posix() for path in sorted((site / name).glob("*.json"))]
+    return [relation.path(ending) for relation in RELATIONS if relation.name == name for ending in ("parquet", "csv")]
+
+
 def _written(site: Path, key: str, paths: Iterable[str], charts: tuple[str, ...]) -> Files:
     """Return the files that a result or a page has, of those that it can have."""
     return Files(key, {path: mark_of(site / path) for path in paths if (site / path).is_file()}, charts)
+
+
+def _valid(files: Mapping[str, Files], keys: Mapping[str, str], site: Path) -> dict[str, Files]:
+    """Return the files that have the same key, and are in the site as they were written."""
+    return {name: each for name, each in files.items() if keys.get(name) == each.key and _are_in(site, each)}
 
 
 def _are_in(site: Path, files: Files) -> bool:

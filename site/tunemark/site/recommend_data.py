@@ -12,10 +12,13 @@ FOLDER = "data/recommend"
 INDEX = f"{FOLDER}/index.json"
 RATES = "select * exclude (model) from option_rates where model = ? order by all"
 MODELS = "select model, max(sequence_length) as longest, bool_or(tokens_per_s is not null) as known from option_rates group by 1 order by 1"
-CODED = frozenset(
-    {"method", "software", "accelerator", "evidence", "memory", "checkpointing", "sharding", "trust", "result_ids", "reason", "disputed"}
-)
-"""Columns that are written as codes into a list of values."""
+READS = ("from option_rates", "from prices", "from current_prices", "from accelerators", "from models")
+"""Queries on which the files depend."""
+LISTS = frozenset({"result_ids", "disputed"})
+"""Columns whose values are lists."""
+CODED = LISTS | {"method", "software", "accelerator", "evidence", "memory", "checkpointing", "sharding", "trust", "reason"}
+CODED |= {"needed_bytes", "memory_bytes"}
+"""Columns that are written as codes into a list of values: texts, lists, and long numbers that repeat."""
 
 
 def data_files(catalogue: Catalogue) -> Iterator[tuple[str, str]]:
@@ -66,11 +69,9 @@ def rates(catalogue: Catalogue, model: str) -> list[Rate]:
     return [Rate.of_row(row) for row in catalogue.database.rows(RATES, model)]
 
 
-def _compact(value: object) -> object:
-    """Return a cell of a row; lists become tuples, and rows in them lose their names."""
-    if not isinstance(value, (list, tuple)):
-        return value
-    return tuple(tuple(each.values()) if isinstance(each, dict) else each for each in value)
+def _compact(value: Sequence[object]) -> tuple[object, ...]:
+    """Return a list as a tuple; rows in it lose their names."""
+    return () if not value else tuple(tuple(each.values()) if isinstance(each, dict) else each for each in value)
 
 
 def columnar(rows: Sequence[Row]) -> dict[str, object]:
@@ -78,7 +79,7 @@ def columnar(rows: Sequence[Row]) -> dict[str, object]:
     columns: dict[str, object] = {}
     for name in rows[0] if rows else ():
         values = [row[name] for row in rows]
-        if any(isinstance(value, (list, tuple)) for value in values):
+        if name in LISTS:
             values = [_compact(value) for value in values]
         if name in CODED:
             known = list(dict.fromkeys(values))

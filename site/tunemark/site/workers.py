@@ -89,7 +89,10 @@ def _write_data_alone(database: Path, site: SiteOptions, folder: Path, kept: Kep
 
 def write_data(catalogue: Catalogue, folder: Path, kept: KeptResults) -> None:
     """Write all data files below a folder: for other tools and sites, for the API, and for the scripts of pages. MkDocs does not see them."""
-    tables = downloads.write_files(catalogue.database, folder)
+    for path in (path for files in kept.data.values() for path in files.marks):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        kept.link(path, folder)
+    tables = downloads.write_files(catalogue.database, folder, kept.data)
     downloads.write_duckdb(catalogue.database, folder)
     texts = {
         compare.DATA_PATH: compare.compare_json(catalogue),
@@ -97,7 +100,7 @@ def write_data(catalogue: Catalogue, folder: Path, kept: KeptResults) -> None:
         costs.CSV_PATH: downloads.csv_text(costs.default_costs(catalogue)),
         EXPLORER_PATH: explorer_json(catalogue),
         predictions.ERRORS_CSV: downloads.csv_text(catalogue.predictions["throughput_errors"]),
-        **dict(recommend_data.data_files(catalogue)),
+        **({} if recommend_data.FOLDER in kept.data else dict(recommend_data.data_files(catalogue))),
     }
     for path, text in texts.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)

@@ -38,7 +38,7 @@ from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.recommendation import NODES
 from tunemark.schema.vocabulary import AuditVerdict, Checkpointing, Method, SoftwareLevel
 
-LENGTHS = (512, 2048, 4096, 8192)
+LENGTHS = (512, 2048, 4096, 8192, 16384, 32768)
 """Row lengths of decoders, in tokens. A question about another length uses the next longer one."""
 ENCODER_LENGTHS = (128, 512)
 METHODS = (Method.FULL, Method.LORA, Method.QLORA)
@@ -51,6 +51,10 @@ RANK = 16
 """Rank of adapters, on all linear layers."""
 FEW = 3
 """Groups of results from which an error is estimated; with fewer it is the noise of the model."""
+OWN_COUNTS = (1, 2, 4)
+"""Devices of machines that readers own."""
+SINGLE = frozenset({"Apple"})
+"""Vendors of which only one device trains."""
 RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s", "tokens", "epochs"})
 """Figures from which a rate is computed."""
 NEAR_SHARE = 0.5
@@ -223,11 +227,12 @@ def quantile_of(errors: Sequence[float]) -> float:
 
 
 def places(facts: FactBase) -> list[Place]:
-    """Return accelerator and device count of each offer, of several instances where a fabric joins them, and of each single device."""
+    """Return accelerator and device count of each offer, of several instances where a fabric joins them, and of machines that readers own."""
     found: set[Place] = set()
     for key, card in facts.accelerators.items():
         if card.unit != "cpu" and card.memory_gib is not None:
-            found.add((key, 1))
+            several = card.unit == "device" and card.vendor not in SINGLE
+            found.update((key, count) for count in (OWN_COUNTS if several else OWN_COUNTS[:1]))
     for price in current_prices(facts.prices):
         card = facts.accelerators[price.accelerator]
         if card.unit != "cpu" and card.memory_gib is not None and price.accelerator_count == int(price.accelerator_count):

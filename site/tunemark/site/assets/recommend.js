@@ -183,7 +183,7 @@
   const PICKS = { cheapest: "Cheapest", fastest: "Fastest", value: "Best value", proven: "Best with results" };
   const ORDER = "Of the first five options at most two have the same accelerator. Rank: the places that the 90% intervals allow.";
   const NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included.";
-  const NAMED = 6, REASONS = 3;
+  const NAMED = 6, REASONS = 6;
   const HINT =
     "Each point is an option: filled with results of its own, open if predicted. " +
     "The line joins the options that no other beats in both time and cost.";
@@ -249,7 +249,7 @@
       const timed = answer.unpriced.find(isOffer(offer));
       if (timed) {
         const time = `about ${estimated(timed.seconds)} (${estimated(timed.seconds_low)} to ${estimated(timed.seconds_high)})`;
-        return `${name}${withMethod(question, timed)}: ${time}, memory ${memory(timed)}. With its cost per hour it gets a place.`;
+        return `${name}${withMethod(question, timed)}: ${time}, memory ${memory(timed)}. It is ranked if you give its cost per hour (above $0).`;
       }
       if (place >= 0) {
         const option = answer.ranked[place];

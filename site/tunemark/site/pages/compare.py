@@ -124,9 +124,10 @@ EFFECT_KINDS = ("level", "slope")
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the comparison page, with an example for readers without JavaScript."""
     finished, known = [row for row in catalogue.results if not row["failed"]], knowledge(catalogue)
-    # Most results have no rival, and making a subject takes a millisecond.
     results = Counter(row["accelerator"] for row in finished)
-    pair = example(compared(catalogue, with_rivals(finished)), known, results)
+    # Most results have no rival or no interval, and making a subject takes a millisecond.
+    rivals = with_rivals(finished), with_rivals(row for row in finished if _has_interval(catalogue, row))
+    pair = example(compared(catalogue, rivals[1]), known, results) or example(compared(catalogue, rivals[0]), known, results)
     cards = [subject.accelerator for subject in pair or () if subject.accelerator in known.cards]
     context = {
         "example": view(pair, known) if pair else None,
@@ -151,6 +152,12 @@ def with_rivals(rows: Iterable[Row]) -> list[Row]:
     """Return the results that can be in an example: another accelerator has done the same work, and neither figure is impossible."""
     groups = grouped((row for row in rows if row["accelerator_count"] and not row["impossible"]), _work_of_row)
     return [row for members in groups.values() if len({row["accelerator"] for row in members}) > 1 for row in members]
+
+
+def _has_interval(catalogue: Catalogue, row: Row) -> bool:
+    """Return True if a rate of a result has an interval: of its own, or of the repeats of its configuration."""
+    pooled = catalogue.configurations.get(row["configuration"])
+    return any(row.get(f"{rate}_low") is not None for rate in RATES) or bool(pooled and pooled["tokens_per_s_low"] is not None)
 
 
 def _work_of_row(row: Row) -> tuple[object, ...]:
@@ -335,9 +342,9 @@ def _figure_label(key: str) -> str:
 def _labels(catalogue: Catalogue) -> dict[str, str]:
     """Return the labels of all conditions in display order: columns, then facts by topic, then printed labels."""
     labels = {key: label for key, label in CONDITIONS.items() if key not in NOT_CONDITIONS}
-    facts = {(fact["topic"], fact["name"]) for rows in catalogue.facts.values() for fact in rows if fact["topic"] in TOPICS}
+    facts = catalogue.database.rows("select distinct topic, name from result_facts order by name")
     for topic, start in TOPICS.items():
-        for name in sorted(name for of_topic, name in facts if of_topic == topic):
+        for name in (fact["name"] for fact in facts if fact["topic"] == topic):
             if topic != "settings" or name not in CONDITIONS:
                 labels[f"{topic}.{name}"] = one_line(wording.sentence(f"{start}{_name(name)}"))[:LONGEST]
     return labels | {f"printed.{label}": f"Printed: {wording.setting(label)}" for label in sorted(PRINTED_CONDITIONS)}

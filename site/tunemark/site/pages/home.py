@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from statistics import median
 from typing import get_args
 
 from tunemark.schema import formats, recommendation_words
@@ -160,9 +161,11 @@ def _evidence(option: Option) -> Cell:
 
 def _errors_by_level(catalogue: Catalogue) -> str:
     """Return the median error of predictions for sources that were left out, by software level; empty without any."""
-    rows = {row["stack"]: row["median_error"] for row in catalogue.predictions["throughput_accuracy"] if row["left_out"] == "source"}
-    known = [(level, rows.get(level)) for level in get_args(SoftwareLevel)]
-    return ", ".join(f"{formats.percent(error)} with {level} software" for level, error in known if error is not None)
+    errors: dict[str, list[float]] = {level: [] for level in get_args(SoftwareLevel)}
+    for row in catalogue.predictions["throughput_errors"]:
+        if row["left_out"] == "source" and row["error"] is not None:
+            errors[row["level"]].append(abs(row["error"]))
+    return ", ".join(f"{formats.percent(median(found))} with {level} software" for level, found in errors.items() if found)
 
 
 def _counts(catalogue: Catalogue) -> list[tuple[str, str]]:
