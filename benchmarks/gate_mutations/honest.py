@@ -354,7 +354,7 @@ def machines() -> Iterator[Honest]:
         "an A10G": (Gpu("NVIDIA A10G", 23_028, 300.0, 1_710.0, 70.0, "8.6"), "lora-1b", 0.55),
         "a V100, in fp16": (Gpu("Tesla V100-SXM2-32GB", 32_768, 300.0, 1_530.0, 125.0, "7.0", "570.124.06"), "lora-1b", 0.3),
         "an MI300X": (Gpu("AMD Instinct MI300X", 196_592, 750.0, 2_100.0, 1_307.4, "gfx942", "6.14.14", Backend.ROCM), "lora-8b", 0.33),
-        "an RTX 3060, which has no card": (Gpu("NVIDIA GeForce RTX 3060", 12_288, 170.0, 1_777.0, 51.0, "8.6"), "lora-1b", 0.6),
+        "an RTX 3070 Ti, which has no card": (Gpu("NVIDIA GeForce RTX 3070 Ti", 12_288, 290.0, 1_770.0, 51.0, "8.6"), "lora-1b", 0.6),
     }
     for seed, (name, (kind, workload, hfu)) in enumerate(kinds.items(), start=101):
         builds = {Backend.ROCM: "2.13.0+rocm7.1"}

@@ -12,7 +12,7 @@ NEARLY = [
     ("RTX 4070 Ti (16GB)", "the GeForce RTX 4070 Ti has 12 GB, not 16; did you mean 'RTX 4070 Ti'"),
     ("h100", "did you mean 'nvidia-h100-80gb-sxm' or 'nvidia-h100-94gb-nvl' or 'nvidia-h100-80gb-pcie'?"),
     ("NVIDIA H100 NVL 94GB HBM3", "did you mean 'nvidia-h100-94gb-nvl'"),
-    ("RTX 4070", "did you mean 'nvidia-rtx-4070-ti'?"),
+    ("RTX 4090 Ti", "did you mean 'nvidia-rtx-4090'"),
     ("HL-255", "did you mean"),
     ("nothing of the kind", "lists all"),
 ]
