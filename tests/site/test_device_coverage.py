@@ -1,4 +1,4 @@
-"""Features that need an accelerator as proof: each line is shown by its own kind of result, and by no run on the CPU."""
+"""Features that must be shown on an accelerator: each line is shown by its own kind of result, and by no run on the CPU."""
 
 import pytest
 

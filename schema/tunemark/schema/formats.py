@@ -95,6 +95,11 @@ def watts(value: float) -> str:
     return f"{significant(value)} W"
 
 
+def gb_per_s(value: float) -> str:
+    """Return bytes per second in GB/s."""
+    return f"{significant(value / 1e9)} GB/s"
+
+
 def percent(value: float) -> str:
     """Return a share of 1 as a percentage."""
     return f"{significant(value * 100)}%"

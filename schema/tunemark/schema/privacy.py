@@ -82,7 +82,7 @@ PATTERNS |= {
         r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b|\barn:aws[\w-]*:|\b(?:i|vol|vpc|subnet|ami|eni|sg)-[0-9a-f]{8,17}\b|\bS-1-5-\d+(?:-\d+)+",
         re.IGNORECASE,
     ),
-    "a bucket": re.compile(r"\b(?:s3|gs|az|abfss?|wasbs?|hdfs|oss)://\S+", re.IGNORECASE),
+    "an address of a storage bucket": re.compile(r"\b(?:s3|gs|az|abfss?|wasbs?|hdfs|oss)://\S+", re.IGNORECASE),
     "a path of a machine, encoded": re.compile(r"(?:%2F|%5C)[\w.~-]+(?:%2F|%5C)", re.IGNORECASE),
     # With a country; a national one of five pairs, of an area in zeros or brackets; and after a word for it.
     "a phone number": re.compile(
@@ -93,7 +93,7 @@ PATTERNS |= {
     ),
     "a social security number": re.compile(r"(?<![\w.-])(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}(?![\w.-])"),
     "a bank account": re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b"),
-    "credentials of a command": re.compile(
+    "credentials in a command": re.compile(
         r"\blogin\b.{0,60}\s-{1,2}(?:u|user(?:name)?|p|password)[= ]?\S|\s-u ?\S+\s+-p ?\S|--(?:password|passwd|token|secret|api-key)(?:=\S{4,}| (?=\S*\d)\S{6,})|"
         r"\b[a-z]+://[^\s/@:]+:[^\s/@]+@",
         re.IGNORECASE,

@@ -146,8 +146,8 @@ adapter_bytes | Adapter size | bytes | gib | lower | Size of the saved adapter, 
 parameters | Parameters | 1 | plain | - | Number of parameters.
 cuda_cores | CUDA cores | 1 | plain | - | Number of CUDA cores.
 tensor_cores | Tensor cores | 1 | plain | - | Number of tensor cores.
-memory_bandwidth_bytes_per_s | Memory bandwidth | bytes/s | plain | higher | Bytes per second between a device and its memory.
-tdp_w | TDP | W | plain | - | Board power.
+memory_bandwidth_bytes_per_s | Memory bandwidth | bytes/s | gb_per_s | higher | Bytes per second between a device and its memory.
+tdp_w | TDP | W | watts | - | Board power.
 """
 
 

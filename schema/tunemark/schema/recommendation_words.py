@@ -25,7 +25,7 @@ LISTED = "on_demand"
 """Kind of price that is not named."""
 LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the memory of the device"}
 PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "proven": "Best with results"}
-ORDER = "Of the first five options at most two have the same accelerator. Rank: the places that the 90% intervals allow."
+ORDER = "At most two of the first five options have the same accelerator. A range of ranks means that the 90% intervals overlap."
 NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
 SHOWN = 6
 """Accelerators named in a list."""
@@ -62,7 +62,7 @@ def evidence(option: Option) -> str:
     """Return the evidence for the rate of an option in a sentence."""
     rate = option.rate
     if rate.evidence not in EVIDENCE:
-        return "Predicted: no result of this model and method on this accelerator with this software is accepted."
+        return "Predicted: there is no accepted result of this model and method on this accelerator with this software."
     count = "1 result" if rate.results == 1 else f"{rate.results} results"
     if rate.evidence == "direct":
         return f"From {count} {EVIDENCE['direct']}; the interval is for the same software."
@@ -159,9 +159,9 @@ def _nothing(question: Question, answer: Answer) -> str:
     if not answer.offers:
         kinds = " or ".join(kind.replace("_", " ") for kind in answer.other_kinds)
         others = f" There are offers at {kinds} prices." if kinds else ""
-        return f"No offer matches the question: none has these providers, kinds of price, accelerators and numbers of devices.{others}"
+        return f"No offer matches these providers, kinds of price, accelerators and numbers of devices. Allow more of one of them.{others}"
     if answer.too_large and not answer.no_data:
-        return "The step does not fit on any accelerator offered. QLoRA, shorter rows or more devices need less memory."
+        return "Training does not fit in the memory of any accelerator offered. QLoRA, shorter rows and more devices need less memory per device."
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"
     return f"No data: there is no similar result for any accelerator offered{trusted}.{_instead(answer)}"
 

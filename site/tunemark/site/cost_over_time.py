@@ -14,7 +14,7 @@ from tunemark.site.queries import Catalogue, grouped
 from tunemark.site.results_table import result_cell, trust_cell
 from tunemark.site.tables import Column, Row, Table
 
-PLACES = ("on the front", "other results")
+PLACES = ("on the Pareto front", "other results")
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM, LINE = 340, 150, 46, 144, 12, 22, 12
 """Sizes of the chart of prices in pixels; LINE is the height of a line of text."""
 QUIET = "var(--tm-quiet)"
@@ -188,7 +188,7 @@ def _frontier(key: str, rows: list[Row], unpriced: int) -> Frontier:
         href=document_path(key) if converted else workload_path(rows[0]["workload"]),
         facts=(_fact("Cheapest", cheapest, usd(cheapest["usd"])), _fact("Fastest", fastest, wording.seconds(fastest["time_to_target_s"]))),
         chart=_chart(key, title, best, rest),
-        best=_entries(f"{title}: results on the front", best),
+        best=_entries(f"{title}: results on the Pareto front", best),
         rest=_entries(f"{title}: other results", rest) if rest else None,
         unpriced=unpriced,
     )

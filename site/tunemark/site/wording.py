@@ -35,7 +35,7 @@ TRUST = {
     "published": "A document's claim, without a raw log.",
     "converted": f"Converted from raw logs of another harness. MLPerf results are labelled: {MLPERF_LABEL}.",
     "measured": "Run by the Tunemark harness. The raw step log is in the repository, and every figure is derived from it.",
-    "reproduced": "Independent measured results agree within their intervals.",
+    "reproduced": "Two independent series of runs of one configuration agree within the interval for one more run.",
 }
 MLPERF = "mlperf-"
 """Prefix of MLPerf sources."""

@@ -123,7 +123,7 @@ class UsualUtilisation:
             count = sum(len(self._shares[name][source]) for source in best)
             if len(best) >= FEWEST_SOURCES and count >= FEWEST_RESULTS:
                 share = MARGIN * sorted(best.values())[-2]
-                return Limit(share, f"{count} results of {len(best)} other sources ({', '.join(name)}) rarely exceed {share:.0%}")
+                return Limit(share, f"the limit from {count} results of {len(best)} other sources ({', '.join(name)}) is {share:.0%}")
         return replace(practice, measured=False)
 
 

@@ -134,8 +134,9 @@ def estimate(
     """Estimate the memory of a training step, line by line with formulas, and the accelerators it fits on.
 
     Nothing is run or fetched: everything follows from the model card. A step needs its live tensors and the memory that the device
-    holds outside the allocator, with a 90% interval from published peaks. It `fits` if there is also room for the cache of the
-    allocator, `probably` fits if the upper end of the interval does, is `tight` if only the lower end does, and is otherwise `no`.
+    holds outside the allocator, with a 90% interval from published peaks. The verdict is `fits` if the device
+    has room for the upper end of the interval and the cache of the allocator, `probably` if it has room for the upper end, `tight` if it
+    has room for the lower end only, and otherwise `no`.
 
     With --throughput, --samples or --tokens the command also predicts speed, time and cost where the step fits, each with a 90%
     interval, from the results that the audit accepts. Where nothing similar was measured, it gives the reason. The accuracy of

@@ -85,14 +85,14 @@ def recommend(
     ] = None,
     own_devices: Annotated[int, typer.Option("--own-devices", help="Number of your own accelerators.")] = 1,
     own_usd_per_hour: Annotated[
-        float | None, typer.Option("--own-usd-per-hour", help="Cost per hour of use of all of them.", show_default=False)
+        float | None, typer.Option("--own-usd-per-hour", help="Cost per hour of use of all your accelerators together.", show_default=False)
     ] = None,
     owned: Annotated[
         str | None,
         typer.Option(
             "--owned",
             metavar="FIGURES",
-            help="The same cost, computed from purchase, years, utilisation, watts and electricity.",
+            help="Compute that cost from the figures of one accelerator: purchase, years, utilisation, watts and electricity.",
             show_default=False,
         ),
     ] = None,

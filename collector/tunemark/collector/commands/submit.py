@@ -84,7 +84,7 @@ def submit(
 
     In a clone the files go to a new branch, which is committed and pushed; your own branch and working files are not touched. With
     gh (https://cli.github.com) the pull request is opened too; without it the remaining steps are printed. In a plain folder the files
-    are only written. Tries with few steps, interrupted runs and runs on your own text are left out unless you name their files.
+    are only written. Trials with few steps, interrupted runs and runs on your own text are left out unless you name their files.
 
     Exit codes: 0 sent, or shown with --dry-run, 2 nothing to send or git failed, 3 a file is invalid.
 
@@ -97,7 +97,7 @@ def submit(
     - `tunemark submit submissions/ --to YOUR-NAME/tunemark --yes`
     """
     if as_json and not (yes or dry_run):
-        raise TunemarkError("--json", "", "a program cannot be asked; add --yes to send, or --dry-run to look")
+        raise TunemarkError("--json", "", "cannot ask for confirmation; add --yes to send, or --dry-run to look")
     root = project_root()
     chosen, left_out = _chosen(files, root)
     for result in chosen:
@@ -151,7 +151,12 @@ def _chosen(files: Sequence[Path] | None, root: Path) -> tuple[list[Result], lis
         if path not in named and shown_path(path, root) in committed:
             continue
         if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise TunemarkError("FILE", str(path), "is too large for a submission", exit_code=Exit.INVALID)
+            raise TunemarkError(
+                "FILE",
+                str(path),
+                f"is larger than {LARGEST_FILE_BYTES:,} bytes, the limit for a submission; shorten the run with --steps",
+                exit_code=Exit.INVALID,
+            )
         content = path.read_bytes()
         try:
             record = read_record(content)
@@ -180,13 +185,13 @@ def reason_to_leave_out(record: Submission) -> str | None:
     if record.plan.data.source is DataSource.FILE:
         return "a run on your own text"
     if record.process.warm_worker:
-        return f"a try of the study {record.study.study_id if record.study else ''}"
+        return f"a trial of the study {record.study.study_id if record.study else ''}"
     rules, times = record.plan.measurement, record.trace.step_times_s[record.plan.measurement.min_warmup_steps :]
     # A run that its card ended is not a try, however slow the machine.
     short = plan_reasons.REQUESTED_SECONDS in record.plan.reasons.values() or plan_reasons.ALL_STEPS in record.plan.reasons.values()
     if short and record.outcome.status is Status.OK and len(times) < rules.min_steady_steps and sum(times) < rules.min_steady_s:
         needed = f"a steady window needs {rules.min_steady_steps} or {rules.min_steady_s:g} s"
-        return f"a try with too few steps, {len(times)} after warm-up; {needed}"
+        return f"a trial with too few steps, {len(times)} after warm-up; {needed}"
     return None
 
 
@@ -263,7 +268,7 @@ def _show(facts: Mapping[str, Mapping[str, str]], author: str | None) -> None:
 
 def _ask(count: int, target: str, origin: str | None) -> None:
     if not sys.stdin.isatty():
-        raise TunemarkError("--yes", "", "this is not a terminal, so nobody can be asked; add --yes to send, or --dry-run to look")
+        raise TunemarkError("--yes", "", "needed, because confirmation requires a terminal; add --yes to send, or --dry-run to look")
     pushed = f", and push a branch to its origin, {terminal(origin)}" if origin else ""
     typer.confirm(f"Send {counted(count, 'result')} to {terminal(target)}{pushed}?", abort=True, err=True)
 

@@ -241,9 +241,9 @@ def _superseding(candidate: Candidate, target: Candidate | None, replaced: dict[
             what = f"its {name} is {replaced_value!r}, but this run has {value!r}" if name != "plan" else "its plan has other settings"
             yield Problem("supersedes", shown, f"{what}; only a run of the same plan on the same machine replaces a result")
     if target.finished and not candidate.finished:
-        yield Problem("supersedes", shown, "it succeeded, and this run did not; only a run that went as far replaces a result")
+        yield Problem("supersedes", shown, "it succeeded, and this run did not; only a run that got at least as far can replace a result")
     if not target.finished and not candidate.finished and candidate.steps < target.steps:
-        fix = f"it completed {target.steps} steps, and this run {candidate.steps}; only a run that went as far replaces a result"
+        fix = f"it completed {target.steps} steps, and this run {candidate.steps}; only a run that got at least as far can replace a result"
         yield Problem("supersedes", shown, fix)
     if target.started_at < candidate.started_at < target.started_at + timedelta(seconds=target.wall_s):
         yield Problem("supersedes", shown, "it was still running when this run began; two runs at once disturb each other, so run it again")

@@ -85,7 +85,9 @@ def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
             why = f"the matrix products of a step take {formats.duration(row['products_s'])} at the {tests[0].dtype} rate of the self-test"
         screen.print(f"  {verdict} {row['workload']}: {escape(why)}")
     if content["missing_required"]:
-        screen.print(f"[red]missing: {', '.join(content['missing_required'])}[/red]; install with `make setup-run`")
+        screen.print(
+            f"[red]missing: {', '.join(content['missing_required'])}[/red]; run `pip install tunemark` again, or `make setup-run` in a checkout"
+        )
 
 
 def _card_words(card: AcceleratorCard) -> str:

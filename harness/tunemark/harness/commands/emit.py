@@ -100,10 +100,10 @@ def target_notes(target: "Target", facts: FactBase) -> Iterator[str]:
     known = [row.accelerator_count for row in facts.prices if row.accelerator == target.card.key]
     if known and target.accelerators > max(known):
         nodes = math.ceil(target.accelerators * target.nodes / max(known))
-        yield f"no instance in data/prices has {target.accelerators} x {target.card.name} (at most {max(known):g}); --nodes {nodes} divides them"
+        yield f"no instance in data/prices has {target.accelerators} x {target.card.name} (at most {max(known):g}); use --nodes {nodes} to split them"
     build = OTHER_TORCH.get(target.vendor.backend)
     if build is not None:
-        yield f"`make setup-run` installs torch from the default index, which has no {build} build; install that into .venv before, as pytorch.org describes"
+        yield f"`make setup-run` installs torch from the default index, which has no {build} build; install that build into .venv first (see pytorch.org)"
 
 
 # The target machines and the job

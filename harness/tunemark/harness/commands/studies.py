@@ -94,7 +94,7 @@ def frontier(
     as_json: Json = False,
     options: Options,
 ) -> None:
-    """Find the largest micro-batch and the longest sequence that fit, by doubling and halving.
+    """Find the largest micro-batch and the longest sequence that fit, by doubling and then bisection.
 
     Each trial is a short run on full rows with its own submission, in a process forked from one that has loaded the libraries. The
     largest that fits is confirmed in a fresh process. Out of memory means that it does not fit; any other failure ends the search with

@@ -293,7 +293,7 @@
   const load = () => {
     loading ??= fetch("data/cost.json")
       .then((response) => {
-        if (!response.ok) throw new Error(`The data data/cost.json cannot be read (${response.status}).`);
+        if (!response.ok) throw new Error(`The file data/cost.json cannot be read (${response.status}); reload the page.`);
         return response.json();
       })
       .then((data) => ({ ...data, prices: decoded(data.prices), results: decoded(data.results) }))

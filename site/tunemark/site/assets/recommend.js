@@ -181,7 +181,7 @@
   };
   const LIMITS = { deadline: "the deadline", budget: "the budget", memory: "the memory of the device" };
   const PICKS = { cheapest: "Cheapest", fastest: "Fastest", value: "Best value", proven: "Best with results" };
-  const ORDER = "Of the first five options at most two have the same accelerator. Rank: the places that the 90% intervals allow.";
+  const ORDER = "At most two of the first five options have the same accelerator. A range of ranks means that the 90% intervals overlap.";
   const NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included.";
   const NAMED = 6, REASONS = 6;
   const HINT =
@@ -199,7 +199,7 @@
     `about ${estimated(option.seconds)} (${estimated(option.seconds_low)} to ${estimated(option.seconds_high)}), ` +
     `about ${usd(option.usd)} (${usd(option.usd_low)} to ${usd(option.usd_high)})`;
   const evidence = ({ rate }) => {
-    if (!(rate.evidence in EVIDENCE)) return "Predicted: no result of this model and method on this accelerator with this software is accepted.";
+    if (!(rate.evidence in EVIDENCE)) return "Predicted: there is no accepted result of this model and method on this accelerator with this software.";
     const count = rate.results === 1 ? "1 result" : `${rate.results} results`;
     return rate.evidence === "direct"
       ? `From ${count} ${EVIDENCE.direct}; the interval is for the same software.`
@@ -281,10 +281,10 @@
     if (!answer.offers) {
       const kinds = answer.other_kinds.map((kind) => kind.replaceAll("_", " ")).join(" or ");
       const others = kinds ? ` There are offers at ${kinds} prices.` : "";
-      return `No offer matches the question: none has these providers, kinds of price, accelerators and numbers of devices.${others}`;
+      return `No offer matches these providers, kinds of price, accelerators and numbers of devices. Allow more of one of them.${others}`;
     }
     if (answer.too_large.length && !answer.no_data.length)
-      return "The step does not fit on any accelerator offered. QLoRA, shorter rows or more devices need less memory.";
+      return "Training does not fit in the memory of any accelerator offered. QLoRA, shorter rows and more devices need less memory per device.";
     const trusted = question.trust === "predicted" ? "" : " at this level of trust; allow predictions to see more";
     const known = [
       [answer.other_methods.map((method) => METHODS[method] ?? method), (names) => `for ${names}`],
@@ -432,7 +432,7 @@
 
   const count = (text) => {
     const match = /^(\d[\d,_]*\.?\d*)\s*([kmbgt]?)$/i.exec(text.trim());
-    if (!match) throw new Error("Give the size of the data as a number, with k, M or B for thousands, millions or billions; for example 10M.");
+    if (!match) throw new Error(`The size of the data, "${text}", is not a number; give one such as 10M, with k, M or B for thousands, millions or billions.`);
     const sizes = { "": 1, k: 1e3, m: 1e6, b: 1e9, g: 1e9, t: 1e12 };
     const value = Math.round(Number(match[1].replace(/[,_]/g, "")) * sizes[match[2].toLowerCase()]);
     if (!(value >= 1)) throw new Error("The size of the data must be 1 or more.");
@@ -442,13 +442,13 @@
     const compact = text.replace(/\s/g, "").toLowerCase(), units = { s: 1, min: 60, m: 60, h: HOUR, d: 86400 };
     const parts = [...compact.matchAll(/(\d+(?:\.\d+)?)(min|s|m|h|d)/g)];
     if (!parts.length || parts.map(([whole]) => whole).join("") !== compact)
-      throw new Error("Give times with their unit, such as 90min, 2h or 1.5d.");
+      throw new Error(`"${text}" is not a time; give a number with its unit, such as 90min, 2h or 1.5d.`);
     return parts.reduce((sum, [, number, unit]) => sum + Number(number) * units[unit], 0);
   };
   const optional = (reader) => (text) => (text.trim() === "" ? null : reader(text));
   const positive = (name) => (text) => {
     const value = Number(text);
-    if (!(value > 0)) throw new Error(`${name} must be a number above 0.`);
+    if (!(value > 0)) throw new Error(`${name} is "${text}"; it must be a number above 0.`);
     return value;
   };
 
@@ -632,7 +632,7 @@
   const load = (path) => {
     if (!fetched.has(path))
       fetched.set(path, fetch(path).then((response) => {
-        if (!response.ok) throw new Error(`The data ${path} cannot be read (${response.status}).`);
+        if (!response.ok) throw new Error(`The data ${path} cannot be read (${response.status}); reload the page.`);
         return response.json();
       }));
     return fetched.get(path).catch((error) => {

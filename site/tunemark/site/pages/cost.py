@@ -27,7 +27,7 @@ FIGURES = {
 OTHER_KINDS = {
     "spot": "capacity that the provider can take back",
     "reserved": "capacity booked ahead",
-    "marketplace": "asks of single hosts, which vary by host and hour",
+    "marketplace": "asking prices of single hosts, which vary by host and hour",
 }
 """Other kinds of price and their meaning, in the order of the page."""
 SHOWN = 50

@@ -146,7 +146,7 @@ def _proofs(catalogue: Catalogue, backends: list[str]) -> Table:
         Column("Results that show it", lambda item: tables.number(item[1]), numeric=True),
         Column("Evidence", lambda item: _evidence_cell(item[1])),
     ]
-    return tables.table("Features that need an accelerator as proof", columns, counted)
+    return tables.table("Features that must be shown on an accelerator", columns, counted)
 
 
 def unproven(catalogue: Catalogue, backend: str) -> list[str]:

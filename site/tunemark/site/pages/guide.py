@@ -28,10 +28,10 @@ EXAMINED = {
     "texts": "Texts",
     "honest": "Honest submissions",
     "messages": "Honest messages",
-    "corruptions kept back": "Submissions, kept back",
-    "facts kept back": "Facts, kept back",
-    "texts kept back": "Texts, kept back",
-    "honest kept back": "Honest submissions, kept back",
+    "corruptions kept back": "Submissions, held out",
+    "facts kept back": "Facts, held out",
+    "texts kept back": "Texts, held out",
+    "honest kept back": "Honest submissions, held out",
 }
 """Kind of examination -> title of its table."""
 BETTER = {"lower": "lower", "higher": "higher", None: "neither"}
@@ -40,6 +40,7 @@ GLOSSARY = {
     "Adapter": "The small trained matrices that LoRA adds to frozen weights.",
     "Allocator": "The part of a framework that manages device memory. It reports allocated and reserved bytes.",
     "Baseline": "The run or configuration that others are compared with.",
+    "Card": "The file with the facts of an accelerator or a model, or with the settings of a workload.",
     "Checkpointing": "Discarding activations in the forward pass and recomputing them in the backward pass, to save memory.",
     "Comparability group": "Results that agree in every condition that a ranking needs.",
     "Confidence interval": "The range that covers the true value in 95% of cases under repeated measurement.",
@@ -47,7 +48,7 @@ GLOSSARY = {
     "Division": " ".join(f"`{division.value}`: {meaning}." for division, meaning in MEANING.items()),
     "Effective setting": "The value of a setting that the run used, read back from the libraries.",
     "Frontier": "The largest micro-batch and sequence length that fit in memory.",
-    "Gate": "A check that training is correct, such as that losses are inside the expected band.",
+    "Gate": 'A check that training is correct, such as that losses are inside the expected band. "The gate" is the set of checks that a submission or a fact must pass.',
     "Global batch": "Rows per optimizer step over all devices: micro-batch x gradient accumulation x data-parallel ranks.",
     "Gradient accumulation": "Summing gradients over several micro-steps before one optimizer step.",
     "HFU": "Hardware FLOPs utilisation: like MFU, with recomputed FLOPs included.",
@@ -67,10 +68,11 @@ GLOSSARY = {
     "QLoRA": "LoRA on frozen weights that are quantised to 4 bits.",
     "Rank": "One of the processes of a distributed run, or the position in a ranking.",
     "Result": "One row of the database: a measured, published or converted run with its conditions.",
+    "Row": "One sequence of a batch. Its length in tokens is the sequence length.",
     "Run": "One execution of a workload by the harness.",
     "Steady window": "The steps after warm-up from which figures are derived.",
     "Step": "One optimizer step.",
-    "Study": "A series of runs requested together: a sweep, a frontier, an A/B comparison or repeats.",
+    "Study": "A series of runs requested together: a sweep, a frontier, an A/B comparison, tuning or repeats. Also a page that analyses results, with citations.",
     "Submission": "The JSON file that a run writes.",
     "Training fabric": "The network between the nodes of one instance type, such as InfiniBand or EFA. Costs on several nodes need one.",
     "Trust level": "The evidence behind a result: published, converted, measured or reproduced.",
@@ -147,7 +149,7 @@ def _examination(catalogue: Catalogue) -> dict[str, object]:
         Column("Refused everywhere", lambda row: _part(row["caught_everywhere"], row["attempts"]), numeric=True),
         Column("Cases refused", lambda row: _part(row["cases_caught"], row["cases"]), numeric=True),
     ]
-    named = Column[Row]("A wrong field named", lambda row: _part(row["named"], row["cases_caught"]), numeric=True)
+    named = Column[Row]("Corrupted field named", lambda row: _part(row["named"], row["cases_caught"]), numeric=True)
     made = [
         tables.table(title, [*columns, *([named] if rows[0]["named"] is not None else [])], rows, searchable=False)
         for kind, title in EXAMINED.items()

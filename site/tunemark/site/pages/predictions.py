@@ -109,7 +109,11 @@ def _throughput(catalogue: Catalogue) -> dict[str, object]:
 
 def _verdict(accuracy: list[Row]) -> str:
     """Return a sentence on the goal: met or missed over all results, by what was left out."""
-    overall = [f"{row['left_out']} left out: {_goal(row)}" for row in accuracy if row["stack"] == "all" and row["rows"]]
+    overall = [
+        f"{'software level' if row['left_out'] == 'level' else row['left_out']} left out: {_goal(row)}"
+        for row in accuracy
+        if row["stack"] == "all" and row["rows"]
+    ]
     return f"Over all results: {'; '.join(overall)}."
 
 
@@ -128,7 +132,7 @@ def _summary(title: str, accuracy: list[Row]) -> Table:
         labels = (tables.text(row["left_out"]), tables.text(row["stack"]), cell)
         return ErrorSummary(labels, row["rows"], row["median_error"], row["worst_error"], row["coverage"], row["no_data"])
 
-    columns = [*_label_columns("Left out", "Software of"), *FIGURES, Column("Goal", goal)]
+    columns = [*_label_columns("Left out", "Software"), *FIGURES, Column("Goal", goal)]
     return tables.table(title, columns, map(summary, accuracy), stacked=True)
 
 
@@ -144,7 +148,7 @@ def _left_out(errors: list[Row], left_out: str, name: Callable[[Row], Cell]) -> 
     rows = [row for row in errors if row["left_out"] == left_out]
     groups = grouped(rows, lambda row: (row["left_out_group"], row["stack"]))
     items = (_summarise((name(members[0]), tables.text(stack)), members) for (_, stack), members in groups.items())
-    columns = [*_label_columns(left_out.capitalize(), "Software of"), *FIGURES]
+    columns = [*_label_columns(left_out.capitalize(), "Software"), *FIGURES]
     return tables.table(f"Errors with the {left_out} left out", columns, items, interactive=True)
 
 

@@ -15,7 +15,7 @@ PACKAGES = ("torch", "transformers")
 VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.\d+)*(?:[+.-].*)?")
 """An exact version; `>=2.0` is none."""
 MOST = 50
-BASIS = "Compared with the newest version in any result of this database, and counted in minor releases that some result used."
+BASIS = "The age of a version is the number of newer minor releases that occur in the results of this database."
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,9 @@ LONG = 60
 OUT_OF_MEMORY = ("oom_device", "oom_host")
 MEANING = {
     "sweep": "Vary one or several settings. A point that fails is a result and does not stop the others.",
-    "frontier": "Find the largest batch and sequence length that fit, by doubling and bisection. The largest is confirmed in a fresh process.",
+    "frontier": "Find the largest micro-batch and sequence length that fit, by doubling and then bisection. A fresh process confirms the largest.",
     "ab": "Run two arms in turn in fresh processes, so that slow drifts of the machine cancel in their ratio.",
-    "tune": "Find the fastest configuration of the tuned division, one lever at a time, in short tries. Tries are never ranked.",
+    "tune": "Find the fastest configuration of the tuned division, one setting at a time, in short trials. Trials are never ranked.",
     "repeat": "Repeat the same run in fresh processes to see how much results on one machine vary.",
 }
 LEAST = 2
@@ -442,7 +442,9 @@ def _verdict(catalogue: Catalogue, kind: str, runs: list[Row]) -> str:
     if kind == "frontier":
         fits = [row["study_point"] for row in runs if not row["failed"]]
         full = [row["study_point"] for row in runs if row["status"] in OUT_OF_MEMORY]
-        return f"Fits: {'; '.join(fits) or 'nothing'}. Out of memory: {'; '.join(full) or 'nothing that was tried'}."
+        return f"Fits: {'; '.join(fits) or 'no point that was tried'}. Out of memory: {'; '.join(full) or 'no point'}." + (
+            " The other points failed for other reasons." if len(fits) + len(full) < len(runs) else ""
+        )
     if kind == "repeat" and len(rates) > 1:
         return f"Tokens/s of {len(rates)} runs differ by {percent(max(rates) / min(rates) - 1)} from the lowest to the highest."
     return ""

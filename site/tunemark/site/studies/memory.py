@@ -173,8 +173,8 @@ def _errors(evidence: Evidence) -> Iterator[Sentence | None]:
         rows = [row for row in known if row["method"] == method]
         if rows:
             yield sentence(
-                f"The memory estimate differs from {len(rows)} published figures of {_method(method)} by {percent(median(abs(row['error']) for row in rows))} in the median "
-                f"and {percent(max(abs(row['error']) for row in rows))} at most; {sum(bool(row['covered']) for row in rows)} are inside its interval.",
+                f"The median error of the memory estimate on {len(rows)} published figures of {_method(method)} is {percent(median(abs(row['error']) for row in rows))}, "
+                f"and the largest is {percent(max(abs(row['error']) for row in rows))}; {sum(bool(row['covered']) for row in rows)} figures are inside the interval.",
                 [usable[row["result_id"]] for row in rows],
             )
 

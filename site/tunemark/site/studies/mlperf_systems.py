@@ -160,7 +160,7 @@ def _scale(entries: list[Entry]) -> Iterator[Sentence | None]:
             speed_up = first.minutes / last.minutes
             yield sentence(
                 f"Round {number}, {name}: {_minutes(first.minutes)} on {first.row['accelerator_count']} and {_minutes(last.minutes)} on "
-                f"{last.row['accelerator_count']:,}, {ratio(speed_up)} the speed with {devices:g} times the accelerators ({share(speed_up / devices)}).",
+                f"{last.row['accelerator_count']:,}, {ratio(speed_up)} the speed with {devices:g} times the accelerators (efficiency {share(speed_up / devices)}).",
                 [first.row, last.row],
             )
 

@@ -74,7 +74,7 @@ def study(evidence: Evidence) -> Study:
         tables=(_table(points),) if points else (),
         draw=lambda: _chart(points),
         method=(
-            "A family is a group of results of one document with the same model, method, accelerator and stated conditions. Only the device count differs.",
+            "A group consists of results of one document with the same model, method, accelerator and stated conditions. Only the device count differs.",
             "Speed-up is the ratio of tokens/s or samples/s to the result on the fewest devices. Where a document prints only times of the same epochs on the same dataset, it is the ratio of times.",
             "Efficiency is the speed-up divided by the ratio of the device counts. Ranges in brackets go from the lowest to the highest family.",
             "A family in which several results have the same device count is left out, because its results must differ in a condition that no column states.",
@@ -188,7 +188,7 @@ def _by_count(points: list[Point]) -> Iterator[Sentence | None]:
 def _families(points: list[Point]) -> str:
     families = len({point.base["result_id"] for point in points})
     documents = len({point.base["source"] for point in points})
-    return f"{families} famil{'ies' if families > 1 else 'y'} in {documents} document{'s' * (documents > 1)}"
+    return f"{families} group{'s' * (families > 1)} of otherwise equal results in {documents} document{'s' * (documents > 1)}"
 
 
 def _rows(points: list[Point]) -> list[Row]:

@@ -342,8 +342,8 @@ def _summary(checked: Sequence[Checked]) -> Sentence | None:
     number = {verdict: sum(each.verdict == verdict for each in checked) for verdict in VERDICTS}
     return sentence(
         f"Results agree with {number[CONSISTENT]} of {len(checked)} tips, contradict {number[CONTRADICTED]} and leave {number[UNDECIDED]} undecided. "
-        f"With {number[OWN_RESULTS]} only the results of the document that prints the tip agree. "
-        f"For {number[EFFECT_ONLY]} the effect is known but no comparable figure is claimed. {number[NO_DATA]} ha{'s' if number[NO_DATA] == 1 else 've'} no data.",
+        f"{number[OWN_RESULTS]} more agree{'s' if number[OWN_RESULTS] == 1 else ''} only with results of the document that prints the tip. "
+        f"{number[EFFECT_ONLY]} have a measured effect but claim no comparable figure. {number[NO_DATA]} ha{'s' if number[NO_DATA] == 1 else 've'} no data.",
         [row for each in checked for row in each.rows],
     )
 

@@ -123,8 +123,10 @@ def _baseline_lengths(pairs: list[tuple[Run, Run]]) -> str:
     lengths = gathered(pairs, lambda pair: pair[0].row["sequence_length"])
     if len(lengths) < 2:  # noqa: PLR2004 - one length is no difference
         return ""
-    parts = [f"{length:,} on {listed([pair[0].row['accelerator_name'] for pair in group])}" for length, group in sorted(lengths.items())]
-    return f"The baselines are not equal: their rows have {' and '.join(parts)}, in tokens."
+    parts = [
+        f"{length:,} tokens on {listed([pair[0].row['accelerator_name'] for pair in group])}" for length, group in sorted(lengths.items())
+    ]
+    return f"The baselines are not equal: their rows have {' and '.join(parts)}."
 
 
 def _of_group(group: list[Run]) -> Iterator[Sentence | None]:
@@ -135,9 +137,9 @@ def _of_group(group: list[Run]) -> Iterator[Sentence | None]:
     work = f"{ours.row['model_name']}, rows of {ours.row['sequence_length']:,} tokens, micro-batch {ours.row['micro_batch']}"
     if ours in priced:
         yield from _rankings(work, ours, priced)
-    parts = [f"{ratio(run.epoch_s / ours.epoch_s)} the time on {run.name}" for run in others]
+    parts = [f"{ratio(run.epoch_s / ours.epoch_s)} that time on {run.name}" for run in others]
     yield sentence(
-        f"{work}: an epoch takes {wording.seconds(ours.epoch_s)} on {ours.name}, against {listed(parts)}.",
+        f"{work}: an epoch takes {wording.seconds(ours.epoch_s)} on {ours.name}. The other devices take {listed(parts)}.",
         [ours.row, *(run.row for run in others)],
     )
     if ours in priced:

@@ -233,7 +233,7 @@ def wrong_column(result: AuditedResult, other: AuditedResult, quantity: str, com
 
 @rule(id="comparability", family="comparison", verdicts=(INCONSISTENT, SUSPICIOUS))
 def comparability(evidence: Evidence) -> Iterator[Finding]:
-    """Comparison of results that did different work.
+    """Comparison of results under different conditions.
 
     Times and rates compare devices only when model, method, data, length, batch and precision agree (definitions#comparability).
     """
@@ -254,7 +254,7 @@ def comparability(evidence: Evidence) -> Iterator[Finding]:
         lines = (
             f"{name}: {', '.join(f'{value} ({record})' for record, value in values.items())}" for name, (_, values) in differing.items()
         )
-        ending = "Their times and rates measure different work" if other_work else "The work is the same, the conditions are not"
+        ending = "Their times and rates measure different work" if other_work else "They did the same work under different conditions"
         yield Finding(
             INCONSISTENT if other_work else SUSPICIOUS,
             (statement.id, *compared.records),
