@@ -47,7 +47,7 @@ QUESTIONS: dict[str, tuple[tuple[Step, ...], tuple[str, ...]]] = {
         (STUDIES, TRAINIUM),
         (
             r"that epoch costs \$[\d.]+ on L4 . 1 \(.+\$[\d.]+ on A100 .+\$[\d.]+ on Trainium . 1 \(AWS\) and \$[\d.]+ on Tesla T4",
-            r"L4 . 1 and A100 SXM4 80GB . 1 are faster and cheaper than Trainium . 1",
+            r"L4 . 1 \(.+\) and A100 SXM4 80GB . 1 \(.+\) are faster and cheaper than Trainium . 1 \(AWS\)",
         ),
     ),
     "70B LoRA on 8 H100 and 8 B200": ((STUDIES, MLPERF), (r"26\.5 min on H100 SXM5 80GB", r"8\.59 min on B200 SXM")),

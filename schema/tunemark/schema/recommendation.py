@@ -85,6 +85,8 @@ class Rate:
     results: int = 0
     reason: str | None = None
     """Why there is no rate."""
+    merged: str | None = None
+    """Another method from which the evidence does not separate this one; their predicted rates were merged."""
     disputed: tuple[DisputedRate, ...] = ()
     """Results on the same devices that are not direct evidence, since the audit calls their rate suspicious."""
 
@@ -348,7 +350,15 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         offers=allowed,
         other_kinds=() if allowed else _kinds(question, offers),
         own_devices={
-            own.accelerator: tuple(sorted({rate.devices for rate in table.values() if rate.accelerator == own.accelerator}))
+            own.accelerator: tuple(
+                sorted(
+                    {
+                        rate.devices
+                        for rate in table.values()
+                        if rate.accelerator == own.accelerator and rate.method in methods and _why_missing(rate, question.trust) is None
+                    }
+                )
+            )
             for own in question.own
         },
         picks=picks,

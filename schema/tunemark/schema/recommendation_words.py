@@ -27,6 +27,8 @@ LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the mem
 PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "proven": "Best with results"}
 ORDER = "At most two of the first five options have the same accelerator. A range of ranks means that the 90% intervals overlap."
 NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
+NO_ROOM = "does not fit: "
+"""Start of the reason of hardware that is too small."""
 SHOWN = 6
 """Accelerators named in a list."""
 REASONS = 6
@@ -62,10 +64,11 @@ def evidence(option: Option) -> str:
     """Return the evidence for the rate of an option in a sentence."""
     rate = option.rate
     if rate.evidence not in EVIDENCE:
-        return "Predicted: there is no accepted result of this model and method on this accelerator with this software."
+        same = f" The evidence does not separate it from {METHODS[rate.merged]}." if rate.merged else ""
+        return f"Predicted: there is no accepted result of this model and method on this accelerator with this software.{same}"
     count = "1 result" if rate.results == 1 else f"{rate.results} results"
     if rate.evidence == "direct":
-        return f"From {count} {EVIDENCE['direct']}; the interval is for the same software."
+        return f"From {count} {EVIDENCE['direct']}; the interval covers differences between documents."
     return f"Predicted from {count} {EVIDENCE['near']}."
 
 
@@ -114,7 +117,11 @@ def memory(option: Option) -> str:
     if rate.needed_bytes is None or rate.memory_bytes is None:
         return ""
     amounts = f"{gib(rate.needed_bytes)} of {gib(rate.memory_bytes)}"
-    return f"was sufficient in an actual run; the estimate is {amounts}" if rate.memory == "ran" else f"{rate.memory}: {amounts}"
+    return (
+        f"was sufficient in an actual run with settings of its own; the estimate for this plan is {amounts}"
+        if rate.memory == "ran"
+        else f"{rate.memory}: {amounts}"
+    )
 
 
 def energy(option: Option) -> str:
@@ -162,6 +169,8 @@ def _nothing(question: Question, answer: Answer) -> str:
         return f"No offer matches these providers, kinds of price, accelerators and numbers of devices. Allow more of one of them.{others}"
     if answer.too_large and not answer.no_data:
         return "Training does not fit in the memory of any accelerator offered. QLoRA, shorter rows and more devices need less memory per device."
+    if answer.too_large:
+        return f"Training does not fit in the memory of some of the accelerators offered, and there is no similar result for the others.{_instead(answer)}"
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"
     return f"No data: there is no similar result for any accelerator offered{trusted}.{_instead(answer)}"
 
@@ -202,17 +211,20 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
         if times:
             time = f"about {estimated_duration(times[0].seconds)} ({estimated_duration(times[0].seconds_low)} to {estimated_duration(times[0].seconds_high)})"
             lines.append(
-                f"{name}{with_method(question, times[0])}: {time}, memory {memory(times[0])}. It is ranked if you give its cost per hour (above $0)."
+                f"{name}{with_method(question, times[0])}: {time}. {needs(times[0])[0]} It is ranked if you give its cost per hour (above $0)."
             )
         elif own:
             number, option = own[0]
-            lines.append(f"{name}: place {number} of {len(answer.ranked)}{with_method(question, option)}, {time_and_cost(option)}.")
+            plan = f" {needs(option)[0]}" if number > 1 else ""
+            lines.append(f"{name}: place {number} of {len(answer.ranked)}{with_method(question, option)}, {time_and_cost(option)}.{plan}")
         elif others:
             limits = " and ".join(LIMITS[limit] for limit in dict.fromkeys((*others[0].exceeds, *others[0].limits)))
             lines.append(f"{name}: may exceed {limits}, {time_and_cost(others[0])}.")
         else:
             known = " or ".join(map(str, answer.own_devices.get(offer.accelerator, ())))
-            no_rates = f"there are no rates for this number of devices{f', only for {known}' if known else ''}"
+            no_rates = (
+                f"there are no rates for this number of devices, only for {known}" if known else "there are no rates for this accelerator"
+            )
             lines.append(f"{name}: {f'{_reason(missing[0])}{_fitting(missing[0])}' if missing else no_rates}.")
     return lines
 
@@ -275,13 +287,13 @@ def unknown(answer: Answer) -> str:
 
 
 def not_fitting(answer: Answer) -> str:
-    """Return the hardware that the step does not fit on: the largest number of each accelerator, at most twelve by name."""
+    """Return the hardware that the step does not fit on, with what is missing: the largest number of each accelerator, at most twelve by name."""
     answered = {(option.offer.accelerator, option.rate.devices) for option in (*answer.ranked, *answer.may_exceed)}
-    most: dict[str, int] = {}
+    most: dict[str, Without] = {}
     for each in answer.too_large:
-        if (each.accelerator, each.devices) not in answered:
-            most[each.name] = max(each.devices, most.get(each.name, 0))
-    names = [f"{name} {TIMES} {devices}" for name, devices in most.items()]
+        if (each.accelerator, each.devices) not in answered and (each.name not in most or each.devices > most[each.name].devices):
+            most[each.name] = each
+    names = [f"{name} {TIMES} {each.devices} ({each.reason.removeprefix(NO_ROOM)})" for name, each in most.items()]
     return f"Does not fit: {_listed(names, 2 * SHOWN)}." if names else ""
 
 

@@ -96,7 +96,7 @@ def _history(accelerator: Row, series: list[list[Row]], last: str) -> History:
     return History(
         title=name,
         href=prices_path(accelerator["accelerator"]),
-        change=_range(series),
+        change=f"{_range(series)} ({', '.join(sorted({provider_name(rows[0]['provider']) for rows in series}))} only)",
         steps=_steps(series, first, last, dearest),
         days=(first, last),
         top=usd(dearest),

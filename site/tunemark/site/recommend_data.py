@@ -16,7 +16,7 @@ READS = ("from option_rates", "from prices", "from current_prices", "from accele
 """Queries on which the files depend."""
 LISTS = frozenset({"result_ids", "disputed"})
 """Columns whose values are lists."""
-CODED = LISTS | {"method", "software", "accelerator", "evidence", "memory", "checkpointing", "sharding", "trust", "reason"}
+CODED = LISTS | {"method", "software", "accelerator", "evidence", "memory", "checkpointing", "sharding", "trust", "reason", "merged"}
 CODED |= {"needed_bytes", "memory_bytes"}
 """Columns that are written as codes into a list of values: texts, lists, and long numbers that repeat."""
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tunemark.schema.comparability import COMPARABILITY_KEYS
-from tunemark.schema.formats import percent
+from tunemark.schema.formats import GIB, percent
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.recommendation import provider_name
 from tunemark.site import reproduce, tables, wording
@@ -93,7 +93,7 @@ def _context(catalogue: Catalogue, row: Row) -> dict[str, object]:
         "downloads": reproduce.downloads(row),
         "citations": reproduce.citations(catalogue, row),
         "costs": _costs(catalogue, row),
-        "more_offers": max(0, len(catalogue.costs.get(row["result_id"], ())) - MOST_OFFERS),
+        "more_offers": 0 if row["impossible"] else max(0, len(catalogue.costs.get(row["result_id"], ())) - MOST_OFFERS),
         "prices": prices_path(row["accelerator"]) if row["accelerator"] else None,
         "trust": wording.trust(row),
         "trust_meaning": wording.trust_in_full(row),
@@ -191,7 +191,9 @@ def _headline(catalogue: Catalogue, row: Row, key: str) -> Fact | None:
     derived = _reasons(catalogue, row, "derived").get(key)
     derivation = f"Derived: {derived}." if derived and row["source"] != "measured" else ""
     ambiguous = "The printed figure is ambiguous." if readings else ""
-    parts = (_meaning(catalogue, row, key, value), _certainty(row, key) if not derivation else "", derivation, ambiguous)
+    verdict = catalogue.marked_cells.get((row["result_id"], key))
+    marked = f"The audit calls this figure {verdict}." if verdict else ""
+    parts = (marked, _meaning(catalogue, row, key, value), _certainty(row, key) if not derivation else "", derivation, ambiguous)
     return Fact(label, shown, " ".join(part for part in parts if part))
 
 
@@ -207,9 +209,7 @@ def _meaning(catalogue: Catalogue, row: Row, key: str, value: float) -> str:
         return "Model arithmetic as a share of the dense peak of the accelerator."
     if key == "peak_memory_bytes":
         card = next((card for card in catalogue.accelerators if card["accelerator"] == row["accelerator"]), None)
-        share = (
-            f", {percent(value / (card['memory_gib'] * 2**30))} of its {card['memory_gib']:g} GiB" if card and card["memory_gib"] else ""
-        )
+        share = f", {percent(value / (card['memory_gib'] * GIB))} of its {card['memory_gib']:g} GiB" if card and card["memory_gib"] else ""
         return f"Highest memory of one device{share}."
     if key == "step_time_s":
         rows = row["global_batch"]
@@ -228,7 +228,8 @@ def _certainty(row: Row, key: str) -> str:
 
 
 def _cost_headline(catalogue: Catalogue, row: Row) -> Fact | None:
-    cost = catalogue.basis_costs.get(row["result_id"])
+    # Costs follow from the rate: of an impossible result they mean nothing.
+    cost = None if row["impossible"] else catalogue.basis_costs.get(row["result_id"])
     column = next((column for column in HEADLINE_COSTS if cost and cost[column] is not None), None)
     if cost is None or column is None:
         return None
@@ -295,7 +296,11 @@ def _comparable(catalogue: Catalogue, row: Row) -> Table | None:
         Column("Result", result),
         quantity_column(key, lambda peer: Cell(wording.rate(peer[key]), small=wording.interval(peer[f"{key}_low"], peer[f"{key}_high"]))),
         *([Column("Ratio to this", ratio, numeric=True, explained="Its rate over the rate of this page's result.")] if own else []),
-        Column("Different conditions", lambda peer: tables.text(_different(row, peer) or "none known")),
+        Column(
+            "Different ranking conditions",
+            lambda peer: tables.text(_different(row, peer) or "none"),
+            explained="Of the conditions that decide whether results are ranked together. The comparison lists all others.",
+        ),
         Column("Side by side", lambda peer: tables.text("compare", href=f"{COMPARE}#{row['result_id']},{peer['result_id']}")),
     ]
     return tables.table("Comparable results", columns, peers, searchable=False, stacked=True)
@@ -384,7 +389,7 @@ def _error(row: Row, key: str) -> str:
 
 def _costs(catalogue: Catalogue, row: Row) -> Table | None:
     costs = catalogue.costs.get(row["result_id"])
-    if not costs:
+    if not costs or row["impossible"]:
         return None
     basis = catalogue.basis_costs.get(row["result_id"], {}).get("price")
     columns: list[Column[Row]] = [

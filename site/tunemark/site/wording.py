@@ -156,7 +156,7 @@ def recorded(topic: str, name: str, value: str | None) -> str:
         return QUANTITIES[name].text(number)
     if number is not None and (topic == "memory" or name.endswith("_bytes")):
         return gib(number)
-    if number is not None and name.endswith("_s"):
+    if number is not None and name.endswith("_s") and not name.endswith("_per_s"):
         return QUANTITIES[name].text(number) if name in QUANTITIES else duration(number)
     return value
 

@@ -9,8 +9,8 @@ is the best available, in this order:
 - `predicted`: the prediction of the throughput model alone.
 - `none`: nothing similar was measured, or the step does not fit; there is a reason instead of a rate.
 
-Intervals are 90% intervals. The interval of a direct rate is for one more result with the same software: the 90% quantile of the
-errors when each stored result is computed from the others in the same way. Other rates have the interval of the throughput model,
+Intervals are 90% intervals. The interval of a direct rate is for one more result of another document: the 90% quantile of the errors
+when each stored result is computed from those of other documents in the same way. Other rates have the interval of the throughput model,
 for any software of the level.
 """
 
@@ -151,7 +151,7 @@ class Evidence:
     disputed: Mapping[Group, tuple[Observed, ...]]
     """The same of results whose rate the audit calls suspicious."""
     direct_error: float
-    """Error of a direct rate in log space, not exceeded by 90% of the results."""
+    """Error of a direct rate in log space for another document, not exceeded by 90% of the results."""
     levels: frozenset[tuple[str, SoftwareLevel]]
     """Vendors with the software levels of their results."""
     longest: Mapping[str, int]
@@ -161,7 +161,7 @@ class Evidence:
 
     @classmethod
     def of(cls, fitted: Fit, suspicious: Collection[str] = ()) -> "Evidence":
-        """Group the rows of a fit, except suspicious results, and compute the errors of direct rates by leaving out one result at a time."""
+        """Group the rows of a fit, except suspicious results, and compute the errors of direct rates by leaving out one document at a time."""
         predicted = fitted.predict_all([replace(row.config, stack="", release="") for row in fitted.rows])
         residuals = {
             row.id: row.log_seconds - estimate.log_seconds
@@ -173,21 +173,22 @@ class Evidence:
         for row in fitted.rows:
             if row.id in residuals:
                 (disputed if row.id in suspicious else grouped)[group_of(row.config)].append(row)
-        errors = []
-        for rows in grouped.values():
-            for row in rows:
-                same = [
-                    other for other in rows if other is not row and is_direct(other, row.config.devices, row.config.shape.sequence_length)
-                ]
-                if same:
-                    errors.append(row.log_seconds - fmean(other.log_seconds for other in same))
+        errors: list[float] = []
+        elsewhere: list[float] = []
+        for row in (row for rows in grouped.values() for row in rows):
+            length = row.config.shape.sequence_length
+            same = [each for each in grouped[group_of(row.config)] if each is not row and is_direct(each, row.config.devices, length)]
+            of_others = [each for each in same if each.config.source != row.config.source]
+            for found, kept in ((same, errors), (of_others, elsewhere)):
+                if found:
+                    kept.append(row.log_seconds - fmean(each.log_seconds for each in found))
         longest: dict[str, int] = {}
         for row in fitted.rows:
             longest[row.config.architecture] = max(row.config.shape.sequence_length, longest.get(row.config.architecture, 0))
         levels = frozenset((row.config.accelerator.vendor, row.config.level) for row in fitted.rows)
         groups = {key: tuple(rows) for key, rows in grouped.items()}
         not_used = {key: tuple(rows) for key, rows in disputed.items()}
-        return cls(fitted, residuals, groups, not_used, quantile_of(errors), levels, longest)
+        return cls(fitted, residuals, groups, not_used, quantile_of(elsewhere if len(elsewhere) >= FEW else errors), levels, longest)
 
     def correction(self, near: Sequence[Observed]) -> float:
         """Return the correction of the logarithm of a predicted time for results near it."""
@@ -332,7 +333,11 @@ def consistent(rows: Sequence[Row]) -> list[Row]:
                 "tokens_per_s_low": min(lora["tokens_per_s_low"], other["tokens_per_s_low"]),
                 "tokens_per_s_high": max(lora["tokens_per_s_high"], other["tokens_per_s_high"]),
             }
-            changed |= {(row["method"], *same): row | shared for row in (lora, other)}
+            pair = (lora, other)
+            changed |= {
+                (row["method"], *same): row | shared | {"merged": beside["method"]}
+                for row, beside in zip(pair, reversed(pair), strict=True)
+            }
     return [changed.get((row["method"], *(row[key] for key in keys)), row) if row["evidence"] == "predicted" else row for row in rows]
 
 
@@ -347,7 +352,7 @@ def _row(model: ModelCard, method: Method, length: int, level: SoftwareLevel, ca
         "devices": devices,
         "evidence": "none",
         **dict.fromkeys(("tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "memory", "needed_bytes", "memory_bytes")),
-        **dict.fromkeys(("micro_batch", "checkpointing", "sharding", "trust", "reason")),
+        **dict.fromkeys(("micro_batch", "checkpointing", "sharding", "trust", "reason", "merged")),
         "result_ids": [],
         "disputed": [],
         "results": 0,

@@ -758,6 +758,7 @@ create table option_rates (
     result_ids varchar[] not null,
     results integer not null,
     reason varchar,
+    merged varchar,
     disputed struct(result_id varchar, tokens_per_s double, sequence_length integer)[] not null,
     primary key (model, method, sequence_length, software, accelerator, devices)
 );
@@ -774,6 +775,7 @@ comment on column option_rates.micro_batch is 'Rows of a micro-batch in the conf
 comment on column option_rates.trust is 'Best trust level of the results.';
 comment on column option_rates.result_ids is 'Results that the rate is based on, at most six.';
 comment on column option_rates.results is 'Number of these results.';
+comment on column option_rates.merged is 'Other method from which the evidence does not separate this one: its predicted rate was merged with that of the other.';
 comment on column option_rates.reason is 'Why there is no rate.';
 comment on column option_rates.disputed is 'Results on the same devices that are not used, since the audit calls their rate suspicious; at most three.';
 

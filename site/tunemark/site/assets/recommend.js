@@ -162,7 +162,8 @@
       offers: considered.filter(fewEnough).length,
       other_kinds: considered.some(fewEnough) ? [] : [...new Set(offers.filter(atOtherPrices).map((offer) => offer.kind))].sort(),
       own_devices: Object.fromEntries(question.own.map(({ accelerator }) => {
-        const counts = [...table.values()].filter((rate) => rate.accelerator === accelerator).map((rate) => rate.devices);
+        const usable = (rate) => rate.accelerator === accelerator && methods.includes(rate.method) && whyMissing(rate, question.trust) === null;
+        const counts = [...table.values()].filter(usable).map((rate) => rate.devices);
         return [accelerator, [...new Set(counts)].sort((a, b) => a - b)];
       })),
       picks,
@@ -199,10 +200,13 @@
     `about ${estimated(option.seconds)} (${estimated(option.seconds_low)} to ${estimated(option.seconds_high)}), ` +
     `about ${usd(option.usd)} (${usd(option.usd_low)} to ${usd(option.usd_high)})`;
   const evidence = ({ rate }) => {
-    if (!(rate.evidence in EVIDENCE)) return "Predicted: there is no accepted result of this model and method on this accelerator with this software.";
+    if (!(rate.evidence in EVIDENCE)) {
+      const same = rate.merged ? ` The evidence does not separate it from ${METHODS[rate.merged]}.` : "";
+      return `Predicted: there is no accepted result of this model and method on this accelerator with this software.${same}`;
+    }
     const count = rate.results === 1 ? "1 result" : `${rate.results} results`;
     return rate.evidence === "direct"
-      ? `From ${count} ${EVIDENCE.direct}; the interval is for the same software.`
+      ? `From ${count} ${EVIDENCE.direct}; the interval covers differences between documents.`
       : `Predicted from ${count} ${EVIDENCE.near}.`;
   };
   // Parts of a sentence; results are objects with their id, so that the page can link them.
@@ -224,8 +228,9 @@
     ].join(", ");
   const amounts = (rate) => (rate.needed_bytes === null ? null : `${rate.memory === "ran" ? "estimate " : ""}${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`);
   const memory = ({ rate }) =>
-    rate.needed_bytes === null ? "" : rate.memory === "ran" ? `was sufficient in an actual run; the ${amounts(rate).replace("estimate", "estimate is")}` : `${rate.memory}: ${amounts(rate)}`;
+    rate.needed_bytes === null ? "" : rate.memory === "ran" ? `was sufficient in an actual run with settings of its own; the ${amounts(rate).replace("estimate", "estimate for this plan is")}` : `${rate.memory}: ${amounts(rate)}`;
 
+  const memoryOf = (option) => `Memory ${memory(option)} (${configuration(option)}).`;
   const energy = ({ offer, devices, seconds }) => {
     if (offer.watts === null) return "";
     const watts = `${plain(offer.watts)} W`, power = devices > 1 ? `${devices} accelerators with at most ${watts} each` : `at most ${watts}`;
@@ -249,18 +254,18 @@
       const timed = answer.unpriced.find(isOffer(offer));
       if (timed) {
         const time = `about ${estimated(timed.seconds)} (${estimated(timed.seconds_low)} to ${estimated(timed.seconds_high)})`;
-        return `${name}${withMethod(question, timed)}: ${time}, memory ${memory(timed)}. It is ranked if you give its cost per hour (above $0).`;
+        return `${name}${withMethod(question, timed)}: ${time}. ${memoryOf(timed)} It is ranked if you give its cost per hour (above $0).`;
       }
       if (place >= 0) {
         const option = answer.ranked[place];
-        return `${name}: place ${place + 1} of ${answer.ranked.length}${withMethod(question, option)}, ${timeAndCost(option)}.`;
+        return `${name}: place ${place + 1} of ${answer.ranked.length}${withMethod(question, option)}, ${timeAndCost(option)}.${place ? ` ${memoryOf(option)}` : ""}`;
       }
       if (other) {
         const limits = [...new Set([...other.exceeds, ...other.limits])].map((limit) => LIMITS[limit]).join(" and ");
         return `${name}: may exceed ${limits}, ${timeAndCost(other)}.`;
       }
       const known = (answer.own_devices[offer.accelerator] ?? []).join(" or ");
-      const noRates = `there are no rates for this number of devices${known ? `, only for ${known}` : ""}`;
+      const noRates = known ? `there are no rates for this number of devices, only for ${known}` : "there are no rates for this accelerator";
       return `${name}: ${missing ? `${reasonOf(missing)}${fittingIn(missing)}` : noRates}.`;
     });
 
@@ -285,13 +290,14 @@
     }
     if (answer.too_large.length && !answer.no_data.length)
       return "Training does not fit in the memory of any accelerator offered. QLoRA, shorter rows and more devices need less memory per device.";
+    const parts = answer.too_large.length ? "Training does not fit in the memory of some of the accelerators offered, and there is no similar result for the others." : "";
     const trusted = question.trust === "predicted" ? "" : " at this level of trust; allow predictions to see more";
     const known = [
       [answer.other_methods.map((method) => METHODS[method] ?? method), (names) => `for ${names}`],
       [answer.other_lengths.map((tokens) => fixed(tokens, 0)), (names) => `for rows of ${names} tokens`],
       [answer.other_software, (names) => `with ${names} software`],
     ].filter(([names]) => names.length).map(([names, words]) => words(names.join(" or "))).join(", or ");
-    return `No data: there is no similar result for any accelerator offered${trusted}.${known ? ` There are rates ${known}.` : ""}`;
+    return `${parts || `No data: there is no similar result for any accelerator offered${trusted}.`}${known ? ` There are rates ${known}.` : ""}`;
   };
 
   const alternatives = (question, answer) =>
@@ -339,8 +345,8 @@
     const answered = new Set([...answer.ranked, ...answer.may_exceed].map((option) => key(option.offer.accelerator, option.rate.devices)));
     const most = new Map();
     for (const each of answer.too_large)
-      if (!answered.has(key(each.accelerator, each.devices))) most.set(each.name, Math.max(each.devices, most.get(each.name) ?? 0));
-    const names = [...most].map(([name, devices]) => `${name} × ${devices}`);
+      if (!answered.has(key(each.accelerator, each.devices)) && !(most.get(each.name)?.devices >= each.devices)) most.set(each.name, each);
+    const names = [...most].map(([name, { devices, reason }]) => `${name} × ${devices} (${reason.replace(/^does not fit: /, "")})`);
     return names.length ? `Does not fit: ${listed(names, 2 * NAMED)}.` : "";
   };
   const startup = (question) =>
@@ -366,9 +372,13 @@
   const short = (value) => (value >= HOUR ? `${value / HOUR} h` : value >= 60 ? `${value / 60} min` : `${value} s`);
   const dollars = (value) => (value >= 1 ? `$${fixed(value, 0)}` : `$${Number(value.toPrecision(4))}`);
 
+  const drawn = (ranked) => {
+    const first = ranked.slice(0, MOST);
+    return [...first, ...front(ranked).filter((option) => !first.includes(option))];
+  };
   // Parts are [name, attributes, text, title]; the page makes elements of them, so that no text becomes markup.
   const chartParts = (ranked) => {
-    const options = ranked.slice(0, MOST);
+    const options = drawn(ranked);
     if (options.length < 2) return [];
     const times = options.map((option) => option.seconds), costs = options.map((option) => option.usd);
     const [xLow, xHigh, yLow, yHigh] = [Math.min(...times) / 1.2, Math.max(...times) * 1.2, Math.min(...costs) / 1.2, Math.max(...costs) * 1.2];
@@ -408,7 +418,7 @@
       made.append(text);
       return made;
     };
-    const number = Math.min(ranked.length, MOST);
+    const number = drawn(ranked).length;
     const svg = make("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `Time against cost of ${number} options, both axes logarithmic` });
     for (const [name, attributes, text, title] of parts) {
       const made = make(name, attributes, text);
@@ -574,7 +584,7 @@
       parts.push(el("h2", { id: "options" }, "Options"), el("p", { class: "tm-quiet" }, ORDER), table("Options, best first", answer.ranked, question));
       parts.push(...folded("Further options", answer.ranked.slice(SHOWN), question, Infinity));
     }
-    parts.push(...folded("May exceed a limit", answer.may_exceed, question), ...folded("Over a limit", answer.exceeding, question));
+    parts.push(...folded("Tight memory, or may exceed a limit", answer.may_exceed, question), ...folded("Over a limit", answer.exceeding, question));
     const lines = [...changes(question, answer), withTuned(question, answer, tuned)].filter(Boolean);
     if (lines.length) parts.push(el("h2", {}, "What would change this answer"), el("ul", {}, ...lines.map((line) => el("li", {}, line))));
     const missing = [notFitting(answer), unknownOf(answer)].filter(Boolean);

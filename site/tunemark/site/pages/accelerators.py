@@ -88,10 +88,16 @@ def _list(catalogue: Catalogue) -> Table:
 
 def _headlines(catalogue: Catalogue, row: Row, results: int) -> list[Fact]:
     """Return the figures by which a reader decides: number of results, cheapest price, memory and peak."""
-    price = _cheapest_usd_per_hour(catalogue, row)
+    offer = _cheapest_offer(catalogue, row)
+    price = offer["usd_per_hour"] / offer["accelerator_count"] if offer else None
+    whole = (
+        "one accelerator"
+        if offer is None or offer["accelerator_count"] == 1
+        else f"{offer['accelerator_count']:g} for {usd(offer['usd_per_hour'])}/h"
+    )
     shown = {
         "Results": (f"{results:,}", ""),
-        "On demand from": (f"{usd(price)}/h" if price is not None else "", "one accelerator, list price"),
+        "On demand from": (f"{usd(price)}/h" if price is not None else "", f"{whole}, list price"),
         "Memory": _headline(row, "memory_gib", ""),
         "Dense peak, bf16": _headline(row, "peak_bf16_tflops", "without sparsity"),
     }
@@ -115,12 +121,18 @@ def _fact_column(name: str) -> Column[Row]:
 
 def _cheapest_usd_per_hour(catalogue: Catalogue, row: Row) -> float | None:
     """Return the cheapest current on-demand price of one accelerator, or None without an offer."""
+    offer = _cheapest_offer(catalogue, row)
+    return None if offer is None else float(offer["usd_per_hour"] / offer["accelerator_count"])
+
+
+def _cheapest_offer(catalogue: Catalogue, row: Row) -> Row | None:
+    """Return the current on-demand offer with the cheapest accelerator, or None without an offer."""
     offers = (
-        price["usd_per_hour"] / price["accelerator_count"]
+        price
         for price in catalogue.prices
         if price["accelerator"] == row["accelerator"] and price["newest"] and price["kind"] == "on_demand"
     )
-    return min(offers, default=None)
+    return min(offers, key=lambda price: (price["usd_per_hour"] / price["accelerator_count"], price["accelerator_count"]), default=None)
 
 
 def _value(value: float | None, name: str) -> str:

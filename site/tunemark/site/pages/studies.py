@@ -5,12 +5,13 @@ Its sentences are made of figures of at least two results, which they cite. A fi
 None, and a sentence without its figures is not written.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pkgutil import iter_modules
-from statistics import median
+from statistics import fmean, median
 from typing import TypeVar
 
 from tunemark.schema.formats import MISSING, percent, significant
@@ -114,6 +115,10 @@ class Evidence:
         value = row.get(quantity)
         return self.claim(row, quantity) if value is None else value
 
+    def doubted(self, row: Row, quantity: str) -> bool:
+        """Return True if the audit calls a figure of a result suspicious or impossible."""
+        return (row["result_id"], quantity) in self.catalogue.marked_cells
+
     def claim(self, row: Row, quantity: str) -> float | None:
         """Return a figure as its document prints it; None if it prints none or several."""
         values = {claim["value"] for claim in self.catalogue.claims.get(row["result_id"], ()) if claim["quantity"] == quantity}
@@ -198,6 +203,16 @@ def gathered(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, lis
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
+
+
+def document_means(values: Iterable[tuple[str, float]]) -> list[float]:
+    """Return the geometric mean of each document's ratios, from pairs of document and ratio: those of one are not independent."""
+    return [math.exp(fmean(math.log(value) for _, value in group)) for group in gathered(values, lambda item: item[0]).values()]
+
+
+def mean_over_documents(values: Iterable[tuple[str, float]]) -> float:
+    """Return the geometric mean of ratios within each document, then across documents."""
+    return math.exp(fmean(map(math.log, document_means(values))))
 
 
 def listed(names: Sequence[str]) -> str:

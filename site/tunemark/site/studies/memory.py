@@ -4,11 +4,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from tunemark.schema.formats import gib, percent
+from tunemark.schema.formats import GIB, gib, percent
 from tunemark.site import tables, wording
 from tunemark.site.charts import Chart
 from tunemark.site.page import accelerator_path, model_path, result_path
-from tunemark.site.pages.studies import Evidence, Sentence, Study, ambiguous_caveat, gathered, listed, ratio, scatter, sentence, written
+from tunemark.site.pages.studies import (
+    Evidence,
+    Sentence,
+    Study,
+    ambiguous_caveat,
+    gathered,
+    listed,
+    mean_over_documents,
+    ratio,
+    scatter,
+    sentence,
+    written,
+)
 from tunemark.site.studies.methods import method_pairs
 from tunemark.site.tables import Cell, Column, Row, Table
 
@@ -23,7 +35,8 @@ VERDICTS = """
 """
 RAN = "ran"
 """A result ran on it, with conditions that save more memory than the estimate's."""
-FIT = "fits"
+FIT = ("fits", "probably")
+"""Verdicts with which the home page recommends an option."""
 OUT_OF_MEMORY = ("oom", "oom_device")
 
 
@@ -53,7 +66,7 @@ def study(evidence: Evidence) -> Study:
         answers=1 if sentences else 0,
         method=(
             "The findings use results on one accelerator that name its type. The largest model is the one with the most parameters among the results of a method.",
-            f"The smallest accelerator has the least memory among those on which the memory estimate fits at {LENGTH:,} tokens on one device with plain software, or on which a result ran.",
+            f"The smallest accelerator has the least memory among those on which the step fits or probably fits, by the memory estimate, at {LENGTH:,} tokens on one device with plain software, or on which a result ran.",
             "The configuration of an accelerator is that of the recommendations on the home page: the first that fits, without gradient checkpointing before with it. A larger accelerator needs no checkpointing, so the home page can state more memory for it than this table for a smaller one.",
             "The estimate is for AdamW: full fine-tuning keeps weights, gradients and states in bf16, LoRA frozen weights in bf16, QLoRA frozen weights in 4 bits. fp32 master weights and states need up to four times as much.",
             "The error of the estimate is its difference from a published peak, relative to the peak. Results and estimates use the same batch and length.",
@@ -101,7 +114,7 @@ def _lora_or_qlora(evidence: Evidence, verdicts: list[Row]) -> Iterator[Sentence
         if lora and qlora and pairs:
             yield sentence(
                 f"LoRA or QLoRA on one accelerator with {size.name}: the largest models estimated to fit with rows of {LENGTH:,} tokens are {lora['name']} ({_parameters(lora)}) with LoRA and {qlora['name']} ({_parameters(qlora)}) with QLoRA. "
-                f"In matched results, the median speed of QLoRA is {ratio(median(pair.speed or 0.0 for pair in pairs))} that of LoRA.",
+                f"In matched results, QLoRA reaches {ratio(mean_over_documents((pair.row['source'], pair.speed or 0.0) for pair in pairs))} the speed of LoRA, the geometric mean over documents.",
                 [row for pair in pairs for row in pair.rows],
             )
 
@@ -109,7 +122,7 @@ def _lora_or_qlora(evidence: Evidence, verdicts: list[Row]) -> Iterator[Sentence
 def _largest_that_fits(evidence: Evidence, verdicts: list[Row]) -> dict[tuple[Size, str], Row]:
     """Return the largest model that fits by the estimate, by size of memory and method. Verdicts "ran" are no estimates."""
     parameters = {row["model"]: row for row in evidence.catalogue.models if row["parameters"]}
-    fitting = [row for row in verdicts if row["memory"] == FIT and row["model"] in parameters]
+    fitting = [row for row in verdicts if row["memory"] in FIT and row["model"] in parameters]
     by_size = gathered(fitting, lambda row: (_size(evidence, row["accelerator"]), row["method"]))
     largest = {}
     for number, size in enumerate(SIZES, 1):
@@ -199,7 +212,7 @@ def _strategy(evidence: Evidence, verdicts: list[Row]) -> Table:
 def _smallest(evidence: Evidence, verdicts: list[Row]) -> Table:
     """Return the smallest accelerator by model and method."""
     names = {row["accelerator"]: row["name"] for row in evidence.catalogue.accelerators}
-    fitting = [row for row in verdicts if row["memory"] in (RAN, FIT) and row["accelerator"] in names]
+    fitting = [row for row in verdicts if row["memory"] in (RAN, *FIT) and row["accelerator"] in names]
     first: dict[tuple[str, str], Row] = {}
     for row in fitting:
         first.setdefault((row["model"], row["method"]), row)
@@ -214,7 +227,13 @@ def _smallest(evidence: Evidence, verdicts: list[Row]) -> Table:
             return tables.text("none alone", sort=float("inf"))
         saving = ", gradient checkpointing" if row["checkpointing"] == "full" else ""
         conditions = f" (micro-batch {row['micro_batch']}{saving})"
-        needed = "a result ran" if row["memory"] == RAN else f"needs {gib(row['needed_bytes'])}{conditions}" if row["needed_bytes"] else ""
+        needed = (
+            "a result ran"
+            if row["memory"] == RAN
+            else f"{'needs' if row['memory'] == FIT[0] else 'probably fits: needs'} {gib(row['needed_bytes'])}{conditions}"
+            if row["needed_bytes"]
+            else ""
+        )
         small = "; ".join(part for part in (gib(row["memory_bytes"]), needed) if part)
         return tables.text(names[row["accelerator"]], small=small, href=accelerator_path(row["accelerator"]), sort=row["memory_bytes"])
 
@@ -230,7 +249,7 @@ def _chart(evidence: Evidence) -> Chart | None:
     values = [
         {
             "x": row["parameters"] / 1e9,
-            "y": round(row["peak_memory_bytes"] / 2**30, 2),
+            "y": round(row["peak_memory_bytes"] / GIB, 2),
             "series": _method(row["method"]),
             "line": row["result_id"],
             "label": f"{row['model_name']}, {wording.devices(row)}, {row['result_id']}",

@@ -15,8 +15,10 @@ from tunemark.site.pages.studies import (
     Study,
     ambiguous_caveat,
     bars,
+    document_means,
     gathered,
     listed,
+    mean_over_documents,
     ratio,
     result_link,
     sentence,
@@ -60,7 +62,8 @@ def study(evidence: Evidence) -> Study:
         draw=lambda: _chart(evidence, pairs),
         method=(
             "A pair is two results of one document with the same model, accelerator, device count, micro-batch, sequence length and stated conditions. Only the method differs.",
-            "The memory ratio compares peak memory. The speed ratio compares tokens/s, or samples/s where a document has no tokens/s.",
+            "The memory ratio compares peak memory. The speed ratio compares tokens/s, or samples/s where a document has no tokens/s. Rates that the audit calls suspicious are left out.",
+            "Means are geometric: within each document, then across documents, since pairs of one document are not independent.",
             "The crossover is the sequence length at which LoRA and QLoRA need equal memory, by linear interpolation between two neighbouring lengths of one document.",
             "If a document has several results of one method under the same stated conditions, none of them is paired.",
         ),
@@ -82,7 +85,8 @@ def method_pairs(evidence: Evidence) -> Iterator[Pair]:
             if row is None or base is None:
                 continue
             memory, of_base = peak_memory(evidence, row), peak_memory(evidence, base)
-            speeds = ((evidence.figure(row, key), evidence.figure(base, key)) for key in RATES)
+            sound = [key for key in RATES if not evidence.doubted(row, key) and not evidence.doubted(base, key)]
+            speeds = ((evidence.figure(row, key), evidence.figure(base, key)) for key in sound)
             yield Pair(
                 model=evidence.model(row) or "",
                 row=row,
@@ -116,9 +120,14 @@ def _ratios(pairs: list[Pair]) -> Iterator[Sentence | None]:
                 continue
             used = [pair for pair, _ in values]
             verb = "needs" if what == "the peak memory" else "reaches"
+            ratios = [(pair.row["source"], value) for pair, value in values]
+            means = document_means(ratios)
+            opposed = " The documents disagree about which is faster." if min(means) < 1 < max(means) and verb == "reaches" else ""
+            numbers = [value for _, value in ratios]
+            ends = f" (pairs: {ratio(min(numbers))} to {ratio(max(numbers))})" if len(numbers) > 1 else ""
             yield sentence(
-                f"{wording.METHODS[method]} {verb} a median of {spread([value for _, value in values])} {what} of {_name(base)}, from {len(values)} "
-                f"pair{'s' * (len(values) > 1)} in {_number_of_documents(used)}.",
+                f"{wording.METHODS[method]} {verb} {ratio(mean_over_documents(ratios))}{ends} {what} of {_name(base)}, "
+                f"the geometric mean of {len(values)} pair{'s' * (len(values) > 1)} in {_number_of_documents(used)}.{opposed}",
                 [row for pair in used for row in pair.rows],
             )
 

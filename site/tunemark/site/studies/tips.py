@@ -1,10 +1,8 @@
 """Optimisation tips that documents print, each checked against all pairs of results that differ in this setting alone."""
 
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from tunemark.schema.formats import counted
 from tunemark.schema.statistics.intervals import one_more_run
@@ -17,8 +15,9 @@ from tunemark.site.pages.studies import (
     Sentence,
     Study,
     ambiguous_caveat,
-    gathered,
+    document_means,
     listed,
+    mean_over_documents,
     ranges,
     ratio,
     result_link,
@@ -270,10 +269,10 @@ def _effect(pairs: Sequence[Pair], read: Callable[[Pair], float | None]) -> Effe
     if not known:
         return None
     values = [value for _, value in known]
-    means = [math.exp(fmean(math.log(value) for _, value in group)) for group in gathered(known, lambda item: item[0]).values()]
+    means = document_means(known)
     interval = one_more_run(means) if len(means) >= ENOUGH else None
     return Effect(
-        value=math.exp(fmean(math.log(value) for value in means)),
+        value=mean_over_documents(known),
         low=min(values),
         high=max(values),
         documents=len(means),

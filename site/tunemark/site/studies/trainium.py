@@ -20,6 +20,7 @@ from tunemark.site.pages.studies import (
     sentence,
     written,
 )
+from tunemark.site.queries import BASIS_KIND
 from tunemark.site.tables import Column, Row, Table
 
 ORDER = 3
@@ -60,7 +61,7 @@ def study(evidence: Evidence) -> Study:
     """Return the study of Trainium against GPUs."""
     runs = _runs(evidence)
     groups = [group for group in _groups(runs) if any(run.trainium for run in group) and not all(run.trainium for run in group)]
-    sentences = written([*(made for group in groups for made in _of_group(group)), *_unequal(evidence), *_optimisation(runs)])
+    sentences = written([*(made for group in groups for made in _of_group(evidence, group)), *_unequal(evidence), *_optimisation(runs)])
     return Study(
         key="trainium",
         title="Trainium against GPUs",
@@ -129,14 +130,14 @@ def _baseline_lengths(pairs: list[tuple[Run, Run]]) -> str:
     return f"The baselines are not equal: their rows have {' and '.join(parts)}."
 
 
-def _of_group(group: list[Run]) -> Iterator[Sentence | None]:
+def _of_group(evidence: Evidence, group: list[Run]) -> Iterator[Sentence | None]:
     """Yield findings for devices under the same conditions: which is faster or cheaper, then the times, then the costs."""
     ours = next(run for run in group if run.trainium)
     others = [run for run in group if not run.trainium]
     priced = sorted((run for run in group if run.usd), key=lambda run: run.usd or 0.0)
     work = f"{ours.row['model_name']}, rows of {ours.row['sequence_length']:,} tokens, micro-batch {ours.row['micro_batch']}"
     if ours in priced:
-        yield from _rankings(work, ours, priced)
+        yield from _rankings(evidence, work, ours, priced)
     parts = [f"{ratio(run.epoch_s / ours.epoch_s)} that time on {run.name}" for run in others]
     yield sentence(
         f"{work}: an epoch takes {wording.seconds(ours.epoch_s)} on {ours.name}. The other devices take {listed(parts)}.",
@@ -147,14 +148,31 @@ def _of_group(group: list[Run]) -> Iterator[Sentence | None]:
         yield sentence(f"At the cheapest on-demand list price of each, that epoch costs {listed(parts)}.", [run.row for run in priced])
 
 
-def _rankings(work: str, ours: Run, priced: list[Run]) -> Iterator[Sentence | None]:
+def _rankings(evidence: Evidence, work: str, ours: Run, priced: list[Run]) -> Iterator[Sentence | None]:
     """Yield the devices that are faster or slower, and cheaper or more expensive, than Trainium."""
     for faster, cheaper, words in ORDERS:
         better = [
             run for run in priced if run is not ours and (run.epoch_s < ours.epoch_s, (run.usd or 0) < (ours.usd or 0)) == (faster, cheaper)
         ]
-        names = listed([run.name for run in better]) if better else ""
-        yield sentence(f"{work}: {names} {'is' if len(better) == 1 else 'are'} {words} {ours.name}.", [run.row for run in (ours, *better)])
+        names = listed([f"{run.name} ({run.provider})" for run in better]) if better else ""
+        otherwise = "".join(_at_our_provider(evidence, run, ours, cheaper=cheaper) for run in better)
+        yield sentence(
+            f"{work}: {names} {'is' if len(better) == 1 else 'are'} {words} {ours.name} ({ours.provider}), each at its cheapest on-demand list price.{otherwise}",
+            [run.row for run in (ours, *better)],
+        )
+
+
+def _at_our_provider(evidence: Evidence, run: Run, ours: Run, *, cheaper: bool) -> str:
+    """Return what a run costs at the provider of Trainium, if that reverses the order; else an empty text."""
+    costs = evidence.catalogue.costs.get(run.row["result_id"], ())
+    epochs = [
+        cost["usd_per_epoch"]
+        for cost in costs
+        if cost["kind"] == BASIS_KIND and provider_name(cost["provider"]) == ours.provider and cost["usd_per_epoch"]
+    ]
+    if not epochs or not ours.usd or (min(epochs) < ours.usd) == cheaper:
+        return ""
+    return f" At {ours.provider} prices, an epoch on {run.name} costs {ratio(min(epochs) / ours.usd)} that on {ours.name}."
 
 
 def _unequal(evidence: Evidence) -> Iterator[Sentence | None]:
