@@ -8,7 +8,7 @@ import pytest
 from test_throughput_model import CHIPS, FACTS, combination, made_up, row_of
 
 from tunemark.collector.audit.rule import Finding
-from tunemark.collector.predict.fit import fit
+from tunemark.collector.predict.fit import Observed, fit
 from tunemark.collector.predict.option_rates import Evidence, Step, best_on, consistent, is_direct, option_rows, places, rows_of_model
 from tunemark.collector.store.database import Row
 from tunemark.schema.formats import GIB
@@ -140,6 +140,25 @@ def test_every_offer_has_a_place_and_several_instances_need_a_fabric() -> None:
     assert {("nvidia-rtx-6000-ada", count) for count in (1, 2, 4)} <= found, "machines that readers own, also without an offer"
     assert ("apple-m3-max", 2) not in found
     assert not any(key.startswith("intel-xeon") for key, _ in found)
+
+
+def test_without_the_result_that_it_cites_a_rate_is_no_longer_direct() -> None:
+    name = f"llama-3.1-8b/{H100}/lora"
+    rest = rows_by_key(rows_of_model(MODEL, OFFERED, Evidence.of(fit([row for row in ROWS if row.id != name])), {}))
+    row = rest["lora", 8192, "plain", H100, 1]
+    assert row["evidence"] != "direct"
+    assert not any(name in each["result_ids"] for each in rest.values())
+
+
+def test_the_interval_of_a_direct_rate_covers_results_of_other_documents() -> None:
+    def measured(source: str, number: int, factor: float) -> Observed:
+        return row_of(combination(stack=source), f"{source} {number}", factor)
+
+    apart = [measured(source, number, factor) for source, factor in (("x", 1.0), ("y", 1.5), ("z", 2.25)) for number in range(3)]
+    alike = [measured("x", number, 1.0) for number in range(9)]
+    of_several, of_one = (Evidence.of(fit([*ROWS[10:], *listed])).direct_error for listed in (apart, alike))
+    assert of_several > math.log(1.5)
+    assert of_one < 0.1
 
 
 def test_rows_within_a_tenth_of_the_length_are_direct() -> None:

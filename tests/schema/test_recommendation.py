@@ -26,6 +26,7 @@ from tunemark.schema.recommendation_words import (
     alternatives,
     changes,
     energy,
+    evidence,
     headline,
     memory,
     not_fitting,
@@ -214,17 +215,19 @@ def test_missing_data_is_listed_by_reason() -> None:
 
 
 def test_what_does_not_fit_is_named_with_its_largest_number_also_if_more_devices_fit() -> None:
-    too_large = [rate("big", None, count, evidence="none", memory="no", reason="does not fit") for count in (1, 2)]
-    rates = [*too_large, rate("big", 1_000, 4), rate("small", None, evidence="none", memory="no", reason="does not fit")]
+    def too_small(accelerator: str, count: int, lacks: str) -> Rate:
+        return rate(accelerator, None, count, evidence="none", memory="no", reason=f"does not fit: each device lacks {lacks}")
+
+    rates = [too_small("big", 1, "9.00 GiB"), too_small("big", 2, "4.00 GiB"), rate("big", 1_000, 4), too_small("small", 1, "12.0 GiB")]
     answer = recommend(QUESTION, rates, [offer("big", 1.0, count) for count in (1, 2, 4)] + [offer("small", 1.0)])
     assert [option.rate.devices for option in answer.ranked] == [4]
-    assert not_fitting(answer) == f"Does not fit: {answer.too_large[0].name} {TIMES} 2, {answer.too_large[-1].name} {TIMES} 1."
+    assert not_fitting(answer) == f"Does not fit: BIG {TIMES} 2 (each device lacks 4.00 GiB), SMALL {TIMES} 1 (each device lacks 12.0 GiB)."
 
 
 def test_memory_beside_a_result_that_ran_is_called_an_estimate() -> None:
     rates = [rate("a", 1_000, memory="ran", needed_bytes=29 * 2**30, memory_bytes=24 * 2**30)]
     ran = recommend(QUESTION, rates, [offer("a", 1.0)]).ranked[0]
-    assert memory(ran) == "was sufficient in an actual run; the estimate is 29.0 GiB of 24.0 GiB"
+    assert memory(ran) == "was sufficient in an actual run with settings of its own; the estimate for this plan is 29.0 GiB of 24.0 GiB"
 
 
 def test_the_energy_of_an_option_is_that_of_its_accelerators_at_their_power_limit() -> None:
@@ -310,10 +313,10 @@ def test_if_only_other_kinds_of_price_have_offers_the_answer_names_them() -> Non
     ]
     question = replace(QUESTION, most_devices=1)
     assert headline(question, recommend(question, RATES, offers)).endswith(
-        "numbers of devices. There are offers at reserved or spot prices."
+        "Allow more of one of them. There are offers at reserved or spot prices."
     )
     other = replace(question, accelerators=("none",))
-    assert headline(other, recommend(other, RATES, offers)).endswith("numbers of devices.")
+    assert headline(other, recommend(other, RATES, offers)).endswith("Allow more of one of them.")
 
 
 def test_own_machines_with_another_number_of_devices_are_told_for_which_there_are_rates() -> None:
@@ -323,10 +326,41 @@ def test_own_machines_with_another_number_of_devices_are_told_for_which_there_ar
     assert own_hardware(question, recommend(question, rates, [])) == [
         f"Your LARGE {TIMES} 4: there are no rates for this number of devices, only for 1 or 8."
     ]
+    # A row without a rate is no number of devices to choose.
+    rates = [rate("large", None, 1, reason="no accepted result"), replace(rate("large", 9_000.0, 8), method="full")]
+    assert own_hardware(question, recommend(question, rates, [])) == [f"Your LARGE {TIMES} 4: there are no rates for this accelerator."]
+
+
+def test_an_answer_without_options_says_if_training_does_not_fit_on_some_and_nothing_is_known_of_others() -> None:
+    rates = [
+        rate("slow", None, memory="no", reason="does not fit: each device lacks 8.00 GiB"),
+        rate("new", None, reason="no accepted result on it"),
+    ]
+    said = headline(QUESTION, recommend(QUESTION, rates, OFFERS))
+    assert said == "Training does not fit in the memory of some of the accelerators offered, and there is no similar result for the others."
+    assert "No data" in headline(QUESTION, recommend(QUESTION, rates[1:], OFFERS))
+
+
+def test_a_machine_of_ones_own_is_given_its_plan_unless_it_is_the_answer() -> None:
+    own = offer("slow", 5.0, provider=OWN)
+    question = replace(QUESTION, own=(own,))
+    [line] = own_hardware(question, recommend(question, RATES, OFFERS))
+    assert line.startswith(f"Your SLOW {TIMES} 1: place 3 of 4") or ": place " in line
+    assert "Memory fits: 16.0 GiB" in line
+    assert "micro-batch of" in line
+    [line] = own_hardware(question, recommend(question, RATES, []))
+    assert ": place 1 of 1" in line
+    assert "Memory" not in line
+
+
+def test_a_prediction_that_was_merged_with_another_method_says_so() -> None:
+    answer = recommend(QUESTION, [rate("slow", 1_000.0, merged="full")], OFFERS)
+    assert answer.best is not None
+    assert evidence(answer.best).endswith("The evidence does not separate it from full fine-tuning.")
 
 
 def test_without_any_offer_the_answer_is_not_called_missing_data() -> None:
-    assert headline(QUESTION, recommend(replace(QUESTION, most_devices=1), RATES, [])).startswith("No offer matches the question")
+    assert headline(QUESTION, recommend(replace(QUESTION, most_devices=1), RATES, [])).startswith("No offer matches these providers")
     own = offer("slow", 0.0, provider=OWN)
     assert headline(QUESTION, recommend(replace(QUESTION, own=(own,)), RATES, [])).startswith("No offer to rent can be recommended")
 

@@ -14,7 +14,7 @@ from tunemark.schema.statistics.intervals import share_error
 from tunemark.site import results_table as results_tables
 from tunemark.site import tables, wording
 from tunemark.site.page import Page
-from tunemark.site.pages import all_pages, cost, documents, measured, predictions, results, studies
+from tunemark.site.pages import all_pages, cost, documents, limitations, measured, predictions, results, studies
 from tunemark.site.pages.guide import GLOSSARY, anchor
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import escape, markdown
@@ -137,6 +137,8 @@ def test_an_interval_has_enough_digits_to_tell_its_ends_apart() -> None:
     assert wording.interval(12_350, 12_590) == "12,400 to 12,600"
     assert wording.interval(12_473, 12_478) == "12,470 to 12,480"
     assert wording.rate(12_475, 12_473, 12_478) == "12,480"
+    assert wording.recorded("derived", "slot_tokens_per_s", "1672.5") == "1672.5"
+    assert wording.recorded("derived", "step_time_s", "90") != "90"
     assert wording.interval(None, 3) == ""
 
 
@@ -542,3 +544,15 @@ def test_results_are_found_by_any_columns(catalogue: Catalogue) -> None:
     assert catalogue.results_where(source="003", status="ok") == expected
     assert catalogue.results_where(source="none such") == []
     assert catalogue.results_where() == catalogue.results
+
+
+def test_the_limitations_state_what_the_database_holds(catalogue: Catalogue) -> None:
+    limits, changes = limitations.pages(catalogue)
+    text = markdown(limits)
+    measured = sum(row["source"] == "measured" for row in catalogue.results)
+    assert f"{measured} of {len(catalogue.results):,} results were measured with the harness" in text
+    assert f"of {len(catalogue.accelerators)} cards of accelerators" in text
+    assert "Replaced and withdrawn" not in markdown(changes)
+    rows = [row | {"note": "superseded by abc"} if row["result_id"] == MEASURED else row for row in catalogue.results]
+    [_, changed] = limitations.pages(replace(catalogue, results=rows))
+    assert "Superseded by abc" in markdown(changed)

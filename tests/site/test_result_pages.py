@@ -236,6 +236,16 @@ def test_each_verdict_is_one_line_that_names_the_impossible_figure_and_links_to_
     assert 'href="#readings">Several readings of step time' in lines[2]
 
 
+def test_an_impossible_result_has_no_cost_and_its_figure_is_called_impossible(pages: dict[str, Page]) -> None:
+    text = markdown(pages["results/003-001"])
+    badges = text[text.index('class="tm-badges"') :][:200]
+    assert ">impossible<" in badges
+    assert ">ok<" not in badges
+    assert "The audit calls this figure impossible." in text
+    assert "Cost per" not in text[: text.index("</dl>")]
+    assert pages["results/003-001"].context["costs"] is None
+
+
 def test_an_impossible_result_is_not_ranked(pages: dict[str, Page]) -> None:
     assert "Not ranked: the audit finds a figure or a condition of this result impossible." in markdown(pages["results/003-001"])
 
@@ -328,7 +338,7 @@ def test_the_age_of_software_counts_the_newer_minor_releases_of_other_results(ca
     }
     changed = replace(catalogue, facts=facts, package_versions={"torch": ["2.5.1", "2.7.0", "2.7.1", "2.6.0"]})
     [old] = rerun.ages(changed, row_of(catalogue, "003-001"))
-    assert old.text == "torch 2.5.1, at least 2 minor releases behind 2.7, the newest in any result"
+    assert old.text == "torch 2.5.1, 2 minor releases behind 2.7"
     [new] = rerun.ages(changed, row_of(catalogue, MEASURED))
     assert new.behind == 0
     [page] = rerun.pages(changed)
@@ -349,7 +359,7 @@ def test_the_list_of_results_to_measure_names_accelerators_with_published_result
     table = page.context["missing"]
     assert isinstance(table, Table)
     assert [[cell.text for cell in line.cells] for line in table.rows] == [[card["title"], "H100 SXM5 80GB", str(len(rows))]]
-    assert "No run has been measured yet." in markdown(page)
+    assert "No run has been measured yet, except of toy models." in markdown(page)
     assert 'href="rerun.html">Please re-run' in markdown(pages["guide/index"])
 
 

@@ -69,7 +69,14 @@ CHOSEN = """
         where result_id in (from asked) or configuration in (select configuration from result_rows where result_id in (from asked))
     )
 """
-PACKAGES = "select name, list(distinct value) as versions from result_facts where topic = 'packages' and value <> '' group by name"
+PACKAGES = """
+    with seen as (
+        select name, value from result_facts where topic = 'packages' and value <> ''
+        union all
+        select library, version from releases where released_on <= (select as_of from collection)
+    )
+    select name, list(distinct value) as versions from seen group by name
+"""
 PREDICTIONS = {
     "throughput_accuracy": "left_out, stack = 'all' desc, stack",
     "throughput_errors": "left_out, left_out_group, result_id",
@@ -165,7 +172,7 @@ class Catalogue:
     runs: Mapping[str, list[Row]]
     facts: Mapping[str, list[Row]]
     package_versions: dict[str, list[str]]
-    """The versions of each package in any result."""
+    """The versions of each package in any result, and those that were released by the day of the collection."""
     warnings: Mapping[str, list[Row]]
     axes: dict[str, list[Row]]
     support: list[Row]

@@ -179,7 +179,7 @@ def _cell(context: Context, cell: Cell, column: Column[Any], *, first: bool, sta
         opened, closed = (f'a href="{escape(_here(context, cell.mark_href))}"', "a") if cell.mark_href else ("span", "span")
         parts.append(f' <{opened} class="tm-mark{kind}">{escape(cell.mark)}</{closed}>')
     if cell.small:
-        parts.append(f"<small>{escape(cell.small)}</small>")
+        parts.append(f"<small>{_cited(context, cell.small)}</small>")
     return "".join(parts) + f"</{tag}>"
 
 

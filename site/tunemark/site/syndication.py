@@ -72,10 +72,10 @@ def atom(catalogue: Catalogue) -> bytes:
     return bytes(feed.atom_str(pretty=True))
 
 
-def entries(catalogue: Catalogue) -> list[Entry]:
-    """Return the entries of the feed, newest first."""
+def entries(catalogue: Catalogue, most: int = ENTRIES) -> list[Entry]:
+    """Return the newest additions to the data, newest first; by default those of the feed."""
     found = [*_results(catalogue), *_documents(catalogue), *_prices(catalogue)]
-    return sorted(found, key=lambda entry: (-entry.updated.timestamp(), entry.id))[:ENTRIES]
+    return sorted(found, key=lambda entry: (-entry.updated.timestamp(), entry.id))[:most]
 
 
 def _results(catalogue: Catalogue) -> Iterable[Entry]:

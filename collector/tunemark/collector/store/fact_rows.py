@@ -43,6 +43,11 @@ def fact_rows(facts: FactBase) -> Rows:
         "support": list(_support(facts.support)) if facts.support else [],
         "gate_scores": [{"position": place, **row.model_dump()} for place, row in enumerate(facts.gate_scores, start=1)],
         "prices": price_rows(facts.prices, facts.price_basis),
+        "releases": [
+            {"library": listed.library, "version": version, "released_on": day}
+            for listed in facts.known.libraries
+            for version, day in listed.released_on.items()
+        ],
     }
 
 

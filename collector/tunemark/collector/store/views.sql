@@ -155,6 +155,14 @@ comment on column support.position is 'Order of the features.';
 comment on column support.reason is 'Why the feature is not supported, and what to do instead.';
 comment on column support.needs is 'Package that the feature needs.';
 
+create table releases (
+    library varchar not null,
+    version varchar not null,
+    released_on date not null,
+    primary key (library, version)
+);
+comment on table releases is 'Days on which final versions of libraries were released, from data/known/pypi.toml.';
+
 create table gate_scores (
     position integer not null,
     kind varchar not null,

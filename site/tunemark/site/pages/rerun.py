@@ -15,12 +15,14 @@ PACKAGES = ("torch", "transformers")
 VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.\d+)*(?:[+.-].*)?")
 """An exact version; `>=2.0` is none."""
 MOST = 50
-BASIS = "The age of a version is the number of newer minor releases that occur in the results of this database."
+SMOKE = "smoke"
+"""Tier of toy models, whose results no reader uses."""
+BASIS = "The age of a version is the number of newer minor releases on the day of the collection."
 
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """The version of a package in a result, and the number of newer minor releases that other results used."""
+    """The version of a package in a result, and the number of newer minor releases."""
 
     package: str
     version: str
@@ -31,9 +33,9 @@ class Age:
     def text(self) -> str:
         """The age in words."""
         if not self.behind:
-            return f"{self.package} {self.version}, the newest minor release in any result"
+            return f"{self.package} {self.version}, the newest minor release"
         releases = "minor release" if self.behind == 1 else "minor releases"
-        return f"{self.package} {self.version}, at least {self.behind} {releases} behind {self.newest}, the newest in any result"
+        return f"{self.package} {self.version}, {self.behind} {releases} behind {self.newest}"
 
 
 def minor(version: str | None) -> tuple[int, int] | None:
@@ -57,24 +59,26 @@ def ages(catalogue: Catalogue, row: Row) -> list[Age]:
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the list of results to measure again."""
-    measured = catalogue.results_where(source="measured")
+    smoke = {row["workload"] for row in catalogue.workloads if row["tier"] == SMOKE}
+    measured = [row for row in catalogue.results_where(source="measured") if row["workload"] not in smoke]
     context = {"basis": BASIS, "old": _oldest(catalogue, measured), "missing": _missing(catalogue, measured), "measured": len(measured)}
     yield Page("guide/rerun", "Please re-run", "rerun.md.j2", context, CRUMBS)
 
 
 def _oldest(catalogue: Catalogue, measured: list[Row]) -> Table | None:
-    """Return the measured results with the oldest harness or torch, oldest first."""
+    """Return the measured results with the oldest software, oldest first."""
 
     def releases(row: Row, package: str) -> int | None:
         return next((age.behind for age in ages(catalogue, row) if age.package == package), None)
 
     def version(row: Row, package: str) -> Cell:
         behind = releases(row, package)
-        small = "" if behind is None else "newest seen" if not behind else f"{behind} behind"
+        small = "" if behind is None else "newest" if not behind else f"{behind} behind"
         return tables.text(catalogue.packages.get(row["result_id"], {}).get(package), small=small, sort=behind)
 
     def age(row: Row) -> tuple[object, ...]:
-        return (minor(row["harness_version"]) or (0, 0), -(releases(row, "torch") or 0), row["started_us"] or 0, row["result_id"])
+        behind = sum(releases(row, package) or 0 for package in PACKAGES)
+        return (minor(row["harness_version"]) or (0, 0), -behind, row["started_us"] or 0, row["result_id"])
 
     columns: list[Column[Row]] = [
         Column("Workload", lambda row: tables.text(row["workload"], href=result_path(row["result_id"]), small=row["result_id"])),
