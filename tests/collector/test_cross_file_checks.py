@@ -58,7 +58,7 @@ def test_a_run_of_another_workload_supersedes_nothing() -> None:
         ({}, ""),
         ({"supersedes_reason": None}, "say why the earlier result is replaced"),
         ({"started_at": "2026-11-20T11:00:00Z"}, "only a newer run replaces a result"),
-        (CRASHED, "only a run that went as far replaces a result"),
+        (CRASHED, "only a run that got at least as far can replace a result"),
         ({"plan.measurement.seed": 99}, "its plan has other settings"),
         ({"environment.cpu_physical_cores": 4, "environment.cpu_usable_cores": 4}, "its machine is"),
     ],

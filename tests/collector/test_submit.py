@@ -66,7 +66,7 @@ def test_a_dry_run_shows_every_text_and_sends_nothing(folder: Path, tunemark: Tu
     for text in texts(content):
         assert text in said.out
     assert "left out" in said.err
-    assert "a try with" in said.err
+    assert "a trial with" in said.err
     assert "Nothing was sent. The steps:" in said.out
     assert f"tunemark submit {new_file(folder)} --to FOLDER" in said.out
 

@@ -195,7 +195,7 @@ def test_a_budget_that_nothing_keeps_recommends_nothing(browser: Browser, addres
 
 @pytest.mark.parametrize(
     ("name", "value", "complaint"),
-    [("size", "10X", "k, M or B"), ("deadline", "2", "with their unit"), ("length", "99999", "rows this long")],
+    [("size", "10X", "k, M or B"), ("deadline", "2", "with its unit"), ("length", "99999", "rows this long")],
 )
 def test_a_wrong_input_says_what_to_do(browser: Browser, address: str, name: str, value: str, complaint: str) -> None:
     with Visit(browser, address, f"index.html?{name}={value}&kind=on_demand") as visit:
@@ -225,7 +225,7 @@ def test_only_accelerators_with_the_memory_and_the_name_that_are_wanted_are_offe
             "() => [...document.querySelectorAll('#tm-answer tbody th a')].every((a) => a.innerText.includes('H100'))"
         )
         visit.page.select_option("[name=memory]", "16")
-        visit.page.wait_for_selector(".tm-headline:has-text('No offer matches the question')")
+        visit.page.wait_for_selector(".tm-headline:has-text('No offer matches these providers')")
 
 
 def test_own_hardware_is_an_option_with_its_electricity(browser: Browser, address: str) -> None:

@@ -263,13 +263,15 @@ def test_a_headline_says_what_the_figure_means(pages: dict[str, Page]) -> None:
     facts = pages["results/003-001"].context["headlines"]
     assert isinstance(facts, list)
     notes = {fact.name: fact.note for fact in facts}
-    assert notes["Tokens/s"].startswith("1M tokens take 24.4 s.")
+    assert notes["Tokens/s"].startswith("The audit calls this figure impossible. 1M tokens take 24.4 s.")
     assert notes["Peak memory"].startswith("Highest memory of one device, 97.5% of its 80 GiB.")
     assert {fact.name: fact.value for fact in facts}["Step time"] == "4.70 s or 2 min 30 s"
 
 
 def test_the_cost_at_the_top_names_its_basis_and_a_cheaper_on_demand_offer(catalogue: Catalogue) -> None:
-    (row,) = catalogue.results_where(result_id="003-001")
+    (impossible,) = catalogue.results_where(result_id="003-001")
+    row = impossible | {"impossible": False}
+    assert headlines(catalogue, impossible, ("cost",)) == []
     basis = catalogue.basis_costs["003-001"]
     column = next(name for name in HEADLINE_COSTS if basis[name] is not None)
     cheaper = basis | {"provider": "oci", "kind": "on_demand", column: basis[column] / 2}
@@ -336,7 +338,12 @@ def test_the_age_of_software_counts_the_newer_minor_releases_of_other_results(ca
         result: [{"topic": "packages", "name": "torch", "value": version, "reason": None}]
         for result, version in {"003-001": "2.5.1", MEASURED: "2.7.0", SLOWER: "2.7.1", OTHER: "2.6.0"}.items()
     }
-    changed = replace(catalogue, facts=facts, package_versions={"torch": ["2.5.1", "2.7.0", "2.7.1", "2.6.0"]})
+    # Results of toy models are not listed.
+    assert {row["tier"] for row in catalogue.workloads if row["workload"] == row_of(catalogue, MEASURED)["workload"]} == {"smoke"}
+    [page] = rerun.pages(catalogue)
+    assert page.context["old"] is None
+    cards = [row | {"tier": "single"} for row in catalogue.workloads]
+    changed = replace(catalogue, workloads=cards, facts=facts, package_versions={"torch": ["2.5.1", "2.7.0", "2.7.1", "2.6.0"]})
     [old] = rerun.ages(changed, row_of(catalogue, "003-001"))
     assert old.text == "torch 2.5.1, 2 minor releases behind 2.7"
     [new] = rerun.ages(changed, row_of(catalogue, MEASURED))

@@ -85,10 +85,10 @@ class Rate:
     results: int = 0
     reason: str | None = None
     """Why there is no rate."""
-    merged: str | None = None
-    """Another method from which the evidence does not separate this one; their predicted rates were merged."""
     disputed: tuple[DisputedRate, ...] = ()
     """Results on the same devices that are not direct evidence, since the audit calls their rate suspicious."""
+    merged: str | None = None
+    """Another method from which the evidence does not separate this one; their predicted rates were merged."""
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "Rate":

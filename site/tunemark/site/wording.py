@@ -156,8 +156,12 @@ def recorded(topic: str, name: str, value: str | None) -> str:
         return QUANTITIES[name].text(number)
     if number is not None and (topic == "memory" or name.endswith("_bytes")):
         return gib(number)
-    if number is not None and name.endswith("_s") and not name.endswith("_per_s"):
+    if number is not None and name.endswith("_per_s"):
+        return significant(number, 4)
+    if number is not None and name.endswith("_s"):
         return QUANTITIES[name].text(number) if name in QUANTITIES else duration(number)
+    if number is not None and topic == "derived" and not number.is_integer():
+        return f"{number:.4g}"
     return value
 
 

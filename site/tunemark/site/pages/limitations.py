@@ -47,7 +47,7 @@ def _context(catalogue: Catalogue) -> dict[str, object]:
 
 
 def _changes(catalogue: Catalogue) -> Table:
-    """Return what was added to the data, newest first."""
+    """Return the additions to the data, newest first."""
     columns = [
         Column[Row]("Day", lambda row: tables.text(row["day"]), tight=True),
         Column[Row]("Change", lambda row: tables.text(row["title"], href=row["path"])),

@@ -163,7 +163,7 @@ def _rankings(evidence: Evidence, work: str, ours: Run, priced: list[Run]) -> It
 
 
 def _at_our_provider(evidence: Evidence, run: Run, ours: Run, *, cheaper: bool) -> str:
-    """Return what a run costs at the provider of Trainium, if that reverses the order; else an empty text."""
+    """Return a sentence with the cost of a run at the provider of Trainium if that reverses the order, else an empty text."""
     costs = evidence.catalogue.costs.get(run.row["result_id"], ())
     epochs = [
         cost["usd_per_epoch"]
