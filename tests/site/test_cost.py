@@ -4,7 +4,7 @@ import json
 import math
 import random
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
@@ -349,3 +349,30 @@ def test_the_entries_of_a_round_are_compared_by_time_and_cost(catalogue: Catalog
     text: Any = markdown(pages["cost"])
     assert "Time and cost per workload" in text
     assert "MLPerf, unofficial" in text
+
+
+def test_the_results_of_one_document_are_compared_by_the_time_and_cost_of_a_million_tokens(catalogue: Catalogue) -> None:
+    base = catalogue.results_where(result_id="003-001")[0] | {"impossible": False, "model": "m", "sequence_length": 512, "source": "x"}
+
+    def result(name: str, accelerator: str, tokens_per_s: float, **changes: object) -> costs.Row:
+        return base | {"result_id": name, "accelerator": accelerator, "tokens_per_s": tokens_per_s, **changes}
+
+    rows = [
+        result("fast", H100, 2000), result("cheap", "other", 1000), result("beaten", "other", 500), result("no-offer", "none", 3000),
+        result("crashed", H100, 9000, failed=True), result("longer", H100, 9000, sequence_length=1024), result("unpriced", H100, 1, source="y"),
+    ]  # fmt: skip
+    hourly = {"fast": 9.0, "cheap": 1.0, "beaten": 1.0, "crashed": 9.0, "longer": 9.0}
+    prices = {name: catalogue.basis_costs[ENTRY] | {"usd_per_hour": usd} for name, usd in hourly.items()}
+    changed = replace(catalogue, results=rows, basis_costs=prices)
+    (found,) = cost_over_time.token_frontiers(changed, "m")
+    assert [line.cells[0].small for line in found.best.rows] == ["fast", "cheap"]
+    assert [line.cells[2].sort for line in found.best.rows] == pytest.approx([9 / 3.6 / 2, 1 / 3.6])
+    assert found.rest is not None
+    assert [line.cells[0].small for line in found.rest.rows] == ["beaten"]
+    assert found.unpriced == 1
+    assert [fact.name for fact in found.facts] == ["Cheapest", "Fastest"]
+    listed = cost_over_time.token_fronts(changed)
+    assert listed is not None
+    assert [line.cells[2].text for line in listed.rows] == ["3"]
+    # Two results are no front.
+    assert cost_over_time.token_frontiers(replace(changed, results=rows[:2]), "m") == []

@@ -1,6 +1,6 @@
-"""The sections of the cost page on time: prices over the years, and the time to a target against its cost."""
+"""Costs and time: prices over the years, and Pareto fronts of time and cost, to a target or for a million tokens."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -9,12 +9,15 @@ from tunemark.schema.recommendation import provider_name
 from tunemark.site import tables, wording
 from tunemark.site.charts import ACCENT, Chart, drawn, inline, kept
 from tunemark.site.costs import as_of, front
-from tunemark.site.page import Fact, accelerator_path, document_path, prices_path, workload_path
+from tunemark.site.page import Fact, accelerator_path, document_path, model_path, prices_path, workload_path
 from tunemark.site.queries import Catalogue, grouped
-from tunemark.site.results_table import result_cell, trust_cell
+from tunemark.site.results_table import result_cell, trust_cell, verdict_on_rate
 from tunemark.site.tables import Column, Row, Table
 
 PLACES = ("on the Pareto front", "other results")
+FRONT_RESULTS, FRONT_ACCELERATORS = 3, 2
+"""Fewest results and accelerators of a front for a million tokens."""
+TOKENS = 1e6
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM, LINE = 340, 150, 46, 144, 12, 22, 12
 """Sizes of the chart of prices in pixels; LINE is the height of a line of text."""
 QUIET = "var(--tm-quiet)"
@@ -48,8 +51,31 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """The work whose time and cost a front compares."""
+
+    time: str
+    """Heading of the time; the axis of a chart has the same words after its unit."""
+    cost: str
+    seconds: Callable[[Row], tuple[float | None, float | None, float | None]]
+    """The time of a result in seconds, and the ends of its interval."""
+
+
+TARGET = Work(
+    "Time to target", "Cost to target", lambda row: (row["time_to_target_s"], row["time_to_target_low_s"], row["time_to_target_high_s"])
+)
+MILLION_TOKENS = Work(
+    "Time for 1M tokens",
+    "Cost of 1M tokens",
+    lambda row: tuple(  # type: ignore[arg-type, return-value]
+        TOKENS / rate if rate else None for rate in (row["tokens_per_s"], row["tokens_per_s_high"], row["tokens_per_s_low"])
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Frontier:
-    """Time and cost of the results that trained one workload to its target."""
+    """Time and cost of comparable results."""
 
     title: str
     href: str
@@ -164,46 +190,110 @@ def frontiers(catalogue: Catalogue) -> Iterator[Frontier]:
         reached, lambda row: row["source"] if row["trust"] == "converted" else f"{row['workload']} {row['comparability_group']}"
     )
     for key, rows in sorted(groups.items(), key=lambda item: item[0], reverse=True):
-        priced = [_with_cost(row, catalogue.basis_costs[row["result_id"]]) for row in rows if row["result_id"] in catalogue.basis_costs]
+        priced = _priced(catalogue, rows, TARGET)
         if priced:
-            yield _frontier(key, priced, len(rows) - len(priced))
+            converted = rows[0]["trust"] == "converted"
+            title = rows[0]["source_title"] if converted else rows[0]["workload"]
+            href = document_path(key) if converted else workload_path(rows[0]["workload"])
+            yield _frontier(title, href, priced, len(rows) - len(priced), TARGET)
 
 
-def _with_cost(row: Row, cost: Row) -> Row:
-    ends = {end: row[f"time_to_target{end}_s"] for end in ("", "_low", "_high")}
-    return (
-        row | {f"usd{end}": None if time is None else cost["usd_per_hour"] / HOUR_S * time for end, time in ends.items()} | {"cost": cost}
-    )
+def token_frontiers(catalogue: Catalogue, model: str) -> list[Frontier]:
+    """Return the fronts of time and cost for a million tokens of a model: one for each document, method and row length."""
+    return [
+        _frontier(_title(rows[0]), document_path(rows[0]["source"]), rows, unpriced, MILLION_TOKENS)
+        for rows, unpriced in _token_groups(catalogue, catalogue.results_where(model=model))
+    ]
 
 
-def _frontier(key: str, rows: list[Row], unpriced: int) -> Frontier:
-    by_time = sorted(rows, key=lambda row: (row["time_to_target_s"], row["usd"], row["result_id"]))
-    on_front = front(by_time, "time_to_target_s", "usd")
-    best, rest = ([row for row in by_time if (row["result_id"] in on_front) is wanted] for wanted in (True, False))
-    converted = rows[0]["trust"] == "converted"
-    title = rows[0]["source_title"] if converted else rows[0]["workload"]
+def token_fronts(catalogue: Catalogue) -> Table | None:
+    """Return the cheapest and the fastest result of each front for a million tokens, with a link to the page of its model."""
+
+    def end(row: Row) -> tables.Cell:
+        return tables.text(f"{wording.seconds(row['seconds'])}, {usd(row['usd'])}", small=wording.devices(row))
+
+    columns: list[Column[list[Row]]] = [
+        Column(
+            "Model",
+            lambda rows: tables.text(
+                rows[0]["model_name"], href=f"{model_path(rows[0]['model'])}#time-and-cost", small=_conditions(rows[0])
+            ),
+        ),
+        Column("Document", lambda rows: tables.text(rows[0]["source"], href=document_path(rows[0]["source"]))),
+        Column("Results", lambda rows: tables.number(len(rows)), numeric=True),
+        Column("Cheapest", lambda rows: end(min(rows, key=lambda row: row["usd"]))),
+        Column("Fastest", lambda rows: end(rows[0])),
+    ]
+    groups = [rows for rows, _ in _token_groups(catalogue, catalogue.results)]
+    groups.sort(key=lambda rows: (str(rows[0]["model_name"]).lower(), rows[0]["method"], rows[0]["sequence_length"], rows[0]["source"]))
+    return tables.table("Time and cost of 1M tokens", columns, groups, interactive=True) if groups else None
+
+
+def _token_groups(catalogue: Catalogue, rows: Sequence[Row]) -> Iterator[tuple[list[Row], int]]:
+    """Yield the results that trained one model with one method and row length in one document, fastest first, and how many have no offer.
+
+    Failed and impossible results and rates that the audit doubts are left out, and entries that have a time to target.
+    """
+    usable = [
+        row
+        for row in rows
+        if row["tokens_per_s"] and row["model"] and row["sequence_length"] and row["trust"] == "published"
+        and not (row["failed"] or row["impossible"] or verdict_on_rate(catalogue, row))
+    ]  # fmt: skip
+    groups = grouped(usable, lambda row: (row["source"], row["model"], row["method"], row["sequence_length"]))
+    for group in sorted(groups.values(), key=len, reverse=True):
+        priced = _priced(catalogue, group, MILLION_TOKENS)
+        if len(priced) >= FRONT_RESULTS and len({row["accelerator"] for row in priced}) >= FRONT_ACCELERATORS:
+            yield priced, len(group) - len(priced)
+
+
+def _title(row: Row) -> str:
+    return f"{_conditions(row)}: document {row['source']}"
+
+
+def _conditions(row: Row) -> str:
+    return f"{wording.method(row)}, rows of {row['sequence_length']:,} tokens"
+
+
+def _priced(catalogue: Catalogue, rows: Sequence[Row], work: Work) -> list[Row]:
+    """Return the results with a cost on the default basis, with their time and cost for the work, fastest first."""
+    costs = catalogue.basis_costs
+    priced = [_with_cost(row, costs[row["result_id"]], work) for row in rows if row["result_id"] in costs]
+    return sorted(priced, key=lambda row: (row["seconds"], row["usd"], row["result_id"]))
+
+
+def _with_cost(row: Row, cost: Row, work: Work) -> Row:
+    ends = dict(zip(("", "_low", "_high"), work.seconds(row), strict=True))
+    times = {f"seconds{end}": seconds for end, seconds in ends.items()}
+    usds = {f"usd{end}": None if seconds is None else cost["usd_per_hour"] / HOUR_S * seconds for end, seconds in ends.items()}
+    return row | times | usds | {"cost": cost}
+
+
+def _frontier(title: str, href: str, rows: Sequence[Row], unpriced: int, work: Work) -> Frontier:
+    on_front = front(rows, "seconds", "usd")
+    best, rest = ([row for row in rows if (row["result_id"] in on_front) is wanted] for wanted in (True, False))
     cheapest, fastest = min(best, key=lambda row: row["usd"]), best[0]
+    facts = (_fact("Cheapest", cheapest, usd(cheapest["usd"])), _fact("Fastest", fastest, wording.seconds(fastest["seconds"])))
     return Frontier(
         title=title,
-        href=document_path(key) if converted else workload_path(rows[0]["workload"]),
-        facts=(_fact("Cheapest", cheapest, usd(cheapest["usd"])), _fact("Fastest", fastest, wording.seconds(fastest["time_to_target_s"]))),
-        chart=_chart(key, title, best, rest),
-        best=_entries(f"{title}: results on the Pareto front", best),
-        rest=_entries(f"{title}: other results", rest) if rest else None,
+        href=href,
+        facts=(_fact("Cheapest and fastest", fastest, usd(fastest["usd"])),) if len(best) == 1 else facts,
+        chart=_chart(title, best, rest, work),
+        best=_entries(f"{title}: results on the Pareto front", best, work),
+        rest=_entries(f"{title}: other results", rest, work) if rest else None,
         unpriced=unpriced,
     )
 
 
 def _fact(name: str, row: Row, value: str) -> Fact:
-    time_and_cost = f"{wording.seconds(row['time_to_target_s'])}, {usd(row['usd'])}"
-    return Fact(name, value, f"{wording.devices(row)}: {time_and_cost}")
+    return Fact(name, value, f"{wording.devices(row)}: {wording.seconds(row['seconds'])}, {usd(row['usd'])}")
 
 
-def _entries(name: str, rows: Sequence[Row]) -> Table:
+def _entries(name: str, rows: Sequence[Row], work: Work) -> Table:
     columns: list[Column[Row]] = [
         Column("Accelerator", result_cell),
-        Column("Time to target", lambda row: tables.number(row["time_to_target_s"], wording.seconds), numeric=True, tight=True),
-        Column("Cost to target", lambda row: tables.Cell(usd(row["usd"]), small=_interval(row), sort=row["usd"]), numeric=True, tight=True),
+        Column(work.time, lambda row: tables.number(row["seconds"], wording.seconds), numeric=True, tight=True),
+        Column(work.cost, lambda row: tables.Cell(usd(row["usd"]), small=_interval(row), sort=row["usd"]), numeric=True, tight=True),
         Column("Price per hour", lambda row: tables.quantity("price_usd_per_hour", row["cost"]["usd_per_hour"]), numeric=True),
         Column(
             "Offer",
@@ -221,33 +311,43 @@ def _interval(row: Row) -> str:
     return "" if low is None or high is None else f"{usd(low)} to {usd(high)}"
 
 
-def _chart(key: str, title: str, best: Sequence[Row], rest: Sequence[Row]) -> Chart:
-    """Return cost over time on logarithmic scales, with a line along the front."""
-    name = f"front-{''.join(char if char.isalnum() else '-' for char in key)}"
-    return _drawn(
-        name,
-        title,
-        *(
-            [
-                {"minutes": row["time_to_target_s"] / MINUTE_S, "usd": row["usd"], "result": wording.devices(row), "place": place}
-                for row in rows
-            ]
-            for place, rows in zip(PLACES, (best, rest), strict=True)
-        ),
-    )
+def _chart(title: str, best: Sequence[Row], rest: Sequence[Row], work: Work) -> Chart:
+    """Return cost over time on logarithmic scales, with a line along the front and the interval of each time."""
+    name = f"front-{''.join(char if char.isalnum() else '-' for char in title)}"
+    on_front, others = ([_point(row, place) for row in rows] for place, rows in zip(PLACES, (best, rest), strict=True))
+    return _drawn(name, title, (work.time, work.cost), on_front, others)
+
+
+def _point(row: Row, place: str) -> Row:
+    ends = {end: row[f"seconds{end}"] for end in ("_low", "_high")}
+    known = all(seconds is not None for seconds in ends.values())
+    return {
+        "minutes": row["seconds"] / MINUTE_S,
+        "usd": row["usd"],
+        "result": wording.devices(row),
+        "place": place,
+        **({f"minutes{end}": seconds / MINUTE_S for end, seconds in ends.items()} if known else {}),
+    }
 
 
 @kept
-def _drawn(name: str, title: str, front: list[Row], others: list[Row]) -> Chart:
-    """Return the chart of the points on the front and of the others."""
+def _drawn(name: str, title: str, heads: tuple[str, str], front: list[Row], others: list[Row]) -> Chart:
+    """Return the chart of the points on the front and of the others. The heads are those of the time and of the cost."""
     import altair as alt  # noqa: PLC0415
 
-    x = alt.X("minutes:Q", title="minutes to the target", scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(grid=False))
-    y = alt.Y("usd:Q", title="cost to the target (USD)", scale=alt.Scale(type="log", nice=False, padding=12))
+    time, cost = (f"{head[0].lower()}{head[1:]}" for head in heads)
+    x = alt.X("minutes:Q", title=f"{time} (minutes)", scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(grid=False))
+    y = alt.Y("usd:Q", title=f"{cost} (USD)", scale=alt.Scale(type="log", nice=False, padding=12))
     colour = alt.Color("place:N", title=None, scale=alt.Scale(domain=list(PLACES), range=[ACCENT, QUIET]))
     shape = alt.Shape("place:N", title=None, scale=alt.Scale(domain=list(PLACES), range=["circle", "diamond"]))
-    line = alt.Chart(inline(front)).mark_line(color=ACCENT, strokeWidth=1.4).encode(x=x, y=y)
+    layers = [alt.Chart(inline(front)).mark_line(color=ACCENT, strokeWidth=1.4).encode(x=x, y=y)]
+    spread = [row for row in (*others, *front) if "minutes_low" in row]
+    if spread:
+        rules = alt.Chart(inline(spread)).mark_rule(strokeWidth=1, opacity=0.6)
+        layers.append(rules.encode(x=alt.X("minutes_low:Q"), x2="minutes_high:Q", y=y, color=colour))
     dots = alt.Chart(inline([*others, *front])).mark_point(filled=True, size=44, opacity=1)
-    encoded = dots.encode(x=x, y=y, color=colour, shape=shape, tooltip=["result:N", "minutes:Q", "usd:Q"])
-    caption = f"{title}: cost against time to the target, both on logarithmic scales. No other result is both faster and cheaper than those on the line."
-    return drawn(name, caption, alt.layer(line, encoded))
+    layers.append(dots.encode(x=x, y=y, color=colour, shape=shape, tooltip=["result:N", "minutes:Q", "usd:Q"]))
+    caption = f"{title}: {cost} against {time}, both on logarithmic scales. No other result is both faster and cheaper than those on the line."
+    if spread:
+        caption += " A horizontal line is the interval of the time."
+    return drawn(name, caption, alt.layer(*layers))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.recommendation import provider_name
 from tunemark.site import costs, tables, wording
-from tunemark.site.cost_over_time import frontiers, histories
+from tunemark.site.cost_over_time import frontiers, histories, token_fronts
 from tunemark.site.page import Page, prices_path
 from tunemark.site.queries import BASIS_KIND, Catalogue
 from tunemark.site.results_table import result_cell, trust_cell
@@ -57,6 +57,7 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
         "table": _table("Costs", _first(priced)),
         "form": _form(catalogue),
         "frontiers": list(frontiers(catalogue)),
+        "token_fronts": token_fronts(catalogue),
         "histories": list(histories(catalogue)),
         "shown": min(SHOWN, len(priced)),
         "providers": _providers(catalogue),

@@ -5,6 +5,7 @@ from functools import partial
 from urllib.parse import urlencode
 
 from tunemark.site import recommend_data, tables, wording
+from tunemark.site.cost_over_time import token_frontiers
 from tunemark.site.page import Fact, Later, Page, Reads, model_path
 from tunemark.site.pages.workloads import workloads_of_model
 from tunemark.site.queries import Catalogue
@@ -65,6 +66,7 @@ def _context(catalogue: Catalogue, row: Row, results: list[Row], *, asked: bool)
         "model": row,
         "facts": _facts(row),
         "best": best_rates(catalogue, results, "Best rates by accelerator and method", "accelerator"),
+        "frontiers": token_frontiers(catalogue, row["model"]),
         "results": table,
         "asked": asked,
         "workloads": workloads_of_model(catalogue, row["model"]),
