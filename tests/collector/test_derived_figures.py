@@ -71,12 +71,22 @@ def test_a_result_whose_rate_the_audit_refutes_has_no_utilisation_but_the_reason
     assert reason == "the audit calls it impossible: utilisation"
 
 
-def test_no_utilisation_is_above_one_and_mlperf_names_its_unstated_format(connection):
+def test_no_utilisation_is_above_one(connection):
     assert connection.execute("select count(*) from results where mfu > 1 or hfu > 1").fetchall() == [(0,)]
-    ((reason,),) = connection.execute("""
-        select reason from result_facts where name = 'mfu' and result_id = 'mlperf-v5.0-nvidia-tyche-ngpu512-ngc25.04-nemo'
+
+
+def test_an_unstated_format_gives_no_utilisation_where_the_device_has_fp8(connection):
+    unstated = connection.execute("""
+        select count(*), count(mfu), count(model_flop_per_s) from results join accelerators using (accelerator)
+        where "precision" is null and peak_fp8_tflops is not null and trust = 'converted'
     """).fetchall()
-    assert reason.endswith("dense; the format of the products is not stated)")
+    ((number, with_mfu, with_flops),) = unstated
+    assert (number > 100, with_mfu, with_flops > 100) == (True, 0, True)
+    reasons = dict(connection.execute("select result_id, reason from result_facts where name = 'mfu'").fetchall())
+    assert reasons["mlperf-v5.0-nvidia-tyche-ngpu512-ngc25.04-nemo"].startswith("the format of the products is not stated, and")
+    assert reasons["mlperf-v4.0-junipernetworks-a100-n8-ngc24.1-pytorch-deepspeed"].endswith(
+        "dense; the format of the products is not stated)"
+    )
 
 
 def test_padded_rows_of_bert_have_the_utilisation_of_their_real_tokens(connection):

@@ -20,6 +20,7 @@ from tunemark.collector.store.database import as_text
 from tunemark.collector.store.fact_rows import fact_rows
 from tunemark.harness.plan.options import Options, takes_run_options
 from tunemark.harness.plan.resolve import Resolved, resolve
+from tunemark.schema.comparability import CONFIGURATION_KEYS
 from tunemark.schema.files import ROOT_VARIABLE
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import flattened
@@ -126,7 +127,10 @@ def test_the_page_of_a_measured_run_has_a_command_that_parses_to_its_settings(ca
     workload, options = parsed(reproduction.command)
     assert workload == plan.workload
     assert options.seed == plan.measurement.seed
-    assert f"<code>{reproduction.command}</code>" in markdown(pages[f"results/{MEASURED}"])
+    commit = SUBMISSIONS["measured"].harness.commit
+    assert reproduction.before == (f"git checkout {commit}", "make setup-run")
+    lines = "\n".join([*reproduction.before, reproduction.command])
+    assert f"<code>{lines}</code>" in markdown(pages[f"results/{MEASURED}"])
     assert catalogue.facts[MEASURED]
 
 
@@ -315,7 +319,10 @@ def test_a_published_result_is_compared_with_the_same_model_method_and_devices(c
 
 
 def test_runs_of_the_same_configuration_are_listed_oldest_first(catalogue: Catalogue) -> None:
-    rows = [row | {"configuration": "one"} if row["result_id"] in {MEASURED, SLOWER} else row for row in catalogue.results]
+    # Other versions of the software are the point of a history, and the run need not be rankable.
+    first = row_of(catalogue, MEASURED)
+    newer = {key: first[key] for key in CONFIGURATION_KEYS} | {"software": "torch 2.99", "rankable": False, "configuration": None}
+    rows = [row | newer if row["result_id"] == SLOWER else row for row in catalogue.results]
     changed = replace(catalogue, results=rows)
     page = next(page for page in measured.pages(changed) if page.path == f"results/{MEASURED}")
     table = page.context["history"]

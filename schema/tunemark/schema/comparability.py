@@ -41,11 +41,14 @@ CONFIGURATION_KEYS = (
 """Columns in which runs agree if they are repeats of one configuration. The device's own name tells devices without a card apart."""
 
 
-def configuration(row: Mapping[str, object]) -> str | None:
-    """Return the name of a run's configuration, or None without a comparability group."""
+def configuration(row: Mapping[str, object], *, any_software: bool = False) -> str | None:
+    """Return the name of a run's configuration, or None without a comparability group.
+
+    With `any_software`, runs with other versions of the software have the same name.
+    """
     if row.get("comparability_group") is None:
         return None
-    values = [str(row.get(key)) for key in CONFIGURATION_KEYS]
+    values = [str(row.get(key)) for key in CONFIGURATION_KEYS if not (any_software and key == "software")]
     # Names of configurations are addresses of pages. A newer setting is added only where it is used, so that older addresses stay.
     if row.get("fp8") not in {None, "none"}:
         values.append(f"fp8 {row['fp8']}")

@@ -232,7 +232,7 @@ def token_fronts(catalogue: Catalogue) -> Table | None:
 def _token_groups(catalogue: Catalogue, rows: Sequence[Row]) -> Iterator[tuple[list[Row], int]]:
     """Yield the results that trained one model with one method and row length in one document, fastest first, and how many have no offer.
 
-    Failed and impossible results and rates that the audit doubts are left out, and entries that have a time to target.
+    Failed and impossible results and rates that the audit calls suspicious or inconsistent are left out, and entries that have a time to target.
     """
     usable = [
         row
@@ -347,7 +347,9 @@ def _drawn(name: str, title: str, heads: tuple[str, str], front: list[Row], othe
         layers.append(rules.encode(x=alt.X("minutes_low:Q"), x2="minutes_high:Q", y=y, color=colour))
     dots = alt.Chart(inline([*others, *front])).mark_point(filled=True, size=44, opacity=1)
     layers.append(dots.encode(x=x, y=y, color=colour, shape=shape, tooltip=["result:N", "minutes:Q", "usd:Q"]))
-    caption = f"{title}: {cost} against {time}, both on logarithmic scales. No other result is both faster and cheaper than those on the line."
+    caption = (
+        f"{title}: {cost} against {time}, both on logarithmic scales. No other result is both faster and cheaper than those on the line."
+    )
     if spread:
         caption += " A horizontal line is the interval of the time."
     return drawn(name, caption, alt.layer(*layers))

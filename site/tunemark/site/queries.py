@@ -9,6 +9,7 @@ from typing import Self, TypeVar
 
 import duckdb
 
+from tunemark.schema.comparability import configuration
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site.page import Later, SiteOptions
 from tunemark.site.tables import Row
@@ -66,7 +67,8 @@ CHOSEN = """
     set variable chosen = (
         with asked as (select unnest($1::varchar[]) as result_id)
         select list(result_id) from result_rows
-        where result_id in (from asked) or configuration in (select configuration from result_rows where result_id in (from asked))
+        where result_id in (from asked)
+        or (source = 'measured' and comparability_group in (select comparability_group from result_rows where result_id in (from asked)))
     )
 """
 PACKAGES = """
@@ -194,7 +196,7 @@ class Catalogue:
     def read(cls, database: Database, site: SiteOptions | None = None, only: Sequence[str] | None = None) -> Self:
         """Read the whole catalogue.
 
-        With `only`, the rows of `OF_A_RESULT` are those of these results and of the other runs of their configurations, and there
+        With `only`, the rows of `OF_A_RESULT` are those of these results and of the measured ones of their groups, and there
         are no predictions. That is enough for the pages of these results.
         """
         rows = database.rows
@@ -330,9 +332,10 @@ class Catalogue:
 
     @cached_property
     def runs_by_configuration(self) -> dict[str | None, list[Row]]:
-        """Results by configuration, oldest first."""
-        rows = sorted(self.results, key=lambda row: (row["started_us"] or 0, row["result_id"]))
-        return grouped(rows, lambda row: row["configuration"])
+        """Finished measured results by configuration, with any version of the software, oldest first."""
+        finished = (row for row in self.results_where(source="measured") if not row["failed"])
+        rows = sorted(finished, key=lambda row: (row["started_us"] or 0, row["result_id"]))
+        return grouped(rows, lambda row: configuration(row, any_software=True))
 
     @cached_property
     def published_by_work(self) -> dict[tuple[object, ...], list[Row]]:

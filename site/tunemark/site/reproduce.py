@@ -74,6 +74,8 @@ class Reproduction:
     command: str | None
     """Command line, or None."""
     notes: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    """Commands that install the version of the harness that measured it."""
     workload: tuple[str, str] | None = None
     """Title and path of the workload card."""
     origin: str = ""
@@ -108,7 +110,12 @@ def of_measured(catalogue: Catalogue, row: Row) -> Reproduction:
     own = [field for axis in catalogue.axes.get(workload, ()) for field in axis_fields(axis["field"])]
     command = run_command(workload, topics["plan"], reasons, topics["overrides"], own, card)
     title = card["title"] if card else workload
-    return Reproduction(command, tuple(_notes(topics["plan"])), (title, workload_path(workload)) if card else None)
+    return Reproduction(
+        command,
+        tuple(_notes(topics["plan"], row)),
+        (f"git checkout {row['harness_commit']}", "make setup-run") if row["harness_commit"] else (),
+        (title, workload_path(workload)) if card else None,
+    )
 
 
 def axis_fields(axis: str) -> list[str]:
@@ -208,7 +215,9 @@ def _stop_options(plan: Mapping[str, str | None], reasons: Mapping[str, str]) ->
     return words
 
 
-def _notes(plan: Mapping[str, str | None]) -> Iterator[str]:
+def _notes(plan: Mapping[str, str | None], row: Row) -> Iterator[str]:
+    if row["software"]:
+        yield f"Measured with {row['software']}. All versions are in the full record."
     if plan.get("model.local") == "true":
         yield "The weights came from a local directory, whose path is not recorded: replace DIRECTORY."
     if plan.get("data.source") == "file":
@@ -228,6 +237,7 @@ def of_published(catalogue: Catalogue, row: Row) -> Reproduction:
     return Reproduction(
         command,
         notes,
+        (),
         (card["title"], workload_path(card["workload"])) if card else None,
         wording.plain(place),
         web_link(source.get("url")),
@@ -256,8 +266,9 @@ def nearest_workload(catalogue: Catalogue, row: Row) -> Row | None:
 
 def _nearest_command(row: Row, card: Row) -> tuple[str, tuple[str, ...]]:
     words = ["tunemark", "run", card["workload"]]
+    devices = ["--devices", str(row["accelerator_count"])] if row["accelerator_count"] not in (None, card["devices"]) else []
     if card["model"] != row["model"]:
-        return shlex.join(words), (f"The nearest workload card is of another model, {card['model']}.",)
+        return shlex.join([*words, *devices]), (f"No workload card has this model; the nearest has {card['model']}.",)
     settings = {
         "data.sequence_length": "sequence_length",
         "batch.micro_batch": "micro_batch",
@@ -267,11 +278,14 @@ def _nearest_command(row: Row, card: Row) -> tuple[str, tuple[str, ...]]:
     for field, name in settings.items():
         if row[name] not in (None, card[name]):
             words += ["--set", f"{field}={row[name]}"]
-    if row["accelerator_count"] not in (None, card["devices"]):
-        words += ["--devices", str(row["accelerator_count"])]
+    words += devices
     unstated = [wording.words(name) for name in settings.values() if name not in stated]
-    note = f"The source does not state {', '.join(unstated)}: the card's value is used." if unstated else ""
-    return shlex.join(words), ("The nearest workload card, with the conditions that the source states.", *([note] if note else []))
+    notes = ["The nearest workload card, with the conditions that the source states."]
+    if unstated:
+        notes.append(f"The source does not state {', '.join(unstated)}: the card's value is used.")
+    if row["dataset"] not in (None, card["dataset"]):
+        notes.append(f"The source trains on {row['dataset']}, the card on {card['dataset']}.")
+    return shlex.join(words), tuple(notes)
 
 
 # Files ---------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from tunemark.schema.comparability import COMPARABILITY_KEYS
+from tunemark.schema.comparability import COMPARABILITY_KEYS, configuration
 from tunemark.schema.formats import GIB, percent
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.recommendation import provider_name
@@ -332,8 +332,9 @@ def _different(row: Row, peer: Row) -> str:
 
 
 def _history(catalogue: Catalogue, row: Row) -> Table | None:
-    """Return the runs of the same configuration, oldest first; None for a single run."""
-    runs = catalogue.runs_by_configuration.get(row["configuration"], []) if row["configuration"] is not None else []
+    """Return the runs of the same configuration with any version of the software, oldest first; None for a single run."""
+    name = configuration(row, any_software=True) if row["source"] == "measured" and not row["failed"] else None
+    runs = catalogue.runs_by_configuration[name] if name is not None else []
     rates = [run["tokens_per_s"] for run in runs]
     before = {run["result_id"]: rate for run, rate in zip(runs[1:], rates, strict=False)}
 

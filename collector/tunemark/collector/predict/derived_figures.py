@@ -134,9 +134,11 @@ def _of_padded_rows(
 def _peak_flop_per_s(card: AcceleratorCard, devices: int, method: Method, result: AuditedResult, needed: float) -> tuple[float | None, str]:
     """Return the dense peak of all devices in the format of the matrix products, with words; None with the reason if it is unknown.
 
-    Without a stated format it is the 16-bit peak for every result, whatever its rate. A rate above that used another format.
+    Without a stated format it is the 16-bit peak, unless the device has a faster one: the peak of a wrong format is never used.
     """
     named = precision_class(result.conditions.precision)
+    if named is None and Dtype.FP8 in card.peak_tflops:
+        return None, f"the format of the products is not stated, and {card.name} is faster in fp8 than in 16 bits"
     if named and method is not Method.QLORA:
         dtype, stated = fastest_format(card, [Dtype(name) for name in named.split("/")]), ""
     else:

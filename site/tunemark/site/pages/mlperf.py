@@ -133,10 +133,10 @@ def entries_table(catalogue: Catalogue, rows: Sequence[Row]) -> Table:
             explained="Packed rows per second while training. Below: the 95% interval over the runs.",
         ),
         Column(
-            "MFU",
-            lambda item: tables.quantity("mfu", item.row["mfu"]),
+            "FLOP/s per accelerator",
+            lambda item: tables.quantity("model_flop_per_s", _flop_per_s_of_one(item.row)),
             numeric=True,
-            explained="Against the 16-bit peak, since logs do not record the number format. For entries in 8 bits this MFU is too high.",
+            explained="Model FLOPs, without recomputed ones. There is no MFU for accelerators with fp8, since logs do not record the number format.",
         ),
         Column(
             "Energy per run",
@@ -235,6 +235,12 @@ def _headlines(catalogue: Catalogue, made: Entry) -> list[Fact]:
         Fact("Accelerators", wording.plain(row["accelerator_count"]), f"{wording.plain(row['accelerator_name'])}, {_machines(made.nodes)}"),
         Fact("Runs at the target", made.reached_of_all, "runs of the entry with a time to target"),
     ]
+
+
+def _flop_per_s_of_one(row: Row) -> float | None:
+    """Return model FLOP/s per accelerator, or None."""
+    rate, count = row["model_flop_per_s"], row["accelerator_count"]
+    return rate / count if rate and count else None
 
 
 def _sample(row: Row) -> str:

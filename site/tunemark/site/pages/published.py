@@ -28,7 +28,7 @@ def _context(catalogue: Catalogue, row: Row) -> dict[str, object]:
         "readings": _readings_table(catalogue.readings.get(record, [])),
         "labels": [Fact(wording.words(label["label"]), label["printed"]) for label in catalogue.labels.get(record, [])],
         "topics": sections(catalogue, row, TOPICS, leave_out=frozenset({"conditions"})),
-        "provenance": _provenance(row),
+        "provenance": _provenance(row, catalogue.source_rows[row["source"]]),
     }
 
 
@@ -61,10 +61,12 @@ def _shown(row: Row) -> str:
     return registered.text(row["value"]) if registered else wording.plain(row["value"])
 
 
-def _provenance(row: Row) -> list[Fact]:
+def _provenance(row: Row, source: Row) -> list[Fact]:
     return [
         Fact("Result", row["result_id"]),
         Fact("Document", row["source_title"], href=document_path(row["source"])),
+        Fact("Published", wording.plain(source["published_on"])),
+        Fact("Read on", wording.plain(source["read_on"])),
         Fact("Section", wording.plain(row["section"])),
         Fact("File", row["file"]),
         Fact("SHA-256", row["sha256"]),

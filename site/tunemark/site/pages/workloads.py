@@ -7,7 +7,7 @@ from functools import partial
 from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.formats import MISSING
 from tunemark.site import tables, wording
-from tunemark.site.page import Fact, Later, Page, Reads, model_path, workload_path
+from tunemark.site.page import RATES, Fact, Later, Page, Reads, model_path, workload_path
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import (
     Group,
@@ -60,7 +60,9 @@ def _context(catalogue: Catalogue, workload: Row, measured: list[Row], published
         "levers": _levers(workload),
         "axes": _axes(catalogue.axes.get(workload["workload"], [])),
         "siblings": _siblings(catalogue, workload),
-        "published": results_table(catalogue, published, "Published results with these conditions", without=without) if published else None,
+        "published": results_table(catalogue, published, "Published results of this model, method and length", without=without)
+        if published
+        else None,
         "groups": _ranked_groups(catalogue, measured),
     }
 
@@ -108,9 +110,9 @@ def _facts(row: Row) -> list[Fact]:
 
 
 def _published(catalogue: Catalogue, workload: Row) -> list[Row]:
-    """Return published and converted results with the model, the method and any stated sequence length of a workload."""
+    """Return published and converted results with a rate and with the model, the method and the sequence length of a workload."""
     rows = catalogue.published_by_work.get((workload["model"], workload["method"]), ())
-    return [row for row in rows if row["sequence_length"] in (None, workload["sequence_length"])]
+    return [row for row in rows if row["sequence_length"] == workload["sequence_length"] and any(row[rate] is not None for rate in RATES)]
 
 
 def workloads_of_model(catalogue: Catalogue, model: str) -> list[Fact]:
