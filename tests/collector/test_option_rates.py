@@ -9,10 +9,20 @@ from test_throughput_model import CHIPS, FACTS, combination, made_up, row_of
 
 from tunemark.collector.audit.rule import Finding
 from tunemark.collector.predict.fit import Observed, fit
-from tunemark.collector.predict.option_rates import Evidence, Step, best_on, consistent, is_direct, option_rows, places, rows_of_model
+from tunemark.collector.predict.option_rates import (
+    Evidence,
+    Step,
+    best_on,
+    consistent,
+    has_bf16,
+    is_direct,
+    option_rows,
+    places,
+    rows_of_model,
+)
 from tunemark.collector.store.database import Row
 from tunemark.schema.formats import GIB
-from tunemark.schema.vocabulary import AuditVerdict, Checkpointing, Method
+from tunemark.schema.vocabulary import AuditVerdict, Checkpointing, Dtype, Method
 
 MODEL = FACTS.models["llama-3.1-8b"]
 H100, A100 = CHIPS[:2]
@@ -131,6 +141,16 @@ def test_the_first_configuration_that_fits_is_the_fastest_one() -> None:
     sharded, verdict = best_on(Step(FACTS.models["llama-3.1-70b"], Method.FULL, 2048, 8, tuned=False), 80 * GIB)
     assert (sharded.shape.sharding, verdict) == ("fsdp2", "tight")
     assert best_on(Step(FACTS.models["llama-3.1-70b"], Method.FULL, 2048, 8, tuned=False), 40 * GIB)[1] == "no"
+
+
+@pytest.mark.parametrize(("method", "stored"), [(Method.FULL, Dtype.FP32), (Method.LORA, Dtype.FP16), (Method.QLORA, Dtype.FP16)])
+def test_a_device_without_bf16_trains_weights_in_fp32(method: Method, stored: Dtype) -> None:
+    old, new = FACTS.accelerators["nvidia-v100-16gb"], FACTS.accelerators["nvidia-rtx-4090"]
+    assert [has_bf16(card) for card in (old, new, FACTS.accelerators["apple-m3-max"])] == [False, True, True]
+    bert = FACTS.models["bert-base-uncased"]
+    plain, older = (best_on(Step(bert, method, 128, 1, tuned=False, bf16=bf16), 80 * GIB)[0] for bf16 in (True, False))
+    assert (plain.shape.parameters, older.shape.parameters) == (Dtype.BF16, stored)
+    assert (older.needed_bytes > 1.2 * plain.needed_bytes) is (method is Method.FULL)
 
 
 def test_every_offer_has_a_place_and_several_instances_need_a_fabric() -> None:

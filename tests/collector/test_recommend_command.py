@@ -10,17 +10,19 @@ from tunemark.collector.commands.terminal import parse_count, parse_seconds
 from tunemark.schema.errors import TunemarkError
 
 
-@pytest.mark.parametrize(("text", "value"), [("10M", 10_000_000), ("1.5B", 1_500_000_000), ("82k", 82_000), ("10,000", 10_000)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("10M", 10_000_000), ("1.5B", 1_500_000_000), ("82k", 82_000), ("10,000", 10_000), ("50 million", 50_000_000)]
+)
 def test_counts_are_read_as_people_write_them(text: str, value: int) -> None:
     assert parse_count("--tokens", text) == value
 
 
-@pytest.mark.parametrize(("text", "value"), [("90s", 90), ("30min", 1_800), ("2h30min", 9_000), ("1.5d", 129_600)])
+@pytest.mark.parametrize(("text", "value"), [("90s", 90), ("30min", 1_800), ("2h30min", 9_000), ("1.5d", 129_600), ("3 hours", 10_800)])
 def test_times_are_read_as_people_write_them(text: str, value: float) -> None:
     assert parse_seconds("--deadline", text) == value
 
 
-@pytest.mark.parametrize("text", ["", "ten", "10X", "-3", "0"])
+@pytest.mark.parametrize("text", ["", "ten", "10X", "-3", "0", "10 millions of"])
 def test_a_wrong_amount_names_its_option(text: str) -> None:
     with pytest.raises(TunemarkError, match="--tokens"):
         parse_count("--tokens", text)
@@ -39,6 +41,7 @@ def test_the_answer_comes_first_with_time_cost_and_evidence(tunemark: Tunemark, 
     assert lines[2].startswith("Rent ")
     assert "Best with results: A100" in done.out
     assert "No data: " in done.out
+    assert "To measure one of these, run `tunemark run trainer-8k-llama-3.1-8b-lora` on it." in done.out
     assert "With tuned software: " in done.out
     assert lines[-1].startswith("Includes an assumed 5 min of start-up.")
 

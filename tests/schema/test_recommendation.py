@@ -235,7 +235,8 @@ def test_the_energy_of_an_option_is_that_of_its_accelerators_at_their_power_limi
     two = recommend(question, [rate("a", 1_000, 2)], [offer("a", 1.0, 2, watts=500.0)]).ranked[0]
     assert two.energy_kwh == pytest.approx(1.0)
     assert energy(two) == "Energy: up to about 1.00 kWh (2 accelerators with at most 500 W each; host and cooling not included)."
-    assert energy(recommend(question, [rate("a", 1_000)], [offer("a", 1.0)]).ranked[0]) == ""
+    unknown = recommend(question, [rate("a", 1_000)], [offer("a", 1.0)]).ranked[0]
+    assert energy(unknown) == "Energy: the power limit of A is not known."
 
 
 def test_of_each_instance_the_cheapest_region_is_offered() -> None:

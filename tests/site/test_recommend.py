@@ -41,7 +41,12 @@ def _rate(draw: random.Random, method: str, software: str, length: int, chip: st
         memory, None if memory is None else 2**34, None if memory is None else 2**35, 2, "none", "ddp" if devices > 1 else "single",
         draw.choice(("published", "measured", "converted")) if ids else None, ids, len(ids), None if known else f"reason {memory}",
         draw.choice(((), (), (DisputedRate("a-1", 12.0, length), DisputedRate("a-2", 3.4, 2 * length)))),
+        weight_format=draw.choice((None, "bf16", "fp16", "fp32")),
     )  # fmt: skip
+
+
+CARDS = [("long-lora", "lora", 4096), ("short-lora", "lora", 512), ("any-lora", "lora", 512), ("whole", "full", 2048)]
+"""Workload cards of the made-up model."""
 
 
 def made_up_offers(draw: random.Random) -> list[Offer]:
@@ -88,13 +93,13 @@ def test_script_and_python_agree_on_two_hundred_random_questions(script: Page) -
     questions = [made_up_question(draw) for _ in range(QUESTIONS)]
     rows = [asdict(rate) for rate in rates]
     script.evaluate(
-        "([data, offers]) => { window.rates = tunemark.decoded(data); window.offers = offers; }",
-        [columnar(rows), [asdict(offer) for offer in offers]],
+        "([data, offers, cards]) => { window.rates = tunemark.decoded(data); window.offers = offers; window.cards = cards; }",
+        [columnar(rows), [asdict(offer) for offer in offers], CARDS],
     )
     answers = script.evaluate(
         """(questions) => questions.map((question) => {
             const answer = tunemark.recommend(question, window.rates, window.offers);
-            return {...answer, headline: tunemark.headline(question, answer), disputed: answer.ranked.map((option) => tunemark.disputed(option).map((part) => part.id ?? part).join("")), alternatives: tunemark.alternatives(question, answer), changes: tunemark.changes(question, answer), tuned: tunemark.withTuned(question, answer, tunemark.recommend({...question, software: "tuned"}, window.rates, window.offers)), energy: answer.ranked.map(tunemark.energy), missing: [...tunemark.ownHardware(question, answer), tunemark.notFitting(answer), tunemark.unknownOf(answer)]};
+            return {...answer, headline: tunemark.headline(question, answer), disputed: answer.ranked.map((option) => tunemark.disputed(option).map((part) => part.id ?? part).join("")), alternatives: tunemark.alternatives(question, answer), changes: tunemark.changes(question, answer), tuned: tunemark.withTuned(question, answer, tunemark.recommend({...question, software: "tuned"}, window.rates, window.offers)), energy: answer.ranked.map(tunemark.energy), configured: answer.ranked.map(tunemark.configuration), missing: [...tunemark.ownHardware(question, answer), tunemark.notFitting(answer), tunemark.unknownOf(answer), tunemark.fillGap(answer, tunemark.workloadFor(window.cards, question))]};
         })""",
         [json.loads(json.dumps(asdict(question))) for question in questions],
     )
@@ -120,7 +125,9 @@ def test_script_and_python_agree_on_two_hundred_random_questions(script: Page) -
         assert words.alternatives(question, ours) == theirs["alternatives"]
         assert list(words.changes(question, ours)) == theirs["changes"]
         assert words.with_tuned(question, ours, recommend(replace(question, software="tuned"), rates, offers)) == theirs["tuned"]
-        assert [*words.own_hardware(question, ours), words.not_fitting(ours), words.unknown(ours)] == theirs["missing"]
+        assert [words.configuration(option) for option in ours.ranked] == theirs["configured"]
+        gap = words.fill_gap(ours, words.workload_for(CARDS, question))
+        assert [*words.own_hardware(question, ours), words.not_fitting(ours), words.unknown(ours), gap] == theirs["missing"]
     assert kinds == {"ranked", "may_exceed", "exceeding", "unpriced", "too_large", "no_data"}
     assert any(answer["other_methods"] for answer in answers)
 

@@ -89,6 +89,8 @@ class Rate:
     """Results on the same devices that are not direct evidence, since the audit calls their rate suspicious."""
     merged: str | None = None
     """Another method from which the evidence does not separate this one; their predicted rates were merged."""
+    weight_format: str | None = None
+    """Stored format of the weights that are not in 4 bits: bf16 | fp16 | fp32."""
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "Rate":

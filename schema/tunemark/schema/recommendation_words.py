@@ -5,18 +5,14 @@ The script of the home page writes the same sentences; a test compares them.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from math import log
 
 from tunemark.schema.formats import TIMES, estimated_duration, gib, plain, significant, usd
-from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question, Without
+from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question, Rate, Without
 
 EVIDENCE = {
     "direct": "of this model or one of the same shape, and of this method, row length and device count",
     "near": "of this model or one of the same shape with this method on this accelerator, with another row length or device count",
-}
-STATES = {
-    "full": "weights, gradients and AdamW states in bf16 with half the memory of fp32",
-    "lora": "frozen weights in bf16",
-    "qlora": "frozen weights in 4 bits",
 }
 KINDS_OF_EVIDENCE = {"direct": "results", "near": "similar results", "predicted": "prediction"}
 SHARDINGS = {"ddp": "DDP", "fsdp2": "FSDP2", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
@@ -97,12 +93,22 @@ def rank(option: Option) -> str:
     return f"{option.rank_low}" if option.rank_low == option.rank_high else f"{option.rank_low} to {option.rank_high}"
 
 
+def states(rate: Rate) -> str:
+    """Return the number formats of the weights and of what is trained."""
+    if rate.method == "qlora":
+        return "frozen weights in 4 bits"
+    stored = rate.weight_format or "bf16"
+    if rate.method == "lora":
+        return f"frozen weights in {stored}"
+    return f"weights, gradients and AdamW states in {stored}{', matrix products in fp16' if stored == 'fp32' else ''}"
+
+
 def configuration(option: Option) -> str:
     """Return the configuration that the memory verdict is about."""
     rate = option.rate
     parts = [
         METHODS.get(rate.method, rate.method),
-        STATES.get(rate.method, ""),
+        states(rate),
         f"micro-batch of {rate.micro_batch} {TIMES} {rate.sequence_length:,} tokens",
         {"none": "no gradient checkpointing", "full": "full gradient checkpointing"}.get(
             rate.checkpointing or "", f"{rate.checkpointing} gradient checkpointing"
@@ -125,9 +131,9 @@ def memory(option: Option) -> str:
 
 
 def energy(option: Option) -> str:
-    """Return the most energy that the accelerators can use in a sentence; empty if their power limit is not known."""
+    """Return the most energy that the accelerators can use in a sentence."""
     if option.energy_kwh is None:
-        return ""
+        return f"Energy: the power limit of {option.offer.name} is not known."
     watts = f"{plain(option.offer.watts or 0)} W"
     power = f"{option.devices} accelerators with at most {watts} each" if option.devices > 1 else f"at most {watts}"
     return f"Energy: up to about {significant(option.energy_kwh)} kWh ({power}; host and cooling not included)."
@@ -139,7 +145,7 @@ def grounds(option: Option) -> list[str]:
 
 
 def needs(option: Option) -> list[str]:
-    """Return the memory and, if it is known, the energy that an option needs, a sentence each."""
+    """Return the memory and the energy that an option needs, a sentence each."""
     return [line for line in (f"Memory {memory(option)} ({configuration(option)}).", energy(option)) if line]
 
 
@@ -284,6 +290,20 @@ def unknown(answer: Answer) -> str:
     parts = [f"{_listed(names)} ({reason})" for reason, names in list(reasons.items())[:REASONS]]
     others = [name for names in list(reasons.values())[REASONS:] for name in names]
     return f"No data: {'; '.join(parts)}{f'; {_listed(others)} (other reasons)' if others else ''}." if parts else ""
+
+
+def workload_for(cards: Iterable[tuple[str, str, int]], question: Question) -> str | None:
+    """Return the workload card with the method of a question whose rows have the nearest length; None if no card has the method.
+
+    Cards are name, method and tokens per row.
+    """
+    alike = ((abs(log(length / question.sequence_length)), name) for name, method, length in cards if method == question.method)
+    return min(alike, default=(0.0, None))[1]
+
+
+def fill_gap(answer: Answer, workload: str | None) -> str:
+    """Return the command that measures what is not known; empty if all is known or there is no workload card."""
+    return f"To measure one of these, run `tunemark run {workload}` on it." if workload and unknown(answer) else ""
 
 
 def not_fitting(answer: Answer) -> str:

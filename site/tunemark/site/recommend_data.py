@@ -12,11 +12,23 @@ FOLDER = "data/recommend"
 INDEX = f"{FOLDER}/index.json"
 RATES = "select * exclude (model) from option_rates where model = ? order by all"
 MODELS = "select model, max(sequence_length) as longest, bool_or(tokens_per_s is not null) as known from option_rates group by 1 order by 1"
-READS = ("from option_rates", "from prices", "from current_prices", "from accelerators", "from models")
+READS = ("from option_rates", "from prices", "from current_prices", "from accelerators", "from models", "from workloads")
 """Queries on which the files depend."""
 LISTS = frozenset({"result_ids", "disputed"})
 """Columns whose values are lists."""
-CODED = LISTS | {"method", "software", "accelerator", "evidence", "memory", "checkpointing", "sharding", "trust", "reason", "merged"}
+CODED = LISTS | {
+    "method",
+    "software",
+    "accelerator",
+    "evidence",
+    "memory",
+    "checkpointing",
+    "sharding",
+    "trust",
+    "reason",
+    "merged",
+    "weight_format",
+}
 CODED |= {"needed_bytes", "memory_bytes"}
 """Columns that are written as codes into a list of values: texts, lists, and long numbers that repeat."""
 
@@ -34,6 +46,7 @@ def data_files(catalogue: Catalogue) -> Iterator[tuple[str, str]]:
                 "watts": known(catalogue, "tdp_w"),
                 "offers": listed,
                 "models": keys,
+                "workloads": workloads(catalogue),
             }
         ),
     )
@@ -47,6 +60,15 @@ def models(catalogue: Catalogue) -> list[Row]:
     rows = catalogue.database.rows(MODELS)
     found = [{"key": row["model"], "name": names[row["model"]], "longest": row["longest"]} for row in rows if row["known"]]
     return sorted(found, key=lambda row: row["name"])
+
+
+def workloads(catalogue: Catalogue) -> dict[str, list[tuple[str, str, int]]]:
+    """Return the workload cards of each model: name, method and tokens per row."""
+    cards: dict[str, list[tuple[str, str, int]]] = {}
+    for row in sorted(catalogue.workloads, key=lambda row: row["workload"]):
+        if row["sequence_length"]:
+            cards.setdefault(row["model"], []).append((row["workload"], row["method"], row["sequence_length"]))
+    return cards
 
 
 def rentable(catalogue: Catalogue) -> dict[str, str]:

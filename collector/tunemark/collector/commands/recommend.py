@@ -147,7 +147,8 @@ def recommend(
     if as_json:
         print_json(as_data(card, question, answer, tuned))
         return
-    _print(card, question, answer, tuned, limit)
+    cards = [(each.key, each.method.value, each.data.sequence_length) for each in facts.workloads.values() if each.model == card.key]
+    _print(card, question, answer, tuned, limit, cards)
 
 
 @contextmanager
@@ -245,16 +246,19 @@ def _changes(question: Question, answer: Answer, tuned: Answer | None) -> list[s
     ]
 
 
-def _print(card: ModelCard, question: Question, answer: Answer, tuned: Answer | None, limit: int) -> None:
+def _print(
+    card: ModelCard, question: Question, answer: Answer, tuned: Answer | None, limit: int, cards: Iterable[tuple[str, str, int]]
+) -> None:
+    """Print an answer for people. `cards` are the workload cards of the model, see `workload_for`."""
     words = recommendation_words
     size = words.tokens_in_words(question.tokens)
     typer.echo(f"{card.name}, {words.METHODS.get(question.method, 'any method')}, {size}, rows of {question.sequence_length:,} tokens")
     if answer.sequence_length != question.sequence_length:
         typer.echo(f"Rates are for rows of {answer.sequence_length:,} tokens.")
     typer.echo("")
-    typer.echo(words.headline(question, answer))
     for line in words.own_hardware(question, answer):
         typer.echo(line)
+    typer.echo(words.headline(question, answer))
     if answer.best is not None:
         typer.echo("\n".join(words.grounds(answer.best)))
     for line in words.alternatives(question, answer):
@@ -266,7 +270,8 @@ def _print(card: ModelCard, question: Question, answer: Answer, tuned: Answer | 
     ):
         if options:
             _print_options(question, f"{title}: {min(limit, len(options))} of {len(options)}", options[:limit])
-    lines = [*_changes(question, answer, tuned), words.not_fitting(answer), words.unknown(answer)]
+    fill_gap = words.fill_gap(answer, words.workload_for(cards, question))
+    lines = [*_changes(question, answer, tuned), words.not_fitting(answer), words.unknown(answer), fill_gap]
     if any(lines):
         typer.echo("")
     for line in filter(None, lines):

@@ -30,10 +30,11 @@ Database = Annotated[
 Word = TypeVar("Word", bound=str)
 MANY = 200
 """Number of items above which progress is shown."""
-SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
-NUMBER = re.compile(r"(\d[\d,_]*\.?\d*)\s*([a-zA-Z]?)")
-SECONDS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(min|s|m|h|d)")
+SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
+NUMBER = re.compile(r"(\d[\d,_]*\.?\d*)\s*([a-zA-Z]*)")
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+"""First letter of a unit of time -> its length."""
+TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(seconds?|minutes?|min|hours?|days?|s|m|h|d)")
 LARGEST_PLAIN = 1e6
 """Numbers below this are shown with six digits, larger ones without decimals; exponents are avoided."""
 
@@ -77,7 +78,7 @@ def parse_seconds(option: str, text: str) -> float:
     parts = TIME.findall(compact)
     if not parts or "".join(number + unit for number, unit in parts) != compact:
         raise TunemarkError(option, text, "give a time with its unit, such as 90min, 2h or 1.5d")
-    seconds = sum(float(number) * SECONDS[unit] for number, unit in parts)
+    seconds = sum(float(number) * SECONDS[unit[0]] for number, unit in parts)
     if seconds <= 0:
         raise TunemarkError(option, text, "must be above 0")
     return seconds

@@ -36,7 +36,7 @@ from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.recommendation import NODES
-from tunemark.schema.vocabulary import AuditVerdict, Checkpointing, Method, SoftwareLevel
+from tunemark.schema.vocabulary import AuditVerdict, Checkpointing, Dtype, Method, SoftwareLevel
 
 LENGTHS = (512, 2048, 4096, 8192, 16384, 32768)
 """Row lengths of decoders, in tokens. A question about another length uses the next longer one."""
@@ -66,6 +66,13 @@ SHOWN = 6
 PARALLEL_ABOVE = 4
 """With more models than this, several processes compute the rows."""
 
+FP16: dict[str, Dtype] = {"parameters": Dtype.FP16, "activations": Dtype.FP16}
+WITHOUT_BF16: dict[Method, dict[str, Dtype]] = {
+    Method.FULL: {"parameters": Dtype.FP32, "activations": Dtype.FP32, "autocast": Dtype.FP16},
+    Method.LORA: FP16,
+    Method.QLORA: FP16,
+}
+"""Number formats on devices without bf16, such as V100 and T4. Updates of fp16 weights underflow, so trained weights are in fp32."""
 Place = tuple[str, int]
 """Accelerator and device count."""
 Group = tuple[object, ...]
@@ -94,12 +101,15 @@ class Step:
     devices: int
     tuned: bool
     """With fused kernels."""
+    bf16: bool = True
+    """The device multiplies bf16."""
 
 
 @cache
 def configuration(step: Step, rows: int, checkpointing: Checkpointing, sharding: Sharding) -> Configuration:
     """Return a configuration of a step with micro-batches of this many rows."""
     model = step.model
+    formats = {} if step.bf16 else WITHOUT_BF16[step.method]
     shape = TrainingShape(
         model,
         step.method,
@@ -111,6 +121,7 @@ def configuration(step: Step, rows: int, checkpointing: Checkpointing, sharding:
         world_size=step.devices,
         loss="fused" if step.tuned else "upcast",
         attention="eager" if model.family == "gemma2" else "sdpa",
+        **formats,
     )
     ledger = estimate_memory(shape)
     return Configuration(shape, ledger.needed, ledger.fit_limits)
@@ -241,6 +252,11 @@ def places(facts: FactBase) -> list[Place]:
     return sorted(found)
 
 
+def has_bf16(card: AcceleratorCard) -> bool:
+    """Return True unless the card has a peak in fp16 and none in bf16. The GPUs of Apple compute in bf16 at the peak of fp16."""
+    return card.vendor in SINGLE or Dtype.FP16 not in card.peak_tflops or Dtype.BF16 in card.peak_tflops
+
+
 def nodes_of(facts: FactBase, price: PriceRow) -> tuple[int, ...]:
     """Return the numbers of instances that can be rented together for one training."""
     return NODES if facts.price_basis.fabric_of(price.provider, price.instance) else NODES[:1]
@@ -287,7 +303,10 @@ def rows_of_model(
         found = evidence.groups.get((architecture, method, card.key, level), ())
         if level == "vendor" and not found:
             continue
-        row, step = _row(model, method, length, level, card, devices), Step(model, method, length, devices, level != "plain")
+        row, step = (
+            _row(model, method, length, level, card, devices),
+            Step(model, method, length, devices, level != "plain", has_bf16(card)),
+        )
         direct = [each for each in found if is_direct(each, devices, length)]
         suspected = evidence.disputed.get((architecture, method, card.key, level), ())
         row["disputed"] = _disputed([each for each in suspected if each.config.devices == devices], length, direct=bool(direct))
@@ -352,7 +371,7 @@ def _row(model: ModelCard, method: Method, length: int, level: SoftwareLevel, ca
         "devices": devices,
         "evidence": "none",
         **dict.fromkeys(("tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "memory", "needed_bytes", "memory_bytes")),
-        **dict.fromkeys(("micro_batch", "checkpointing", "sharding", "trust", "reason", "merged")),
+        **dict.fromkeys(("micro_batch", "weight_format", "checkpointing", "sharding", "trust", "reason", "merged")),
         "result_ids": [],
         "disputed": [],
         "results": 0,
@@ -384,6 +403,7 @@ def _memory(chosen: Configuration, verdict: MemoryVerdict, memory_bytes: int) ->
         "needed_bytes": chosen.needed_bytes,
         "memory_bytes": memory_bytes,
         "micro_batch": shape.micro_batch,
+        "weight_format": shape.parameters.value,
         "checkpointing": shape.checkpointing.value,
         "sharding": shape.sharding,
     }

@@ -760,6 +760,7 @@ create table option_rates (
     needed_bytes bigint,
     memory_bytes bigint,
     micro_batch integer,
+    weight_format varchar,
     checkpointing varchar,
     sharding varchar,
     trust varchar,
@@ -780,6 +781,7 @@ comment on column option_rates.memory is 'fits | probably | tight | no; ran: a r
 comment on column option_rates.needed_bytes is 'Memory that the step needs on each device.';
 comment on column option_rates.memory_bytes is 'Memory of each device.';
 comment on column option_rates.micro_batch is 'Rows of a micro-batch in the configuration that was chosen.';
+comment on column option_rates.weight_format is 'Stored format of the weights that are not in 4 bits: bf16 | fp16 | fp32.';
 comment on column option_rates.trust is 'Best trust level of the results.';
 comment on column option_rates.result_ids is 'Results that the rate is based on, at most six.';
 comment on column option_rates.results is 'Number of these results.';

@@ -172,7 +172,11 @@
   };
 
   // Words ------------------------------------------------------------------------------------------
-  const STATES = { full: "weights, gradients and AdamW states in bf16 with half the memory of fp32", lora: "frozen weights in bf16", qlora: "frozen weights in 4 bits" };
+  const states = ({ method, weight_format: stored }) => {
+    if (method === "qlora") return "frozen weights in 4 bits";
+    if (method === "lora") return `frozen weights in ${stored ?? "bf16"}`;
+    return `weights, gradients and AdamW states in ${stored ?? "bf16"}${stored === "fp32" ? ", matrix products in fp16" : ""}`;
+  };
   const KINDS_OF_EVIDENCE = { direct: "results", near: "similar results", predicted: "prediction" };
   const SHARDINGS = { ddp: "DDP", fsdp2: "FSDP2", zero2: "ZeRO-2", zero3: "ZeRO-3" };
   const METHODS = { full: "full fine-tuning", lora: "LoRA", qlora: "QLoRA" };
@@ -221,7 +225,7 @@
   const configuration = ({ rate }) =>
     [
       METHODS[rate.method] ?? rate.method,
-      STATES[rate.method] ?? "",
+      states(rate),
       `micro-batch of ${rate.micro_batch} × ${fixed(rate.sequence_length, 0)} tokens`,
       { none: "no gradient checkpointing", full: "full gradient checkpointing" }[rate.checkpointing] ?? `${rate.checkpointing} gradient checkpointing`,
       ...(rate.sharding && rate.sharding !== "single" ? [SHARDINGS[rate.sharding] ?? rate.sharding] : []),
@@ -232,7 +236,7 @@
 
   const memoryOf = (option) => `Memory ${memory(option)} (${configuration(option)}).`;
   const energy = ({ offer, devices, seconds }) => {
-    if (offer.watts === null) return "";
+    if (offer.watts === null) return `Energy: the power limit of ${offer.name} is not known.`;
     const watts = `${plain(offer.watts)} W`, power = devices > 1 ? `${devices} accelerators with at most ${watts} each` : `at most ${watts}`;
     return `Energy: up to about ${significant((offer.watts * devices * seconds) / HOUR / 1000)} kWh (${power}; host and cooling not included).`;
   };
@@ -349,6 +353,12 @@
     const names = [...most].map(([name, { devices, reason }]) => `${name} × ${devices} (${reason.replace(/^does not fit: /, "")})`);
     return names.length ? `Does not fit: ${listed(names, 2 * NAMED)}.` : "";
   };
+  const fillGap = (answer, workload) => (workload && unknownOf(answer) ? `To measure one of these, run \`tunemark run ${workload}\` on it.` : "");
+  // The workload card of the model and the method whose rows have the nearest length.
+  const workloadFor = (cards, question) =>
+    (cards ?? []).filter(([, method]) => method === question.method)
+      .map(([name, , length]) => [[Math.abs(Math.log(length / question.sequence_length)), name], name])
+      .sort((a, b) => byParts(a[0], b[0]))[0]?.[1] ?? null;
   const startup = (question) =>
     question.startup_s ? `Includes an assumed ${estimated(question.startup_s)} of start-up.` : "Start-up is not included.";
 
@@ -428,7 +438,7 @@
     return svg;
   };
 
-  globalThis.tunemark = { chartOf, ownHardware, notFitting, unknownOf, recommend, headline, alternatives, changes, withTuned, decoded, disputed, energy, evidence, memory, configuration };
+  globalThis.tunemark = { chartOf, fillGap, workloadFor, ownHardware, notFitting, unknownOf, recommend, headline, alternatives, changes, withTuned, decoded, disputed, energy, evidence, memory, configuration };
 
   // The page ---------------------------------------------------------------------------------------
   const form = document.getElementById("tm-question");
@@ -441,19 +451,19 @@
   };
 
   const count = (text) => {
-    const match = /^(\d[\d,_]*\.?\d*)\s*([kmbgt]?)$/i.exec(text.trim());
+    const match = /^(\d[\d,_]*\.?\d*)\s*([kmbgt]?|thousand|million|billion|trillion)$/i.exec(text.trim());
     if (!match) throw new Error(`The size of the data, "${text}", is not a number; give one such as 10M, with k, M or B for thousands, millions or billions.`);
-    const sizes = { "": 1, k: 1e3, m: 1e6, b: 1e9, g: 1e9, t: 1e12 };
+    const sizes = { "": 1, k: 1e3, m: 1e6, b: 1e9, g: 1e9, t: 1e12, thousand: 1e3, million: 1e6, billion: 1e9, trillion: 1e12 };
     const value = Math.round(Number(match[1].replace(/[,_]/g, "")) * sizes[match[2].toLowerCase()]);
     if (!(value >= 1)) throw new Error("The size of the data must be 1 or more.");
     return value;
   };
   const time = (text) => {
-    const compact = text.replace(/\s/g, "").toLowerCase(), units = { s: 1, min: 60, m: 60, h: HOUR, d: 86400 };
-    const parts = [...compact.matchAll(/(\d+(?:\.\d+)?)(min|s|m|h|d)/g)];
+    const compact = text.replace(/\s/g, "").toLowerCase(), units = { s: 1, m: 60, h: HOUR, d: 86400 };
+    const parts = [...compact.matchAll(/(\d+(?:\.\d+)?)(seconds?|minutes?|min|hours?|days?|s|m|h|d)/g)];
     if (!parts.length || parts.map(([whole]) => whole).join("") !== compact)
       throw new Error(`"${text}" is not a time; give a number with its unit, such as 90min, 2h or 1.5d.`);
-    return parts.reduce((sum, [, number, unit]) => sum + Number(number) * units[unit], 0);
+    return parts.reduce((sum, [, number, unit]) => sum + Number(number) * units[unit[0]], 0);
   };
   const optional = (reader) => (text) => (text.trim() === "" ? null : reader(text));
   const positive = (name) => (text) => {
@@ -571,9 +581,10 @@
         el("small", {}, `${pick === "fastest" ? usd(option.usd) : estimated(option.seconds)}, ${hardware(option)}, ${option.offer.provider_name}`),
         el("small", {}, question.method === "any" ? `${METHODS[option.rate.method]}, ${KINDS_OF_EVIDENCE[option.rate.evidence]}` : KINDS_OF_EVIDENCE[option.rate.evidence])));
 
-  const show = (question, answer, tuned, names) => {
+  const show = (question, answer, tuned, names, cards) => {
     const best = answer.ranked[0], parts = [];
-    parts.push(el("p", { class: "tm-headline" }, headline(question, answer)), ...ownHardware(question, answer).map((line) => paragraph(el("strong", {}, line))));
+    // A reader who chose hardware of his own asks about it first.
+    parts.push(...ownHardware(question, answer).map((line) => paragraph(el("strong", {}, line))), el("p", { class: "tm-headline" }, headline(question, answer)));
     if (best) {
       const links = resultLinks(best.rate);
       parts.push(paragraph(evidence(best), links.length ? " Results: " : "", ...links, links.length ? "." : "", ` Memory ${memory(best)} (${configuration(best)}). ${energy(best)}`));
@@ -587,7 +598,7 @@
     parts.push(...folded("Tight memory, or may exceed a limit", answer.may_exceed, question), ...folded("Over a limit", answer.exceeding, question));
     const lines = [...changes(question, answer), withTuned(question, answer, tuned)].filter(Boolean);
     if (lines.length) parts.push(el("h2", {}, "What would change this answer"), el("ul", {}, ...lines.map((line) => el("li", {}, line))));
-    const missing = [notFitting(answer), unknownOf(answer)].filter(Boolean);
+    const missing = [notFitting(answer), unknownOf(answer), fillGap(answer, workloadFor(cards, question))].filter(Boolean);
     if (missing.length) parts.push(el("h2", {}, "What is not recommended or not known"), el("ul", {}, ...missing.map((line) => el("li", {}, ...withLinks(line, names)))));
     const used = answer.sequence_length === question.sequence_length ? "" : ` Rates are those of rows of ${fixed(answer.sequence_length, 0)} tokens.`;
     parts.push(el("p", { class: "tm-quiet" }, `${startup(question)} ${NOT_INCLUDED}${used}`));
@@ -662,7 +673,7 @@
       data.rates ??= decoded(data);
       const question = questionOf(index);
       const answer = recommend(question, data.rates, index.offers);
-      show(question, answer, question.software === "plain" ? recommend({ ...question, software: "tuned" }, data.rates, index.offers) : { ranked: [] }, index.accelerators);
+      show(question, answer, question.software === "plain" ? recommend({ ...question, software: "tuned" }, data.rates, index.offers) : { ranked: [] }, index.accelerators, index.workloads[field("model").value]);
     } catch (error) {
       if (mine === turn) complain(error);
     }

@@ -108,9 +108,16 @@ def _first_answer(catalogue: Catalogue, models: list[Row], offers: list[Offer]) 
         _table(answer),
         len(answer.ranked),
         [line for line in (*words.changes(question, answer), words.with_tuned(question, answer, tuned)) if line],
-        [with_links(line, recommend_data.rentable(catalogue)) for line in (words.not_fitting(answer), words.unknown(answer)) if line],
+        [with_links(line, recommend_data.rentable(catalogue)) for line in _not_known(catalogue, question, answer) if line],
         f"{words.startup(question)} {words.NOT_INCLUDED}",
     )
+
+
+def _not_known(catalogue: Catalogue, question: Question, answer: Answer) -> tuple[str, str, str]:
+    """Return the sentences on what is not recommended, what is not known, and how to measure it; each can be empty."""
+    words = recommendation_words
+    workload = words.workload_for(recommend_data.workloads(catalogue).get(USUAL, ()), question)
+    return words.not_fitting(answer), words.unknown(answer), words.fill_gap(answer, workload)
 
 
 def with_links(line: str, accelerators: Mapping[str, str]) -> list[tuple[str, str | None]]:
