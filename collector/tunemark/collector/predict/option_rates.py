@@ -66,13 +66,6 @@ SHOWN = 6
 PARALLEL_ABOVE = 4
 """With more models than this, several processes compute the rows."""
 
-FP16: dict[str, Dtype] = {"parameters": Dtype.FP16, "activations": Dtype.FP16}
-WITHOUT_BF16: dict[Method, dict[str, Dtype]] = {
-    Method.FULL: {"parameters": Dtype.FP32, "activations": Dtype.FP32, "autocast": Dtype.FP16},
-    Method.LORA: FP16,
-    Method.QLORA: FP16,
-}
-"""Number formats on devices without bf16, such as V100 and T4. Updates of fp16 weights underflow, so trained weights are in fp32."""
 Place = tuple[str, int]
 """Accelerator and device count."""
 Group = tuple[object, ...]
@@ -109,7 +102,9 @@ class Step:
 def configuration(step: Step, rows: int, checkpointing: Checkpointing, sharding: Sharding) -> Configuration:
     """Return a configuration of a step with micro-batches of this many rows."""
     model = step.model
-    formats = {} if step.bf16 else WITHOUT_BF16[step.method]
+    # Devices without bf16, such as V100 and T4, compute in fp16. Updates of fp16 weights underflow, so trained weights are in fp32.
+    mixed = not step.bf16 and step.method is Method.FULL
+    stored = Dtype.BF16 if step.bf16 else Dtype.FP32 if mixed else Dtype.FP16
     shape = TrainingShape(
         model,
         step.method,
@@ -121,7 +116,9 @@ def configuration(step: Step, rows: int, checkpointing: Checkpointing, sharding:
         world_size=step.devices,
         loss="fused" if step.tuned else "upcast",
         attention="eager" if model.family == "gemma2" else "sdpa",
-        **formats,
+        parameters=stored,
+        activations=stored,
+        autocast=Dtype.FP16 if mixed else None,
     )
     ledger = estimate_memory(shape)
     return Configuration(shape, ledger.needed, ledger.fit_limits)
