@@ -303,7 +303,7 @@ def workload_for(cards: Iterable[tuple[str, str, int]], question: Question) -> s
 
 def fill_gap(answer: Answer, workload: str | None) -> str:
     """Return the command that measures what is not known; empty if all is known or there is no workload card."""
-    return f"To measure one of these, run `tunemark run {workload}` on it." if workload and unknown(answer) else ""
+    return f"To measure one of these: tunemark run {workload}" if workload and unknown(answer) else ""
 
 
 def not_fitting(answer: Answer) -> str:

@@ -201,7 +201,7 @@ def frontiers(catalogue: Catalogue) -> Iterator[Frontier]:
 def token_frontiers(catalogue: Catalogue, model: str) -> list[Frontier]:
     """Return the fronts of time and cost for a million tokens of a model: one for each document, method and row length."""
     return [
-        _frontier(_title(rows[0]), document_path(rows[0]["source"]), rows, unpriced, MILLION_TOKENS)
+        _frontier(f"{_conditions(rows[0])}: {rows[0]['source_title']}", document_path(rows[0]["source"]), rows, unpriced, MILLION_TOKENS)
         for rows, unpriced in _token_groups(catalogue, catalogue.results_where(model=model))
     ]
 
@@ -247,12 +247,8 @@ def _token_groups(catalogue: Catalogue, rows: Sequence[Row]) -> Iterator[tuple[l
             yield priced, len(group) - len(priced)
 
 
-def _title(row: Row) -> str:
-    return f"{_conditions(row)}: document {row['source']}"
-
-
 def _conditions(row: Row) -> str:
-    return f"{wording.method(row)}, rows of {row['sequence_length']:,} tokens"
+    return f"{wording.sentence(wording.method(row))}, rows of {row['sequence_length']:,} tokens"
 
 
 def _priced(catalogue: Catalogue, rows: Sequence[Row], work: Work) -> list[Row]:
@@ -314,39 +310,41 @@ def _interval(row: Row) -> str:
 def _chart(title: str, best: Sequence[Row], rest: Sequence[Row], work: Work) -> Chart:
     """Return cost over time on logarithmic scales, with a line along the front and the interval of each time."""
     name = f"front-{''.join(char if char.isalnum() else '-' for char in title)}"
-    on_front, others = ([_point(row, place) for row in rows] for place, rows in zip(PLACES, (best, rest), strict=True))
-    return _drawn(name, title, (work.time, work.cost), on_front, others)
+    unit = "minutes" if max(row["seconds"] for row in (*best, *rest)) > 2 * MINUTE_S else "seconds"
+    on_front, others = ([_point(row, place, unit) for row in rows] for place, rows in zip(PLACES, (best, rest), strict=True))
+    return _drawn(name, title, (work.time, work.cost, unit), on_front, others)
 
 
-def _point(row: Row, place: str) -> Row:
+def _point(row: Row, place: str, unit: str) -> Row:
     ends = {end: row[f"seconds{end}"] for end in ("_low", "_high")}
     known = all(seconds is not None for seconds in ends.values())
+    length_s = MINUTE_S if unit == "minutes" else 1.0
     return {
-        "minutes": row["seconds"] / MINUTE_S,
+        "time": row["seconds"] / length_s,
         "usd": row["usd"],
         "result": wording.devices(row),
         "place": place,
-        **({f"minutes{end}": seconds / MINUTE_S for end, seconds in ends.items()} if known else {}),
+        **({f"time{end}": seconds / length_s for end, seconds in ends.items()} if known else {}),
     }
 
 
 @kept
-def _drawn(name: str, title: str, heads: tuple[str, str], front: list[Row], others: list[Row]) -> Chart:
-    """Return the chart of the points on the front and of the others. The heads are those of the time and of the cost."""
+def _drawn(name: str, title: str, heads: tuple[str, str, str], front: list[Row], others: list[Row]) -> Chart:
+    """Return the chart of the points on the front and of the others. The heads are those of the time and of the cost, and the unit of time."""
     import altair as alt  # noqa: PLC0415
 
-    time, cost = (f"{head[0].lower()}{head[1:]}" for head in heads)
-    x = alt.X("minutes:Q", title=f"{time} (minutes)", scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(grid=False))
+    time, cost = (f"{head[0].lower()}{head[1:]}" for head in heads[:2])
+    x = alt.X("time:Q", title=f"{time} ({heads[2]})", scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(grid=False))
     y = alt.Y("usd:Q", title=f"{cost} (USD)", scale=alt.Scale(type="log", nice=False, padding=12))
     colour = alt.Color("place:N", title=None, scale=alt.Scale(domain=list(PLACES), range=[ACCENT, QUIET]))
     shape = alt.Shape("place:N", title=None, scale=alt.Scale(domain=list(PLACES), range=["circle", "diamond"]))
     layers = [alt.Chart(inline(front)).mark_line(color=ACCENT, strokeWidth=1.4).encode(x=x, y=y)]
-    spread = [row for row in (*others, *front) if "minutes_low" in row]
+    spread = [row for row in (*others, *front) if "time_low" in row]
     if spread:
         rules = alt.Chart(inline(spread)).mark_rule(strokeWidth=1, opacity=0.6)
-        layers.append(rules.encode(x=alt.X("minutes_low:Q"), x2="minutes_high:Q", y=y, color=colour))
+        layers.append(rules.encode(x=alt.X("time_low:Q"), x2="time_high:Q", y=y, color=colour))
     dots = alt.Chart(inline([*others, *front])).mark_point(filled=True, size=44, opacity=1)
-    layers.append(dots.encode(x=x, y=y, color=colour, shape=shape, tooltip=["result:N", "minutes:Q", "usd:Q"]))
+    layers.append(dots.encode(x=x, y=y, color=colour, shape=shape, tooltip=["result:N", alt.Tooltip("time:Q", title=heads[2]), "usd:Q"]))
     caption = (
         f"{title}: {cost} against {time}, both on logarithmic scales. No other result is both faster and cheaper than those on the line."
     )

@@ -353,7 +353,7 @@
     const names = [...most].map(([name, { devices, reason }]) => `${name} × ${devices} (${reason.replace(/^does not fit: /, "")})`);
     return names.length ? `Does not fit: ${listed(names, 2 * NAMED)}.` : "";
   };
-  const fillGap = (answer, workload) => (workload && unknownOf(answer) ? `To measure one of these, run \`tunemark run ${workload}\` on it.` : "");
+  const fillGap = (answer, workload) => (workload && unknownOf(answer) ? `To measure one of these: tunemark run ${workload}` : "");
   // The workload card of the model and the method whose rows have the nearest length.
   const workloadFor = (cards, question) =>
     (cards ?? []).filter(([, method]) => method === question.method)
