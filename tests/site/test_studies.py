@@ -21,7 +21,7 @@ from tunemark.site.pages import studies as study_pages
 from tunemark.site.pages.studies import LEAST, Evidence, Sentence, Study, all_studies, makers, ratio, share
 from tunemark.site.queries import Catalogue, Database
 from tunemark.site.render import markdown
-from tunemark.site.studies import recommendations, tips, training_cost
+from tunemark.site.studies import recommendations, scaling, tips, training_cost
 from tunemark.site.tables import Table
 
 PUBLISHED = ("000", "001", "002", "003", "004", "017", "021")
@@ -251,9 +251,34 @@ def test_small_batches_have_five_rows_and_a_chart_of_four_units(made: dict[str, 
     assert texts(table, "Batch") == ["2", "4", "8", "16", "32"]
     assert texts(table, "A100 multiprocessors") == ["24.8%", "32.1%", "40.1%", "44.7%", "45.0%"]
     assert texts(table, "MFU of Trainium")[0] == "3.67%"
-    chart = made["small-batches"].draw()
+    (chart,) = (draw() for draw in made["small-batches"].draw)
     assert chart
     assert "Trainium tensor engine" in chart.svg
+
+
+def test_scaling_draws_speed_up_and_efficiency(made: dict[str, Study]) -> None:
+    speed_up, efficiency = (draw() for draw in made["scaling"].draw)
+    assert speed_up
+    assert efficiency
+    drawn = [row for rows in efficiency.spec["datasets"].values() for row in rows if "low" in row]
+    assert drawn
+    assert all(0 < row["low"] <= row["x"] <= row["high"] <= scaling.SUPERLINEAR for row in drawn)
+    assert {row["series"] for row in drawn} <= {f"{count} accelerators" for count in scaling.COUNTS}
+
+
+def test_memory_is_drawn_over_the_length_of_rows_for_lora_and_qlora(made: dict[str, Study]) -> None:
+    by_method, by_length = (draw() for draw in made["methods"].draw)
+    assert by_method
+    assert by_length
+    (values,) = by_length.spec["datasets"].values()
+    lengths: dict[str, set[int]] = {}
+    for value in values:
+        lengths.setdefault(value["line"], set()).add(value["x"])
+    assert {value["series"] for value in values} == {"LoRA", "QLoRA"}
+    assert all(len(found) > 1 for found in lengths.values())
+    (bars,) = by_method.spec["datasets"].values()
+    documents = {bar["label"].rpartition("document ")[2] for bar in bars}
+    assert len(documents) > 1, "one document does not hide the others"
 
 
 # Document 004 --------------------------------------------------------------------------------------

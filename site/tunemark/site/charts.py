@@ -234,7 +234,15 @@ _CONFIG: dict[str, Any] = {
         "titleFontWeight": 500,
         "titlePadding": 8,
     },
-    "legend": {"labelColor": INK, "titleColor": INK, "symbolBaseFillColor": INK, "orient": "top", "labelFontSize": 12, "offset": 6},
+    "legend": {
+        "labelColor": INK,
+        "titleColor": INK,
+        "symbolBaseFillColor": INK,
+        "orient": "top",
+        "labelFontSize": 12,
+        "offset": 6,
+        "columns": 2,
+    },
 }
 
 

@@ -71,8 +71,8 @@ class Study:
     tables: tuple[Table, ...]
     method: tuple[str, ...]
     caveats: tuple[str, ...]
-    draw: Callable[[], Chart | None] = lambda: None
-    """Draws the chart, which takes longer than all sentences."""
+    draw: tuple[Callable[[], Chart | None], ...] = ()
+    """Functions that draw the charts, which takes longer than all sentences; a chart without points is None."""
     answers: int = 0
     """The number of tables, from the first, that answer the question at a glance and come before the findings."""
 
@@ -271,12 +271,21 @@ def scatter(
         else points.mark_point(filled=True, size=POINT, opacity=0.8)
     )
     colour = alt.Color("series:N", title=series) if series else alt.value(ACCENT)
+    # Series differ in more than their colour.
+    beside = (
+        {}
+        if not series
+        else {"strokeDash": alt.StrokeDash("series:N", title=series)}
+        if lines
+        else {"shape": alt.Shape("series:N", title=series)}
+    )
     encoded = drawing.encode(
         x=alt.X("x:Q", title=x, scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(grid=False, format="~g")),
         y=alt.Y("y:Q", title=y, scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(format="~g")),
         color=colour,
         detail="line:N",
         tooltip=["label:N", "x:Q", "y:Q"],
+        **beside,
     )
     if rule is None:
         return drawn(name, caption, encoded)
@@ -375,7 +384,7 @@ def _page(study: Study, titles: dict[str, str]) -> Page:
     """Return the page of a study of findings."""
     context = {
         "study": study,
-        "chart": study.draw(),
+        "charts": [chart for chart in (draw() for draw in study.draw) if chart],
         "titles": titles,
         "first": FIRST_CITATIONS,
         "answers": study.tables[: study.answers],

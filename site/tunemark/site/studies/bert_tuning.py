@@ -59,7 +59,7 @@ def study(evidence: Evidence) -> Study:
         question="Which settings make BERT fine-tuning on Trainium faster, and which change its accuracy?",
         sentences=sentences,
         tables=(_table(evidence, swept),) if swept else (),
-        draw=lambda: _chart(evidence, rows),
+        draw=(lambda: _chart(evidence, rows),),
         method=(
             f"All results are from document {SOURCE}. Each sweep changes one setting.",
             "The standard error of a difference of two accuracies follows from the number of evaluated rows. A difference is significant if its 95% interval does not contain zero.",

@@ -92,7 +92,7 @@ def study(evidence: Evidence) -> Study:
         sentences=sentences,
         tables=tuple(table for table in made if table.rows),
         answers=1,
-        draw=lambda: _chart(evidence, variants),
+        draw=(lambda: _chart(evidence, variants),),
         method=(
             f"All figures are printed in document {SOURCE}. A relative speed is the ratio of two printed rates; it matches if it differs from the printed one by at most {MATCH}.",
             "The saving of a method is 1 minus its memory divided by the memory of full fine-tuning, for the same model in the same table.",

@@ -62,7 +62,7 @@ def study(evidence: Evidence) -> Study:
         question="Which models can be fine-tuned on one accelerator of 24, 40 to 48, 80 GB or more, and with which method?",
         sentences=sentences,
         tables=(_strategy(evidence, verdicts), _smallest(evidence, verdicts)) if sentences else (),
-        draw=lambda: _chart(evidence),
+        draw=(lambda: _chart(evidence),),
         answers=1 if sentences else 0,
         method=(
             "The findings use results on one accelerator that name its type. The largest model is the one with the most parameters among the results of a method.",

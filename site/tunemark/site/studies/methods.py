@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tunemark.schema.formats import gib
+from tunemark.schema.formats import GIB, gib
 from tunemark.site import tables, wording
 from tunemark.site.ablation import SAME, peak_memory
 from tunemark.site.charts import Chart
@@ -21,6 +21,7 @@ from tunemark.site.pages.studies import (
     mean_over_documents,
     ratio,
     result_link,
+    scatter,
     sentence,
     spread,
     written,
@@ -28,6 +29,8 @@ from tunemark.site.pages.studies import (
 from tunemark.site.tables import Column, Row, Table
 
 ORDER = 2
+MOST_OF_DOCUMENT, MOST_BARS, MOST_SWEEPS = 4, 12, 6
+"""Models of one document, models and sweeps of lengths on a chart."""
 PAIRS = (("lora", "full"), ("qlora", "lora"), ("qlora", "full"))
 
 
@@ -59,7 +62,7 @@ def study(evidence: Evidence) -> Study:
         question="How much memory and speed does each method need on the same accelerator, and does QLoRA always save memory?",
         sentences=sentences,
         tables=(_table(pairs),) if pairs else (),
-        draw=lambda: _chart(evidence, pairs),
+        draw=(lambda: _chart(evidence, pairs), lambda: _length_chart(evidence, pairs)),
         method=(
             "A pair is two results of one document with the same model, accelerator, device count, micro-batch, sequence length and stated conditions. Only the method differs.",
             "The memory ratio compares peak memory. The speed ratio compares tokens/s, or samples/s where a document has no tokens/s. Rates that the audit calls suspicious are left out.",
@@ -155,6 +158,17 @@ def _documents(pairs: list[Pair]) -> Iterator[Sentence | None]:
 
 def _crossovers(pairs: list[Pair]) -> Iterator[Sentence | None]:
     """Yield the sequence length at which QLoRA stops saving memory, for each sweep of lengths."""
+    for ordered in _sweeps(pairs):
+        first, last = ordered[0].row["sequence_length"], ordered[-1].row["sequence_length"]
+        row = ordered[0].row
+        yield sentence(
+            f"{ordered[0].model} on {wording.devices(row)}, micro-batch {row['micro_batch']}, {first:,} to {last:,} tokens (document {row['source']}): {_crossover(ordered)}.",
+            [row for pair in ordered for row in pair.rows],
+        )
+
+
+def _sweeps(pairs: list[Pair]) -> Iterator[list[Pair]]:
+    """Yield the pairs of QLoRA and LoRA that differ in their row length alone, shortest rows first."""
     quantised = [
         pair
         for pair in pairs
@@ -162,14 +176,8 @@ def _crossovers(pairs: list[Pair]) -> Iterator[Sentence | None]:
     ]
     sweep = tuple(name for name in SAME if name != "sequence_length")
     for group in gathered(quantised, lambda pair: (pair.model, *(pair.row[name] for name in sweep))).values():
-        ordered = sorted(group, key=lambda pair: pair.row["sequence_length"])
-        if len(ordered) > 1:
-            first, last = ordered[0].row["sequence_length"], ordered[-1].row["sequence_length"]
-            row = ordered[0].row
-            yield sentence(
-                f"{ordered[0].model} on {wording.devices(row)}, micro-batch {row['micro_batch']}, {first:,} to {last:,} tokens (document {row['source']}): {_crossover(ordered)}.",
-                [row for pair in ordered for row in pair.rows],
-            )
+        if len(group) > 1:
+            yield sorted(group, key=lambda pair: pair.row["sequence_length"])
 
 
 def _crossover(ordered: Sequence[Pair]) -> str:
@@ -204,15 +212,36 @@ def _chart(evidence: Evidence, pairs: list[Pair]) -> Chart | None:
     bases = [pair for pair in pairs if pair.memory and pair.base["method"] == "full" and pair.row["accelerator_count"] == 1]
     complete = [group for group in gathered(bases, lambda pair: pair.base["result_id"]).values() if len(group) == len(PAIRS) - 1]
     values = {}
+    by_document: dict[str, list[str]] = {}
     for group in complete:
         base = group[0].base
-        label = f"{group[0].model}, {base['accelerator_name']}"
+        label = f"{group[0].model}, {base['accelerator_name']} (document {base['source']})"
+        by_document.setdefault(base["source"], []).append(label)
         for row in (base, *(pair.row for pair in group)):
             values[label, row["method"]] = {
                 "label": label,
-                "x": round((peak_memory(evidence, row) or 0) / 2**30, 2),
+                "x": round((peak_memory(evidence, row) or 0) / GIB, 2),
                 "series": _name(row["method"]),
             }
-    kept = list(dict.fromkeys(label for label, _ in values))[:8]
-    caption = "Peak memory by method, where one document has all three under the same stated conditions (the first eight)."
+    kept = [label for labels in by_document.values() for label in dict.fromkeys(labels[:MOST_OF_DOCUMENT])][:MOST_BARS]
+    caption = f"Peak memory by method, where one document has all three under the same stated conditions (at most {MOST_OF_DOCUMENT} models of a document)."
     return bars("memory", caption, [value for (label, _), value in values.items() if label in kept], "peak memory (GiB)", "Method")
+
+
+def _length_chart(evidence: Evidence, pairs: list[Pair]) -> Chart | None:
+    """Return the peak memory over the row length of LoRA and QLoRA, for the sweeps with the most lengths."""
+    sweeps = sorted(_sweeps(pairs), key=len, reverse=True)[:MOST_SWEEPS]
+    values = [
+        {
+            "x": row["sequence_length"],
+            "y": round((peak_memory(evidence, row) or 0) / GIB, 2),
+            "series": _name(row["method"]),
+            "line": f"{number} {row['method']}",
+            "label": f"{pair.model}, {wording.devices(row)}, micro-batch {row['micro_batch']}, document {row['source']}",
+        }
+        for number, ordered in enumerate(sweeps)
+        for pair in ordered
+        for row in pair.rows
+    ]
+    caption = f"Peak memory over the tokens of a row, for the {len(sweeps)} sweeps with the most lengths: one line per method, model and accelerator. Both scales are logarithmic."
+    return scatter("memory-by-length", caption, values, "tokens per row", "peak memory (GiB)", "Method", lines=True)

@@ -46,7 +46,7 @@ def study(evidence: Evidence) -> Study:
         question="Which system fine-tunes Llama 2 70B with LoRA to the target loss fastest, at what cost and with what energy?",
         sentences=sentences,
         tables=(_table(entries),) if entries else (),
-        draw=lambda: _chart(entries),
+        draw=(lambda: _chart(entries),),
         method=(
             f"{MLPERF_LABEL}.",
             "Time is the median over all runs of an entry until the eval loss reaches the target, without loading and compiling.",

@@ -15,6 +15,7 @@ from tunemark.site.pages.studies import (
     ambiguous_caveat,
     gathered,
     listed,
+    ranges,
     ratio,
     reference_line,
     result_link,
@@ -72,7 +73,7 @@ def study(evidence: Evidence) -> Study:
         question="How much faster is fine-tuning on several accelerators, and what does it cost?",
         sentences=sentences,
         tables=(_table(points),) if points else (),
-        draw=lambda: _chart(points),
+        draw=(lambda: _chart(points), lambda: _efficiency_chart(points)),
         method=(
             "A group consists of results of one document with the same model, method, accelerator and stated conditions. Only the device count differs.",
             "Speed-up is the ratio of tokens/s or samples/s to the result on the fewest devices. Where a document prints only times of the same epochs on the same dataset, it is the ratio of times.",
@@ -256,3 +257,25 @@ def _chart(points: list[Point]) -> Chart | None:
     unique = list({(value["line"], value["x"]): value for value in values}.values())
     caption = "Speed-up by number of accelerators, one line per family that begins with one. The dashed line is linear scaling."
     return reference_line("speed-up", caption, unique, "accelerators", "speed-up")
+
+
+def _efficiency_chart(points: list[Point]) -> Chart | None:
+    """Return the median efficiency at 2, 4 and 8 devices by accelerator, with the range."""
+    chosen = [
+        point
+        for point in points
+        if point.base["accelerator_count"] == 1 and point.row["accelerator_count"] in COUNTS and point.efficiency <= SUPERLINEAR
+    ]
+    found = gathered(chosen, lambda point: (point.row["accelerator_name"], point.row["accelerator_count"]))
+    values = [
+        {
+            "label": name,
+            "x": median(point.efficiency for point in group),
+            "low": min(point.efficiency for point in group),
+            "high": max(point.efficiency for point in group),
+            "series": f"{count} accelerators",
+        }
+        for (name, count), group in sorted(found.items())
+    ]
+    caption = "Median efficiency by accelerator and their number; a line goes from the lowest to the highest group of results. The dashed line is linear scaling."
+    return ranges("efficiency", caption, values, "efficiency", "Number")

@@ -47,7 +47,7 @@ def study(evidence: Evidence) -> Study:
         question="How much of an A100 and of Trainium does BERT fine-tuning keep busy at small batches?",
         sentences=sentences,
         tables=tuple(made for made in (_table(evidence, rows, worked),) if made.rows),
-        draw=lambda: _chart(evidence, rows),
+        draw=(lambda: _chart(evidence, rows),),
         method=(
             f"The profiles are of bert-base-uncased on one A100 and on Trainium, from document {SOURCE}. Batch sizes are per device.",
             f"MFU is the printed value for the profiled step of {LENGTH} tokens per row on Trainium.",

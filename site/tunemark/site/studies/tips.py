@@ -318,7 +318,7 @@ def study(evidence: Evidence) -> Study:
         sentences=sentences,
         tables=(_table(evidence, checked), _pair_table(checked)) if sentences else (),
         answers=1,
-        draw=lambda: _chart(checked),
+        draw=(lambda: _chart(checked),),
         method=(
             "A pair is two results of one document with the same model, accelerator and all other stated conditions and settings; only the setting of the tip differs. Repeats count as their geometric mean.",
             "The effect is the geometric mean of the ratios within each document, then across documents. Speed is tokens/s, or samples/s where a document prints no tokens/s. Memory is peak memory.",

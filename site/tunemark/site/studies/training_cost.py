@@ -116,7 +116,7 @@ def study(evidence: Evidence) -> Study:
         sentences=sentences,
         tables=tuple(table for table in made if table.rows) if sentences else (),
         answers=2,
-        draw=lambda: _chart(training_runs),
+        draw=(lambda: _chart(training_runs),),
         method=(
             f"The training runs are the examples of document {SOURCE}. Their time is the number of epochs multiplied by the printed time per epoch. Results that are impossible as printed have no time.",
             "Billed is the price of the whole instance multiplied by the time. Used is the part of it for the accelerators in use. Prices are the newest on-demand prices of the price book.",

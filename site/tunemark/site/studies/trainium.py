@@ -68,7 +68,7 @@ def study(evidence: Evidence) -> Study:
         question="When is Trainium faster or cheaper than a GPU for fine-tuning?",
         sentences=sentences,
         tables=tuple(_table(group) for group in groups),
-        draw=lambda: _chart(groups),
+        draw=(lambda: _chart(groups),),
         method=(
             "Results are compared if one document states the same model, method, sequence length, micro-batch, epochs and dataset for all of them.",
             "The cost of an epoch is its time multiplied by the cheapest on-demand list price of an instance that can hold the run.",
