@@ -277,7 +277,7 @@ def test_memory_is_drawn_over_the_length_of_rows_for_lora_and_qlora(made: dict[s
     assert {value["series"] for value in values} == {"LoRA", "QLoRA"}
     assert all(len(found) > 1 for found in lengths.values())
     (bars,) = by_method.spec["datasets"].values()
-    documents = {bar["label"].rpartition("document ")[2] for bar in bars}
+    documents = {bar["label"].rpartition("(")[2] for bar in bars}
     assert len(documents) > 1, "one document does not hide the others"
 
 

@@ -144,6 +144,11 @@ def grounds(option: Option) -> list[str]:
     return [line for line in (evidence(option), disputed(option), *needs(option)) if line]
 
 
+def not_separated(rate: Rate) -> str:
+    """Return a note on a rate that was merged with that of another method; empty for others."""
+    return f"not separated from {METHODS.get(rate.merged, rate.merged)}" if rate.merged else ""
+
+
 def needs(option: Option) -> list[str]:
     """Return the memory and the energy that an option needs, a sentence each."""
     return [line for line in (f"Memory {memory(option)} ({configuration(option)}).", energy(option)) if line]
@@ -155,7 +160,9 @@ def headline(question: Question, answer: Answer) -> str:
     if best is None:
         return _nothing(question, answer)
     verb = "Use" if best.offer.provider == OWN else "Rent"
-    return f"{verb} {hardware(best)} ({place(best)}, {hourly(best)}){with_method(question, best)}: {time_and_cost(best)}."
+    others = best.rank_high - 1
+    unsure = f" The evidence does not separate it from {others} other option{'s' * (others > 1)}." if others > 0 else ""
+    return f"{verb} {hardware(best)} ({place(best)}, {hourly(best)}){with_method(question, best)}: {time_and_cost(best)}.{unsure}"
 
 
 def _nothing(question: Question, answer: Answer) -> str:
@@ -276,9 +283,6 @@ def changes(question: Question, answer: Answer) -> Iterator[str]:
     if question.objective == "cheapest" and following is not None:
         price = best.offer.usd_per_hour * best.instances * following.usd / best.usd
         yield f"{hardware(following)} ({place(following)}) becomes cheaper if {hardware(best)} costs more than {usd(price)}/h (now {hourly(best)})."
-    if best.rank_high > 1:
-        others = best.rank_high - 1
-        yield f"{others} other option{' has' if others == 1 else 's have'} an overlapping interval: the evidence does not separate them."
     yield f"With a deadline below {estimated_duration(best.seconds_high)} it may finish late."
 
 

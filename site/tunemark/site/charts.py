@@ -210,9 +210,9 @@ def _thinned(steps: list[Row]) -> list[Row]:
     return steps[::stride]
 
 
-def drawn(name: str, caption: str, drawing: "alt.Chart | alt.LayerChart") -> Chart:
-    """Return a chart in the palette of the page."""
-    spec = drawing.properties(height=HEIGHT, description=caption).to_dict(validate=True)
+def drawn(name: str, caption: str, drawing: "alt.Chart | alt.LayerChart", height: int = HEIGHT) -> Chart:
+    """Return a chart in the palette of the page. The height is in pixels."""
+    spec = drawing.properties(height=height, description=caption).to_dict(validate=True)
     spec["config"] = _CONFIG
     fallback = {**spec, "width": FALLBACK_WIDTH}
     spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}

@@ -305,6 +305,6 @@ def _print_options(question: Question, title: str, options: Iterable[Option]) ->
 def _cited(rate: Rate) -> str:
     """Return the kind of evidence with the first results."""
     if not rate.result_ids:
-        return rate.evidence
+        return "; ".join(filter(None, (rate.evidence, recommendation_words.not_separated(rate))))
     more = f" and {rate.results - 2} more" if rate.results > 2 else ""  # noqa: PLR2004 - two are named
     return f"{rate.evidence}: {', '.join(rate.result_ids[:2])}{more}"

@@ -235,6 +235,7 @@
     rate.needed_bytes === null ? "" : rate.memory === "ran" ? `was sufficient in an actual run with settings of its own; the ${amounts(rate).replace("estimate", "estimate for this plan is")}` : `${rate.memory}: ${amounts(rate)}`;
 
   const memoryOf = (option) => `Memory ${memory(option)} (${configuration(option)}).`;
+  const notSeparated = ({ merged }) => (merged ? `not separated from ${METHODS[merged] ?? merged}` : "");
   const energy = ({ offer, devices, seconds }) => {
     if (offer.watts === null) return `Energy: the power limit of ${offer.name} is not known.`;
     const watts = `${plain(offer.watts)} W`, power = devices > 1 ? `${devices} accelerators with at most ${watts} each` : `at most ${watts}`;
@@ -276,8 +277,9 @@
   const headline = (question, answer) => {
     const best = answer.ranked[0];
     if (best) {
-      const verb = best.offer.provider === OWN ? "Use" : "Rent";
-      return `${verb} ${hardware(best)} (${place(best)}, ${hourly(best)})${withMethod(question, best)}: ${timeAndCost(best)}.`;
+      const verb = best.offer.provider === OWN ? "Use" : "Rent", others = best.rank_high - 1;
+      const unsure = others > 0 ? ` The evidence does not separate it from ${others} other option${others > 1 ? "s" : ""}.` : "";
+      return `${verb} ${hardware(best)} (${place(best)}, ${hourly(best)})${withMethod(question, best)}: ${timeAndCost(best)}.${unsure}`;
     }
     const nearest = (best, option) => (best && excess(question, best) <= excess(question, option) ? best : option);
     const closest = answer.may_exceed[0] ?? answer.exceeding.reduce(nearest, undefined);
@@ -320,9 +322,6 @@
       const price = (best.offer.usd_per_hour * best.instances * next.usd) / best.usd;
       lines.push(`${hardware(next)} (${place(next)}) becomes cheaper if ${hardware(best)} costs more than ${usd(price)}/h (now ${hourly(best)}).`);
     }
-    const others = best.rank_high - 1;
-    if (others > 0)
-      lines.push(`${others} other option${others === 1 ? " has" : "s have"} an overlapping interval: the evidence does not separate them.`);
     lines.push(`With a deadline below ${estimated(best.seconds_high)} it may finish late.`);
     return lines;
   };
@@ -547,6 +546,7 @@
     const links = rate.result_ids.length
       ? [...resultLinks(rate), rate.results > 3 ? ` and ${rate.results - 3} more` : ""]
       : [];
+    if (rate.merged) links.push(links.length ? "; " : "", notSeparated(rate));
     if (rate.disputed.length) links.push(links.length ? "; " : "", "not direct evidence: ", ...disputedRates(option).map(linked));
     return el(
       "tr",

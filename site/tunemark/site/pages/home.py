@@ -162,7 +162,7 @@ def _evidence(option: Option) -> Cell:
     return tables.text(
         recommendation_words.KINDS_OF_EVIDENCE[option.rate.evidence],
         href=href,
-        small="; ".join(filter(None, [", ".join(ids[:CITED]) + more, *not_used])),
+        small="; ".join(filter(None, [", ".join(ids[:CITED]) + more, recommendation_words.not_separated(option.rate), *not_used])),
     )
 
 

@@ -19,7 +19,7 @@ from tunemark.schema.statistics.comparison import ARMS, Change, arm_run, paired_
 from tunemark.schema.statistics.intervals import share_difference
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.site import studies, tables, wording
-from tunemark.site.charts import ACCENT, INK, Chart, drawn, inline, kept
+from tunemark.site.charts import ACCENT, HEIGHT, INK, Chart, drawn, inline, kept
 from tunemark.site.page import Fact, Page, result_path, study_path, workload_path
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import accuracy_cell, cost_cell, memory_cell, rate_cell, status_cell
@@ -45,6 +45,10 @@ LEAST = 2
 REFUTED = "impossible"
 POINT = 60
 """Area of a point on a chart."""
+LABELS = {"labelLimit": 170, "labelExpr": "split(datum.label, '|')"}
+"""Labels of bars: a line break where the text has a bar."""
+BAND = 34
+"""Height of a label's band of bars or ranges in pixels."""
 
 
 # Findings ------------------------------------------------------------------------------------------
@@ -326,19 +330,19 @@ def bars(name: str, caption: str, values: list[Row], x: str, series: str) -> Cha
         alt.Chart(inline(values))
         .mark_bar(opacity=0.85)
         .encode(
-            y=alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(labelLimit=240)),
+            y=alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(**LABELS)),
             x=alt.X("x:Q", title=x),
             yOffset=alt.YOffset("series:N"),
             color=alt.Color("series:N", title=series),
             tooltip=["label:N", "series:N", "x:Q"],
         )
     )
-    return drawn(name, caption, drawing)
+    return drawn(name, caption, drawing, max(HEIGHT, BAND * len(labels)))
 
 
 @kept
-def ranges(name: str, caption: str, values: list[Row], x: str, series: str) -> Chart | None:
-    """Return ratios as points with their ranges as lines, on a logarithmic scale with a dashed line at 1.
+def ranges(name: str, caption: str, values: list[Row], x: str, series: str, *, scale: str = "log") -> Chart | None:
+    """Return ratios as points with their ranges as lines, with a dashed line at 1. The scale is `log` or `linear`.
 
     The values have the keys `label`, `x`, `low`, `high` and `series`.
     """
@@ -348,14 +352,14 @@ def ranges(name: str, caption: str, values: list[Row], x: str, series: str) -> C
         return None
     labels = list(dict.fromkeys(row["label"] for row in values))
     points = alt.Chart(inline(values))
-    y = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(labelLimit=240))
-    across = alt.X("x:Q", title=x, scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(format="~g"))
+    y = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(**LABELS))
+    across = alt.X("x:Q", title=x, scale=alt.Scale(type=scale, nice=False, padding=12, zero=False), axis=alt.Axis(format="~g"))
     colour, offset = alt.Color("series:N", title=series), alt.YOffset("series:N")
     lines = points.mark_rule(strokeWidth=2, opacity=0.6).encode(y=y, x=alt.X("low:Q"), x2="high:Q", yOffset=offset, color=colour)
     tooltip = ["label:N", "series:N", "x:Q", "low:Q", "high:Q"]
     dots = points.mark_point(filled=True, size=POINT, opacity=1).encode(y=y, x=across, yOffset=offset, color=colour, tooltip=tooltip)
     one = alt.Chart(inline([{"x": 1}])).mark_rule(strokeDash=[5, 4], color=INK, opacity=0.7).encode(x="x:Q")
-    return drawn(name, caption, alt.layer(one, lines, dots))
+    return drawn(name, caption, alt.layer(one, lines, dots), max(HEIGHT, BAND * len(labels)))
 
 
 # Pages ---------------------------------------------------------------------------------------------

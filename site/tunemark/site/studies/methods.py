@@ -215,7 +215,7 @@ def _chart(evidence: Evidence, pairs: list[Pair]) -> Chart | None:
     by_document: dict[str, list[str]] = {}
     for group in complete:
         base = group[0].base
-        label = f"{group[0].model}, {base['accelerator_name']} (document {base['source']})"
+        label = f"{group[0].model}|{base['accelerator_name']} ({base['source']})"
         by_document.setdefault(base["source"], []).append(label)
         for row in (base, *(pair.row for pair in group)):
             values[label, row["method"]] = {

@@ -278,4 +278,4 @@ def _efficiency_chart(points: list[Point]) -> Chart | None:
         for (name, count), group in sorted(found.items())
     ]
     caption = "Median efficiency by accelerator and their number; a line goes from the lowest to the highest group of results. The dashed line is linear scaling."
-    return ranges("efficiency", caption, values, "efficiency", "Number")
+    return ranges("efficiency", caption, values, "efficiency", "Number", scale="linear")
