@@ -12,8 +12,11 @@ globalThis.tunemarkCommon = (() => {
     return Math.sign(value) * Number(`${all[0]}.${all.slice(1, digits) || 0}e${exponent}`);
   };
   const exponentOf = (value) => Number(Math.abs(value).toExponential().split("e")[1]);
-  const fixed = (value, decimals) =>
-    value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+  const formats = []; // one for each number of decimals: toLocaleString would make a new one at each call
+  const fixed = (value, decimals) => {
+    formats[decimals] ??= new Intl.NumberFormat("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+    return formats[decimals].format(value);
+  };
   const significant = (value, digits = 3) => {
     if (value === 0) return "0";
     const near = rounded(value, digits);
