@@ -28,13 +28,13 @@ from tunemark.harness.run.telemetry import (
 )
 from tunemark.harness.vendors import cuda, neuron, rocm, xpu
 from tunemark.harness.vendors.protocol import DeviceMonitor, Reading
+from tunemark.schema.formats import GIB
 from tunemark.schema.measurement_warnings import THROTTLED_SHARE, _other_work, probe_warnings
 from tunemark.schema.records.submission import Utilisation
 from tunemark.schema.records.trace import DeviceUse, Probe, StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Backend, Dtype
 
-GIB = 2**30
 IDLE = (Reading(power_w=100.0, memory_used_bytes=GIB),)
 
 

@@ -13,10 +13,10 @@ from tunemark.harness.run.telemetry import DeviceSeries, Moment, energy, open_sa
 from tunemark.harness.vendors import cuda, neuron, rocm, xpu
 from tunemark.harness.vendors.protocol import Reading
 from tunemark.harness.vendors.vendor_tools import LineStream, MonitorUnavailable
+from tunemark.schema.formats import GIB
 from tunemark.schema.vocabulary import Backend
 
 TOOLS = ROOT / "tests" / "harness" / "data" / "tools"
-GIB = 2**30
 
 # NVIDIA
 
