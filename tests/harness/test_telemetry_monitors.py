@@ -11,7 +11,7 @@ from harness_making import ROOT, ScriptedNvml
 
 from tunemark.harness.run.telemetry import DeviceSeries, Moment, energy, open_sampler
 from tunemark.harness.vendors import cuda, neuron, rocm, xpu
-from tunemark.harness.vendors.protocol import Reading
+from tunemark.harness.vendors.protocol import DeviceReading
 from tunemark.harness.vendors.vendor_tools import LineStream, MonitorUnavailable
 from tunemark.schema.formats import GIB
 from tunemark.schema.vocabulary import Backend
@@ -35,7 +35,7 @@ def test_each_name_of_nvml_that_is_used_exists_in_its_package():
 
 def test_nvmls_units_become_ours_and_idle_is_no_reason():
     (reading,) = cuda.NvmlMonitor(ScriptedNvml(), [5]).read()
-    assert reading == Reading(0.97, 650.123, 1755, 63, 5 * GIB, 7000.5, frozenset({"sw_power_cap"}))
+    assert reading == DeviceReading(0.97, 650.123, 1755, 63, 5 * GIB, 7000.5, frozenset({"sw_power_cap"}))
 
 
 def test_what_a_device_does_not_support_is_null_and_asked_once():
@@ -156,7 +156,7 @@ def test_neuron_monitor_reports_busy_fractions_and_memory_by_core():
     idle, busy = (TOOLS / "neuron-monitor.jsonl").read_text().splitlines()
     monitor = neuron.NeuronMonitor(Lines([], [idle], [idle, busy], ["torn {"]), (0, 1))
     assert monitor.read() == ()
-    assert monitor.read() == (Reading(busy=0.0), Reading(busy=0.0))
+    assert monitor.read() == (DeviceReading(busy=0.0), DeviceReading(busy=0.0))
     first, second = monitor.read()
     assert (first.busy, second.busy) == (0.9125, 0.885)
     assert first.memory_used_bytes == 1073741824 + 134217728 + 67108864 + 4294967296

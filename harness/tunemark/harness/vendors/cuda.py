@@ -11,10 +11,10 @@ from tunemark.harness.vendors.protocol import (
     NO_MODEL_PARALLEL,
     WITHOUT_FP8,
     DeviceMonitor,
+    DeviceReading,
     EventDevice,
     FoundDevice,
     Generation,
-    Reading,
     Vendor,
 )
 from tunemark.harness.vendors.vendor_tools import MonitorUnavailable, text_of, visible_indexes
@@ -161,14 +161,14 @@ class NvmlMonitor(DeviceMonitor):
             devices.append(FoundDevice(place, facts, "{}.{}".format(*capability) if capability else None))
         return devices
 
-    def read(self) -> tuple[Reading, ...]:
+    def read(self) -> tuple[DeviceReading, ...]:
         """Return one reading per GPU, from seven short driver queries."""
         nvml, readings = self._nvml, []
         for place in range(len(self._handles)):
             use, memory = self._ask(place, nvml.nvmlDeviceGetUtilizationRates), self._ask(place, nvml.nvmlDeviceGetMemoryInfo)
             power_mw, energy_mj = self._ask(place, nvml.nvmlDeviceGetPowerUsage), self._ask(place, nvml.nvmlDeviceGetTotalEnergyConsumption)
             throttled = self._ask(place, nvml.nvmlDeviceGetCurrentClocksEventReasons) or 0
-            reading = Reading(
+            reading = DeviceReading(
                 busy=None if use is None else min(1.0, use.gpu / 100),
                 power_w=None if power_mw is None else power_mw / 1e3,
                 clock_mhz=self._ask(place, nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),

@@ -22,10 +22,10 @@ from tunemark.harness.vendors.protocol import (
     WITHOUT_FP8,
     Device,
     DeviceMonitor,
+    DeviceReading,
     DeviceUnavailable,
     FoundDevice,
     Need,
-    Reading,
     Vendor,
 )
 from tunemark.schema.features import Feature
@@ -155,7 +155,7 @@ class NeuronMonitor(DeviceMonitor):
             Path(file.name).unlink()
             raise
 
-    def read(self) -> tuple[Reading, ...]:
+    def read(self) -> tuple[DeviceReading, ...]:
         """Return the readings of the last line, summed over processes; empty without a new line."""
         lines = self._lines.new_lines()
         report = tools.parse_json(lines[-1]) if lines else None
@@ -176,7 +176,7 @@ class NeuronMonitor(DeviceMonitor):
                 if parts:
                     memory[core] = memory.get(core, 0) + int(sum(parts))
         self._processes = tuple(frozenset(pids[index]) for index in self._indexes)
-        return tuple(Reading(busy=min(1.0, busy[index]), memory_used_bytes=memory.get(index)) for index in self._indexes)
+        return tuple(DeviceReading(busy=min(1.0, busy[index]), memory_used_bytes=memory.get(index)) for index in self._indexes)
 
     def processes(self) -> tuple[frozenset[int], ...] | None:
         """Return the processes on each core in the last line."""

@@ -298,7 +298,7 @@ class EventDevice(Device):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class DeviceReading:
     """One device at one moment. None where the vendor does not report a value."""
 
     busy: float | None = None
@@ -325,7 +325,7 @@ class DeviceMonitor:
     energy_reason: str
     """Why there is no energy, where neither a counter nor power is reported."""
 
-    def read(self) -> tuple[Reading, ...]:
+    def read(self) -> tuple[DeviceReading, ...]:
         """Return one reading per device, in the requested order; empty without new values. Never raises for a missing value."""
         raise NotImplementedError
 

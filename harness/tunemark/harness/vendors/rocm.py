@@ -15,10 +15,10 @@ from tunemark.harness.vendors.protocol import (
     NVIDIA_ONLY,
     WITHOUT_FP8,
     DeviceMonitor,
+    DeviceReading,
     EventDevice,
     FoundDevice,
     Generation,
-    Reading,
     Vendor,
 )
 from tunemark.harness.vendors.vendor_tools import (
@@ -139,7 +139,7 @@ class AmdMonitor(DeviceMonitor):
             msg = f"amdsmi cannot be used here ({type(error).__name__}); install the one that comes with ROCm"
             raise MonitorUnavailable(msg) from error
 
-    def read(self) -> tuple[Reading, ...]:
+    def read(self) -> tuple[DeviceReading, ...]:
         """Return one reading per GPU."""
         smi, readings = self._smi, []
         for handle in self._handles:
@@ -154,7 +154,7 @@ class AmdMonitor(DeviceMonitor):
             # The counter counts steps of some microjoules; its key was renamed.
             steps, step_uj = number(energy.get("energy_accumulator", energy.get("power"))), number(energy.get("counter_resolution"))
             throttle = number((self._ask(smi.amdsmi_get_gpu_metrics_info, handle) or {}).get("indep_throttle_status"))
-            reading = Reading(
+            reading = DeviceReading(
                 busy=None if busy is None else min(1.0, busy / 100),
                 power_w=next(filter(None, watts), None),
                 clock_mhz=number((self._ask(smi.amdsmi_get_clock_info, handle, smi.AmdSmiClkType.GFX) or {}).get("clk")),

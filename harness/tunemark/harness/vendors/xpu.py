@@ -13,9 +13,9 @@ from tunemark.harness.vendors.protocol import (
     NVIDIA_ONLY,
     WITHOUT_FP8,
     DeviceMonitor,
+    DeviceReading,
     EventDevice,
     FoundDevice,
-    Reading,
     Vendor,
 )
 from tunemark.harness.vendors.vendor_tools import LineStream, ask, ask_json, dicts, number, text_of, visible_indexes, whole
@@ -113,9 +113,9 @@ class XpuSmiMonitor(DeviceMonitor):
         """Start xpu-smi. Raises MonitorUnavailable without it."""
         return cls(LineStream(["xpu-smi", "dump", "-d", ",".join(map(str, indexes)), "-m", METRICS, "-i", "1"]), indexes)
 
-    def read(self) -> tuple[Reading, ...]:
+    def read(self) -> tuple[DeviceReading, ...]:
         """Return the readings of the last lines; empty without a new line."""
-        latest: dict[int, Reading] = {}
+        latest: dict[int, DeviceReading] = {}
         for line in self._lines.new_lines():
             cells = [cell.strip() for cell in line.split(",")]
             if cells[0] == "Timestamp":
@@ -125,7 +125,7 @@ class XpuSmiMonitor(DeviceMonitor):
                 continue
             row = list(zip(self._header, cells, strict=True))
             busy, memory = _value(row, "GPU Utilization"), _value(row, "GPU Memory Used")
-            latest[int(_value(row, "DeviceId") or 0)] = Reading(
+            latest[int(_value(row, "DeviceId") or 0)] = DeviceReading(
                 busy=None if busy is None else min(1.0, busy / 100),
                 power_w=_value(row, "GPU Power"),
                 clock_mhz=_value(row, "GPU Frequency"),
@@ -133,7 +133,7 @@ class XpuSmiMonitor(DeviceMonitor):
                 memory_used_bytes=None if memory is None else int(memory * MIB),
                 energy_j=_value(row, "GPU Energy Consumed (J)"),
             )
-        return tuple(latest.get(index, Reading()) for index in self._indexes) if latest else ()
+        return tuple(latest.get(index, DeviceReading()) for index in self._indexes) if latest else ()
 
     def close(self) -> None:
         """Stop xpu-smi."""
