@@ -151,6 +151,21 @@ def test_modules_stay_short_enough_to_read_top_to_bottom():
     assert not long
 
 
+VENDOR_LINES, LONGER_VENDORS = 200, {"cuda.py": 237, "neuron.py": 205}
+"""Most lines of a vendor's file, and the lengths reached by two: one has five generations of GPUs, the other no events to time steps."""
+
+
+def test_the_file_of_a_vendor_stays_short():
+    shared = {"protocol.py", "vendor_tools.py"}
+    lines = {
+        path.name: len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / "harness/tunemark/harness/vendors").glob("*.py")
+        if path.name not in shared
+    }
+    assert lines.keys() >= {"cpu.py", "cuda.py", "rocm.py", "neuron.py", "xpu.py", "mps.py"}
+    assert not {name: count for name, count in lines.items() if count > LONGER_VENDORS.get(name, VENDOR_LINES)}
+
+
 def test_licences_are_stated_for_code_and_for_data():
     assert "Apache License" in (ROOT / "LICENSE").read_text()
     assert "CC-BY-4.0" in (ROOT / "LICENSE-DATA").read_text()

@@ -2,8 +2,10 @@
 
 import ast
 import inspect
+import json
 import sys
 import time
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -213,6 +215,19 @@ def test_a_tool_that_keeps_printing_is_stopped():
     stream.close()
     assert stream._process.returncode is not None
     assert not stream._thread.is_alive()
+
+
+def test_a_tool_reads_its_configuration_from_a_file_that_is_deleted_with_it():
+    stream = LineStream(["sh", "-c", 'cat "$1"; echo; echo "$1"; sleep 60', "sh"], config={"period": "1s"})
+    deadline, lines = time.monotonic() + 10, []
+    while len(lines) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+        lines += stream.new_lines()
+    text, file = lines
+    assert json.loads(text) == {"period": "1s"}
+    assert Path(file.strip()).is_file()
+    stream.close()
+    assert not Path(file.strip()).exists()
 
 
 def test_a_tool_that_is_not_installed_is_a_reason():

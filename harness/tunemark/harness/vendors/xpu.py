@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tunemark.harness.vendors.protocol import (
-    HOPPER_ONLY,
     NO_MODEL_PARALLEL,
     NVIDIA_ONLY,
     WITHOUT_FP8,
-    DeviceMonitor,
     DeviceReading,
     EventDevice,
     FoundDevice,
+    LineMonitor,
     Vendor,
 )
 from tunemark.harness.vendors.vendor_tools import LineStream, ask, ask_json, dicts, number, text_of, visible_indexes, whole
@@ -97,7 +96,7 @@ def _display_only(name: str) -> bool:
     return any(word in name for word in DISPLAY_ONLY)
 
 
-class XpuSmiMonitor(DeviceMonitor):
+class XpuSmiMonitor(LineMonitor):
     """Monitors GPUs by their xpu-smi numbers. xpu-smi prints a CSV line per device and second."""
 
     interval_s = DEVICE_INTERVAL_S[Backend.XPU]
@@ -105,7 +104,7 @@ class XpuSmiMonitor(DeviceMonitor):
     energy_reason = "xpu-smi reports no energy counter of this device, and power once per second is too coarse to integrate"
 
     def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
-        self._lines, self._indexes = lines, tuple(indexes)
+        super().__init__(lines, indexes)
         self._header: list[str] = []
 
     @classmethod
@@ -135,10 +134,6 @@ class XpuSmiMonitor(DeviceMonitor):
             )
         return tuple(latest.get(index, DeviceReading()) for index in self._indexes) if latest else ()
 
-    def close(self) -> None:
-        """Stop xpu-smi."""
-        self._lines.close()
-
 
 def _value(row: list[tuple[str, str]], column: str) -> float | None:
     """Return the value in the first column with a name that begins like this, or None."""
@@ -158,10 +153,8 @@ VENDOR = Vendor(
     cannot=NO_MODEL_PARALLEL
     | {
         Feature.FLASH_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
-        Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
         **NVIDIA_ONLY,
         **dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"not tried on these GPUs in this version; {WITHOUT_FP8}"),
-        Feature.TF32: "a format of NVIDIA GPUs; use compute=bf16 or fp32",
         Feature.ENERGY: "xpu-smi reports power once per second, too coarse to integrate",
     },
 )
