@@ -16,8 +16,8 @@ from statistics import fmean, median
 
 from tunemark.collector.predict.calibration_rows import calibrate
 from tunemark.collector.predict.estimate import QUANTILE, no_data
-from tunemark.collector.predict.fit import Estimate, Observed, fit
-from tunemark.collector.predict.option_rates import Evidence, group_of, is_direct
+from tunemark.collector.predict.fit import LogPrediction, Observed, fit
+from tunemark.collector.predict.option_rates import RateEvidence, group_of, is_direct
 from tunemark.schema.facts.fact_base import FactBase
 
 ROOT = Path(__file__).parents[1]
@@ -29,7 +29,7 @@ def held_out(rows: tuple[Observed, ...]) -> Iterator[Held]:
     """Yield the outcome for each result from the rows of other sources."""
     for source in sorted({row.config.source for row in rows}):
         others = tuple(row for row in rows if row.config.source != source)
-        evidence = Evidence.of(fit(others))
+        evidence = RateEvidence.of(fit(others))
         for row in (row for row in rows if row.config.source == source):
             config = replace(row.config, stack="", release="")
             group = evidence.groups.get(group_of(config), ())
@@ -39,7 +39,7 @@ def held_out(rows: tuple[Observed, ...]) -> Iterator[Held]:
                 yield "direct", fmean(each.log_seconds for each in direct) - row.log_seconds, width
                 continue
             estimate = None if no_data(others, config) else evidence.fitted.predict(config)
-            if not isinstance(estimate, Estimate):
+            if not isinstance(estimate, LogPrediction):
                 continue
             correction = evidence.correction(group) if group else 0.0
             yield "near" if group else "predicted", estimate.log_seconds + correction - row.log_seconds, QUANTILE * estimate.sd

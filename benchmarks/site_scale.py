@@ -24,6 +24,8 @@ from statistics import median
 import duckdb
 import psutil
 
+from tunemark.schema.formats import GIB
+
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = (358, 2_000, 10_000)
 REPEATS = 3
@@ -75,7 +77,7 @@ def measured(database: Path, out: Path, number: int, jobs: int | None) -> str:
     size = sum(path.stat().st_size for path in (out / "site").rglob("*") if path.is_file())
     shutil.rmtree(out)
     return (
-        f"| {number:,} | {shown([first])} | {shown(again)} | {shown(changed)} | {first.memory / 2**30:.2f} GiB "
+        f"| {number:,} | {shown([first])} | {shown(again)} | {shown(changed)} | {first.memory / GIB:.2f} GiB "
         f"| {len(pages):,} | {size / 1e6:.0f} MB | {max(pages) / 1e3:.0f} kB |"
     )
 

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from tunemark.harness.plan.options import Options
-from tunemark.harness.studies.frontier import Frontier, Question
+from tunemark.harness.studies.frontier import Frontier, FrontierQuestion
 from tunemark.harness.studies.series import Bench
 from tunemark.schema.derive import derive
 from tunemark.schema.facts.fact_base import FactBase
@@ -39,7 +39,7 @@ def frontier(facts: FactBase, asked: argparse.Namespace, *, warm: bool) -> dict[
             asked.workload,
             options,
             bench if warm else replace(bench, trier=None),
-            Question(limit_bytes=int(asked.frontier * GIB), within=0.05),
+            FrontierQuestion(limit_bytes=int(asked.frontier * GIB), within=0.05),
         )
         started_s = time.monotonic()
         ended = search.search()

@@ -23,7 +23,7 @@ from tunemark.harness.run.record import Superseded, assemble
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import Finished, refused_run
 from tunemark.harness.run.telemetry import DeviceSeries, Moment, Sample, Telemetry
-from tunemark.harness.vendors.protocol import Device, Feature, Reading, vendor_of
+from tunemark.harness.vendors.protocol import Device, DeviceReading, Feature, vendor_of
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB, MIB
 from tunemark.schema.physics.architecture import adapted_linears, block_linears, count_parameters
@@ -500,10 +500,12 @@ class _Simulation:
             heat = np.where(training, 54 + 9 * (1 - np.exp(-(times - self.train_s[0]) / 40)), 38).round()
             columns.append((np.where(training, random.choice([0.99, 1.0], len(times), p=[0.1, 0.9]), 0.0), watts, clocks, heat, joules))
         moments = [
-            Moment(float(at), tuple(Reading(*(float(c[i]) for c in column[:4]), int(used[i]), float(column[4][i])) for column in columns))
+            Moment(
+                float(at), tuple(DeviceReading(*(float(c[i]) for c in column[:4]), int(used[i]), float(column[4][i])) for column in columns)
+            )
             for i, at in enumerate(times)
         ]
-        quiet = Reading(0.0, idle_w, gpu.clock_mhz / 5, 34.0, held, 4.0e6)
+        quiet = DeviceReading(0.0, idle_w, gpu.clock_mhz / 5, 34.0, held, 4.0e6)
         before = [Moment(place / 10, (quiet,) * count) for place in range(5)]
         method = "amdsmi_get_gpu_memory_usage" if gpu.backend is Backend.ROCM else "nvmlDeviceGetMemoryInfo"
         return DeviceSeries(tuple(range(count)), "", method, 0.1, before, moments)

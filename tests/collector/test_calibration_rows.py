@@ -10,7 +10,7 @@ from factories import Tunemark, calibration_of_checkout, summarise
 
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import Finding
-from tunemark.collector.audit.token_rates import Rate
+from tunemark.collector.audit.token_rates import TokenRate
 from tunemark.collector.predict.calibration_rows import Calibration, calibrate, concerns, excluded_readings
 from tunemark.collector.predict.cross_validation import LeftOut, leave_out
 from tunemark.collector.predict.estimate import Throughput, predict
@@ -163,7 +163,7 @@ def finding(rule: str = "steps-times-step", verdict: AuditVerdict = AuditVerdict
     return Finding(rule=rule, verdict=verdict, **(usual | fields))
 
 
-STEP_RATE = Rate("step_time_s", "", Interval.exact(9_000.0), "", conditions=("sequence_length", "micro_batch"))
+STEP_RATE = TokenRate("step_time_s", "", Interval.exact(9_000.0), "", conditions=("sequence_length", "micro_batch"))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from test_throughput_model import CHIPS, FACTS, combination, made_up, row_of
 from tunemark.collector.audit.rule import Finding
 from tunemark.collector.predict.fit import Observed, fit
 from tunemark.collector.predict.option_rates import (
-    Evidence,
+    RateEvidence,
     Step,
     best_on,
     consistent,
@@ -44,7 +44,7 @@ def rows_by_key(rows: list[Row]) -> dict[tuple[str, int, str, str, int], Row]:
 
 @pytest.fixture(scope="module")
 def rows() -> dict[tuple[str, int, str, str, int], Row]:
-    return rows_by_key(rows_of_model(MODEL, OFFERED, Evidence.of(FITTED), {f"llama-3.1-8b/{H100}/lora": "measured"}))
+    return rows_by_key(rows_of_model(MODEL, OFFERED, RateEvidence.of(FITTED), {f"llama-3.1-8b/{H100}/lora": "measured"}))
 
 
 def test_a_result_of_the_same_step_gives_its_own_rate_and_is_cited(rows) -> None:  # type: ignore[no-untyped-def]
@@ -74,7 +74,7 @@ def test_without_evidence_there_is_a_reason_and_no_rate(rows) -> None:  # type: 
 
 def test_software_of_vendors_has_rows_only_where_there_are_results_of_it() -> None:
     vendor = row_of(combination(level="vendor", stack="v"), "vendor result")
-    found = rows_of_model(MODEL, OFFERED, Evidence.of(fit([*ROWS, vendor])), {})
+    found = rows_of_model(MODEL, OFFERED, RateEvidence.of(fit([*ROWS, vendor])), {})
     assert {row["accelerator"] for row in found if row["software"] == "vendor"} == {H100}
 
 
@@ -82,7 +82,7 @@ def test_the_mean_of_several_results_is_geometric_and_its_interval_narrower() ->
     one = row_of(combination(), "one")
     two = [one, row_of(combination(stack="b"), "two", 1.21)]
     single, pair = (
-        rows_by_key(rows_of_model(MODEL, OFFERED, Evidence.of(fit([*ROWS[10:], *listed])), {}))["lora", 8192, "plain", H100, 1]
+        rows_by_key(rows_of_model(MODEL, OFFERED, RateEvidence.of(fit([*ROWS[10:], *listed])), {}))["lora", 8192, "plain", H100, 1]
         for listed in ([one], two)
     )
     assert pair["tokens_per_s"] == pytest.approx(one.tokens_per_s / 1.1, rel=1e-5)
@@ -164,7 +164,7 @@ def test_every_offer_has_a_place_and_several_instances_need_a_fabric() -> None:
 
 def test_without_the_result_that_it_cites_a_rate_is_no_longer_direct() -> None:
     name = f"llama-3.1-8b/{H100}/lora"
-    rest = rows_by_key(rows_of_model(MODEL, OFFERED, Evidence.of(fit([row for row in ROWS if row.id != name])), {}))
+    rest = rows_by_key(rows_of_model(MODEL, OFFERED, RateEvidence.of(fit([row for row in ROWS if row.id != name])), {}))
     row = rest["lora", 8192, "plain", H100, 1]
     assert row["evidence"] != "direct"
     assert not any(name in each["result_ids"] for each in rest.values())
@@ -176,7 +176,7 @@ def test_the_interval_of_a_direct_rate_covers_results_of_other_documents() -> No
 
     apart = [measured(source, number, factor) for source, factor in (("x", 1.0), ("y", 1.5), ("z", 2.25)) for number in range(3)]
     alike = [measured("x", number, 1.0) for number in range(9)]
-    of_several, of_one = (Evidence.of(fit([*ROWS[10:], *listed])).direct_error for listed in (apart, alike))
+    of_several, of_one = (RateEvidence.of(fit([*ROWS[10:], *listed])).direct_error for listed in (apart, alike))
     assert of_several > math.log(1.5)
     assert of_one < 0.1
 
@@ -189,4 +189,4 @@ def test_rows_within_a_tenth_of_the_length_are_direct() -> None:
     assert is_direct(replace(row, config=several), 2, 8192)
     offloaded = replace(several, shape=replace(several.shape, offload=True))
     assert not is_direct(replace(row, config=offloaded), 2, 8192), "it kept weights in the memory of the host"
-    assert math.isfinite(Evidence.of(FITTED).direct_error)
+    assert math.isfinite(RateEvidence.of(FITTED).direct_error)

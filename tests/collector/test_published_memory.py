@@ -12,6 +12,7 @@ import pytest
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.predict.predicted_vs_measured import memory_error_rows
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import ERROR, SHARDED_ERROR
 from tunemark.schema.physics.training_shape import TrainingShape
@@ -27,7 +28,6 @@ OUTSIDE = [
     for source in ("010", "017", "019", "022")
     for record in json.loads((FACTS.root / f"published/{source}/results.json").read_text())["results"]
 ]
-GIB = 2**30
 
 
 @dataclass(frozen=True)

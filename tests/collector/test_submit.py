@@ -60,8 +60,8 @@ def test_a_dry_run_shows_every_text_and_sends_nothing(folder: Path, tunemark: Tu
     content = json.loads(new_file(folder).read_bytes())
     shown = dict(line.split(None, 1) for line in said.out.splitlines() if len(line.split(None, 1)) == 2)
     assert shown["environment.os"] == content["environment"]["os"]
-    assert shown["environment.devices[0].name"] == content["environment"]["devices"][0]["name"]
-    assert shown["warnings[0].message"] == content["warnings"][0]["message"]
+    assert shown["environment.devices.0.name"] == content["environment"]["devices"][0]["name"]
+    assert shown["warnings.0.message"] == content["warnings"][0]["message"]
     assert "numbers" in shown["trace.completed_at_s"]
     for text in texts(content):
         assert text in said.out

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tunemark.cli import main
 from tunemark.harness.vendors import cpu
-from tunemark.harness.vendors.protocol import DeviceMonitor, FoundDevice, Reading
+from tunemark.harness.vendors.protocol import DeviceMonitor, DeviceReading, FoundDevice
 
 WATTS = float(os.environ["WATTS"])
 
@@ -21,7 +21,7 @@ class Meter(DeviceMonitor):
         assert indexes == (0,)
 
     def read(self):
-        return (Reading(busy=0.5, power_w=WATTS, energy_j=WATTS * time.monotonic(), memory_used_bytes=int(WATTS) << 20),)
+        return (DeviceReading(busy=0.5, power_w=WATTS, energy_j=WATTS * time.monotonic(), memory_used_bytes=int(WATTS) << 20),)
 
     def processes(self):
         return (frozenset({999_999_999, 999_999_998}),) if WATTS < 100 else (frozenset(),)

@@ -14,7 +14,7 @@ from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import Finished
 from tunemark.harness.run.telemetry import DeviceSeries, Moment, Sample, Telemetry
-from tunemark.harness.vendors.protocol import Reading
+from tunemark.harness.vendors.protocol import DeviceReading
 from tunemark.schema.records.submission import MemoryReading, Utilisation
 from tunemark.schema.records.trace import DeviceUse, Energy
 from tunemark.schema.vocabulary import WarningKind
@@ -88,7 +88,7 @@ def test_energy_needs_every_machine_and_is_a_counter_only_if_all_are():
 
 def test_a_parent_answers_once_with_the_samples_of_the_window(tmp_path, monkeypatch):
     monkeypatch.setattr("tunemark.harness.run.node_telemetry.ANSWER_S", 0.0)
-    moments = [Moment(0.1 * place, (Reading(power_w=10.0),)) for place in range(100)]
+    moments = [Moment(0.1 * place, (DeviceReading(power_w=10.0),)) for place in range(100)]
     telemetry = Telemetry([Sample(0.2 * place, place, None, 1.0, 0.0) for place in range(50)], DeviceSeries(indexes=(0,), during=moments))
     answer(tmp_path, telemetry)
     assert not list(tmp_path.iterdir())
@@ -113,7 +113,7 @@ def test_a_record_of_two_machines_warns_if_one_of_them_did_not_report(facts, rep
         ended=True,
     )
     # The samples of the first machine alone are never taken for those of all.
-    moments = [Moment(0.1 * place, (Reading(power_w=10.0),)) for place in range(200)]
+    moments = [Moment(0.1 * place, (DeviceReading(power_w=10.0),)) for place in range(200)]
     own = Telemetry([Sample(0.2 * place, 10, None, 1.0, 0.0) for place in range(90)], DeviceSeries(indexes=(0,), during=moments))
     finished = Finished(log, own, datetime(2026, 1, 2, tzinfo=UTC), wall_s=20.0, max_rss_bytes=10**9)
     record = assemble(resolved, here, finished)

@@ -11,12 +11,12 @@ from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.resolve import Options
 from tunemark.harness.run.process import with_memory_limit
-from tunemark.harness.studies.frontier import Frontier, Over, Question, find_largest, short_options
+from tunemark.harness.studies.frontier import Frontier, FrontierQuestion, Over, find_largest, short_options
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype, Phase, Status
 
-PLAIN = Question()
+PLAIN = FrontierQuestion()
 
 
 def fits_tokens(most):
@@ -58,7 +58,7 @@ def test_the_largest_micro_batch_and_the_first_that_failed_are_found(tmp_path):
 
 def test_a_limit_that_the_libraries_alone_exceed_ends_the_search_with_that_reason(tmp_path):
     scripted = ScriptedBench(tmp_path, lambda _plan, _ran: {"status": Status.OOM_HOST, "phase": Phase.IMPORT})
-    ended = frontier(scripted, Question(limit_bytes=2**27)).search()
+    ended = frontier(scripted, FrontierQuestion(limit_bytes=2**27)).search()
     assert ended.startswith("the libraries alone could not be loaded with --limit-memory 0.125 GiB for each process (")
     assert ended.endswith("; raise the limit")
     assert len(scripted.ran) == 1
@@ -66,23 +66,23 @@ def test_a_limit_that_the_libraries_alone_exceed_ends_the_search_with_that_reaso
 
 def test_longer_rows_begin_where_as_many_tokens_fitted(tmp_path):
     scripted = ScriptedBench(tmp_path, fits_tokens(128 * 64))
-    search = frontier(scripted, Question(lengths=(256, 128, 512)))
+    search = frontier(scripted, FrontierQuestion(lengths=(256, 128, 512)))
     search.search()
     assert [(edge.sequence_length, edge.micro_batch) for edge in search.edges] == [(128, 64), (256, 32), (512, 16)]
     assert search.edges[1].tries <= 7 < search.edges[0].tries
 
 
 def test_the_longest_sequence_is_found_within_the_models_context(tmp_path):
-    search = frontier(ScriptedBench(tmp_path, fits_tokens(4 * 300)), Question(over=Over.SEQUENCE_LENGTH))
+    search = frontier(ScriptedBench(tmp_path, fits_tokens(4 * 300)), FrontierQuestion(over=Over.SEQUENCE_LENGTH))
     search.search()
     assert [(edge.sequence_length, edge.micro_batch, edge.first_failed) for edge in search.edges] == [(256, 4, "320 tokens")]
-    unlimited = frontier(ScriptedBench(tmp_path / "all", fits_tokens(10**9)), Question(over=Over.SEQUENCE_LENGTH))
+    unlimited = frontier(ScriptedBench(tmp_path / "all", fits_tokens(10**9)), FrontierQuestion(over=Over.SEQUENCE_LENGTH))
     unlimited.search()
     assert unlimited.edges[0].sequence_length == FACTS.model("tiny-llama").context_length
 
 
 def test_both_gives_the_micro_batch_at_each_length_that_fits(tmp_path):
-    search = frontier(ScriptedBench(tmp_path, fits_tokens(500)), Question(over=Over.BOTH))
+    search = frontier(ScriptedBench(tmp_path, fits_tokens(500)), FrontierQuestion(over=Over.BOTH))
     search.search()
     assert [(edge.sequence_length, edge.micro_batch) for edge in search.edges] == [(448, 1), (128, 3), (256, 1)]
 
@@ -124,8 +124,8 @@ def test_the_worker_is_limited_to_a_part_of_the_hosts_memory(tmp_path):
     scripted = ScriptedBench(tmp_path, fits_tokens(10**9))
     run = scripted.bench.runner
     object.__setattr__(scripted.bench, "runner", lambda resolved, study: seen.append(resolved.limit_memory_bytes) or run(resolved, study))
-    frontier(scripted, Question(most=1)).search()
-    frontier(scripted, Question(most=1, limit_bytes=2**30)).search()
+    frontier(scripted, FrontierQuestion(most=1)).search()
+    frontier(scripted, FrontierQuestion(most=1, limit_bytes=2**30)).search()
     assert seen == [int(0.8 * scripted.machine.memory_bytes), 2**30]
     assert "memory limited to 1.00 GiB for each process" in scripted.ran[-1]
 
@@ -133,7 +133,7 @@ def test_the_worker_is_limited_to_a_part_of_the_hosts_memory(tmp_path):
 def test_no_limit_reaches_the_memory_of_a_device(tmp_path):
     gpu = make_gpu(ScriptedBench(tmp_path).machine)
     with pytest.raises(TunemarkError, match="only host memory can be limited"):
-        frontier(ScriptedBench(tmp_path, machine=gpu), Question(limit_bytes=2**30))
+        frontier(ScriptedBench(tmp_path, machine=gpu), FrontierQuestion(limit_bytes=2**30))
 
 
 def test_what_this_machine_cannot_do_is_refused_before_the_search(tmp_path):
@@ -144,7 +144,7 @@ def test_what_this_machine_cannot_do_is_refused_before_the_search(tmp_path):
 
 def test_on_a_device_the_search_starts_with_the_rows_that_the_memory_model_predicts(tmp_path):
     scripted = ScriptedBench(tmp_path, fits_tokens(10**9), machine=make_gpu(ScriptedBench(tmp_path).machine))
-    search = frontier(scripted, Question(most=4096))
+    search = frontier(scripted, FrontierQuestion(most=4096))
     search.search()
     (first, *_), plan = scripted.ran, partial(scripted.bench.plan, search.workload)
     rows = int(first.rpartition("=")[2])
@@ -169,9 +169,9 @@ def test_without_a_limit_the_command_is_as_it_was():
 
 def test_a_run_that_ends_above_the_limit_does_not_fit(tmp_path):
     # Each scripted run has a peak of half a GiB.
-    below = frontier(ScriptedBench(tmp_path / "below", fits_tokens(1024)), Question(limit_bytes=2**28))
+    below = frontier(ScriptedBench(tmp_path / "below", fits_tokens(1024)), FrontierQuestion(limit_bytes=2**28))
     below.search()
     assert below.edges[0].micro_batch is None
-    above = frontier(ScriptedBench(tmp_path / "above", fits_tokens(1024)), Question(limit_bytes=2**30))
+    above = frontier(ScriptedBench(tmp_path / "above", fits_tokens(1024)), FrontierQuestion(limit_bytes=2**30))
     above.search()
     assert above.edges[0].micro_batch == 8

@@ -27,15 +27,15 @@ from tunemark.harness.run.telemetry import (
     window_times,
 )
 from tunemark.harness.vendors import cuda, neuron, rocm, xpu
-from tunemark.harness.vendors.protocol import DeviceMonitor, Reading
+from tunemark.harness.vendors.protocol import DeviceMonitor, DeviceReading
+from tunemark.schema.formats import GIB
 from tunemark.schema.measurement_warnings import THROTTLED_SHARE, _other_work, probe_warnings
 from tunemark.schema.records.submission import Utilisation
 from tunemark.schema.records.trace import DeviceUse, Probe, StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Backend, Dtype
 
-GIB = 2**30
-IDLE = (Reading(power_w=100.0, memory_used_bytes=GIB),)
+IDLE = (DeviceReading(power_w=100.0, memory_used_bytes=GIB),)
 
 
 def make_series(readings, *, interval_s=0.1, before=IDLE, **changes):
@@ -45,37 +45,42 @@ def make_series(readings, *, interval_s=0.1, before=IDLE, **changes):
 
 
 def test_only_samples_of_the_window_count():
-    series = make_series([Reading(busy=0.0)] * 10 + [Reading(busy=1.0)] * 11)
+    series = make_series([DeviceReading(busy=0.0)] * 10 + [DeviceReading(busy=1.0)] * 11)
     (use,) = device_uses(series, 1.0, 2.0)
     assert (use.samples, use.busy_mean, use.index) == (11, 1.0, 0)
 
 
 def test_a_device_has_means_and_extremes_of_its_readings():
-    (use,) = device_uses(make_series([Reading(0.5, 300.0, 1500.0, 60.0, 3 * GIB), Reading(1.0, 500.0, 1700.0, 70.0, 5 * GIB)]), 0.0, 1.0)
+    (use,) = device_uses(
+        make_series([DeviceReading(0.5, 300.0, 1500.0, 60.0, 3 * GIB), DeviceReading(1.0, 500.0, 1700.0, 70.0, 5 * GIB)]), 0.0, 1.0
+    )
     assert (use.busy_mean, use.busy_peak, use.power_mean_w, use.power_peak_w) == (0.75, 1.0, 400.0, 500.0)
     assert (use.clock_mean_mhz, use.clock_min_mhz, use.temperature_peak_c) == (1600.0, 1500.0, 70.0)
     assert (use.memory_used_before_bytes, use.memory_used_peak_bytes) == (GIB, 5 * GIB)
 
 
 def test_a_value_that_the_driver_does_not_report_is_null_and_not_zero():
-    (use,) = device_uses(make_series([Reading()], before=()), 0.0, 1.0)
+    (use,) = device_uses(make_series([DeviceReading()], before=()), 0.0, 1.0)
     told = use.model_dump(exclude={"index", "node", "samples", "throttle_reasons", "throttle_shares"})
     assert set(told.values()) == {None}
 
 
 def test_reasons_for_lower_clocks_are_collected_over_the_window():
     readings = [
-        Reading(throttle_reasons=frozenset({"sw_power_cap"})),
-        Reading(throttle_reasons=frozenset({"hw_thermal_slowdown"})),
-        Reading(),
+        DeviceReading(throttle_reasons=frozenset({"sw_power_cap"})),
+        DeviceReading(throttle_reasons=frozenset({"hw_thermal_slowdown"})),
+        DeviceReading(),
     ]
     assert device_uses(make_series(readings), 0.0, 1.0)[0].throttle_reasons == ("hw_thermal_slowdown", "sw_power_cap")
 
 
 def test_a_throttle_reason_has_its_share_of_the_time_and_not_of_the_samples():
-    slow, thermal = Reading(throttle_reasons=frozenset({"sw_power_cap"})), Reading(throttle_reasons=frozenset({"hw_thermal_slowdown"}))
+    slow, thermal = (
+        DeviceReading(throttle_reasons=frozenset({"sw_power_cap"})),
+        DeviceReading(throttle_reasons=frozenset({"hw_thermal_slowdown"})),
+    )
     # Samples stand for the time since the one before: 0.1 s, 0.7 s, 0.1 s and 0.1 s.
-    moments = [Moment(at_s, (reading,)) for at_s, reading in ((1.1, slow), (1.8, Reading()), (1.9, slow), (2.0, thermal))]
+    moments = [Moment(at_s, (reading,)) for at_s, reading in ((1.1, slow), (1.8, DeviceReading()), (1.9, slow), (2.0, thermal))]
     (use,) = device_uses(DeviceSeries(indexes=(0,), during=moments), 1.0, 2.0)
     assert use.throttle_shares == pytest.approx({"hw_thermal_slowdown": 0.1, "sw_power_cap": 0.2})
 
@@ -91,7 +96,7 @@ def test_only_a_lasting_throttle_is_a_warning_a_power_cap_too(share, warned):
 
 
 def test_memory_in_use_is_the_peak_over_the_run_less_what_was_used_before():
-    reading = memory_used(make_series([Reading(memory_used_bytes=2 * GIB), Reading(memory_used_bytes=4 * GIB)]))
+    reading = memory_used(make_series([DeviceReading(memory_used_bytes=2 * GIB), DeviceReading(memory_used_bytes=4 * GIB)]))
     assert reading.peak_bytes == 3 * GIB
     assert "minus what was in use before" in reading.method
 
@@ -104,29 +109,29 @@ def test_without_a_monitor_memory_and_energy_give_its_reason():
 
 
 def test_energy_is_the_difference_of_the_counters_where_there_are_some():
-    found = energy(make_series([Reading(power_w=1.0, energy_j=1000.0 + 50 * place) for place in range(11)]), 0.0, 1.0)
+    found = energy(make_series([DeviceReading(power_w=1.0, energy_j=1000.0 + 50 * place) for place in range(11)]), 0.0, 1.0)
     assert (found.source, found.joules, found.idle_w) == ("counter", 500.0, 100.0)
     assert found.window_s == pytest.approx(1.0)
 
 
 def test_a_counter_that_stands_still_or_falls_is_not_believed():
-    assert energy(make_series([Reading(power_w=400.0, energy_j=5.0)] * 11), 0.0, 1.0).source == "integrated"
+    assert energy(make_series([DeviceReading(power_w=400.0, energy_j=5.0)] * 11), 0.0, 1.0).source == "integrated"
 
 
 def test_without_a_counter_power_is_integrated_by_trapezoids():
-    found = energy(make_series([Reading(power_w=100.0 * place) for place in range(11)]), 0.0, 1.0)
+    found = energy(make_series([DeviceReading(power_w=100.0 * place) for place in range(11)]), 0.0, 1.0)
     assert found.source == "integrated"
     assert found.joules == pytest.approx(500.0)
 
 
 def test_power_that_is_read_too_seldom_is_not_integrated():
-    found = energy(make_series([Reading(power_w=400.0)] * 5, interval_s=1.0), 0.0, 4.0)
+    found = energy(make_series([DeviceReading(power_w=400.0)] * 5, interval_s=1.0), 0.0, 4.0)
     assert (found.source, found.joules) == ("none", None)
     assert "every 1 s only" in found.reason
 
 
 def test_energy_of_several_devices_needs_all_of_them():
-    both = [Moment(0.1 * place, (Reading(energy_j=10.0 * place, power_w=1.0), Reading(power_w=100.0))) for place in range(11)]
+    both = [Moment(0.1 * place, (DeviceReading(energy_j=10.0 * place, power_w=1.0), DeviceReading(power_w=100.0))) for place in range(11)]
     series = DeviceSeries(indexes=(0, 1), interval_s=0.1, during=both)
     found = energy(series, 0.0, 1.0)
     assert found.source == "integrated"
@@ -134,11 +139,13 @@ def test_energy_of_several_devices_needs_all_of_them():
 
 
 def test_one_sample_in_the_window_is_no_energy():
-    assert energy(make_series([Reading(power_w=1.0)] * 3), 0.0, 0.05).reason == "fewer than two samples lie in the window"
+    assert energy(make_series([DeviceReading(power_w=1.0)] * 3), 0.0, 0.05).reason == "fewer than two samples lie in the window"
 
 
 def test_a_sampler_looks_before_the_run_and_while_the_worker_lives():
-    monitor = FakeMonitor([(Reading(power_w=90.0, memory_used_bytes=GIB),)] * 5 + [(Reading(power_w=400.0, memory_used_bytes=3 * GIB),)])
+    monitor = FakeMonitor(
+        [(DeviceReading(power_w=90.0, memory_used_bytes=GIB),)] * 5 + [(DeviceReading(power_w=400.0, memory_used_bytes=3 * GIB),)]
+    )
     with DeviceSampler(monitor, (3,), "") as sampler:
         spawned_at_s = time.monotonic()
         sampler.follow(os.getpid(), spawned_at_s)
@@ -155,7 +162,7 @@ def test_a_sampler_looks_before_the_run_and_while_the_worker_lives():
 
 def test_other_processes_are_counted_before_and_during_the_run():
     def foreign(before, during):
-        monitor = FakeMonitor([(Reading(),)], before)
+        monitor = FakeMonitor([(DeviceReading(),)], before)
         with DeviceSampler(monitor, (0,), "") as sampler:
             monitor._pids = during
             sampler.follow(os.getpid(), time.monotonic())
@@ -204,8 +211,8 @@ def test_a_run_holds_what_its_devices_were_seen_to_do(facts, tmp_path, monkeypat
     from tunemark.harness.run.launch import run_once
     from tunemark.harness.vendors import cpu
 
-    counted = [(Reading(1.0, 400.0, 1700.0, 60.0, 3 * GIB, 40.0 * turn, frozenset({"sw_power_cap"})),) for turn in range(20_000)]
-    before = [(Reading(0.0, 90.0, 300.0, 40.0, 2 * GIB, 0.0),)] * 5
+    counted = [(DeviceReading(1.0, 400.0, 1700.0, 60.0, 3 * GIB, 40.0 * turn, frozenset({"sw_power_cap"})),) for turn in range(20_000)]
+    before = [(DeviceReading(0.0, 90.0, 300.0, 40.0, 2 * GIB, 0.0),)] * 5
     monitor = FakeMonitor([*before, *counted], [frozenset({999_999_999})])
     monitor.interval_s = 0.1
     monkeypatch.setattr(cpu, "VENDOR", replace(cpu.VENDOR, monitor=lambda _: monitor))

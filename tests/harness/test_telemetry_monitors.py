@@ -2,8 +2,10 @@
 
 import ast
 import inspect
+import json
 import sys
 import time
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -11,12 +13,12 @@ from harness_making import ROOT, ScriptedNvml
 
 from tunemark.harness.run.telemetry import DeviceSeries, Moment, energy, open_sampler
 from tunemark.harness.vendors import cuda, neuron, rocm, xpu
-from tunemark.harness.vendors.protocol import Reading
+from tunemark.harness.vendors.protocol import DeviceReading
 from tunemark.harness.vendors.vendor_tools import LineStream, MonitorUnavailable
+from tunemark.schema.formats import GIB
 from tunemark.schema.vocabulary import Backend
 
 TOOLS = ROOT / "tests" / "harness" / "data" / "tools"
-GIB = 2**30
 
 # NVIDIA
 
@@ -35,7 +37,7 @@ def test_each_name_of_nvml_that_is_used_exists_in_its_package():
 
 def test_nvmls_units_become_ours_and_idle_is_no_reason():
     (reading,) = cuda.NvmlMonitor(ScriptedNvml(), [5]).read()
-    assert reading == Reading(0.97, 650.123, 1755, 63, 5 * GIB, 7000.5, frozenset({"sw_power_cap"}))
+    assert reading == DeviceReading(0.97, 650.123, 1755, 63, 5 * GIB, 7000.5, frozenset({"sw_power_cap"}))
 
 
 def test_what_a_device_does_not_support_is_null_and_asked_once():
@@ -156,7 +158,7 @@ def test_neuron_monitor_reports_busy_fractions_and_memory_by_core():
     idle, busy = (TOOLS / "neuron-monitor.jsonl").read_text().splitlines()
     monitor = neuron.NeuronMonitor(Lines([], [idle], [idle, busy], ["torn {"]), (0, 1))
     assert monitor.read() == ()
-    assert monitor.read() == (Reading(busy=0.0), Reading(busy=0.0))
+    assert monitor.read() == (DeviceReading(busy=0.0), DeviceReading(busy=0.0))
     first, second = monitor.read()
     assert (first.busy, second.busy) == (0.9125, 0.885)
     assert first.memory_used_bytes == 1073741824 + 134217728 + 67108864 + 4294967296
@@ -213,6 +215,19 @@ def test_a_tool_that_keeps_printing_is_stopped():
     stream.close()
     assert stream._process.returncode is not None
     assert not stream._thread.is_alive()
+
+
+def test_a_tool_reads_its_configuration_from_a_file_that_is_deleted_with_it():
+    stream = LineStream(["sh", "-c", 'cat "$1"; echo; echo "$1"; sleep 60', "sh"], config={"period": "1s"})
+    deadline, lines = time.monotonic() + 10, []
+    while len(lines) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+        lines += stream.new_lines()
+    text, file = lines
+    assert json.loads(text) == {"period": "1s"}
+    assert Path(file.strip()).is_file()
+    stream.close()
+    assert not Path(file.strip()).exists()
 
 
 def test_a_tool_that_is_not_installed_is_a_reason():

@@ -22,7 +22,7 @@ from tunemark.harness.run.launch import launch
 from tunemark.harness.run.process import FreshWorker
 from tunemark.harness.run.record import write
 from tunemark.harness.run.warm_worker import WarmWorker, cold_reason, resident_file_pages, warm_environment
-from tunemark.harness.studies.frontier import CONFIRMED, Frontier, Question
+from tunemark.harness.studies.frontier import CONFIRMED, Frontier, FrontierQuestion
 from tunemark.harness.studies.series import Bench
 from tunemark.harness.worker.levers import ALLOCATOR_VARIABLES
 from tunemark.schema.derive import derive
@@ -215,7 +215,7 @@ def fits_rows(most):
 def test_the_largest_micro_batch_is_confirmed_in_a_fresh_process(tmp_path):
     scripted = ScriptedBench(tmp_path, fits_rows(11))
     tries, bench = with_trier(scripted, fits_rows(11))
-    search = Frontier.of("smoke-lora", Options(), bench, Question())
+    search = Frontier.of("smoke-lora", Options(), bench, FrontierQuestion())
     assert search.search() is None
     assert (search.edges[0].micro_batch, search.edges[0].first_failed) == (11, "12 rows")
     assert len(tries.ran) == 6
@@ -226,7 +226,7 @@ def test_the_largest_micro_batch_is_confirmed_in_a_fresh_process(tmp_path):
 def test_an_edge_that_a_fresh_process_does_not_confirm_is_lowered(tmp_path):
     scripted = ScriptedBench(tmp_path, fits_rows(9))
     tries, bench = with_trier(scripted, fits_rows(11))
-    search = Frontier.of("smoke-lora", Options(), bench, Question())
+    search = Frontier.of("smoke-lora", Options(), bench, FrontierQuestion())
     assert search.search() is None
     assert (search.edges[0].micro_batch, search.edges[0].first_failed) == (9, "10 rows")
     assert len(scripted.ran) == 3
@@ -237,5 +237,5 @@ def test_a_warm_worker_ends_with_its_series(tmp_path):
     closed = []
     scripted = ScriptedBench(tmp_path, fits_rows(4))
     bench = replace(scripted.bench, close=lambda: closed.append(True))
-    Frontier.of("smoke-lora", Options(), bench, Question(most=4)).search()
+    Frontier.of("smoke-lora", Options(), bench, FrontierQuestion(most=4)).search()
     assert closed == [True]

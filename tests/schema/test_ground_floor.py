@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tunemark.schema import files, formats
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.files import project_root, write_atomically
+from tunemark.schema.files import project_root, replace_folder, write_atomically
 from tunemark.schema.privacy import REMOVED, identity_leaks, scrub
 from tunemark.schema.quantities import QUANTITIES
 
@@ -124,6 +124,31 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == ["file.json"]
+
+
+def folders(place: Path, *names: str) -> list[Path]:
+    """Make folders with a file that contains the name of its folder."""
+    for name in names:
+        (place / name).mkdir()
+        (place / name / "file").write_text(name)
+    return [place / name for name in ("folder", "new", "old")]
+
+
+@pytest.mark.parametrize("there", [["folder", "new"], ["new"]])
+def test_a_folder_is_replaced_whole(tmp_path: Path, there: list[str]) -> None:
+    folder, new, old = folders(tmp_path, *there)
+    replace_folder(folder, new, old)
+    assert (folder / "file").read_text() == "new"
+    assert not new.exists()
+    assert old.exists() == ("folder" in there)
+
+
+def test_the_old_folder_is_put_back_if_the_new_one_cannot_be_moved(tmp_path: Path) -> None:
+    folder, new, old = folders(tmp_path, "folder")
+    with pytest.raises(FileNotFoundError):
+        replace_folder(folder, new, old)
+    assert (folder / "file").read_text() == "folder"
+    assert not old.exists()
 
 
 def test_the_checkout_is_found_from_the_environment_and_from_below(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.formats import GIB
 from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.memory import CONTEXT, estimate_memory, largest_micro_batch
 from tunemark.schema.physics.memory_states import MemoryLedger, state_lines
@@ -18,7 +19,6 @@ from tunemark.schema.physics.training_shape import OptimizerKind, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Loss, Method
 
 FACTS = FactBase(Path(__file__).parents[2] / "data")
-GIB = 2**30
 METHODS = (Method.FULL, Method.LORA, Method.QLORA)
 
 

@@ -1,4 +1,4 @@
-"""The project's folders, and atomic file writes."""
+"""The project's folders, and atomic replacement of files and folders."""
 
 import os
 import shutil
@@ -76,6 +76,27 @@ def replacing(path: Path) -> Iterator[Path]:
         with partial.open("rb") as written:
             os.fsync(written.fileno())
         partial.replace(path)
+
+
+def replace_folder(folder: Path, new: Path, old: Path) -> None:
+    """Move a complete new folder to the place of a folder, which is first moved to `old` if it exists. The caller deletes `old`.
+
+    All three paths must be on one file system, and `old` must not exist.
+
+    Raises
+    ------
+    OSError
+        When a folder cannot be moved; the previous folder is then back in its place.
+
+    """
+    if folder.exists():
+        folder.rename(old)
+    try:
+        new.rename(folder)
+    except OSError:
+        if old.exists():
+            old.rename(folder)
+        raise
 
 
 def _is_running(process: int) -> bool:

@@ -19,6 +19,7 @@ from mkdocs.config import load_config
 from mkdocs.exceptions import Abort, MkDocsException
 
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.files import replace_folder
 from tunemark.schema.formats import counted
 from tunemark.site import (
     charts,
@@ -155,12 +156,10 @@ def _swap(folder: Path, make: Callable[[Path], Made]) -> Made:
     new.mkdir(parents=True)
     try:
         made = make(new)
+        replace_folder(folder, new, old)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
-    if folder.exists():
-        folder.rename(old)
-    new.rename(folder)
     _remove(old)
     return made
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.files import replace_folder
 
 FOLDER = "assets/duckdb"
 NOTICE = "NOTICE.txt"
@@ -67,18 +68,19 @@ def fetched(folder: Path, progress: Callable[[str], None]) -> Path:
     if listed.is_file() and json.loads(listed.read_text(encoding="utf-8")) == versions and all((folder / name).is_file() for name in FILES):
         return folder
     # npm runs in the new folder, so its path must not be relative.
-    new = folder.resolve().with_name(f".{folder.name}.new")
-    shutil.rmtree(new, ignore_errors=True)
+    new, old = (folder.resolve().with_name(f".{folder.name}.{word}") for word in ("new", "old"))
+    for leftover in (new, old):
+        shutil.rmtree(leftover, ignore_errors=True)
     new.mkdir(parents=True)
     try:
         notices = [_fetch(package, new, progress) for package in PACKAGES]
         (new / SHIM).write_text(SHIM_TEXT, encoding="utf-8")
         (new / NOTICE).write_text("\n\n".join(notices) + "\n", encoding="utf-8")
         (new / VERSIONS).write_text(json.dumps(versions), encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        new.rename(folder)
+        replace_folder(folder, new, old)
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        for leftover in (new, old):
+            shutil.rmtree(leftover, ignore_errors=True)
     return folder
 
 

@@ -54,6 +54,8 @@ DESCRIPTIONS = {
     "predictions.md.j2": "Errors of predicted throughput and memory for results that were left out of the fit.",
     "gate.md.j2": "How many wrong submissions and facts the checks of Tunemark refuse, beside the checkers of other benchmarks.",
     "provenance.md.j2": "The source of each fact about accelerators, models and prices.",
+    "limitations.md.j2": "What the data, the predictions and the audit do not cover.",
+    "data_changes.md.j2": "What was added to the data and what was corrected, newest first.",
     "rerun.md.j2": "Results that should be measured again, with the command for each.",
     "reading.md.j2": "How to read a number: quantities, trust levels, comparability and warnings.",
 }

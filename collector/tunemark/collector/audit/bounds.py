@@ -7,7 +7,7 @@ from functools import lru_cache
 from tunemark.collector.audit.evidence import AuditedResult, grouped
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import precision_class
-from tunemark.collector.audit.token_rates import Rate, token_rates
+from tunemark.collector.audit.token_rates import TokenRate, token_rates
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.workloads import FEWEST_LABELS
 from tunemark.schema.physics.activations import block_activations
@@ -116,7 +116,7 @@ def peak_flop_per_s(result: AuditedResult) -> float | None:
     return None if peak is None else peak * result.devices
 
 
-def utilisation(result: AuditedResult, rate: Rate, *, recompute: bool = False) -> tuple[Interval, str] | None:
+def utilisation(result: AuditedResult, rate: TokenRate, *, recompute: bool = False) -> tuple[Interval, str] | None:
     """Return the share of the dense peak that a rate needs, with the calculation; None if model, length or peak is unknown."""
     peak, length, tokens = peak_flop_per_s(result), result.conditions.sequence_length, rate.tokens_per_s
     if peak is None or result.model is None or length is None:
@@ -131,7 +131,7 @@ def utilisation(result: AuditedResult, rate: Rate, *, recompute: bool = False) -
     return share, words
 
 
-def rates_below_peak(result: AuditedResult) -> list[Rate]:
+def rates_below_peak(result: AuditedResult) -> list[TokenRate]:
     """Return tokens per second by the first figure that the peak allows, without the readings that it excludes."""
     plain = (rate for rate in token_rates(result) if not rate.quantity.endswith("_reported"))
     for rates in grouped(plain, lambda rate: rate.quantity).values():

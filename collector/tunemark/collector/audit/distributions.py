@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tunemark.collector.audit.bounds import rates_below_peak, utilisation
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
-from tunemark.collector.audit.token_rates import Rate
+from tunemark.collector.audit.token_rates import TokenRate
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import Software
 from tunemark.schema.physics.architecture import count_parameters
@@ -43,7 +43,7 @@ class Attained:
     """The utilisation of one result, by its only possible rate."""
 
     result: AuditedResult
-    rate: Rate
+    rate: TokenRate
     share: float
     """Model FLOPs per second as a share of the dense peak."""
     hardware_share: float

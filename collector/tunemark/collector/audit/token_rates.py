@@ -11,7 +11,7 @@ LAST_BATCH = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class TokenRate:
     """Tokens per second over all devices, from one figure in one reading."""
 
     quantity: str
@@ -29,32 +29,32 @@ class Rate:
         return self.meaning.split(" (", maxsplit=1)[0]
 
 
-def token_rates(result: AuditedResult) -> list[Rate]:
+def token_rates(result: AuditedResult) -> list[TokenRate]:
     """Return tokens per second by every figure. Several rates of one quantity are readings of it."""
     return [*_from_rates(result), *_from_steps(result)] or list(_from_epochs(result))
 
 
-def plain_rate(result: AuditedResult) -> Rate | None:
+def plain_rate(result: AuditedResult) -> TokenRate | None:
     """Return tokens per second by the first figure with one meaning, or None."""
     return next((rate for rate in token_rates(result) if not rate.meaning and not rate.quantity.endswith("_reported")), None)
 
 
-def _from_rates(result: AuditedResult) -> Iterator[Rate]:
+def _from_rates(result: AuditedResult) -> Iterator[TokenRate]:
     """Yield claimed rates of tokens, counted tokens over time, and rates of samples times their length."""
     for quantity in ("tokens_per_s", "tokens_per_s_reported"):
         for meaning, rate in result.readings(quantity):
-            yield Rate(quantity, meaning, rate, "")
+            yield TokenRate(quantity, meaning, rate, "")
     tokens, time, length = result.interval("tokens"), result.interval("train_time_s"), result.conditions.sequence_length
     if tokens and time:
-        yield Rate("tokens", "", tokens / time, f"{tokens.value:,.0f} tokens / {time.value:,.2f} s")
+        yield TokenRate("tokens", "", tokens / time, f"{tokens.value:,.0f} tokens / {time.value:,.2f} s")
     for quantity in ("samples_per_s", "samples_per_s_reported"):
         if length is None or (quantity == "samples_per_s" and "tokens" in result.claims):
             continue
         for meaning, rate in result.readings(quantity):
-            yield Rate(quantity, meaning, rate * length, f"{rate.value:g} rows/s x {length:,} tokens", ("sequence_length",))
+            yield TokenRate(quantity, meaning, rate * length, f"{rate.value:g} rows/s x {length:,} tokens", ("sequence_length",))
 
 
-def _from_steps(result: AuditedResult) -> Iterator[Rate]:
+def _from_steps(result: AuditedResult) -> Iterator[TokenRate]:
     rows, length = rows_per_step(result), result.conditions.sequence_length
     if rows is None or length is None or "tokens" in result.claims:
         return
@@ -62,15 +62,15 @@ def _from_steps(result: AuditedResult) -> Iterator[Rate]:
     conditions = ("sequence_length", *(("global_batch",) if stated else ("micro_batch", "gradient_accumulation", "data_parallel")))
     for meaning, step in result.readings("step_time_s"):
         formula = f"{rows:,} rows x {length:,} tokens / {step.value:g} s per step"
-        yield Rate("step_time_s", meaning, Interval.exact(float(rows * length)) / step, formula, conditions)
+        yield TokenRate("step_time_s", meaning, Interval.exact(float(rows * length)) / step, formula, conditions)
 
 
-def _from_epochs(result: AuditedResult) -> Iterator[Rate]:
+def _from_epochs(result: AuditedResult) -> Iterator[TokenRate]:
     length, rows, epochs = result.conditions.sequence_length, result.training_rows, result.interval("epochs")
     time = training_or_wall_time(result)
     if length and rows and epochs and time and not result.conditions.packing:
         formula = f"{epochs.value:g} epochs x {rows:,} rows x {length:,} tokens / {time.value:,.0f} s"
-        yield Rate("epochs", "", epochs * (rows * length) / time, formula, ("sequence_length", "dataset"))
+        yield TokenRate("epochs", "", epochs * (rows * length) / time, formula, ("sequence_length", "dataset"))
 
 
 def samples_per_s(result: AuditedResult) -> tuple[Interval, str] | None:

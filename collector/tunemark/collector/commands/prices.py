@@ -91,7 +91,7 @@ COLUMNS = ["provider", "instance", "region", "kind", "accelerator", "count", "us
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class CurrentPrice:
     """A price that is in force."""
 
     price: PriceRow
@@ -121,7 +121,7 @@ class Offer:
         return self.price.model_dump(mode="json") | {"usd_per_accelerator_hour": self.usd_per_accelerator_hour}
 
 
-def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None = None) -> list[Offer]:
+def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None = None) -> list[CurrentPrice]:
     """Return the newest price per provider, instance, region and kind on a day, cheapest accelerator-hour first within each kind.
 
     Raises TunemarkError for a name that is neither an instance nor an accelerator, a name without a price, and a day before its first price.
@@ -146,7 +146,7 @@ def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None =
         raise TunemarkError("--on", on.isoformat(), fix)
     kinds = list(PriceKind)
     return sorted(
-        map(Offer, current_prices(begun)),
+        map(CurrentPrice, current_prices(begun)),
         key=lambda offer: (
             *(kinds.index(offer.price.kind), offer.usd_per_accelerator_hour),
             *(offer.price.provider, offer.price.instance, offer.price.region or ""),
@@ -165,7 +165,7 @@ def _unknown(facts: FactBase, name: str, kind: PriceKind | None) -> TunemarkErro
     return TunemarkError("name", name, f"neither an instance nor an accelerator; {suggestion}")
 
 
-def remarks(shown: Iterable[Offer], on: date, today: date) -> Iterator[str]:
+def remarks(shown: Iterable[CurrentPrice], on: date, today: date) -> Iterator[str]:
     """Yield remarks on a table of offers: how prices are dated and sorted, and that future prices are unknown."""
     shown = list(shown)
     if on > today:

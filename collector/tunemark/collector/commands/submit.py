@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ from tunemark.schema.facts.world_facts import Withdrawal
 from tunemark.schema.files import is_checkout, project_root, write_atomically
 from tunemark.schema.formats import counted
 from tunemark.schema.privacy import identity_leaks
+from tunemark.schema.records.base import flattened
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.safe_text import markdown, terminal
 from tunemark.schema.vocabulary import DataSource, Status, WarningKind
@@ -234,21 +235,16 @@ def _check(chosen: Sequence[Result], root: Path, *, as_json: bool) -> None:
 
 def _facts(record: Submission) -> dict[str, str]:
     """Return every fact of a submission by field, as text. Long lists of numbers are shown with their count and range."""
-    return dict(_flat("", record.model_dump(mode="json")))
+    return {field: _as_text(value) for field, value in flattened(record.model_dump(mode="json")) if value not in (None, [])}
 
 
-def _flat(field: str, value: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - any JSON value
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _flat(f"{field}.{key}" if field else key, inner)
-    elif isinstance(value, list) and len(value) > SHORTEST_LIST and all(isinstance(item, int | float | None) for item in value):
+def _as_text(value: Any) -> str:  # noqa: ANN401 - a leaf of JSON
+    if not isinstance(value, list):
+        return str(value)
+    if len(value) > SHORTEST_LIST and all(isinstance(item, int | float | None) for item in value):
         known = [item for item in value if item is not None]
-        yield field, f"{len(value):,} numbers" + (f", {min(known):.6g} to {max(known):.6g}" if known else "")
-    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
-        for index, inner in enumerate(value):
-            yield from _flat(f"{field}[{index}]", inner)
-    elif value not in (None, [], {}):
-        yield field, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        return f"{len(value):,} numbers" + (f", {min(known):.6g} to {max(known):.6g}" if known else "")
+    return ", ".join(map(str, value))
 
 
 def _show(facts: Mapping[str, Mapping[str, str]], author: str | None) -> None:

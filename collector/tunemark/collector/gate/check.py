@@ -50,14 +50,14 @@ from tunemark.collector.gate.warning_checks import missing_statistics, warning_p
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.formats import GIB
+from tunemark.schema.formats import GIB, MIB
 from tunemark.schema.processes import in_processes
 from tunemark.schema.records.base import content_id, flattened, is_canonical
 from tunemark.schema.records.submission import Submission, submission_name
 from tunemark.schema.records.upgrade import InvalidRecord, Problem, read_record
 from tunemark.schema.vocabulary import Dtype, Status
 
-LARGEST_FILE_BYTES = 16 * 2**20
+LARGEST_FILE_BYTES = 16 * MIB
 """About 250,000 steps, more than any submission has."""
 LARGEST_EXACT = 2**53
 """Above this, JSON readers and doubles no longer represent whole numbers exactly."""

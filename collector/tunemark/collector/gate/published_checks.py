@@ -23,6 +23,7 @@ from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import Library
+from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.claims import Claim, Reading
@@ -355,7 +356,7 @@ def _reading(quantity: str, claim: Claim, reading: Reading, conditions: Conditio
     printed = re.search(r"[\d,]+(?:\.\d+)?", claim.printed)
     size = re.match(r"(?:GiB|2\^30 bytes)|(GB|10\^9 bytes)", meaning)
     if size and printed and unit == "bytes":
-        wanted[meaning[:12]] = float(printed[0].replace(",", "")) * (1e9 if size[1] else 2**30)
+        wanted[meaning[:12]] = float(printed[0].replace(",", "")) * (1e9 if size[1] else GIB)
     if conditions is not None and meaning == "of one device" and conditions.accelerator_count:
         wanted[meaning] = claim.value * conditions.accelerator_count
     for words, value in wanted.items():

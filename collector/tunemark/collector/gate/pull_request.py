@@ -16,7 +16,7 @@ from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, git, records_
 from tunemark.collector.store.database import Row
 from tunemark.collector.store.measured_rows import measured_rows
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.formats import counted
+from tunemark.schema.formats import MIB, counted
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.safe_text import terminal
 
@@ -26,7 +26,7 @@ FILE_MODE = "100644"
 MODES = {"120000": "a symbolic link", "100755": "an executable", "160000": "a submodule", "000000": "a removed file"}
 MOST_FILES = 100
 """Submissions in a pull request. A person has to look at them."""
-MOST_BYTES = 64 * 2**20
+MOST_BYTES = 64 * MIB
 """Of all submissions of a pull request together."""
 MOST_CHANGES = 2_000
 """Changes that are listed one by one."""

@@ -17,6 +17,7 @@ from tunemark.collector.importers.import_io import read_bytes, refuse_existing, 
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, suggested
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadBatch, WorkloadCard, WorkloadData, WorkloadDevices, WorkloadStop
+from tunemark.schema.formats import MIB
 from tunemark.schema.records.plan import Attention, LoraSettings, Offload, Optimizer, OptimizerName, Quantisation
 from tunemark.schema.vocabulary import Checkpointing, DataSource, Method, Padding, Strategy, Task, Weights
 
@@ -125,7 +126,7 @@ last five, and the rank and alpha of adapters, are the defaults of the HF Traine
 
 # Reading a configuration ----------------------------------------------------------------------------
 
-LARGEST_FILE = 2**20
+LARGEST_FILE = MIB
 
 
 @dataclass(slots=True)

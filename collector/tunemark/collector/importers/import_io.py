@@ -13,10 +13,11 @@ from pydantic import ValidationError
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import write_atomically
+from tunemark.schema.formats import MIB
 
-LARGEST_TEXT = 64 * 2**20
+LARGEST_TEXT = 64 * MIB
 """Bytes of a log given on the command line."""
-LARGEST_MEMBER = 64 * 2**20
+LARGEST_MEMBER = 64 * MIB
 """Bytes of a file in an archive; the largest log of three MLPerf rounds has 1.5 MB."""
 NAME_ONE = "name a .tar.xz of result logs, or the folder it was unpacked to"
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, progress, say
 from tunemark.collector.importers.import_io import LogProblem, Member, first_error, members, printable, write_changed
-from tunemark.collector.importers.mlperf_log import PowerLog, RunLog, count, finite, power_of_run, read_power, read_run
+from tunemark.collector.importers.mlperf_log import MlperfRunLog, PowerLog, count, finite, power_of_run, read_power, read_run
 from tunemark.schema.errors import Exit
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
@@ -169,7 +169,7 @@ def read_entries(sources: Sequence[Path], facts: FactBase, advance: Callable[[],
     Each source is a tar archive of result folders, or the folder it was unpacked to. `advance` is called after each log.
     """
     entries = Entries()
-    logs: dict[Place, list[RunLog]] = {}
+    logs: dict[Place, list[MlperfRunLog]] = {}
     descriptions: dict[Place, Description] = {}
     additions = _Additions()
     broken: list[str] = []
@@ -201,7 +201,7 @@ def read_entries(sources: Sequence[Path], facts: FactBase, advance: Callable[[],
 
 
 def _results(
-    logs: dict[Place, list[RunLog]],
+    logs: dict[Place, list[MlperfRunLog]],
     descriptions: dict[Place, Description],
     additions: _Additions,
     facts: FactBase,
@@ -237,7 +237,7 @@ def _add(additions: _Additions, key: Place, place: re.Match[str], member: Member
         additions.scaling[key] = factor
 
 
-def _with_power(log: RunLog, meters: dict[str, list[PowerLog]], stated: str | None) -> ConvertedRun | None:
+def _with_power(log: MlperfRunLog, meters: dict[str, list[PowerLog]], stated: str | None) -> ConvertedRun | None:
     """Return the run of a log with the power of its meters."""
     if log.run is None:
         return None
@@ -274,7 +274,7 @@ def entry_id(key: Place) -> str:
 
 def _entry(
     key: Place,
-    logs: list[RunLog],
+    logs: list[MlperfRunLog],
     description: Description | None,
     additions: _Additions,
     facts: FactBase,
@@ -317,7 +317,7 @@ def _entry(
         return None
 
 
-def _leave_out_broken(logs: dict[Place, list[RunLog]], broken: list[str], problems: list[LogProblem]) -> None:
+def _leave_out_broken(logs: dict[Place, list[MlperfRunLog]], broken: list[str], problems: list[LogProblem]) -> None:
     """Drop the entries that an archive cuts off: an unknown number of their logs is missing."""
     for name in broken:
         place = PLACE.fullmatch(name)
@@ -415,7 +415,7 @@ def conditions_of(
     )
 
 
-def agreed(logs: list[RunLog], notes: list[str]) -> dict[str, Any]:
+def agreed(logs: list[MlperfRunLog], notes: list[str]) -> dict[str, Any]:
     """Return the settings that all runs of an entry share; a setting that differs between runs is unknown and noted."""
     shared: dict[str, Any] = {}
     for key in sorted({key for log in logs for key in log.settings} - {"seed"}):

@@ -110,7 +110,7 @@ def _event(line: bytes, offset: int) -> Event | str:
 
 
 @dataclass(slots=True)
-class RunLog:
+class MlperfRunLog:
     """The contents of one log."""
 
     file: str
@@ -130,7 +130,7 @@ class RunLog:
 class _RunState:
     """The state between events."""
 
-    log: RunLog
+    log: MlperfRunLog
     content: bytes
     init_from: float | None = None
     init_s: float | None = None
@@ -152,9 +152,9 @@ class _RunState:
         self.log.problems.append(problem_at(self.content, self.log.file, event.offset, reason))
 
 
-def read_run(file: str, content: bytes) -> RunLog:
+def read_run(file: str, content: bytes) -> MlperfRunLog:
     """Return the contents of a log; invalid content becomes problems and never raises."""
-    log = RunLog(file)
+    log = MlperfRunLog(file)
     state = _RunState(log, content)
     for event in events(content, file, log.problems):
         if event.key in SETTINGS or event.key.startswith("init_"):
@@ -307,7 +307,7 @@ def read_power(meter: str, file: str, content: bytes, problems: list[LogProblem]
     return PowerLog(meter, tuple(sorted(readings)), estimate, measurement if measurement in {"AC", "DC"} else None, efficiency)
 
 
-def power_of_run(log: PowerLog, run: RunLog, stated: str | None) -> PowerReading | None:
+def power_of_run(log: PowerLog, run: MlperfRunLog, stated: str | None) -> PowerReading | None:
     """Return the mean power of a meter over a run, or None without readings. `stated` is where the submitter measured, AC or DC.
 
     Each reading counts for the time since the one before. If the readings do not span the run, the clocks of the two logs differ, and

@@ -25,7 +25,7 @@ from tunemark.schema.facts.cards import VERSION as DATED
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.facts.fact_base import FactBase, read_prices
 from tunemark.schema.facts.names import AWS, agrees, suggest_accelerator
-from tunemark.schema.formats import counted
+from tunemark.schema.formats import MIB, counted
 from tunemark.schema.vocabulary import PriceKind
 
 
@@ -98,7 +98,7 @@ def prices(
 # The catalogue -------------------------------------------------------------------------------------
 
 NEEDED = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region", "SpotPrice")
-LARGEST_FILE = 256 * 2**20
+LARGEST_FILE = 256 * MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from tunemark.collector.audit.evidence import AuditedResult, Evidence, source_of
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding
-from tunemark.collector.audit.token_rates import Rate, token_rates
+from tunemark.collector.audit.token_rates import TokenRate, token_rates
 from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.collector.predict.fit import Combination, Missing, Observed, observe, without_copies
 from tunemark.schema.derive import Derived, derive
@@ -101,7 +101,7 @@ def _published(evidence: Evidence, facts: FactBase, findings: Collection[Finding
             yield result.id, observe(result.id, config, rates[0].tokens_per_s.value, basis_of(rates[0]))
 
 
-def basis_of(rate: Rate) -> str:
+def basis_of(rate: TokenRate) -> str:
     """Return the calculation of a rate, with its reading if the figure is ambiguous."""
     formula = rate.formula or "as claimed"
     if not rate.meaning:
@@ -109,7 +109,7 @@ def basis_of(rate: Rate) -> str:
     return f"{formula}; read as {rate.meaning_words}, the only reading that no audit finding on this document excludes"
 
 
-def possible_rates(run: AuditedResult, excluded: Collection[str]) -> list[Rate]:
+def possible_rates(run: AuditedResult, excluded: Collection[str]) -> list[TokenRate]:
     """Return the rates of tokens: unambiguous ones, or the only reading that is not excluded."""
     full = run.conditions.padding == "none"
     counted = [rate for rate in token_rates(run) if rate.quantity in FOLLOWS_FROM and (full or rate.quantity != "epochs")]
@@ -117,7 +117,7 @@ def possible_rates(run: AuditedResult, excluded: Collection[str]) -> list[Rate]:
     return [rate for rate in counted if not rate.meaning] or (left if len(left) == 1 else [])
 
 
-def concerns(finding: Finding, rate: Rate) -> bool:
+def concerns(finding: Finding, rate: TokenRate) -> bool:
     """Return True if a finding refutes a rate: a claim or a condition that the rate follows from."""
     return finding.refutes(FOLLOWS_FROM[rate.quantity], RUN_CONDITIONS.union(rate.conditions))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from tunemark.collector.predict.fit import Combination, Estimate, Fit, Missing, Observed, generation_of
+from tunemark.collector.predict.fit import Combination, Fit, LogPrediction, Missing, Observed, generation_of
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
@@ -132,7 +132,7 @@ def predict(fitted: Fit, config: Combination) -> Throughput | Missing:
     return Throughput(rate, tuple(nearest[:NEIGHBOURS]), tuple(name for name, known in seen.items() if not known))
 
 
-def interval_of(estimate: Estimate, devices: int) -> Range:
+def interval_of(estimate: LogPrediction, devices: int) -> Range:
     """Return the rate of all devices with its interval."""
     width = QUANTILE * estimate.sd
     return Range(*(devices * math.exp(-estimate.log_seconds + shift) for shift in (0, -width, width)))

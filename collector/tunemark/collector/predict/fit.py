@@ -302,7 +302,7 @@ MOST_ROWS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class LogPrediction:
     """A prediction in log space."""
 
     log_seconds: float
@@ -361,11 +361,11 @@ class Fit:
     design: Design
     posterior: Posterior
 
-    def predict(self, config: Combination) -> Estimate | Missing:
+    def predict(self, config: Combination) -> LogPrediction | Missing:
         """Return the prediction for a combination, or the reason why there is none."""
         return self.predict_all([config])[0]
 
-    def predict_all(self, configs: Sequence[Combination]) -> list[Estimate | Missing]:
+    def predict_all(self, configs: Sequence[Combination]) -> list[LogPrediction | Missing]:
         """Return the prediction for each combination, or the reason why there is none."""
         work = [work_seconds(config.shape, config.accelerator) for config in configs]
         rows = [Parameters.of(config, terms) for config, terms in zip(configs, work, strict=True) if not isinstance(terms, Missing)]
@@ -377,7 +377,8 @@ class Fit:
         known, new = slopes[:, : len(self.names)], slopes[:, len(self.names) :]
         variances = ((known @ self.posterior.covariance) * known).sum(axis=1) + new**2 @ np.array([prior.sd**2 for prior in priors])
         estimates = iter(
-            Estimate(float(value), math.sqrt(float(variance) + ROW_VARIANCE)) for value, variance in zip(values, variances, strict=True)
+            LogPrediction(float(value), math.sqrt(float(variance) + ROW_VARIANCE))
+            for value, variance in zip(values, variances, strict=True)
         )
         return [terms if isinstance(terms, Missing) else next(estimates) for terms in work]
 
@@ -385,12 +386,13 @@ class Fit:
         """Return the posterior without some rows, by their numbers."""
         return posterior_of(self, np.delete(np.arange(len(self.rows)), lines))
 
-    def predict_rows(self, posterior: Posterior, lines: Sequence[int]) -> list[Estimate]:
+    def predict_rows(self, posterior: Posterior, lines: Sequence[int]) -> list[LogPrediction]:
         """Return predictions for some rows by another posterior of the same parameters."""
         values, slopes = self.design.linear(posterior.mean, list(lines))
         variances = ((slopes @ posterior.covariance) * slopes).sum(axis=1)
         return [
-            Estimate(float(value), math.sqrt(float(variance) + ROW_VARIANCE)) for value, variance in zip(values, variances, strict=True)
+            LogPrediction(float(value), math.sqrt(float(variance) + ROW_VARIANCE))
+            for value, variance in zip(values, variances, strict=True)
         ]
 
 

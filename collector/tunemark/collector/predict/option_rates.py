@@ -26,7 +26,7 @@ import numpy as np
 
 from tunemark.collector.audit.rule import Finding
 from tunemark.collector.predict.estimate import QUANTILE, unmeasured
-from tunemark.collector.predict.fit import ROW_VARIANCE, Combination, Estimate, Fit, Missing, Observed, architecture_of, generation_of
+from tunemark.collector.predict.fit import ROW_VARIANCE, Combination, Fit, LogPrediction, Missing, Observed, architecture_of, generation_of
 from tunemark.collector.store.database import Row
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow, current_prices
 from tunemark.schema.facts.fact_base import FactBase
@@ -148,7 +148,7 @@ def best_on(step: Step, memory_bytes: int) -> tuple[Configuration, MemoryVerdict
 
 
 @dataclass(frozen=True)
-class Evidence:
+class RateEvidence:
     """Calibration rows grouped by shared properties, and the errors of rates computed from them."""
 
     fitted: Fit
@@ -168,13 +168,13 @@ class Evidence:
     """Reasons of `missing`, by the properties that they depend on."""
 
     @classmethod
-    def of(cls, fitted: Fit, suspicious: Collection[str] = ()) -> "Evidence":
+    def of(cls, fitted: Fit, suspicious: Collection[str] = ()) -> "RateEvidence":
         """Group the rows of a fit, except suspicious results, and compute the errors of direct rates by leaving out one document at a time."""
         predicted = fitted.predict_all([replace(row.config, stack="", release="") for row in fitted.rows])
         residuals = {
             row.id: row.log_seconds - estimate.log_seconds
             for row, estimate in zip(fitted.rows, predicted, strict=True)
-            if isinstance(estimate, Estimate)
+            if isinstance(estimate, LogPrediction)
         }
         grouped: dict[Group, list[Observed]] = defaultdict(list)
         disputed: dict[Group, list[Observed]] = defaultdict(list)
@@ -264,7 +264,7 @@ def models_asked(facts: FactBase) -> list[ModelCard]:
     return [card for card in facts.models.values() if card.hub_id is not None]
 
 
-def lengths_of(model: ModelCard, evidence: Evidence) -> tuple[int, ...]:
+def lengths_of(model: ModelCard, evidence: RateEvidence) -> tuple[int, ...]:
     """Return the row lengths of a model's rows: none is longer than its context, unless there are results of such rows."""
     family = FAMILIES[model.family]
     lengths = ENCODER_LENGTHS if family.encoder else LENGTHS
@@ -284,13 +284,13 @@ def option_rows(facts: FactBase, fitted: Fit, trust: Mapping[str, str], findings
         for finding in findings
         if finding.verdict is AuditVerdict.SUSPICIOUS and not RATES.isdisjoint(finding.quantities)
     )
-    evidence, offered = Evidence.of(fitted, suspicious), [(facts.accelerators[key], devices) for key, devices in places(facts)]
+    evidence, offered = RateEvidence.of(fitted, suspicious), [(facts.accelerators[key], devices) for key, devices in places(facts)]
     for model in models_asked(facts):
         yield from rows_of_model(model, offered, evidence, trust)
 
 
 def rows_of_model(
-    model: ModelCard, offered: Sequence[tuple[AcceleratorCard, int]], evidence: Evidence, trust: Mapping[str, str]
+    model: ModelCard, offered: Sequence[tuple[AcceleratorCard, int]], evidence: RateEvidence, trust: Mapping[str, str]
 ) -> list[Row]:
     """Return the rows of a model on the offered accelerators and device counts."""
     architecture = architecture_of(model)
@@ -406,14 +406,14 @@ def _memory(chosen: Configuration, verdict: MemoryVerdict, memory_bytes: int) ->
     }
 
 
-def _direct(evidence: Evidence, devices: int, rows: Sequence[Observed]) -> Row:
+def _direct(evidence: RateEvidence, devices: int, rows: Sequence[Observed]) -> Row:
     """Return the geometric mean of the rates of some results. One further result deviates from the mean of n by sqrt(1 + 1/n)."""
     width = evidence.direct_error * math.sqrt((1 + 1 / len(rows)) / 2)
     return _rate("direct", math.log(devices) - fmean(row.log_seconds for row in rows), width)
 
 
 def _predicted(
-    evidence: Evidence, pending: Sequence[tuple[Row, Combination, Sequence[Observed]]], trust: Mapping[str, str]
+    evidence: RateEvidence, pending: Sequence[tuple[Row, Combination, Sequence[Observed]]], trust: Mapping[str, str]
 ) -> Iterator[Row]:
     """Yield rows with their predictions, corrected by the results near them."""
     estimates = evidence.fitted.predict_all([config for _, config, _ in pending]) if pending else []

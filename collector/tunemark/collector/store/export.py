@@ -19,6 +19,7 @@ from tunemark.collector.store.database import open_database
 from tunemark.collector.store.sql_query import relation_reference
 from tunemark.schema import VERSION
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.files import replace_folder
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.safe_text import is_formula
 
@@ -71,7 +72,7 @@ def export(database: Path, folder: Path, *, force: bool = False) -> Exported:
                 _write_table(new, name, table)
             (new / README).write_bytes(readme(rows, as_of, complete=bool(complete)).encode())
             (new / CITATION).write_bytes(citation(tables["sources"].to_pylist(), as_of).encode())
-            _replace(folder, new, old)
+            replace_folder(folder, new, old)
     except OSError as error:
         fix = f"cannot be written ({error.strerror}); name a place that you may write to"
         raise TunemarkError("folder", str(folder), fix, exit_code=Exit.INTERNAL) from error
@@ -90,18 +91,6 @@ def _check_folder(folder: Path, *, force: bool) -> None:
         raise TunemarkError("folder", str(folder), f"contains {foreign[0]}, which no export writes; name a new folder")
     if names and not force:
         raise TunemarkError("folder", str(folder), "is not empty; name a new folder, or replace the export in it with --force")
-
-
-def _replace(folder: Path, new: Path, old: Path) -> None:
-    """Put a new folder in the place of an old one, which is moved away; on failure the old one is put back."""
-    if folder.exists():
-        folder.rename(old)
-    try:
-        new.rename(folder)
-    except OSError:
-        if old.exists():
-            old.rename(folder)
-        raise
 
 
 # Tables -----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from tunemark.harness.plan.options import Json, Options, Workload, fraction, takes_run_options
 from tunemark.harness.run.show import answers, print_json, say
-from tunemark.harness.studies.frontier import Over, Question
+from tunemark.harness.studies.frontier import FrontierQuestion, Over
 from tunemark.harness.studies.report import edges_table, points_table, prediction_table, tries_table, verdict
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
@@ -107,7 +107,7 @@ def frontier(
     if not all(length.isdecimal() and int(length) > 0 for length in lengths):
         fix = "is not a list of whole numbers above 0, such as 512,1024"
         raise typer.BadParameter(f"{sequence_lengths!r} {fix}", param_hint="--sequence-lengths")
-    question = Question(
+    question = FrontierQuestion(
         over=over,
         lengths=tuple(map(int, lengths)),
         limit_bytes=None if limit_memory is None else int(limit_memory * formats.GIB),

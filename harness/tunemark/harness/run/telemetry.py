@@ -16,7 +16,7 @@ from typing import NamedTuple, Self, TypeVar
 
 import psutil
 
-from tunemark.harness.vendors.protocol import DeviceMonitor, Reading, vendor_of
+from tunemark.harness.vendors.protocol import DeviceMonitor, DeviceReading, vendor_of
 from tunemark.harness.vendors.vendor_tools import MonitorUnavailable
 from tunemark.schema.features import Feature
 from tunemark.schema.records.submission import MemoryReading, Utilisation
@@ -53,7 +53,7 @@ class Moment(NamedTuple):
 
     at_s: float
     """Seconds since the worker was spawned, after the readings."""
-    readings: tuple[Reading, ...]
+    readings: tuple[DeviceReading, ...]
 
 
 @dataclass

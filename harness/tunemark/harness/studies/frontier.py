@@ -39,7 +39,7 @@ class Over(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class FrontierQuestion:
     """What a frontier searches for."""
 
     over: Over = Over.MICRO_BATCH
@@ -79,12 +79,12 @@ class Frontier:
     card: WorkloadCard
     options: Options
     bench: Bench
-    question: Question
+    question: FrontierQuestion
     series: Series
     edges: list[Edge] = field(default_factory=list)
 
     @classmethod
-    def of(cls, workload: str, options: Options, bench: Bench, question: Question, *, again: bool = False) -> "Frontier":
+    def of(cls, workload: str, options: Options, bench: Bench, question: FrontierQuestion, *, again: bool = False) -> "Frontier":
         """Return a search that resumes an earlier one with the same settings."""
         card = card_with(bench.facts.workload(workload), options)
         short = short_options(card, options)

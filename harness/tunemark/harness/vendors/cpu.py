@@ -4,7 +4,7 @@ from typing import Self
 
 import psutil
 
-from tunemark.harness.vendors.protocol import HOPPER_ONLY, NVIDIA_ONLY, Device, FoundDevice, Vendor
+from tunemark.harness.vendors.protocol import NVIDIA_ONLY, Device, FoundDevice, Vendor
 from tunemark.harness.vendors.vendor_tools import cpu_model
 from tunemark.schema.features import Feature
 from tunemark.schema.plan_reasons import FOUND_BY
@@ -43,7 +43,6 @@ VENDOR = Vendor(
     on_host=True,
     cannot={
         Feature.FLASH_ATTENTION: "its kernels are for GPUs; use attention=sdpa",
-        Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
         Feature.FLEX_ATTENTION: "it has no backward pass on CPUs; use attention=sdpa",
         **NVIDIA_ONLY,
         Feature.LIGER: "its kernels are for GPUs; use fused_kernels=none",

@@ -2,7 +2,7 @@
 
 import contextlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 from tunemark.harness.vendors.protocol import (
@@ -10,11 +10,11 @@ from tunemark.harness.vendors.protocol import (
     NO_FP8,
     NO_MODEL_PARALLEL,
     WITHOUT_FP8,
-    DeviceMonitor,
+    DeviceReading,
     EventDevice,
     FoundDevice,
     Generation,
-    Reading,
+    LibraryMonitor,
     Vendor,
 )
 from tunemark.harness.vendors.vendor_tools import MonitorUnavailable, text_of, visible_indexes
@@ -113,7 +113,7 @@ THROTTLE_REASONS = {
 """Constant of pynvml -> name in nvidia-smi. Idle is not listed: an idle GPU lowers its clocks."""
 
 
-class NvmlMonitor(DeviceMonitor):
+class NvmlMonitor(LibraryMonitor):
     """Lists and monitors GPUs by their NVML numbers."""
 
     interval_s = DEVICE_INTERVAL_S[Backend.CUDA]
@@ -121,10 +121,9 @@ class NvmlMonitor(DeviceMonitor):
     energy_reason = "NVML reports neither an energy counter nor power of this device"
 
     def __init__(self, nvml: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
+        super().__init__([nvml.nvmlDeviceGetHandleByIndex(index) for index in indexes], nvml.NVMLError, nvml.nvmlShutdown)
         self._nvml = nvml
-        self._handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in indexes]
         self._bits = {getattr(nvml, constant): name for constant, name in THROTTLE_REASONS.items()}
-        self._unsupported: set[tuple[int, Callable[..., Any]]] = set()
 
     @classmethod
     def open(cls, indexes: Sequence[int] | None = None) -> Self:
@@ -147,10 +146,10 @@ class NvmlMonitor(DeviceMonitor):
     def devices(self) -> list[FoundDevice]:
         """Return the visible GPUs of all that the monitor was opened for."""
         nvml, devices = self._nvml, []
-        uuids = [self._ask(place, nvml.nvmlDeviceGetUUID) or "" for place in range(len(self._handles))]
+        uuids = [self.ask(place, nvml.nvmlDeviceGetUUID) or "" for place in range(len(self._handles))]
         for place in visible_indexes(len(uuids), names=uuids):
-            memory, limit_mw = self._ask(place, nvml.nvmlDeviceGetMemoryInfo), self._ask(place, nvml.nvmlDeviceGetPowerManagementLimit)
-            capability = self._ask(place, nvml.nvmlDeviceGetCudaComputeCapability)
+            memory, limit_mw = self.ask(place, nvml.nvmlDeviceGetMemoryInfo), self.ask(place, nvml.nvmlDeviceGetPowerManagementLimit)
+            capability = self.ask(place, nvml.nvmlDeviceGetCudaComputeCapability)
             facts = DeviceFacts(
                 name=str(nvml.nvmlDeviceGetName(self._handles[place])),
                 # In whole MiB, as nvidia-smi reports it.
@@ -161,45 +160,30 @@ class NvmlMonitor(DeviceMonitor):
             devices.append(FoundDevice(place, facts, "{}.{}".format(*capability) if capability else None))
         return devices
 
-    def read(self) -> tuple[Reading, ...]:
-        """Return one reading per GPU, from seven short driver queries."""
-        nvml, readings = self._nvml, []
-        for place in range(len(self._handles)):
-            use, memory = self._ask(place, nvml.nvmlDeviceGetUtilizationRates), self._ask(place, nvml.nvmlDeviceGetMemoryInfo)
-            power_mw, energy_mj = self._ask(place, nvml.nvmlDeviceGetPowerUsage), self._ask(place, nvml.nvmlDeviceGetTotalEnergyConsumption)
-            throttled = self._ask(place, nvml.nvmlDeviceGetCurrentClocksEventReasons) or 0
-            reading = Reading(
-                busy=None if use is None else min(1.0, use.gpu / 100),
-                power_w=None if power_mw is None else power_mw / 1e3,
-                clock_mhz=self._ask(place, nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
-                temperature_c=self._ask(place, nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
-                memory_used_bytes=None if memory is None else int(memory.used),
-                energy_j=None if energy_mj is None else energy_mj / 1e3,
-                throttle_reasons=frozenset(name for bit, name in self._bits.items() if throttled & bit),
-            )
-            readings.append(reading)
-        return tuple(readings)
+    def read_device(self, place: int) -> DeviceReading:
+        """Return the reading of a GPU, from seven short driver queries."""
+        nvml = self._nvml
+        use, memory = self.ask(place, nvml.nvmlDeviceGetUtilizationRates), self.ask(place, nvml.nvmlDeviceGetMemoryInfo)
+        power_mw, energy_mj = self.ask(place, nvml.nvmlDeviceGetPowerUsage), self.ask(place, nvml.nvmlDeviceGetTotalEnergyConsumption)
+        throttled = self.ask(place, nvml.nvmlDeviceGetCurrentClocksEventReasons) or 0
+        return DeviceReading(
+            busy=None if use is None else min(1.0, use.gpu / 100),
+            power_w=None if power_mw is None else power_mw / 1e3,
+            clock_mhz=self.ask(place, nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+            temperature_c=self.ask(place, nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+            memory_used_bytes=None if memory is None else int(memory.used),
+            energy_j=None if energy_mj is None else energy_mj / 1e3,
+            throttle_reasons=frozenset(name for bit, name in self._bits.items() if throttled & bit),
+        )
 
-    def _ask(self, place: int, question: Callable[..., Any], *further: Any) -> Any:  # noqa: ANN401 - NVML's answers
-        """Return NVML's answer, or None. A query that the GPU does not support is not repeated."""
-        if (place, question) in self._unsupported:
-            return None
-        try:
-            return question(self._handles[place], *further)
-        except self._nvml.NVMLError as error:
-            if getattr(error, "value", None) == self._nvml.NVML_ERROR_NOT_SUPPORTED:
-                self._unsupported.add((place, question))
-            return None
+    def processes_on(self, place: int) -> list[int] | None:
+        """Return the processes with a compute context on a GPU."""
+        processes = self.ask(place, self._nvml.nvmlDeviceGetComputeRunningProcesses)
+        return None if processes is None else [int(process.pid) for process in processes]
 
-    def processes(self) -> tuple[frozenset[int], ...] | None:
-        """Return the processes with a compute context on each GPU."""
-        listed = [self._ask(place, self._nvml.nvmlDeviceGetComputeRunningProcesses) for place in range(len(self._handles))]
-        return None if None in listed else tuple(frozenset(int(process.pid) for process in processes) for processes in listed)
-
-    def close(self) -> None:
-        """Unload NVML."""
-        with contextlib.suppress(self._nvml.NVMLError):
-            self._nvml.nvmlShutdown()
+    def is_unsupported(self, error: Exception) -> bool:
+        """Return True if NVML reports that the GPU does not support a query."""
+        return bool(getattr(error, "value", None) == self._nvml.NVML_ERROR_NOT_SUPPORTED)
 
 
 EXPANDABLE = "expandable_segments:True"

@@ -4,7 +4,7 @@ import platform
 from typing import Any, Self
 
 from tunemark.harness.vendors import cpu
-from tunemark.harness.vendors.protocol import HOPPER_ONLY, NO_FP8, NVIDIA_ONLY, Device, DeviceMemory, DeviceUnavailable, FoundDevice, Vendor
+from tunemark.harness.vendors.protocol import NO_FP8, NVIDIA_ONLY, Device, DeviceMemory, DeviceUnavailable, FoundDevice, Vendor
 from tunemark.schema.features import Feature
 from tunemark.schema.plan_reasons import FOUND_BY
 from tunemark.schema.records.submission import MemoryReading
@@ -61,7 +61,6 @@ VENDOR = Vendor(
     cannot={
         Feature.QLORA: "bitsandbytes has no kernels for Metal; use method lora",
         Feature.FLASH_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
-        Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
         Feature.FLEX_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
         **NVIDIA_ONLY,
         **NO_FP8,

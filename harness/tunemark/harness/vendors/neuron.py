@@ -7,9 +7,7 @@ Work is recorded and submitted as one graph at each mark. XLA has no events: a m
 read, and it is read one step late, so that the device always has work (definitions#step-time).
 """
 
-import json
 import os
-import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,15 +15,14 @@ from typing import Any, Self
 
 from tunemark.harness.vendors import vendor_tools as tools
 from tunemark.harness.vendors.protocol import (
-    HOPPER_ONLY,
     NVIDIA_ONLY,
     WITHOUT_FP8,
     Device,
-    DeviceMonitor,
+    DeviceReading,
     DeviceUnavailable,
     FoundDevice,
+    LineMonitor,
     Need,
-    Reading,
     Vendor,
 )
 from tunemark.schema.features import Feature
@@ -133,29 +130,20 @@ METRICS = [{"type": "neuroncore_counters"}, {"type": "memory_used"}]
 CONFIG = {"period": "1s", "neuron_runtimes": [{"tag_filter": ".*", "metrics": METRICS}], "system_metrics": []}
 
 
-class NeuronMonitor(DeviceMonitor):
+class NeuronMonitor(LineMonitor):
     """Monitors NeuronCores by their numbers on the instance. neuron-monitor prints a JSON line per second."""
 
     interval_s = DEVICE_INTERVAL_S[Backend.NEURON]
     memory_method = MEMORY_TOOLS[Backend.NEURON]
     energy_reason = "neuron-monitor reports no power"
-
-    def __init__(self, lines: tools.LineStream, indexes: Sequence[int], config: Path | None = None) -> None:
-        self._lines, self._indexes, self._config = lines, tuple(indexes), config
-        self._processes: tuple[frozenset[int], ...] | None = None
+    _processes: tuple[frozenset[int], ...] | None = None
 
     @classmethod
     def open(cls, indexes: Sequence[int]) -> Self:
         """Start neuron-monitor. Raises MonitorUnavailable without it."""
-        with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="tunemark-", delete=False) as file:
-            json.dump(CONFIG, file)
-        try:
-            return cls(tools.LineStream(["neuron-monitor", "-c", file.name]), indexes, Path(file.name))
-        except BaseException:
-            Path(file.name).unlink()
-            raise
+        return cls(tools.LineStream(["neuron-monitor", "-c"], config=CONFIG), indexes)
 
-    def read(self) -> tuple[Reading, ...]:
+    def read(self) -> tuple[DeviceReading, ...]:
         """Return the readings of the last line, summed over processes; empty without a new line."""
         lines = self._lines.new_lines()
         report = tools.parse_json(lines[-1]) if lines else None
@@ -176,17 +164,11 @@ class NeuronMonitor(DeviceMonitor):
                 if parts:
                     memory[core] = memory.get(core, 0) + int(sum(parts))
         self._processes = tuple(frozenset(pids[index]) for index in self._indexes)
-        return tuple(Reading(busy=min(1.0, busy[index]), memory_used_bytes=memory.get(index)) for index in self._indexes)
+        return tuple(DeviceReading(busy=min(1.0, busy[index]), memory_used_bytes=memory.get(index)) for index in self._indexes)
 
     def processes(self) -> tuple[frozenset[int], ...] | None:
         """Return the processes on each core in the last line."""
         return self._processes
-
-    def close(self) -> None:
-        """Stop neuron-monitor."""
-        self._lines.close()
-        if self._config is not None:
-            self._config.unlink(missing_ok=True)
 
 
 TRAINER = Need("optimum-neuron", "pip install 'optimum-neuron[training]==0.4.5' on the Neuron stack")
@@ -208,14 +190,12 @@ VENDOR = Vendor(
         Feature.QLORA: "optimum-neuron trains no quantised weights; use method lora",
         Feature.PACKING: "the attention kernels of optimum-neuron ignore document borders; use data.document_borders=false",
         Feature.SELECTIVE_CHECKPOINTING: "PyTorch/XLA recomputes whole blocks; use gradient_checkpointing=full or none",
-        Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
         Feature.FLEX_ATTENTION: "it has no kernel for these devices; use attention=sdpa",
         **NVIDIA_ONLY,
         **dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"optimum-neuron trains in bf16 and fp32; {WITHOUT_FP8}"),
         Feature.LIGER: "its kernels are written in Triton, which has no Neuron back end; use fused_kernels=none",
         Feature.COMPILE: "the Neuron compiler compiles each graph anyway; use compile=none",
         Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has no kernels for Neuron; use optimizer.name=adamw",
-        Feature.TF32: "a format of NVIDIA GPUs; use compute=bf16 or fp32",
         Feature.FP16: "optimum-neuron trains in bf16 and fp32; use compute=bf16",
         Feature.FSDP2: "optimum-neuron shards states with zero1, and layers with tensor and pipeline parallel",
         Feature.OFFLOAD: "optimum-neuron keeps nothing in host memory",

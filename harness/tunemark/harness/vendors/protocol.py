@@ -4,13 +4,15 @@ Each module of this package that defines `VENDOR` describes one device family. V
 libraries inside functions, so that planning stays fast.
 """
 
+import contextlib
 import pkgutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, NamedTuple, Self
 
+from tunemark.harness.vendors.vendor_tools import LineStream
 from tunemark.schema.features import Feature
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
 from tunemark.schema.vocabulary import Backend, Dtype
@@ -20,7 +22,10 @@ from tunemark.schema.vocabulary import Backend, Dtype
 
 FEATURE_OF_FORMAT: dict[Dtype, Feature] = {Dtype.BF16: Feature.BF16, Dtype.FP16: Feature.FP16, Dtype.TF32: Feature.TF32}
 CUDA_ONLY = "its kernel comes with torch for CUDA only; use attention=sdpa"
+HOPPER_ONLY = "its kernels are for NVIDIA's Hopper GPUs; use attention=sdpa"
 NVIDIA_ONLY: dict[Feature, str] = {
+    Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
+    Feature.TF32: "a format of NVIDIA GPUs; use compute=bf16 or fp32",
     Feature.VARLEN_ATTENTION: CUDA_ONLY,
     Feature.CUDNN_ATTENTION: "cuDNN is for NVIDIA GPUs; use sdpa_kernel=auto",
     Feature.CUDA_GRAPHS: "for NVIDIA GPUs only in this version; use compile_mode=default",
@@ -29,7 +34,6 @@ NVIDIA_ONLY: dict[Feature, str] = {
 WITHOUT_FP8 = "use frozen_weights=plain and fp8_training=none"
 NO_FP8: dict[Feature, str] = dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"it has no fp8 products in torch; {WITHOUT_FP8}")
 """Both fp8 features, with the reason, for families whose devices or torch cannot multiply in fp8."""
-HOPPER_ONLY = "its kernels are for NVIDIA's Hopper GPUs; use attention=sdpa"
 NO_MODEL_PARALLEL: dict[Feature, str] = dict.fromkeys(
     (Feature.TENSOR_PARALLEL, Feature.PIPELINE_PARALLEL), "on Neuron devices only in this version; use fsdp2 or zero3"
 )
@@ -298,7 +302,7 @@ class EventDevice(Device):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class DeviceReading:
     """One device at one moment. None where the vendor does not report a value."""
 
     busy: float | None = None
@@ -325,7 +329,7 @@ class DeviceMonitor:
     energy_reason: str
     """Why there is no energy, where neither a counter nor power is reported."""
 
-    def read(self) -> tuple[Reading, ...]:
+    def read(self) -> tuple[DeviceReading, ...]:
         """Return one reading per device, in the requested order; empty without new values. Never raises for a missing value."""
         raise NotImplementedError
 
@@ -336,6 +340,62 @@ class DeviceMonitor:
     def close(self) -> None:
         """Release the vendor's library or tool."""
         raise NotImplementedError
+
+
+class LibraryMonitor(DeviceMonitor):
+    """Base of a monitor that asks a vendor's Python library, with a handle for each device. A place is an index into the handles."""
+
+    def __init__(self, handles: Sequence[Any], error: type[Exception], shut_down: Callable[[], Any]) -> None:
+        self._handles, self._error, self._shut_down = tuple(handles), error, shut_down
+        self._unsupported: set[tuple[int, Callable[..., Any]]] = set()
+
+    def ask(self, place: int, question: Callable[..., Any], *further: Any) -> Any:  # noqa: ANN401 - the library's answers
+        """Return the library's answer about a device, or None. A query that the device does not support is not repeated."""
+        if (place, question) in self._unsupported:
+            return None
+        try:
+            return question(self._handles[place], *further)
+        except self._error as error:
+            if self.is_unsupported(error):
+                self._unsupported.add((place, question))
+            return None
+
+    def is_unsupported(self, error: Exception) -> bool:  # noqa: ARG002 - one signature for all
+        """Return True if an error of the library means that the device will never answer."""
+        return False
+
+    def read_device(self, place: int) -> DeviceReading:
+        """Return the reading of one device."""
+        raise NotImplementedError
+
+    def processes_on(self, place: int) -> Iterable[int] | None:
+        """Return the process ids on one device, or None where the library does not report them."""
+        raise NotImplementedError
+
+    def read(self) -> tuple[DeviceReading, ...]:
+        """Return one reading per device."""
+        return tuple(map(self.read_device, range(len(self._handles))))
+
+    def processes(self) -> tuple[frozenset[int], ...] | None:
+        """Return the process ids on each device."""
+        listed = [self.processes_on(place) for place in range(len(self._handles))]
+        return tuple(frozenset(ids) for ids in listed if ids is not None) if None not in listed else None
+
+    def close(self) -> None:
+        """Unload the library."""
+        with contextlib.suppress(self._error):
+            self._shut_down()
+
+
+class LineMonitor(DeviceMonitor):
+    """Base of a monitor that reads the lines of a vendor's tool. The indexes are the tool's numbers of the devices."""
+
+    def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
+        self._lines, self._indexes = lines, tuple(indexes)
+
+    def close(self) -> None:
+        """Stop the tool."""
+        self._lines.close()
 
 
 # A vendor

@@ -3,27 +3,26 @@
 Written from the documentation of amd-smi, rocm-smi and amdsmi; not yet run on such a GPU.
 """
 
-import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 from tunemark.harness.vendors.protocol import (
-    HOPPER_ONLY,
     NO_FP8,
     NO_MODEL_PARALLEL,
     NVIDIA_ONLY,
     WITHOUT_FP8,
-    DeviceMonitor,
+    DeviceReading,
     EventDevice,
     FoundDevice,
     Generation,
-    Reading,
+    LibraryMonitor,
     Vendor,
 )
 from tunemark.harness.vendors.vendor_tools import (
     MonitorUnavailable,
     ask_json,
+    bytes_of,
     dicts,
     nested,
     number,
@@ -33,14 +32,12 @@ from tunemark.harness.vendors.vendor_tools import (
     whole,
 )
 from tunemark.schema.features import Feature
-from tunemark.schema.formats import GIB, MIB
 from tunemark.schema.plan_reasons import FOUND_BY
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
 
 RUNTIME_MASK, HIP_MASKS = "ROCR_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """The runtime hides some devices, and HIP hides some of the rest. HIP reads the first of its two variables that is set, as torch does."""
-UNITS = {"B": 1, "KB": 2**10, "MB": MIB, "GB": GIB}
 MICRO = 1e-6
 
 
@@ -76,14 +73,13 @@ def parse_amd_smi(answer: Any) -> list[FoundDevice]:  # noqa: ANN401 - JSON of a
     """Return the GPUs of `amd-smi static --json`: a list, since ROCm 7 inside `gpu_data`."""
     devices = []
     for place, entry in enumerate(dicts(answer.get("gpu_data") if isinstance(answer, dict) else answer)):
-        asic, size, limit = nested(entry, "asic"), nested(entry, "vram").get("size"), nested(entry, "limit")
-        name, amount = text_of(asic.get("market_name")), positive(size)
+        asic, limit = nested(entry, "asic"), nested(entry, "limit")
+        name = text_of(asic.get("market_name"))
         if name is None:
             continue
-        unit = str(size.get("unit", "MB")).upper() if isinstance(size, dict) else "MB"
         facts = DeviceFacts(
             name=name,
-            memory_bytes=None if amount is None or unit not in UNITS else int(amount * UNITS[unit]),
+            memory_bytes=bytes_of(nested(entry, "vram").get("size")),
             driver=text_of(nested(entry, "driver").get("version")),
             power_limit_w=positive(limit.get("socket_power_limit", limit.get("socket_power", limit.get("max_power")))),
         )
@@ -115,7 +111,7 @@ def parse_rocm_smi(answer: Any) -> list[FoundDevice]:  # noqa: ANN401 - JSON of 
     return devices
 
 
-class AmdMonitor(DeviceMonitor):
+class AmdMonitor(LibraryMonitor):
     """Monitors GPUs by their amd-smi numbers, through amdsmi, which comes with ROCm."""
 
     interval_s = DEVICE_INTERVAL_S[Backend.ROCM]
@@ -123,9 +119,9 @@ class AmdMonitor(DeviceMonitor):
     energy_reason = "amdsmi reports neither an energy counter nor power of this device"
 
     def __init__(self, smi: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
-        self._smi = smi
         handles = smi.amdsmi_get_processor_handles()
-        self._handles = [handles[index] for index in indexes]
+        super().__init__([handles[index] for index in indexes], smi.AmdSmiException, smi.amdsmi_shut_down)
+        self._smi = smi
 
     @classmethod
     def open(cls, indexes: Sequence[int]) -> Self:
@@ -139,51 +135,35 @@ class AmdMonitor(DeviceMonitor):
             msg = f"amdsmi cannot be used here ({type(error).__name__}); install the one that comes with ROCm"
             raise MonitorUnavailable(msg) from error
 
-    def read(self) -> tuple[Reading, ...]:
-        """Return one reading per GPU."""
-        smi, readings = self._smi, []
-        for handle in self._handles:
-            busy = number((self._ask(smi.amdsmi_get_gpu_activity, handle) or {}).get("gfx_activity"))
-            power = self._ask(smi.amdsmi_get_power_info, handle) or {}
-            # Which of these is reported depends on the chip.
-            watts = [number(power.get(key)) for key in ("current_socket_power", "average_socket_power", "socket_power")]
-            memory = self._ask(smi.amdsmi_get_gpu_memory_usage, handle, smi.AmdSmiMemoryType.VRAM)
-            current = smi.AmdSmiTemperatureMetric.CURRENT
-            temperature = self._ask(smi.amdsmi_get_temp_metric, handle, smi.AmdSmiTemperatureType.HOTSPOT, current)
-            energy = self._ask(smi.amdsmi_get_energy_count, handle) or {}
-            # The counter counts steps of some microjoules; its key was renamed.
-            steps, step_uj = number(energy.get("energy_accumulator", energy.get("power"))), number(energy.get("counter_resolution"))
-            throttle = number((self._ask(smi.amdsmi_get_gpu_metrics_info, handle) or {}).get("indep_throttle_status"))
-            reading = Reading(
-                busy=None if busy is None else min(1.0, busy / 100),
-                power_w=next(filter(None, watts), None),
-                clock_mhz=number((self._ask(smi.amdsmi_get_clock_info, handle, smi.AmdSmiClkType.GFX) or {}).get("clk")),
-                temperature_c=number(temperature),
-                memory_used_bytes=None if memory is None else int(memory),
-                energy_j=steps * step_uj * MICRO if steps and step_uj else None,
-                # The bits differ by chip, so all causes get one name. All ones mean that the chip does not report them.
-                throttle_reasons=frozenset({"throttled"}) if throttle and throttle < 2**63 else frozenset(),
-            )
-            readings.append(reading)
-        return tuple(readings)
+    def read_device(self, place: int) -> DeviceReading:
+        """Return the reading of a GPU."""
+        smi = self._smi
+        busy = number((self.ask(place, smi.amdsmi_get_gpu_activity) or {}).get("gfx_activity"))
+        power = self.ask(place, smi.amdsmi_get_power_info) or {}
+        # Which of these is reported depends on the chip.
+        watts = [number(power.get(key)) for key in ("current_socket_power", "average_socket_power", "socket_power")]
+        memory = self.ask(place, smi.amdsmi_get_gpu_memory_usage, smi.AmdSmiMemoryType.VRAM)
+        current = smi.AmdSmiTemperatureMetric.CURRENT
+        temperature = self.ask(place, smi.amdsmi_get_temp_metric, smi.AmdSmiTemperatureType.HOTSPOT, current)
+        energy = self.ask(place, smi.amdsmi_get_energy_count) or {}
+        # The counter counts steps of some microjoules; its key was renamed.
+        steps, step_uj = number(energy.get("energy_accumulator", energy.get("power"))), number(energy.get("counter_resolution"))
+        throttle = number((self.ask(place, smi.amdsmi_get_gpu_metrics_info) or {}).get("indep_throttle_status"))
+        return DeviceReading(
+            busy=None if busy is None else min(1.0, busy / 100),
+            power_w=next(filter(None, watts), None),
+            clock_mhz=number((self.ask(place, smi.amdsmi_get_clock_info, smi.AmdSmiClkType.GFX) or {}).get("clk")),
+            temperature_c=number(temperature),
+            memory_used_bytes=None if memory is None else int(memory),
+            energy_j=steps * step_uj * MICRO if steps and step_uj else None,
+            # The bits differ by chip, so all causes get one name. All ones mean that the chip does not report them.
+            throttle_reasons=frozenset({"throttled"}) if throttle and throttle < 2**63 else frozenset(),
+        )
 
-    def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401 - amdsmi's answers
-        try:
-            return question(*arguments)
-        except self._smi.AmdSmiException:
-            return None
-
-    def processes(self) -> tuple[frozenset[int], ...] | None:
-        """Return the processes on each GPU."""
-        listed = [self._ask(self._smi.amdsmi_get_gpu_process_list, handle) for handle in self._handles]
-        if None in listed:
-            return None
-        return tuple(frozenset(int(process["pid"]) for process in dicts(processes) if "pid" in process) for processes in listed)
-
-    def close(self) -> None:
-        """Unload amdsmi."""
-        with contextlib.suppress(self._smi.AmdSmiException):
-            self._smi.amdsmi_shut_down()
+    def processes_on(self, place: int) -> list[int] | None:
+        """Return the processes on a GPU."""
+        processes = self.ask(place, self._smi.amdsmi_get_gpu_process_list)
+        return None if processes is None else [int(process["pid"]) for process in dicts(processes) if "pid" in process]
 
 
 OLD_AMD = "AMD's matrix units have it since gfx908 (MI100) and gfx11 (RX 7000); use compute=fp16 or fp32"
@@ -198,12 +178,7 @@ VENDOR = Vendor(
     monitor=AmdMonitor.open,
     card_vendor="AMD",
     masks=(RUNTIME_MASK, HIP_MASKS[0]),
-    cannot=NO_MODEL_PARALLEL
-    | {
-        Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
-        **NVIDIA_ONLY,
-        Feature.TF32: "a format of NVIDIA GPUs; use compute=bf16 or fp32",
-    },
+    cannot=NO_MODEL_PARALLEL | NVIDIA_ONLY,
     # LLVM's processor table for AMDGPU: matrix instructions on bf16 in gfx908 and later of CDNA, gfx11 and later of RDNA.
     generations=(
         Generation(

@@ -7,6 +7,7 @@ import platform
 import re
 import shutil
 import subprocess
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.formats import counted
+from tunemark.schema.formats import GIB, MIB, counted
 
 QUERY_TIMEOUT_S = 10.0
 LONGEST_NAME = 200
+UNITS = {"B": 1, "KB": 2**10, "MB": MIB, "GB": GIB}
+"""Units of memory that tools print, by their meaning: powers of two."""
 NO_VALUE = {"N/A", "UNKNOWN", "NONE", "[N/A]", "[NOT SUPPORTED]"}
 
 
@@ -88,6 +91,12 @@ def whole(value: Any) -> int | None:  # noqa: ANN401 - any JSON value
     """Return a number above zero as an integer, or None."""
     result = positive(value)
     return None if result is None else int(result)
+
+
+def bytes_of(value: Any) -> int | None:  # noqa: ANN401 - any JSON value
+    """Return the bytes of a size such as {"value": 192, "unit": "GB"}; MB without a unit; None without a positive number or for other units."""
+    amount, unit = positive(value), str(value.get("unit", "MB")).upper() if isinstance(value, dict) else "MB"
+    return None if amount is None or unit not in UNITS else int(amount * UNITS[unit])
 
 
 def text_of(value: Any) -> str | None:  # noqa: ANN401 - any JSON value
@@ -197,17 +206,27 @@ def cpu_model(info: Path = CPU_INFO, maker: Path = MACHINE_MAKER) -> str:
 
 
 class LineStream:
-    """Runs a tool that prints a line per period, and collects its lines in a thread until it is closed."""
+    """Runs a tool that prints a line per period, and collects its lines in a thread until it is closed.
 
-    def __init__(self, command: Sequence[str]) -> None:
+    A configuration is written to a JSON file, whose path becomes the last argument of the tool.
+    """
+
+    def __init__(self, command: Sequence[str], config: Any = None) -> None:  # noqa: ANN401 - any JSON value
         if shutil.which(command[0]) is None:
             msg = f"{command[0]} is not installed"
             raise MonitorUnavailable(msg)
+        self._config: Path | None = None
+        if config is not None:
+            with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="tunemark-", delete=False) as file:
+                json.dump(config, file)
+            self._config = Path(file.name)
+            command = [*command, file.name]
         try:
             self._process = subprocess.Popen(  # noqa: S603 - fixed commands
                 command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, errors="replace"
             )
         except OSError as error:
+            self._delete_config()
             msg = f"{command[0]} could not be started ({error.strerror})"
             raise MonitorUnavailable(msg) from error
         # A deque may be filled by one thread and emptied by another.
@@ -220,7 +239,7 @@ class LineStream:
         return [self._lines.popleft() for _ in range(len(self._lines))]
 
     def close(self) -> None:
-        """Stop the tool."""
+        """Stop the tool and delete its configuration."""
         with contextlib.suppress(OSError):
             self._process.terminate()
         try:
@@ -229,3 +248,8 @@ class LineStream:
             self._process.kill()
             self._process.wait()
         self._thread.join(timeout=2)
+        self._delete_config()
+
+    def _delete_config(self) -> None:
+        if self._config is not None:
+            self._config.unlink(missing_ok=True)

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tunemark.harness.vendors.protocol import (
-    HOPPER_ONLY,
     NO_MODEL_PARALLEL,
     NVIDIA_ONLY,
     WITHOUT_FP8,
-    DeviceMonitor,
+    DeviceReading,
     EventDevice,
     FoundDevice,
-    Reading,
+    LineMonitor,
     Vendor,
 )
 from tunemark.harness.vendors.vendor_tools import LineStream, ask, ask_json, dicts, number, text_of, visible_indexes, whole
@@ -97,7 +96,7 @@ def _display_only(name: str) -> bool:
     return any(word in name for word in DISPLAY_ONLY)
 
 
-class XpuSmiMonitor(DeviceMonitor):
+class XpuSmiMonitor(LineMonitor):
     """Monitors GPUs by their xpu-smi numbers. xpu-smi prints a CSV line per device and second."""
 
     interval_s = DEVICE_INTERVAL_S[Backend.XPU]
@@ -105,7 +104,7 @@ class XpuSmiMonitor(DeviceMonitor):
     energy_reason = "xpu-smi reports no energy counter of this device, and power once per second is too coarse to integrate"
 
     def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
-        self._lines, self._indexes = lines, tuple(indexes)
+        super().__init__(lines, indexes)
         self._header: list[str] = []
 
     @classmethod
@@ -113,9 +112,9 @@ class XpuSmiMonitor(DeviceMonitor):
         """Start xpu-smi. Raises MonitorUnavailable without it."""
         return cls(LineStream(["xpu-smi", "dump", "-d", ",".join(map(str, indexes)), "-m", METRICS, "-i", "1"]), indexes)
 
-    def read(self) -> tuple[Reading, ...]:
+    def read(self) -> tuple[DeviceReading, ...]:
         """Return the readings of the last lines; empty without a new line."""
-        latest: dict[int, Reading] = {}
+        latest: dict[int, DeviceReading] = {}
         for line in self._lines.new_lines():
             cells = [cell.strip() for cell in line.split(",")]
             if cells[0] == "Timestamp":
@@ -125,7 +124,7 @@ class XpuSmiMonitor(DeviceMonitor):
                 continue
             row = list(zip(self._header, cells, strict=True))
             busy, memory = _value(row, "GPU Utilization"), _value(row, "GPU Memory Used")
-            latest[int(_value(row, "DeviceId") or 0)] = Reading(
+            latest[int(_value(row, "DeviceId") or 0)] = DeviceReading(
                 busy=None if busy is None else min(1.0, busy / 100),
                 power_w=_value(row, "GPU Power"),
                 clock_mhz=_value(row, "GPU Frequency"),
@@ -133,11 +132,7 @@ class XpuSmiMonitor(DeviceMonitor):
                 memory_used_bytes=None if memory is None else int(memory * MIB),
                 energy_j=_value(row, "GPU Energy Consumed (J)"),
             )
-        return tuple(latest.get(index, Reading()) for index in self._indexes) if latest else ()
-
-    def close(self) -> None:
-        """Stop xpu-smi."""
-        self._lines.close()
+        return tuple(latest.get(index, DeviceReading()) for index in self._indexes) if latest else ()
 
 
 def _value(row: list[tuple[str, str]], column: str) -> float | None:
@@ -158,10 +153,8 @@ VENDOR = Vendor(
     cannot=NO_MODEL_PARALLEL
     | {
         Feature.FLASH_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
-        Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
         **NVIDIA_ONLY,
         **dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"not tried on these GPUs in this version; {WITHOUT_FP8}"),
-        Feature.TF32: "a format of NVIDIA GPUs; use compute=bf16 or fp32",
         Feature.ENERGY: "xpu-smi reports power once per second, too coarse to integrate",
     },
 )

@@ -25,6 +25,7 @@ from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker import sample_files as text
 from tunemark.harness.worker.attention import packed_arguments, row_lengths
 from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.formats import GIB
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.synthetic_data import GENERATORS, Sample
 from tunemark.schema.vocabulary import Backend, DataSource, Padding, Task
@@ -265,7 +266,7 @@ def _shuffled(samples: list[Sample], seed: int) -> Iterator[Sample]:
 
 STEPS_AHEAD = 2
 """Complete steps that wait for training; one more is in preparation."""
-MOST_BYTES = 2**30
+MOST_BYTES = GIB
 """No further step is prepared while those that wait hold more than this, as steps with many large masks do."""
 Step = list[MicroBatch]
 

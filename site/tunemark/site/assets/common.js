@@ -3,19 +3,31 @@ globalThis.tunemarkCommon = (() => {
   // Formats: as tunemark.schema.formats, ties to even as in Python ----------------------------------
   const GIB = 2 ** 30;
 
+  // A value between two roundings has one digit more in its shortest form, a 5. Only then is the exact expansion worth its time.
+  const mayTie = (value, digits) => {
+    const shortest = Math.abs(value).toExponential().split("e")[0];
+    return shortest.length === digits + 2 && shortest.endsWith("5");
+  };
   // Cuts the exact decimal expansion of a number after some fraction digits of its exponential form.
   const rounded = (value, digits) => {
-    const short = value.toExponential(digits - 1);
+    const short = Number(value.toExponential(digits - 1));
+    if (!mayTie(value, digits)) return short;
     const [mantissa, exponent] = Math.abs(value).toExponential(60).split("e");
     const all = mantissa.replace(".", "");
-    if (!/^50*$/.test(all.slice(digits)) || Number(all[digits - 1]) % 2) return Number(short);
+    if (!/^50*$/.test(all.slice(digits)) || Number(all[digits - 1]) % 2) return short;
     return Math.sign(value) * Number(`${all[0]}.${all.slice(1, digits) || 0}e${exponent}`);
   };
   const exponentOf = (value) => Number(Math.abs(value).toExponential().split("e")[1]);
-  const fixed = (value, decimals) =>
-    value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+  // One formatter for each number of digits: toLocaleString would make a new one at each call.
+  const formatters = {};
+  const formatted = (value, kind, digits) => {
+    formatters[kind + digits] ??= new Intl.NumberFormat("en-US", { [`minimum${kind}Digits`]: digits, [`maximum${kind}Digits`]: digits });
+    return formatters[kind + digits].format(value);
+  };
+  const fixed = (value, decimals) => formatted(value, "Fraction", decimals);
   const significant = (value, digits = 3) => {
     if (value === 0) return "0";
+    if (!mayTie(value, digits)) return formatted(value, "Significant", digits);
     const near = rounded(value, digits);
     return fixed(near, Math.max(0, digits - 1 - exponentOf(near)));
   };

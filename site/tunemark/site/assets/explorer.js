@@ -1,5 +1,5 @@
 // The explorer of all results: exact filters with counts, free text, columns, sorting, a baseline, and CSV of what is shown.
-// It reads one columnar file (pages/results.py) and keeps its state in the address. No dependencies.
+// It reads one columnar file (pages/results.py) and keeps its state in the address. It needs common.js.
 (() => {
   const root = document.querySelector(".tm-explorer");
   if (!root) return;
@@ -23,30 +23,20 @@
   const FORMULA = /^[=+\-@]/;
   const OPEN = new Set(["accelerator", "devices", "model", "method"]); // facets that start open
 
-  // Formats, as in tunemark.schema.formats ----------------------------------------------------------
+  // Formats ------------------------------------------------------------------------------------------
 
-  const three = new Intl.NumberFormat("en-US", { minimumSignificantDigits: 3, maximumSignificantDigits: 3 });
-  const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
-  const cents = new Intl.NumberFormat("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
-  const significant = (value) => (value === 0 ? "0" : three.format(value));
-  const duration = (seconds) => {
-    if (seconds < 1) return `${significant(seconds * 1000)} ms`;
-    if (seconds < 120) return `${significant(seconds)} s`;
-    const rounded = Math.round(seconds);
-    const padded = (value) => String(value).padStart(2, "0");
-    if (rounded < 3600) return `${Math.floor(rounded / 60)} min ${padded(rounded % 60)} s`;
-    return `${whole.format(Math.floor(rounded / 3600))} h ${padded(Math.floor((rounded % 3600) / 60))} min`;
-  };
+  const { duration, fixed, gib, significant, usd } = globalThis.tunemarkCommon;
+  const counted = (value) => fixed(value, 0);
   const flopPerSecond = (value) => {
     const [size, prefix] = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"]].find(([least]) => value >= least) ?? [1, ""];
     return `${significant(value / size)} ${prefix}FLOP/s`;
   };
   const FORMATS = {
-    count: (value) => whole.format(value),
+    count: counted,
     rate: significant,
     percent: (value) => `${significant(value * 100)}%`,
-    bytes: (value) => `${significant(value / 2 ** 30)} GiB`,
-    usd: (value) => (value >= 1 ? `$${cents.format(value)}` : `$${significant(value)}`),
+    bytes: gib,
+    usd,
     seconds: duration,
     flop_per_s: flopPerSecond,
   };
@@ -448,7 +438,7 @@
       append(drawn, limit);
       const left = found.rows.length - body.rows.length;
       more.hidden = left <= 0;
-      write(more, `Show ${whole.format(Math.min(STEP, left))} more of ${whole.format(left)}`);
+      write(more, `Show ${counted(Math.min(STEP, left))} more of ${counted(left)}`);
       return body.rows[drawn];
     };
     const drawRows = () => {
@@ -471,13 +461,13 @@
           const checked = Boolean(codes?.has(code));
           set(box, "checked", checked);
           set(label, "hidden", rows === 0 && !checked);
-          if (rows) write(number, whole.format(rows));
+          if (rows) write(number, counted(rows));
         }
         write(chosen, codes ? `${codes.size} chosen` : "");
       });
       reasonNodes.forEach(({ bit, box, count: number }, index) => {
         box.checked = Boolean(state.included & bit);
-        write(number, whole.format(found.reasons[index]));
+        write(number, counted(found.reasons[index]));
       });
       write(filtersTitle, state.chosen.size ? `Filters: ${[...state.chosen.keys()].map((key) => field(key).label.toLowerCase()).join(", ")}` : "Filters");
     };
@@ -494,11 +484,11 @@
       for (const [key, box] of columnBoxes) box.checked = columns.includes(field(key));
       if (text.value !== state.text) text.value = state.text;
       sortBy.value = state.sort ? `${state.sort.direction < 0 ? "-" : ""}${state.sort.key}` : "default";
-      write(count, `${whole.format(found.rows.length)} of ${whole.format(table.size)} results`);
+      write(count, `${counted(found.rows.length)} of ${counted(table.size)} results`);
       const reason = unknown.length
         ? `No result has ${unknown.map((word) => `"${word}"`).join(" or ")} in the accelerator, model, method, trust, software, status, year, source or id.`
         : "No result matches all filters and words; clear one of them.";
-      const hidden = found.left ? `${whole.format(found.left)} failed, impossible, test or pre-training results are hidden.` : "";
+      const hidden = found.left ? `${counted(found.left)} failed, impossible, test or pre-training results are hidden.` : "";
       write(leftOut, found.rows.length ? hidden : `${reason} ${hidden}`.trim());
       reset.hidden = !location.search;
       baselineLine.hidden = state.baseline === null;

@@ -353,7 +353,7 @@ def ranges(name: str, caption: str, values: list[Row], x: str, series: str, *, s
     labels = list(dict.fromkeys(row["label"] for row in values))
     points = alt.Chart(inline(values))
     y = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(**LABELS))
-    across = alt.X("x:Q", title=x, scale=alt.Scale(type=scale, nice=False, padding=12, zero=False), axis=alt.Axis(format="~g"))
+    across = alt.X("x:Q", title=x, scale=alt.Scale(type=scale, nice=False, padding=12, zero=False), axis=alt.Axis(format="~g", tickCount=8))
     colour, offset = alt.Color("series:N", title=series), alt.YOffset("series:N")
     lines = points.mark_rule(strokeWidth=2, opacity=0.6).encode(y=y, x=alt.X("low:Q"), x2="high:Q", yOffset=offset, color=colour)
     tooltip = ["label:N", "series:N", "x:Q", "low:Q", "high:Q"]

@@ -11,7 +11,7 @@ from tunemark.collector.audit.interval import MORE_MEMORY, Interval
 from tunemark.collector.audit.published_shape import levers_of, published_shape
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.rules.memory import MODEL_MEMORY_TOLERANCE
-from tunemark.collector.audit.token_rates import Rate, token_rates
+from tunemark.collector.audit.token_rates import TokenRate, token_rates
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.vocabulary import Dtype, Method
@@ -113,7 +113,7 @@ def slower(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(SUSPICIOUS, (result.id, other.id), claim, words, {"slowdown": theirs / mine}, quantities=(rates[0].quantity,))
 
 
-def _comparable_rates(result: AuditedResult, other: AuditedResult) -> tuple[Rate, Rate] | None:
+def _comparable_rates(result: AuditedResult, other: AuditedResult) -> tuple[TokenRate, TokenRate] | None:
     """Return the rates of both results, in the same reading if the steps of both are ambiguous in the same way."""
     first, second = rates_below_peak(result), rates_below_peak(other)
     if len(first) == 1 and len(second) == 1:

@@ -7,7 +7,7 @@ from tunemark.collector.audit.distributions import UsualUtilisation, states_reco
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
-from tunemark.collector.audit.token_rates import Rate, settled_reading, token_rates
+from tunemark.collector.audit.token_rates import TokenRate, settled_reading, token_rates
 
 PROFILE_TO_RUN = 1.5
 """Factor by which a profiled step may be faster than the whole run: the waiting that a profile excludes is below a third of the time."""
@@ -48,7 +48,7 @@ def above_peak(evidence: Evidence) -> Iterator[Finding]:
                 yield about_figures(SUSPICIOUS, result, (quantity,), words + ending, {"utilisation": share.value})
 
 
-def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[Rate, tuple[Interval, str]]]) -> Finding:
+def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[TokenRate, tuple[Interval, str]]]) -> Finding:
     """Return the finding about a figure with several readings, each with its share of the dense peak and the calculation."""
     possible = [rate for rate, (share, _) in shares if share.low <= 1]
     excluded = [rate for rate, (share, _) in shares if share.low > 1]
