@@ -1,6 +1,8 @@
 """`tunemark recommend`: the answer first, options with evidence, and errors that can be mended."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,8 @@ from factories import Tunemark
 
 from tunemark.collector.commands.terminal import parse_count, parse_seconds
 from tunemark.schema.errors import TunemarkError
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -151,3 +155,18 @@ def test_no_reason_for_missing_data_names_another_model(whole_database: Path) ->
             "select distinct o.model, o.reason, m.name from option_rates o join models m on m.model != o.model and contains(o.reason, m.name)"
         ).fetchall()
     assert wrong == []
+
+
+@pytest.mark.parametrize("command", ["recommend", "estimate"])
+def test_the_readme_shows_what_the_command_prints(
+    tunemark: Tunemark, whole_database: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(rf"```\n\$ \.venv/bin/tunemark ({command} .*?)\n```", readme, flags=re.DOTALL)
+    words, shown = block.replace("\\\n", " ").split("\n", 1)
+    monkeypatch.setenv("COLUMNS", "250")
+    database = ("--db", whole_database) if command == "recommend" else ()
+    printed = [line.rstrip() for line in tunemark(*shlex.split(words), *database).out.splitlines()]
+    for line in shown.splitlines():
+        # The README leaves out the last columns of a table.
+        assert any(each.startswith(line) for each in printed), f"the README shows a line that is not printed: {line}"
