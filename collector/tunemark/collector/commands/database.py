@@ -94,9 +94,9 @@ def query(
     --------
     - `tunemark query "select source, count(*) from results group by 1 order by 1"`
 
-    - `tunemark query "select model_name, accelerator_name, tokens_per_s from results order by 3 desc nulls last limit 10" --csv`
+    - `tunemark query "select model_name, tokens_per_s from results" --csv`
 
-    - `tunemark query "select section, accelerator_name, accelerator_count, time_to_target_s / 60 as minutes from results where source = 'mlperf-v5.1' order by minutes"`
+    - `tunemark query "select * from current_prices order by price limit 10"`
 
     - `tunemark query --views`
     """

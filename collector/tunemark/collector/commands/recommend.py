@@ -107,17 +107,19 @@ def recommend(
     nothing similar was measured, the answer is "no data". Time is training plus the assumed start-up; evaluation, saving, minimum
     billing and data transfer are not included. Prices are for whole instances.
 
+    The figures of --owned are written as `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
+
     Exit codes: 0: answered, even if nothing can be recommended; 2: unknown value or no database.
 
     Examples
     --------
     - `tunemark recommend -m llama-3.1-8b --tokens 10M`
 
-    - `tunemark recommend -m qwen3-8b --method any --samples 50k --seq 2048 --epochs 3 --deadline 2h --budget 40`
+    - `tunemark recommend -m qwen3-8b --tokens 100M --deadline 2h --budget 60`
 
-    - `tunemark recommend -m llama-3.1-8b --method qlora --tokens 10M --own "RTX 4090" --owned purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`
+    - `tunemark recommend -m llama-3.1-8b --tokens 10M --own "RTX 4090"`
 
-    - `tunemark recommend -m llama-2-70b --tokens 100M --software vendor --seq 8192 --objective fastest --json`
+    - `tunemark recommend -m llama-2-70b --tokens 100M --objective fastest --json`
     """
     facts = FactBase.of_project()
     card = facts.model(model)

@@ -92,9 +92,9 @@ def submit(
     --------
     - `tunemark submit --dry-run`
 
-    - `tunemark submit submissions/lora-8b/20261122-nvidia-h100-80gb-sxm-0123456789ab.json --to ~/tunemark-fork`
+    - `tunemark submit submissions/lora-8b/RUN.json --to ~/FORK`
 
-    - `tunemark submit submissions/ --to YOUR-NAME/tunemark --yes`
+    - `tunemark submit submissions/ --to YOUR_NAME/tunemark --yes`
     """
     if as_json and not (yes or dry_run):
         raise TunemarkError("--json", "", "cannot ask for confirmation; add --yes to send, or --dry-run to look")
@@ -460,7 +460,7 @@ def withdraw(
 
     Examples
     --------
-    - `tunemark withdraw 3f9a1c0b7d2e --reason "another job ran on the GPU"`
+    - `tunemark withdraw RESULT_ID --reason "another job ran on the GPU"`
     """
     # Needs numpy, which --help does not.
     from tunemark.collector.gate.read import records_in, shown_path, submission_id
@@ -472,7 +472,9 @@ def withdraw(
         )
     known = {submission_id(path): path for path in records_in(root / SUBMISSIONS).files}
     if result not in known:
-        raise TunemarkError("ID", result, f"no submission has this id; {did_you_mean(result, known)}")
+        raise TunemarkError(
+            "ID", result, f"no submission has this id; {did_you_mean(result, known)}. It is the end of a file name in submissions/"
+        )
     earlier = FactBase.of_root(root).known.withdrawal(result)
     if earlier is not None:
         raise TunemarkError("ID", result, f"was withdrawn on {earlier.withdrawn_on}: {earlier.reason}")

@@ -130,11 +130,11 @@ def pull_request(
 
     Examples
     --------
-    - `tunemark pull-request main submit-0123456789ab`
+    - `tunemark pull-request main BRANCH`
 
     - `tunemark pull-request main HEAD --json`
 
-    - `tunemark pull-request "$BASE" "$HEAD" --github --out report.json`
+    - `tunemark pull-request main HEAD --github --out report.json`
     """
     from tunemark.collector.gate.github import annotation, append_summary, report_markdown
     from tunemark.collector.gate.pull_request import check, summary

@@ -44,11 +44,11 @@ def axolotl(
 
     Examples
     --------
-    - `tunemark import axolotl qlora.yml`
+    - `tunemark import axolotl CONFIG.yml`
 
-    - `tunemark import axolotl examples/llama-3/lora-8b.yml --out data/workloads --key llama-3-8b-lora`
+    - `tunemark import axolotl CONFIG.yml --out data/workloads --key my-lora`
 
-    - `tunemark import axolotl qlora.yml --model llama-3-8b`
+    - `tunemark import axolotl CONFIG.yml --model llama-3-8b`
     """
     imported = workload_of(read_bytes(file), file.name, FactBase.of_project(), key, model)
     for text in imported.not_expressed:

@@ -32,7 +32,7 @@ from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
 from tunemark.schema.physics.utilisation import clock_words
 from tunemark.schema.vocabulary import PACKAGES, Backend, Dtype
 
-app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 REQUIRED = ("torch", "transformers", "peft", "accelerate")
 
 
@@ -40,7 +40,7 @@ SLOW_STEP_S = 30.0
 """Workloads whose step takes longer are called slow."""
 
 
-@app.command(epilog="Examples: tunemark doctor | tunemark doctor --no-self-test --json")
+@app.command()
 def doctor(
     *,
     self_test: Annotated[
@@ -51,6 +51,12 @@ def doctor(
     """Show this machine, the workloads it can run, and what is missing.
 
     Exit codes: 0 ok; 4 a required package is missing, or the self-test of a device failed.
+
+    Examples
+    --------
+    - `tunemark doctor`
+
+    - `tunemark doctor --no-self-test --json`
     """
     # Read before the self-test, which adds load.
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
@@ -131,9 +137,16 @@ def _load_words(load: float | None, cores: float) -> str:
     return f"[yellow]{shown}: stop other programs before you measure[/yellow]" if load > BUSY_SHARE * cores else f"little: {shown}"
 
 
-@app.command(epilog="Examples: tunemark workloads | tunemark workloads --json")
+@app.command()
 def workloads(*, as_json: Json = False) -> None:
-    """List the standard workloads."""
+    """List the standard workloads.
+
+    Examples
+    --------
+    - `tunemark workloads`
+
+    - `tunemark workloads --json`
+    """
     cards = FactBase.of_project().workloads
     if as_json:
         print_json([card.model_dump(mode="json") for card in cards.values()])

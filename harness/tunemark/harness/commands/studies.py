@@ -39,9 +39,7 @@ def _study(name: str, text: str, metavar: str | None = None, **settings: object)
     return option
 
 
-@app.command(
-    epilog="Examples: tunemark sweep smoke-bert --over batch_size=8,16,32,48,64 | tunemark sweep smoke-lora --over seq=64,128 --over rank=8,16 | tunemark sweep smoke-lora --repeats 5"
-)
+@app.command()
 @takes_run_options
 def sweep(
     workload: Workload,
@@ -57,6 +55,14 @@ def sweep(
 
     A point that runs out of memory or crashes is a result and does not stop the others. Ctrl-C stops after the current
     submission; the same command resumes. A point on an axis of the card stays in the standard division.
+
+    Examples
+    --------
+    - `tunemark sweep smoke-bert --over batch_size=8,16,32,48,64`
+
+    - `tunemark sweep smoke-lora --over seq=64,128 --over rank=8,16`
+
+    - `tunemark sweep smoke-lora --repeats 5`
     """
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.sweep import run_sweep  # noqa: PLC0415
@@ -75,9 +81,7 @@ def show_sweep(workload: str, result: "SweepResult", *, as_json: bool) -> NoRetu
     raise typer.Exit(result.exit_code)
 
 
-@app.command(
-    epilog="Examples: tunemark frontier smoke-lora --limit-memory 2 | tunemark frontier smoke-lora --sequence-lengths 128,256,512 --within 10% | tunemark frontier smoke-lora --over both"
-)
+@app.command()
 @takes_run_options
 def frontier(
     workload: Workload,
@@ -99,6 +103,14 @@ def frontier(
     Each trial is a short run on full rows with its own submission, in a process forked from one that has loaded the libraries. The
     largest that fits is confirmed in a fresh process. Out of memory means that it does not fit; any other failure ends the search with
     its reason. The same command resumes where it stopped.
+
+    Examples
+    --------
+    - `tunemark frontier smoke-lora --limit-memory 2`
+
+    - `tunemark frontier smoke-lora --sequence-lengths 128,256 --within 10%`
+
+    - `tunemark frontier smoke-lora --over both`
     """
     from tunemark.harness.studies.frontier import Frontier  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415
@@ -127,9 +139,7 @@ def frontier(
         raise typer.Exit(Exit.UNTRUSTWORTHY)
 
 
-@app.command(
-    epilog="Examples: tunemark tune lora-8b | tunemark tune smoke-lora --budget 5 --runs 5 | tunemark tune full-8b --devices 8 --set compile=none --json"
-)
+@app.command()
 @takes_run_options
 def tune(
     workload: Workload,
@@ -149,6 +159,14 @@ def tune(
     attention, the SDPA kernel, the compile mode and, with several devices, the strategy. A setting given with --set is not varied. Trials
     are short and are not ranked. The final measurement runs in fresh processes, interleaved as in `ab`. Its submissions are in the standard
     and tuned divisions. Run the same command again to resume.
+
+    Examples
+    --------
+    - `tunemark tune lora-8b`
+
+    - `tunemark tune smoke-lora --budget 5 --runs 5`
+
+    - `tunemark tune full-8b --devices 8 --set compile=none --json`
     """
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.tune import run_tune  # noqa: PLC0415
@@ -170,9 +188,7 @@ def tune(
     raise typer.Exit(result.exit_code)
 
 
-@app.command(
-    epilog="Examples: tunemark ab smoke-lora --a compile=none --b compile=blocks | tunemark ab smoke-lora --a attention=eager --b attention=sdpa --pairs 8 --steps 100"
-)
+@app.command()
 @takes_run_options
 def ab(
     workload: Workload,
@@ -190,6 +206,12 @@ def ab(
     B is faster only when the 95% interval of the pairs' ratios lies entirely above 1. Memory and loss are compared too, and a
     changed loss is reported. Both runs of a pair share a seed; the seed differs between pairs. With compilation, the report shows
     after how many steps it pays off, with a cold cache (the first pair, or --cold) and a warm one.
+
+    Examples
+    --------
+    - `tunemark ab smoke-lora --a compile=none --b compile=blocks`
+
+    - `tunemark ab smoke-lora --a attention=eager --b attention=sdpa --pairs 8`
     """
     from tunemark.harness.studies.ab_test import run_ab  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415
@@ -207,9 +229,7 @@ def ab(
     raise typer.Exit(result.exit_code)
 
 
-@app.command(
-    epilog="Examples: tunemark predict submissions/smoke-lora/RUN.json --samples 16000 --epochs 3 | tunemark predict RUN.json --job-steps 5000 --usd-per-hour 4.10 --json | tunemark run smoke-lora --repeats 3 --out r && tunemark predict r/smoke-lora/*.json --job-steps 5000"
-)
+@app.command()
 def predict(
     submissions: Annotated[
         list[Path], typer.Argument(help="The submission of a short run, or the submissions of its repeats.", exists=True, dir_okay=False)
@@ -228,6 +248,14 @@ def predict(
     """Predict the time and cost of a whole job from short runs on the same machine.
 
     With one run, the interval covers the rest of the same process. With repeats, it covers a new process.
+
+    Examples
+    --------
+    - `tunemark predict RUN.json --samples 16000 --epochs 3`
+
+    - `tunemark predict RUN.json --job-steps 5000 --usd-per-hour 4.10 --json`
+
+    - `tunemark predict FIRST.json SECOND.json THIRD.json --job-steps 5000`
     """
     from tunemark.schema.statistics.job_prediction import Job  # noqa: PLC0415 - statistics are for this command only
     from tunemark.schema.statistics.job_prediction import predict as predict_job  # noqa: PLC0415
