@@ -23,7 +23,7 @@ from tunemark.schema.facts.world_facts import Withdrawal
 from tunemark.schema.files import is_checkout, project_root, write_atomically
 from tunemark.schema.formats import counted
 from tunemark.schema.privacy import identity_leaks
-from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.submission import RECOVERED, Submission
 from tunemark.schema.safe_text import markdown, terminal
 from tunemark.schema.vocabulary import DataSource, Status, WarningKind
 
@@ -84,7 +84,8 @@ def submit(
 
     In a clone the files go to a new branch, which is committed and pushed; your own branch and working files are not touched. With
     gh (https://cli.github.com) the pull request is opened too; without it the remaining steps are printed. In a plain folder the files
-    are only written. Trials with few steps, interrupted runs and runs on your own text are left out unless you name their files.
+    are only written. Trials with few steps, interrupted or killed runs, and runs on your own text are left out unless you name their
+    files.
 
     Exit codes: 0 sent, or shown with --dry-run, 2 nothing to send or git failed, 3 a file is invalid.
 
@@ -182,6 +183,8 @@ def reason_to_leave_out(record: Submission) -> str | None:
     """Return the reason for which `submit` leaves a run out unless it is named, or None."""
     if record.outcome.status is Status.INTERRUPTED:
         return "an interrupted run"
+    if record.outcome.message == RECOVERED:
+        return "a run whose tunemark process was killed, recovered from its log"
     if record.plan.data.source is DataSource.FILE:
         return "a run on your own text"
     if record.process.warm_worker:
