@@ -80,6 +80,10 @@ def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
         rate = f"{formats.flop_per_s(test.flop_per_s)} {test.dtype}, forward and backward" if test.flop_per_s else ""
         problem = "; ".join(filter(None, (test.problem, test.fix)))
         screen.print(f"  {verdict} device {test.device}, {escape(test.name)}: {escape(rate or problem)}", soft_wrap=True)
+    if any(test.flop_per_s for test in tests):
+        screen.print(
+            "                The probe of a run multiplies in the format of that run, so its rate can differ from this one.", soft_wrap=True
+        )
     for row in content["workloads"]:
         verdict, why = "[green]can run[/green]      ", row["title"]
         if row["reason"] is not None:
@@ -88,7 +92,7 @@ def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
             verdict, why = "[yellow]too large[/yellow]    ", row["memory_problem"]
         elif (row["products_s"] or 0.0) > SLOW_STEP_S:
             verdict = "[yellow]can run, slow[/yellow]"
-            why = f"the matrix products of a step take {formats.duration(row['products_s'])} at the {tests[0].dtype} rate of the self-test"
+            why = f"the matrix products of a step take about {formats.estimated_duration(row['products_s'])} at the {tests[0].dtype} rate of the self-test"
         screen.print(f"  {verdict} {row['workload']}: {escape(why)}")
     if content["missing_required"]:
         screen.print(
