@@ -296,7 +296,7 @@ def data_of(config: Config) -> WorkloadData:
     datasets = config.raw.get("datasets") or []
     first = datasets[0] if isinstance(datasets, list) and datasets and isinstance(datasets[0], dict) else {}
     if not first.get("path"):
-        raise invalid("datasets", datasets, "give a list; its first entry needs a path")
+        raise invalid("datasets", datasets or None, "give a list; its first entry needs a path")
     if len(datasets) > 1:
         config.not_expressed.append(f"datasets: {len(datasets)} of them, the card names the first")
     details = {name: value for name, value in first.items() if name != "path" and value is not None}

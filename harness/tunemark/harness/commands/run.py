@@ -51,6 +51,8 @@ def plan(
     - `tunemark plan lora-8b --emit slurm --instance p4d.24xlarge --nodes 2`
     """
     if emit is not None:
+        if as_json:
+            raise TunemarkError("--json", "", "cannot be combined with --emit, which prints a script; remove one of them")
         sys.stdout.write(script(emit, workload, options, FactBase.of_project(), accelerator, instance))
         return
     facts = FactBase.of_project()

@@ -29,6 +29,7 @@ AGAIN = (
     "Start again instead of resuming an earlier series of the same command. Runs from another version of the harness or its "
     "libraries are never resumed. They are listed and measured again."
 )
+ONE_RUN = "The 95% interval covers this run only, since a single run cannot show the difference between processes; --repeats 3 measures it."
 LIMIT = "Limit the resident host memory of a run, over all its processes. Default: 80% of host memory."
 Out = Annotated[Path | None, typer.Option("--out", help="Write the submissions to this folder. Default: submissions/ of the checkout.")]
 Again = Annotated[bool, typer.Option("--again", help=AGAIN)]
@@ -76,8 +77,10 @@ def show_sweep(workload: str, result: "SweepResult", *, as_json: bool) -> NoRetu
     if as_json:
         head = {"workload": workload, "kind": result.kind, "study_id": result.study_id, "missing": result.missing}
         print_json({**head, "points": [asdict(row) for row in result.rows]})
-    else:
+    elif result.rows:
         answers().print(points_table(result.rows))
+        if any(row.runs == 1 and row.tokens_per_s_low is not None for row in result.rows):
+            answers().print(ONE_RUN, soft_wrap=True, markup=False)
     raise typer.Exit(result.exit_code)
 
 
@@ -132,7 +135,7 @@ def frontier(
     if as_json:
         head = {"workload": workload, "kind": "frontier", "study_id": search.series.study_id, "ended": ended}
         print_json({**head, "edges": [asdict(edge) for edge in search.edges]})
-    else:
+    elif search.edges:
         answers().print(edges_table(search.edges))
     if ended:
         say(f"tunemark: {ended}")
@@ -179,7 +182,8 @@ def tune(
             {"workload": workload, "kind": "tune", **asdict(replace(result, comparison=None)), "comparison": compared and asdict(compared)}
         )
     else:
-        answers().print(tries_table(result.tries))
+        if result.tries:
+            answers().print(tries_table(result.tries))
         answers().print(f"best: {result.best}" + ("" if result.complete else " (the search is not complete)"), soft_wrap=True, markup=False)
         for line in verdict(result.comparison) if result.comparison else ():
             answers().print(line, soft_wrap=True, markup=False)
@@ -232,7 +236,7 @@ def ab(
 @app.command()
 def predict(
     submissions: Annotated[
-        list[Path], typer.Argument(help="The submission of a short run, or the submissions of its repeats.", exists=True, dir_okay=False)
+        list[Path], typer.Argument(metavar="FILE...", help="The submission of a short run, or the submissions of its repeats.")
     ],
     *,
     job_steps: Annotated[int | None, typer.Option("--job-steps", min=1, help="Optimizer steps in the job.")] = None,
@@ -280,14 +284,17 @@ def read_runs(paths: Sequence[Path]) -> list[Submission]:
 
     runs = []
     for path in paths:
+        if not path.is_file():
+            missing = "no such file; `tunemark run` writes submissions to submissions/WORKLOAD/, and names the file"
+            raise TunemarkError("FILE", str(path), "is a folder; name the submissions in it" if path.is_dir() else missing)
         submission = read_submission(path, path.read_bytes())
         if submission is None:
-            raise TunemarkError("submission", str(path), "is not a submission; give the file that `tunemark run` wrote")
+            raise TunemarkError("FILE", str(path), "is not a submission; give the file that `tunemark run` wrote")
         runs.append(submission)
     problem = stranger(runs)
     if problem is not None:
         which, why = problem
-        raise TunemarkError("submission", paths[which].name, why)
+        raise TunemarkError("FILE", paths[which].name, why)
     return runs
 
 
