@@ -92,12 +92,17 @@ def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
             verdict, why = "[yellow]too large[/yellow]    ", row["memory_problem"]
         elif (row["products_s"] or 0.0) > SLOW_STEP_S:
             verdict = "[yellow]can run, slow[/yellow]"
-            why = f"the matrix products of a step take about {formats.estimated_duration(row['products_s'])} at the {tests[0].dtype} rate of the self-test"
+            why = f"the matrix products of a step take about {_step_words(row['products_s'])} at the {tests[0].dtype} rate of the self-test"
         screen.print(f"  {verdict} {row['workload']}: {escape(why)}")
     if content["missing_required"]:
         screen.print(
             f"[red]missing: {', '.join(content['missing_required'])}[/red]; run `pip install tunemark` again, or `make setup-run` in a checkout"
         )
+
+
+def _step_words(step_s: float) -> str:
+    """Return the time of a step in words, from an hour on in whole hours: the self-test is too short for more digits."""
+    return f"{step_s / formats.HOUR_S:,.0f} h" if step_s >= formats.HOUR_S else formats.estimated_duration(step_s)
 
 
 def _card_words(card: AcceleratorCard) -> str:
