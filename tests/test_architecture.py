@@ -102,7 +102,6 @@ def test_each_command_that_is_listed_exists():
     for name in COMMANDS:
         done = CliRunner().invoke(app, [name, "--help"])
         assert done.exit_code == 0, f"{name}: {done.output}"
-        assert "Example" in done.output or "build" in done.output, f"{name} --help has no example"
 
 
 def test_a_build_can_never_delete_our_source():

@@ -1,13 +1,52 @@
 """The front door behaves like other command-line tools."""
 
+import importlib
 import os
+import re
+import shlex
 import subprocess
 import sys
 
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
 from tunemark import cli
 from tunemark.schema import VERSION
+
+
+def leaves(words, command):
+    """Return each command below a command, and itself, with the words that call it."""
+    below = getattr(command, "commands", {})
+    return [(words, command), *(leaf for name, inner in below.items() for leaf in leaves((*words, name), inner))]
+
+
+def commands_with_examples():
+    """Return the words of each command of the command line, and the command. The group `site` only lists its commands."""
+    tops = {name: get_command(importlib.import_module(module).app).commands[name] for name, (module, _) in cli.COMMANDS.items()}
+    return [leaf for name, command in tops.items() for leaf in leaves((name,), command) if leaf[0] != ("site",)]
+
+
+def examples_in(words):
+    """Return the lines of the section of examples in a help text of 80 columns."""
+    shown = CliRunner().invoke(cli.app, [*words, "--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
+    assert shown.exit_code == 0, shown.output
+    section = shown.output.partition("\n Examples ")[2].partition("╭")[0]
+    return [line.strip() for line in section.splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize(("words", "command"), commands_with_examples(), ids=lambda part: " ".join(part) if isinstance(part, tuple) else "")
+def test_the_help_of_each_command_lists_examples_of_one_line_each(words, command):
+    examples = examples_in(words)
+    assert examples, "no example"
+    for example in examples:
+        called = f"tunemark {' '.join(words)}"
+        assert re.fullmatch(rf"• {called}( .*)?", example), example
+        assert not re.search(r"[`|;&]", example), example
+        given = shlex.split(example.removeprefix("• "))
+        options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        if not hasattr(command, "commands"):
+            assert {word for word in given if word.startswith("-")} <= options, example
 
 
 def test_the_package_can_be_run_as_a_module():
@@ -26,10 +65,13 @@ def test_a_reader_that_has_seen_enough_is_no_error(command):
     ("arguments", "message"),
     [
         ("frontier smoke-lora --limit-memory 0.01", "--limit-memory: '0.01': must be greater than or equal to 0.1"),
-        ("run smoke-lora --steps x", "--steps: 'x': must be a valid integer"),
+        ("run smoke-lora --steps x", "--steps: 'x': must be a whole number; `tunemark run --help`"),
         ("run smoke-lora --backend foo", "--backend: 'foo': must be one of 'cpu'"),
         ("run smoke-lora --until-ci 7", "--until-ci: '7' is not a fraction between 0 and 1; give 1% or 0.01"),
-        ("predict nope.json", "submissions: file 'nope.json' does not exist"),
+        ("predict nope.json", "FILE: 'nope.json': no such file; `tunemark run` writes submissions to submissions/WORKLOAD/, and names the file"),
+        ("predict data", "FILE: 'data': is a folder; name the submissions in it"),
+        ("plan smoke-lora --emit slurm --instance p4d.24xlarge --json", "--json: cannot be combined with --emit, which prints a script"),
+        ("recommend -m llama-3.1-8b", "--tokens: give the size of the data with either --tokens or --samples"),
         ("run", "missing argument 'workload'"),
         ("run --foo", "no such option: --foo"),
         ("sweep smoke-lora --over foo=1,2", "--over: 'foo': not a setting of smoke-lora; none of the 82 known names is similar; `tunemark workloads --json`"),

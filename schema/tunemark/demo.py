@@ -22,7 +22,7 @@ EXPECTED_WARNINGS = {"random_weights", "unknown_accelerator", "dirty_source"}
 MEMORY_FILE = "demo.json"
 """Lists in build/ the runs of earlier demos, so a second demo is quick."""
 
-app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 
 
 @app.callback()
@@ -30,14 +30,23 @@ def rooms() -> None:
     """Make typer treat the single command below as a group, like those of the other packages."""
 
 
-@app.command(epilog="Examples: tunemark demo | tunemark demo --no-serve | tunemark demo --again")
+@app.command()
 def demo(
     *,
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the site on 127.0.0.1 at the end.")] = True,
     again: Annotated[bool, typer.Option("--again", help="Measure again even if an earlier demo measured here.")] = False,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to serve on.")] = 8000,
 ) -> None:
-    """Fine-tune three small models, validate and collect the results, build the site and serve it."""
+    """Fine-tune three small models, validate and collect the results, build the site and serve it.
+
+    Examples
+    --------
+    - `tunemark demo`
+
+    - `tunemark demo --no-serve`
+
+    - `tunemark demo --again`
+    """
     root, screen = project_root(), Console(stderr=True, highlight=False)
     for package in ("duckdb", "mkdocs"):
         # Without the extra `site`, fail before the runs.

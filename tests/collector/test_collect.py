@@ -19,7 +19,7 @@ from tunemark.collector.store.loading import collect
 from tunemark.collector.store.measured_rows import measured_rows
 from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.derive import derive
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.published import PublishedSet, SourceDocument
 from tunemark.schema.records.submission import Submission
@@ -331,8 +331,12 @@ def test_a_row_with_a_column_that_no_table_has_is_an_error() -> None:
 
 def test_a_database_that_cannot_be_written_is_one_line_of_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(TunemarkError, match="cannot be written"):
-        database.build_database(tmp_path / "file" / "tunemark.duckdb", {})
+    for place in (tmp_path / "file" / "tunemark.duckdb", tmp_path / "file" / "folder" / "tunemark.duckdb"):
+        with pytest.raises(TunemarkError, match=r"cannot be written \((Not a directory|File exists)\); name a folder of yours") as refused:
+            database.build_database(place, {})
+        assert refused.value.exit_code == Exit.USAGE
+    with pytest.raises(TunemarkError, match="is a folder; name a file"):
+        database.build_database(tmp_path, {})
 
 
 def test_a_collection_that_keeps_predictions_gives_the_rows_of_a_full_one(

@@ -113,6 +113,14 @@ def test_a_folder_with_an_export_is_replaced_only_by_force(database: Path, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
+def test_an_unwritable_place_is_a_usage_error_in_one_line(database: Path, tmp_path: Path, tunemark: Tunemark):
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    said = tunemark("export", tmp_path / "file" / "data", "--db", database)
+    assert said.code == 2
+    assert said.err.count("\n") == 1
+    assert "cannot be written (" in said.err
+
+
 def test_other_files_are_never_replaced(database: Path, tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("mine", encoding="utf-8")
     with pytest.raises(TunemarkError, match=r"thesis\.tex"):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from factories import Tunemark
 
+from tunemark.collector.commands.recommend import recommend
 from tunemark.collector.commands.terminal import parse_count, parse_seconds
 from tunemark.schema.errors import TunemarkError
 
@@ -116,13 +117,20 @@ def test_results_with_a_suspicious_rate_are_named_where_they_are_not_used(tunema
     assert "Not direct evidence, since the audit calls the rate suspicious: 003-002 (2,560 tokens/s)" in shown
 
 
+def test_the_example_with_limits_in_the_help_has_an_answer(tunemark: Tunemark, whole_database: Path) -> None:
+    example = "recommend -m qwen3-8b --tokens 100M --deadline 2h --budget 60"
+    assert f"`tunemark {example}`" in (recommend.__doc__ or "")
+    assert "\nRent " in tunemark(*example.split(), "--db", whole_database).out
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (("--tokens", "10X"), "--tokens: '10X': give a number, with k, M or B"),
         (("--samples", "5k"), "either --tokens or --samples"),
         (("--deadline", "2"), "give a time with its unit"),
-        (("--provider", "awss"), "did you mean 'aws'"),
+        (("--provider", "awss"), "--provider: 'awss': did you mean 'aws'? known: "),
+        (("--provider", "amazon"), "--provider: 'amazon': known: aws, "),
         (("--budget", "-1"), "--budget: -1.0: must be above 0"),
         (("--accelerator", "H1000"), "H100"),
         (("--max-memory", "1"), "--max-memory: 1.0: no accelerator"),

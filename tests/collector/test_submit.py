@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rehearse_pull_requests as rehearsal
-from factories import CHECKOUT, Said, Tunemark
+from factories import CHECKOUT, Said, Tunemark, make_submission
 from gate_mutations.copy_corruptions import with_warnings
 from gate_mutations.corruptions import retime
 
 from tunemark.collector.commands.submit import reason_to_leave_out
 from tunemark.schema import plan_reasons
-from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.submission import RECOVERED, Submission
 from tunemark.schema.records.upgrade import read_record
+from tunemark.schema.vocabulary import Status
 
 TRY = "smoke-full/20261122-cpu-15aa6917cd6a.json"
 
@@ -69,6 +70,20 @@ def test_a_dry_run_shows_every_text_and_sends_nothing(folder: Path, tunemark: Tu
     assert "a trial with" in said.err
     assert "Nothing was sent. The steps:" in said.out
     assert f"tunemark submit {new_file(folder)} --to FOLDER" in said.out
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "reason"),
+    [
+        (Status.INTERRUPTED, "stopped by the user", "an interrupted run"),
+        (Status.CRASH, RECOVERED, "a run whose tunemark process was killed, recovered from its log"),
+        (Status.CRASH, "torch raised an error", None),
+    ],
+)
+def test_interrupted_and_recovered_runs_are_left_out_unless_they_are_named(status: Status, message: str, reason: str | None) -> None:
+    run = make_submission(20)
+    outcome = run.outcome.model_copy(update={"status": status, "message": message})
+    assert reason_to_leave_out(run.model_copy(update={"outcome": outcome})) == reason
 
 
 def texts(node: object) -> list[str]:

@@ -75,6 +75,29 @@ def test_messages_name_field_value_and_fix() -> None:
     assert text == golden.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{}", "format: is missing; known: "),
+        (b'{"format": null}', "format: is missing; known: "),
+        (b'{"format": {"a": [true]}}', 'format: {"a": [true]}: known: '),
+        (b"[]", "file: is a list; a record is a JSON object"),
+        (b"null", "file: is null; a record is a JSON object"),
+        (b"7", "file: is a number; a record is a JSON object"),
+    ],
+)
+def test_messages_show_values_as_the_file_has_them(content: bytes, message: str) -> None:
+    assert problems_of(content)[0].startswith(message)
+
+
+def test_a_wrong_kind_of_value_is_named_in_plain_words() -> None:
+    content = make_content()
+    content["plan"]["batch"].update(micro_batch="two", gradient_accumulation=None)
+    found = problems_of(json.dumps(content).encode())
+    assert "plan.batch.micro_batch: 'two': must be a whole number" in found
+    assert "plan.batch.gradient_accumulation: null: must be a whole number" in found
+
+
 def test_unknown_fields_get_a_suggestion() -> None:
     content = make_content()
     content["plan"]["batch"]["micro_bach"] = content["plan"]["batch"].pop("micro_batch")

@@ -267,7 +267,7 @@ def test_a_core_has_its_part_of_the_memory_of_its_chip(facts):
 
 def test_more_accelerators_than_any_instance_has_are_noted_with_the_number_of_nodes(facts, capsys):
     script(Format.SLURM, "lora-8b", Options(devices=16), facts, "nvidia-h100-80gb-sxm", None)
-    assert "no instance in data/prices has 16 x H100 SXM5 80GB (at most 8); --nodes 2 divides them" in capsys.readouterr().err
+    assert "no instance in data/prices has 16 x H100 SXM5 80GB (at most 8); use --nodes 2 to split them" in capsys.readouterr().err
     script(Format.SLURM, "lora-8b", Options(devices=16, nodes=2), facts, "nvidia-h100-80gb-sxm", None)
     assert "no instance" not in capsys.readouterr().err
 

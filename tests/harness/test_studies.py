@@ -1,11 +1,14 @@
 """Series of runs: a failed point stops nothing, a stopped series is resumed, and each run is a record of the series."""
 
 import signal
+from types import SimpleNamespace
 
 import pytest
+import typer
 from harness_making import ROOT, make_machine, tunemark
 from study_making import FACTS, ScriptedBench
 
+from tunemark.harness.commands.studies import show_sweep
 from tunemark.harness.plan.resolve import Options
 from tunemark.harness.run.process import stop_signals
 from tunemark.harness.run.record import MEASURING, source_content
@@ -227,6 +230,24 @@ def test_repeats_are_runs_of_one_point_with_median_and_ends(tmp_path):
     assert cells["95% for one more run"] == f"{significant(further.low)} to {significant(further.high)}"
     assert records(tmp_path)[1].study.point == "as given, repeat 2"
     assert {record.division for record in records(tmp_path)} == {Division.STANDARD}
+
+
+def shown_by(result, capsys):
+    """Return what a sweep prints."""
+    with pytest.raises(typer.Exit):
+        show_sweep("smoke-lora", result, as_json=False)
+    return capsys.readouterr().out
+
+
+def test_the_line_below_a_sweep_says_that_its_intervals_cover_this_run_only(tmp_path, capsys):
+    once = run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path / "1").bench)
+    assert shown_by(once, capsys).count("The 95% interval covers this run only") == 1
+    repeated = run_sweep("smoke-lora", [], Options(), ScriptedBench(tmp_path / "2").bench, repeats=3)
+    assert "covers this run only" not in shown_by(repeated, capsys)
+
+
+def test_a_sweep_without_a_finished_run_prints_no_table(capsys):
+    assert shown_by(SimpleNamespace(rows=(), exit_code=6), capsys) == ""
 
 
 def test_a_point_with_one_run_has_the_interval_within_it_and_one_rate_of_several_runs_none(tmp_path):

@@ -1,6 +1,7 @@
 """The two commands, as a person types them."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -47,6 +48,16 @@ def test_a_missing_database_is_a_usage_error_in_one_line(tmp_path: Path) -> None
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "run `tunemark collect` first" in done.stderr
+
+
+def test_an_unwritable_place_is_a_usage_error_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for place in (tmp_path / "file", tmp_path / "file" / "inside"):
+        done = tunemark("site", "build", "--out", str(place))
+        assert done.returncode == 2
+        assert re.fullmatch(
+            r"tunemark: --out: '.*': cannot be written \((File exists|Not a directory)\); name a folder of yours\n", done.stderr
+        )
 
 
 def test_the_error_for_serving_without_a_site_names_the_fix(tmp_path: Path) -> None:

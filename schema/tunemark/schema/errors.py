@@ -26,7 +26,7 @@ class TunemarkError(Exception):
     Parameters
     ----------
     field, value, fix
-        What is wrong, its value, and how to fix it.
+        What is wrong, its value, and how to fix it. A value of None or "" is left out of the message.
     exit_code
         Exit code of the command line.
 
@@ -34,17 +34,30 @@ class TunemarkError(Exception):
 
     def __init__(self, field: str, value: object, fix: str, *, exit_code: Exit = Exit.USAGE) -> None:
         self.field, self.value, self.fix, self.exit_code = field, value, fix, exit_code
-        super().__init__(f"{field}: {fix}" if value == "" else f"{field}: {value!r}: {fix}")
+        super().__init__(f"{field}: {fix}" if value is None or value == "" else f"{field}: {value!r}: {fix}")
 
     def __reduce__(self) -> "tuple[Callable[[], TunemarkError], tuple[()]]":
         """Support pickling: an error of a worker process is raised again in its parent."""
         return partial(type(self), self.field, self.value, self.fix, exit_code=self.exit_code), ()
 
 
+KINDS = {
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "string": "text",
+    "list": "a list",
+    "dictionary": "an object",
+}
+"""Pydantic's name of a kind of value -> ours."""
+WRONG_KIND = re.compile(rf"must be a valid ({'|'.join(KINDS)})(?:, (?:unable to|got a number) .*)?", re.DOTALL)
+
+
 def must_be(message: str) -> str:
-    """Return a message of pydantic as the end of one of ours: "Input should be a valid string" becomes "must be a valid string"."""
+    """Return a message of pydantic as the end of one of ours: "Input should be a valid integer" becomes "must be a whole number"."""
     text = re.sub(r"^[A-Z]\w* should ", "must ", message.removeprefix("Value error, "))
-    return text[:1].lower() + text[1:]
+    kind = WRONG_KIND.fullmatch(text)
+    return f"must be {KINDS[kind[1]]}" if kind else text[:1].lower() + text[1:]
 
 
 MAX_LISTED = 12

@@ -46,6 +46,19 @@ def is_checkout(folder: Path) -> bool:
     return (folder / "data" / "accelerators").is_dir()
 
 
+def refuse_unwritable(option: str, folder: Path, *, named: Path | None = None) -> None:
+    """Raise TunemarkError if no file can be written to a folder, which is made if it does not exist.
+
+    The error shows the path that the user named, by default the folder.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise TunemarkError(option, str(named or folder), f"cannot be written ({error.strerror}); name a folder of yours") from error
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that readers see the old or the new content, never a part of it.
 

@@ -19,7 +19,7 @@ from mkdocs.config import load_config
 from mkdocs.exceptions import Abort, MkDocsException
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.files import replace_folder
+from tunemark.schema.files import refuse_unwritable, replace_folder
 from tunemark.schema.formats import counted
 from tunemark.site import (
     charts,
@@ -77,6 +77,7 @@ def build_site(
     `jobs` is the number of processes that render result pages, by default one per core. `url` is the public address, by
     default `site_url` of the configuration. `sql` is the folder of DuckDB for browsers; with it, the site has the SQL page.
     """
+    refuse_unwritable("--out", out)
     for name in ("docs", "site"):
         _refuse_foreign(out / name)
     options = SiteOptions(url or _site_url(config), duckdb_wasm.download_bytes(sql) if sql else None)

@@ -15,8 +15,13 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
 
-app = typer.Typer(add_completion=False)
-site = typer.Typer(no_args_is_help=True, help="Build and serve the site.", context_settings={"help_option_names": ["-h", "--help"]})
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+site = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Build and serve the site.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 app.add_typer(site, name="site")
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder of the built site.", show_default="build")]
@@ -27,9 +32,7 @@ def _room() -> None:
     """Show the contents of the database as a site."""
 
 
-@site.command(
-    epilog="Examples: `tunemark site build`; `tunemark site build --db /tmp/other.duckdb --out /tmp/preview`; `tunemark site build --sql`"
-)
+@site.command()
 def build(
     db: Annotated[
         Path | None, typer.Option("--db", help="Database written by `tunemark collect`.", show_default="build/tunemark.duckdb")
@@ -56,6 +59,14 @@ def build(
 
     Nothing is downloaded, except with --sql. Links within the site are relative, so it works at any address and offline. If the
     build fails, the previous site is kept.
+
+    Examples
+    --------
+    - `tunemark site build`
+
+    - `tunemark site build --db /tmp/other.duckdb --out /tmp/preview`
+
+    - `tunemark site build --sql`
     """
     from tunemark.site import duckdb_wasm  # noqa: PLC0415 - as below
     from tunemark.site.build import build_site  # noqa: PLC0415 - charts and MkDocs take a second to import, which --help does not need
@@ -83,12 +94,19 @@ def _address(text: str | None) -> str | None:
     return f"{text.rstrip('/')}/"
 
 
-@site.command(epilog="Examples: `tunemark site serve`; `tunemark site serve --port 8080`")
+@site.command()
 def serve(
     port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port on 127.0.0.1; 0 picks a free one.")] = 8_000,
     out: Out = None,
 ) -> None:
-    """Serve the built site on this machine until Ctrl-C."""
+    """Serve the built site on this machine until Ctrl-C.
+
+    Examples
+    --------
+    - `tunemark site serve`
+
+    - `tunemark site serve --port 8080`
+    """
     folder = (out or project_root() / "build") / "site"
     with open_server(folder, port) as server:
         typer.echo(f"serving {folder} on http://127.0.0.1:{server.server_port}/ (Ctrl-C stops it)")

@@ -38,7 +38,7 @@ def collect(
     noted in the table `load_problems` and left out. A problem in the facts of data/ stops the command. If the files, the code
     and the day are unchanged, the existing database is kept.
 
-    Exit codes: 0 all loaded, 3 a file is invalid.
+    Exit codes: 0 all loaded, 1 the disk is full, 2 the database cannot be written there, 3 a file is invalid.
 
     Examples
     --------
@@ -50,9 +50,11 @@ def collect(
     """
     # Needs duckdb, pyarrow and numpy, which --help does not.
     from tunemark.collector.store import loading  # noqa: PLC0415
+    from tunemark.collector.store.database import refuse_unwritable_database  # noqa: PLC0415
 
     root = project_root()
     database, day = database_of(db), date_option("--as-of", as_of)
+    refuse_unwritable_database(database)
     with progress("collect", len(loading.submission_files(root).files)) as advance:
         done = loading.collect(root, database, advance, day, rebuild=rebuild)
     for file, note in done.notes:
@@ -94,9 +96,9 @@ def query(
     --------
     - `tunemark query "select source, count(*) from results group by 1 order by 1"`
 
-    - `tunemark query "select model_name, accelerator_name, tokens_per_s from results order by 3 desc nulls last limit 10" --csv`
+    - `tunemark query "select model_name, tokens_per_s from results" --csv`
 
-    - `tunemark query "select section, accelerator_name, accelerator_count, time_to_target_s / 60 as minutes from results where source = 'mlperf-v5.1' order by minutes"`
+    - `tunemark query "select * from current_prices order by price limit 10"`
 
     - `tunemark query --views`
     """
@@ -131,7 +133,7 @@ def export(
     All files or none are written, and the same database gives the same bytes. Other files in the folder are never replaced. In CSV, a
     text that a spreadsheet would take for a formula begins with an apostrophe.
 
-    Exit codes: 0 written, 1 the folder cannot be written, 2 no database, or a folder that is not empty.
+    Exit codes: 0 written, 1 the disk is full, 2 no database, or a folder that is not empty or cannot be written.
 
     Examples
     --------

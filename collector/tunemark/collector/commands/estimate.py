@@ -146,13 +146,13 @@ def estimate(
 
     Examples
     --------
-    - `tunemark estimate --model llama-3.1-8b --method lora --seq 8192 --micro-batch 2 --checkpointing full`
+    - `tunemark estimate -m llama-3.1-8b --method lora --seq 8192`
 
-    - `tunemark estimate -m llama-3.1-8b --method qlora --seq 2048 -a "RTX 4090" -a L4 --json`
+    - `tunemark estimate -m llama-3.1-8b --method qlora -a "RTX 4090" -a L4 --json`
 
-    - `tunemark estimate -m llama-3.1-8b --method lora --seq 8192 --micro-batch 2 --checkpointing full --samples 10000 -a "H100 80GB" -a B200`
+    - `tunemark estimate -m llama-3.1-8b --samples 10000 -a "H100 80GB" -a B200`
 
-    - `tunemark estimate -m llama-3.1-70b --method full --seq 4096 --devices 16 --sharding fsdp2 --checkpointing full --loss fused`
+    - `tunemark estimate -m llama-3.1-70b --method full --devices 16`
     """
     facts = FactBase.of_project()
     card, method_used = facts.model(model), chosen("--method", method, Method)

@@ -25,19 +25,19 @@ def import_group() -> None:
 
     Examples
     --------
-    - `tunemark import mlperf mlperf-training.tar.xz`
+    - `tunemark import mlperf LOGS.tar.xz`
 
-    - `tunemark import axolotl qlora.yml --out data/workloads`
+    - `tunemark import axolotl CONFIG.yml --out data/workloads`
 
-    - `tunemark import prices catalogs/v8/lambda/vms.csv --out lambda.csv`
+    - `tunemark import prices VMS.csv --provider lambda --out LAMBDA.csv`
 
-    - `tunemark import table README.md --map data/tables/012/map.toml`
+    - `tunemark import table TABLES.md --map MAP.toml`
 
-    - `tunemark import peft-comparison method_comparison/MetaMathQA/results --source 011`
+    - `tunemark import peft-comparison RESULTS_FOLDER --source 011`
 
-    - `tunemark import trainer-state out/trainer_state.json --method lora --model llama-3.1-8b --accelerator "H100 80GB"`
+    - `tunemark import trainer-state TRAINER_STATE.json --method lora`
 
-    - `tunemark import releases torch.json transformers.json --out data/known/pypi.toml`
+    - `tunemark import releases TORCH.json PEFT.json --out data/known/pypi.toml`
     """
 
 

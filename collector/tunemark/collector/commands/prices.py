@@ -39,15 +39,16 @@ def prices(
 
     With --owned, the last column is the number of hours of use per year from which an owned machine is cheaper than one
     accelerator of the offer. A dash means that renting is always cheaper. An accelerator that no provider rents is shown with
-    the hourly cost of the owned machine only.
+    the hourly cost of the owned machine only. The figures are written as
+    `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30,resale=500`.
 
     Examples
     --------
     - `tunemark prices p5.48xlarge`
 
-    - `tunemark prices nvidia-h100-80gb-sxm --kind on_demand --on 2026-11-20 --json`
+    - `tunemark prices nvidia-h100-80gb-sxm --on 2026-11-20 --json`
 
-    - `tunemark prices nvidia-rtx-4090 --owned purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30,resale=500`
+    - `tunemark prices nvidia-rtx-4090 --kind on_demand`
     """
     from tunemark.schema.owned_hardware import parse_owned  # noqa: PLC0415 - not needed for --help
 

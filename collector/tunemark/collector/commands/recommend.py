@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -11,7 +12,7 @@ import typer
 from tunemark.collector.commands.estimate import USUAL_LENGTH
 from tunemark.collector.commands.terminal import AsJson, Database, chosen, database_of, parse_count, parse_seconds, print_json, print_table
 from tunemark.schema import formats, recommendation_words
-from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.recommendation import ANY, OBJECTIVES, OWN, TRUSTS, Answer, Offer, Option, Question, Rate, offers_of
@@ -19,6 +20,8 @@ from tunemark.schema.recommendation import recommend as best_options
 from tunemark.schema.vocabulary import Method, PriceKind, SoftwareLevel
 
 SHOWN = 10
+REALLY_SIMILAR = 0.75
+"""Minimum difflib ratio of a suggested provider: their names are short, and a wrong one gives a wrong answer."""
 RATES = "select * exclude (model) from option_rates where model = '{}' order by all"
 PRICES = "select * from current_prices order by price"
 OPTIONS = {
@@ -107,17 +110,19 @@ def recommend(
     nothing similar was measured, the answer is "no data". Time is training plus the assumed start-up; evaluation, saving, minimum
     billing and data transfer are not included. Prices are for whole instances.
 
+    The figures of --owned are written as `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
+
     Exit codes: 0: answered, even if nothing can be recommended; 2: unknown value or no database.
 
     Examples
     --------
     - `tunemark recommend -m llama-3.1-8b --tokens 10M`
 
-    - `tunemark recommend -m qwen3-8b --method any --samples 50k --seq 2048 --epochs 3 --deadline 2h --budget 40`
+    - `tunemark recommend -m qwen3-8b --tokens 100M --deadline 2h --budget 60`
 
-    - `tunemark recommend -m llama-3.1-8b --method qlora --tokens 10M --own "RTX 4090" --owned purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`
+    - `tunemark recommend -m llama-3.1-8b --tokens 10M --own "RTX 4090"`
 
-    - `tunemark recommend -m llama-2-70b --tokens 100M --software vendor --seq 8192 --objective fastest --json`
+    - `tunemark recommend -m llama-2-70b --tokens 100M --objective fastest --json`
     """
     facts = FactBase.of_project()
     card = facts.model(model)
@@ -221,7 +226,9 @@ def _check_providers(providers: Iterable[str], offers: Iterable[Offer]) -> None:
     known = sorted({offer.provider for offer in offers})
     for provider in providers:
         if provider not in known:
-            raise TunemarkError("--provider", provider, did_you_mean(provider, known))
+            similar = get_close_matches(provider.lower(), known, n=1, cutoff=REALLY_SIMILAR)
+            question = f"did you mean {similar[0]!r}? " if similar else ""
+            raise TunemarkError("--provider", provider, f"{question}known: {', '.join(known)}")
 
 
 # Output ---------------------------------------------------------------------------------------------

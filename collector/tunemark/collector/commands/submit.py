@@ -24,7 +24,7 @@ from tunemark.schema.files import is_checkout, project_root, write_atomically
 from tunemark.schema.formats import counted
 from tunemark.schema.privacy import identity_leaks
 from tunemark.schema.records.base import flattened
-from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.submission import RECOVERED, Submission
 from tunemark.schema.safe_text import markdown, terminal
 from tunemark.schema.vocabulary import DataSource, Status, WarningKind
 
@@ -85,7 +85,8 @@ def submit(
 
     In a clone the files go to a new branch, which is committed and pushed; your own branch and working files are not touched. With
     gh (https://cli.github.com) the pull request is opened too; without it the remaining steps are printed. In a plain folder the files
-    are only written. Trials with few steps, interrupted runs and runs on your own text are left out unless you name their files.
+    are only written. Trials with few steps, interrupted or killed runs, and runs on your own text are left out unless you name their
+    files.
 
     Exit codes: 0 sent, or shown with --dry-run, 2 nothing to send or git failed, 3 a file is invalid.
 
@@ -93,9 +94,9 @@ def submit(
     --------
     - `tunemark submit --dry-run`
 
-    - `tunemark submit submissions/lora-8b/20261122-nvidia-h100-80gb-sxm-0123456789ab.json --to ~/tunemark-fork`
+    - `tunemark submit submissions/lora-8b/RUN.json --to ~/FORK`
 
-    - `tunemark submit submissions/ --to YOUR-NAME/tunemark --yes`
+    - `tunemark submit submissions/ --to YOUR_NAME/tunemark --yes`
     """
     if as_json and not (yes or dry_run):
         raise TunemarkError("--json", "", "cannot ask for confirmation; add --yes to send, or --dry-run to look")
@@ -183,6 +184,8 @@ def reason_to_leave_out(record: Submission) -> str | None:
     """Return the reason for which `submit` leaves a run out unless it is named, or None."""
     if record.outcome.status is Status.INTERRUPTED:
         return "an interrupted run"
+    if record.outcome.message == RECOVERED:
+        return "a run whose tunemark process was killed, recovered from its log"
     if record.plan.data.source is DataSource.FILE:
         return "a run on your own text"
     if record.process.warm_worker:
@@ -456,7 +459,7 @@ def withdraw(
 
     Examples
     --------
-    - `tunemark withdraw 3f9a1c0b7d2e --reason "another job ran on the GPU"`
+    - `tunemark withdraw RESULT_ID --reason "another job ran on the GPU"`
     """
     # Needs numpy, which --help does not.
     from tunemark.collector.gate.read import records_in, shown_path, submission_id
@@ -468,7 +471,9 @@ def withdraw(
         )
     known = {submission_id(path): path for path in records_in(root / SUBMISSIONS).files}
     if result not in known:
-        raise TunemarkError("ID", result, f"no submission has this id; {did_you_mean(result, known)}")
+        raise TunemarkError(
+            "ID", result, f"no submission has this id; {did_you_mean(result, known)}. It is the end of a file name in submissions/"
+        )
     earlier = FactBase.of_root(root).known.withdrawal(result)
     if earlier is not None:
         raise TunemarkError("ID", result, f"was withdrawn on {earlier.withdrawn_on}: {earlier.reason}")

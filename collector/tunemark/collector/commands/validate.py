@@ -9,7 +9,7 @@ import typer
 from tunemark.collector.commands.terminal import AsJson, print_json, problem_json, progress, say
 from tunemark.schema.errors import Exit
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.files import project_root, write_atomically
+from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.safe_text import terminal
@@ -130,19 +130,20 @@ def pull_request(
 
     Examples
     --------
-    - `tunemark pull-request main submit-0123456789ab`
+    - `tunemark pull-request main BRANCH`
 
     - `tunemark pull-request main HEAD --json`
 
-    - `tunemark pull-request "$BASE" "$HEAD" --github --out report.json`
+    - `tunemark pull-request main HEAD --github --out report.json`
     """
     from tunemark.collector.gate.github import annotation, append_summary, report_markdown
     from tunemark.collector.gate.pull_request import check, summary
+    from tunemark.collector.importers.import_io import write_out
 
     root = project_root()
     report = check(root, base, head, FactBase.of_root(root))
     if out is not None:
-        write_atomically(out, (json.dumps(report, indent=1, sort_keys=True) + "\n").encode())
+        write_out(out, (json.dumps(report, indent=1, sort_keys=True) + "\n").encode())
     if github:
         for problem in report["refused"]:
             typer.echo(annotation(problem["path"], problem["field"], _joined(problem["value"], problem["fix"])))

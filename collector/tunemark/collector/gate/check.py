@@ -378,7 +378,7 @@ def validate_all(records: RecordFiles, cards: Sequence[Path], root: Path, facts:
         stopped = (error.field, Problem("file", repr(error.value) if error.value else "", error.fix))
         return Validation(0, wrong or [stopped], [], len(cards), judged=False)
     problems = [*wrong, *sorted(accepted.problems, key=lambda pair: pair[0])]
-    doubts = [(file, replace(doubt, fix=f"{SECOND_RUN}: {doubt.fix}")) for file, doubt in accepted.doubts]
+    doubts = [(file, replace(doubt, fix=f"{doubt.fix}; {SECOND_RUN}")) for file, doubt in accepted.doubts]
     return Validation(len(records.files), problems, [*accepted.notes, *doubts], len(cards))
 
 

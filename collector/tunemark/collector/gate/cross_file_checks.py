@@ -18,7 +18,7 @@ from tunemark.schema.records.upgrade import Problem
 
 FileProblems = list[tuple[str, Problem]]
 """Problems, each with its file."""
-SECOND_RUN = "needs a second run"
+SECOND_RUN = "the record stays valid, and a second run can confirm it"
 """How an accepted submission that is unlikely is marked."""
 FEWEST_PEERS = 5
 """Results of the same group from which a rate can be an outlier."""

@@ -25,6 +25,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 VERDICTS = {
     "accepted": "**Accepted.** All submissions passed; a maintainer merges them.",
     "refused": "**Refused.** Fix the problems below and push again.",
+    "nothing to check": "**Nothing to check.** The branch changes no file.",
     "needs a maintainer": "**Needs a maintainer.** This is more than new submissions, so a person decides.",
 }
 

@@ -22,6 +22,8 @@ from tunemark.schema.safe_text import terminal
 
 PLACE = re.compile(rf"{SUBMISSIONS}/[a-z0-9][a-z0-9._-]{{0,99}}/[0-9]{{8}}-[a-z0-9][a-z0-9._-]{{0,99}}-[0-9a-f]{{12}}\.json")
 """Path of a submission, as `tunemark run` writes it."""
+NOTHING = "nothing to check"
+"""Verdict on a branch without changes."""
 FILE_MODE = "100644"
 MODES = {"120000": "a symbolic link", "100755": "an executable", "160000": "a submodule", "000000": "a removed file"}
 MOST_FILES = 100
@@ -59,7 +61,7 @@ class Change:
 def check(root: Path, base: str, head: str, facts: FactBase) -> dict[str, Any]:
     """Return the report on the changes between two commits of a repository, as JSON values. `root` is a checkout of the base.
 
-    The verdict is `accepted`, `refused`, or `needs a maintainer`, which people decide.
+    The verdict is `accepted`, `refused`, `needs a maintainer`, which people decide, or `nothing to check` without any change.
     """
     changed = changes(root, base, head)
     added, maintainer, refused = _sorted_out(root, changed)
@@ -82,7 +84,7 @@ def check(root: Path, base: str, head: str, facts: FactBase) -> dict[str, Any]:
             {"path": written[path], "checks": list(CHECKS), "notes": doubts[written[path]], **_landing(rows[path], list(rows.values()))}
             for path in accepted
         ]
-    verdict = "refused" if refused else "needs a maintainer" if maintainer or not files else "accepted"
+    verdict = "refused" if refused else "needs a maintainer" if maintainer else "accepted" if files else NOTHING
     return {
         "format": "tunemark.pull-request/1",
         "verdict": verdict,
@@ -229,5 +231,7 @@ def _table(name: str, row: Row, members: Sequence[Row]) -> TablePlace:
 
 def summary(report: dict[str, Any]) -> str:
     """Return the report in one sentence."""
+    if report["verdict"] == NOTHING:
+        return f"{NOTHING}: {report['head']} changes no file since it left {report['base']}"
     parts = [counted(len(report["files"]), "submission") + " accepted", f"{len(report['refused'])} refused"]
     return f"{report['verdict']}: {', '.join(parts)}, {counted(len(report['maintainer']), 'other change')}"

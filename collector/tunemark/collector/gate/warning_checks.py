@@ -135,4 +135,4 @@ def missing_statistics(s: Submission, derived: Derived) -> Iterator[Problem]:
     listed = {warning.kind for warning in s.warnings}
     for expected in warnings_of_record(s, derived):
         if expected.kind in STATISTICAL - listed:
-            yield Problem("warnings", f"{expected.kind.value} is missing", f"today's rules add it: {expected.message}")
+            yield Problem("warnings", "", f"today's rules would add the warning {expected.kind.value} ({expected.message})")

@@ -45,11 +45,11 @@ def axolotl(
 
     Examples
     --------
-    - `tunemark import axolotl qlora.yml`
+    - `tunemark import axolotl CONFIG.yml`
 
-    - `tunemark import axolotl examples/llama-3/lora-8b.yml --out data/workloads --key llama-3-8b-lora`
+    - `tunemark import axolotl CONFIG.yml --out data/workloads --key my-lora`
 
-    - `tunemark import axolotl qlora.yml --model llama-3-8b`
+    - `tunemark import axolotl CONFIG.yml --model llama-3-8b`
     """
     imported = workload_of(read_bytes(file), file.name, FactBase.of_project(), key, model)
     for text in imported.not_expressed:
@@ -297,7 +297,7 @@ def data_of(config: Config) -> WorkloadData:
     datasets = config.raw.get("datasets") or []
     first = datasets[0] if isinstance(datasets, list) and datasets and isinstance(datasets[0], dict) else {}
     if not first.get("path"):
-        raise invalid("datasets", datasets, "give a list; its first entry needs a path")
+        raise invalid("datasets", datasets or None, "give a list; its first entry needs a path")
     if len(datasets) > 1:
         config.not_expressed.append(f"datasets: {len(datasets)} of them, the card names the first")
     details = {name: value for name, value in first.items() if name != "path" and value is not None}

@@ -41,9 +41,9 @@ def _read(path: Annotated[Path, typer.Argument(metavar="DIR", help="The output f
 
     Examples
     --------
-    - `tunemark import llamafactory saves/qwen3-4b/lora/sft --accelerator "RTX 4090" --devices 1`
+    - `tunemark import llamafactory OUTPUT_FOLDER --accelerator "RTX 4090"`
 
-    - `tunemark import llamafactory saves/llama3-8b/lora/sft --model llama-3.1-8b --method lora --accelerator "A100 80GB" --devices 8 --out data/published --source 040`
+    - `tunemark import llamafactory OUTPUT_FOLDER --model llama-3.1-8b`
     """
     if not path.is_dir():
         raise TunemarkError("folder", str(path), "no such folder; name the output folder of a training")

@@ -68,11 +68,11 @@ def mlperf(
 
     Examples
     --------
-    - `tunemark import mlperf mlperf-training.tar.xz`
+    - `tunemark import mlperf LOGS.tar.xz`
 
-    - `tunemark import mlperf logs.tar.xz supplement.tar.xz`
+    - `tunemark import mlperf LOGS.tar.xz SUPPLEMENT.tar.xz`
 
-    - `tunemark import mlperf training_results/ --out /tmp/converted --json`
+    - `tunemark import mlperf RESULTS_FOLDER --out /tmp/converted --json`
     """
     started = time.perf_counter()
     root = project_root()

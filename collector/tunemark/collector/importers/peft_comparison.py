@@ -70,9 +70,9 @@ def peft_comparison(
 
     Examples
     --------
-    - `tunemark import peft-comparison method_comparison/MetaMathQA/results --source 011`
+    - `tunemark import peft-comparison RESULTS_FOLDER --source 011`
 
-    - `tunemark import peft-comparison data/tables/011/runs.json --source 011 --out /tmp/published`
+    - `tunemark import peft-comparison RUNS.json --source 011 --out /tmp/published`
     """
     root = project_root()
     facts, problems = FactBase.of_root(root), list[LogProblem]()

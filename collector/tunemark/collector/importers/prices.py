@@ -64,11 +64,11 @@ def prices(
 
     Examples
     --------
-    - `tunemark import prices catalogs/v8/lambda/vms.csv`
+    - `tunemark import prices VMS.csv --provider lambda`
 
-    - `tunemark import prices vms.csv --provider gcp --catalog-version v8 --read-on 2026-11-20 --out gcp.csv`
+    - `tunemark import prices VMS.csv --provider gcp --out GCP.csv`
 
-    - `tunemark import prices catalogs/v8/aws/vms.csv --out data/prices/prices.csv --append`
+    - `tunemark import prices VMS.csv --out data/prices/prices.csv --append`
     """
     chosen("--format", layout, ["skypilot"])
     if append and out is None:

@@ -33,9 +33,9 @@ def releases(
 
     Examples
     --------
-    - `tunemark import releases torch.json transformers.json --out data/known/pypi.toml`
+    - `tunemark import releases TORCH.json PEFT.json --out data/known/pypi.toml`
 
-    - `tunemark import releases torch.json`
+    - `tunemark import releases TORCH.json`
     """
     today = datetime.now(tz=UTC).date()
     text = as_toml([library_of(read_bytes(file), today) for file in files])

@@ -56,9 +56,9 @@ def table(
 
     Examples
     --------
-    - `tunemark import table README.md --map data/tables/012/map.toml`
+    - `tunemark import table TABLES.md --map MAP.toml`
 
-    - `tunemark import table data/tables/012/tables.md --map data/tables/012/map.toml --out /tmp/published`
+    - `tunemark import table CHECKOUT_FOLDER --map MAP.toml --out /tmp/published`
     """
     root = project_root()
     mapping = read_map(map_file)

@@ -30,9 +30,9 @@ def _read(path: Annotated[Path, typer.Argument(metavar="FILE", help="The log.", 
 
     Examples
     --------
-    - `tunemark import torchtune-log log_1732000000.txt --method lora --devices 1`
+    - `tunemark import torchtune-log LOG.txt --method lora --devices 1`
 
-    - `tunemark import torchtune-log log.txt --method full --model llama-3.1-8b --accelerator "A100 80GB" --devices 4 --micro-batch 2 --seq 8192 --packed --software tuned --out run.json`
+    - `tunemark import torchtune-log LOG.txt --method full --model llama-3.1-8b`
     """
     log = OwnLog(path.name, "torchtune")
     columns: dict[str, list[float]] = {}

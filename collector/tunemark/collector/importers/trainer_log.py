@@ -53,9 +53,9 @@ def trainer_log(
 
     Examples
     --------
-    - `tunemark import trainer-log train.log`
+    - `tunemark import trainer-log TRAIN.log`
 
-    - `tunemark import trainer-log - --source 005 --first-number 3 --method lora --model qwen3-8b --out data/published < train.log`
+    - `tunemark import trainer-log TRAIN.log --method lora --model qwen3-8b`
     """
     if source is not None and (len(source) != 3 or not (source.isascii() and source.isdigit())):  # noqa: PLR2004 - three digits
         raise TunemarkError("--source", source, "a source has three digits, such as 005")

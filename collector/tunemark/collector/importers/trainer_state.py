@@ -42,11 +42,11 @@ def _read(path: Annotated[Path, typer.Argument(metavar="FILE", help=NAME, show_d
 
     Examples
     --------
-    - `tunemark import trainer-state out/trainer_state.json --method lora`
+    - `tunemark import trainer-state TRAINER_STATE.json --method lora`
 
-    - `tunemark import trainer-state out/trainer_state.json --method lora --model llama-3.1-8b --accelerator "H100 80GB" --devices 1 --micro-batch 2 --accumulate 8 --seq 4096 --packed --software tuned`
+    - `tunemark import trainer-state STATE.json --method lora --packed --seq 4096`
 
-    - `tunemark import trainer-state out/trainer_state.json --method full --model qwen3-8b --accelerator A100-80GB --json --out run.json`
+    - `tunemark import trainer-state STATE.json --method full --model qwen3-8b`
     """
     log = OwnLog(path.name, "Hugging Face Trainer")
     add_state(log, path)

@@ -42,9 +42,9 @@ def _read(path: Annotated[Path, typer.Argument(metavar="FILE", help="The CSV or 
 
     Examples
     --------
-    - `tunemark import wandb-export history.csv --method lora`
+    - `tunemark import wandb-export HISTORY.csv --method lora`
 
-    - `tunemark import wandb-export history.jsonl --method qlora --model qwen3-8b --accelerator "RTX 4090" --devices 1 --micro-batch 4 --seq 2048 --packed`
+    - `tunemark import wandb-export HISTORY.jsonl --method qlora --model qwen3-8b`
     """
     log = OwnLog(path.name, "Weights & Biases")
     points: list[Point] = []

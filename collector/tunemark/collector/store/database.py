@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.files import replacing
+from tunemark.schema.files import refuse_unwritable, replacing
 
 if TYPE_CHECKING:
     import duckdb
@@ -77,6 +77,13 @@ def as_arrow(rows: list[Row], schema: "pa.Schema") -> "pa.Table":
     return pa.Table.from_pylist(rows, schema=schema)
 
 
+def refuse_unwritable_database(path: Path) -> None:
+    """Raise TunemarkError if a database cannot be written to this path."""
+    if path.is_dir():
+        raise TunemarkError("--db", str(path), "is a folder; name a file")
+    refuse_unwritable("--db", path.parent, named=path)
+
+
 def build_database(path: Path, tables: "Mapping[str, pa.Table]") -> None:
     """Write a new database with these rows and replace the old one. On any failure the old one is kept.
 
@@ -84,13 +91,7 @@ def build_database(path: Path, tables: "Mapping[str, pa.Table]") -> None:
     """
     import duckdb
 
-    if not path.parent.is_dir():
-        try:
-            path.parent.mkdir(parents=True)
-        except OSError as error:
-            raise TunemarkError(
-                "--db", str(path), f"cannot be written: its folder does not exist and cannot be made ({error.strerror}); name another file"
-            ) from error
+    refuse_unwritable_database(path)
     try:
         with replacing(path) as partial, duckdb.connect(str(partial), config=CLOSED) as connection:
             connection.execute(SQL_FILE.read_text(encoding="utf-8"))

@@ -4,6 +4,7 @@ The same database gives the same bytes: rows are ordered by all columns, times a
 """
 
 import csv
+import errno
 import io
 import json
 import tempfile
@@ -74,8 +75,9 @@ def export(database: Path, folder: Path, *, force: bool = False) -> Exported:
             (new / CITATION).write_bytes(citation(tables["sources"].to_pylist(), as_of).encode())
             replace_folder(folder, new, old)
     except OSError as error:
-        fix = f"cannot be written ({error.strerror}); name a place that you may write to"
-        raise TunemarkError("folder", str(folder), fix, exit_code=Exit.INTERNAL) from error
+        full = error.errno == errno.ENOSPC
+        fix = f"cannot be written ({error.strerror}); {'free some disk space' if full else 'name a place that you may write to'}"
+        raise TunemarkError("folder", str(folder), fix, exit_code=Exit.INTERNAL if full else Exit.USAGE) from error
     return Exported(folder, rows)
 
 

@@ -32,7 +32,7 @@ from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
 from tunemark.schema.physics.utilisation import clock_words
 from tunemark.schema.vocabulary import PACKAGES, Backend, Dtype
 
-app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 REQUIRED = ("torch", "transformers", "peft", "accelerate")
 
 
@@ -40,7 +40,7 @@ SLOW_STEP_S = 30.0
 """Workloads whose step takes longer are called slow."""
 
 
-@app.command(epilog="Examples: tunemark doctor | tunemark doctor --no-self-test --json")
+@app.command()
 def doctor(
     *,
     self_test: Annotated[
@@ -51,6 +51,12 @@ def doctor(
     """Show this machine, the workloads it can run, and what is missing.
 
     Exit codes: 0 ok; 4 a required package is missing, or the self-test of a device failed.
+
+    Examples
+    --------
+    - `tunemark doctor`
+
+    - `tunemark doctor --no-self-test --json`
     """
     # Read before the self-test, which adds load.
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
@@ -74,6 +80,10 @@ def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
         rate = f"{formats.flop_per_s(test.flop_per_s)} {test.dtype}, forward and backward" if test.flop_per_s else ""
         problem = "; ".join(filter(None, (test.problem, test.fix)))
         screen.print(f"  {verdict} device {test.device}, {escape(test.name)}: {escape(rate or problem)}", soft_wrap=True)
+    if any(test.flop_per_s for test in tests):
+        screen.print(
+            "                The probe of a run multiplies in the format of that run, so its rate can differ from this one.", soft_wrap=True
+        )
     for row in content["workloads"]:
         verdict, why = "[green]can run[/green]      ", row["title"]
         if row["reason"] is not None:
@@ -82,12 +92,17 @@ def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
             verdict, why = "[yellow]too large[/yellow]    ", row["memory_problem"]
         elif (row["products_s"] or 0.0) > SLOW_STEP_S:
             verdict = "[yellow]can run, slow[/yellow]"
-            why = f"the matrix products of a step take {formats.duration(row['products_s'])} at the {tests[0].dtype} rate of the self-test"
+            why = f"the matrix products of a step take about {_step_words(row['products_s'])} at the {tests[0].dtype} rate of the self-test"
         screen.print(f"  {verdict} {row['workload']}: {escape(why)}")
     if content["missing_required"]:
         screen.print(
             f"[red]missing: {', '.join(content['missing_required'])}[/red]; run `pip install tunemark` again, or `make setup-run` in a checkout"
         )
+
+
+def _step_words(step_s: float) -> str:
+    """Return the time of a step in words, from an hour on in whole hours: the self-test is too short for more digits."""
+    return f"{step_s / formats.HOUR_S:,.0f} h" if step_s >= formats.HOUR_S else formats.estimated_duration(step_s)
 
 
 def _card_words(card: AcceleratorCard) -> str:
@@ -131,9 +146,16 @@ def _load_words(load: float | None, cores: float) -> str:
     return f"[yellow]{shown}: stop other programs before you measure[/yellow]" if load > BUSY_SHARE * cores else f"little: {shown}"
 
 
-@app.command(epilog="Examples: tunemark workloads | tunemark workloads --json")
+@app.command()
 def workloads(*, as_json: Json = False) -> None:
-    """List the standard workloads."""
+    """List the standard workloads.
+
+    Examples
+    --------
+    - `tunemark workloads`
+
+    - `tunemark workloads --json`
+    """
     cards = FactBase.of_project().workloads
     if as_json:
         print_json([card.model_dump(mode="json") for card in cards.values()])

@@ -20,7 +20,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.base import flattened
 from tunemark.schema.vocabulary import Status
 
-app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 EXIT_BY_STATUS = {
     Status.OK: Exit.OK,
     Status.UNSUPPORTED: Exit.UNSUPPORTED,
@@ -29,9 +29,7 @@ EXIT_BY_STATUS = {
 }
 
 
-@app.command(
-    epilog="Examples: tunemark plan smoke-lora | tunemark plan smoke-bert --set batch.micro_batch=32 --json | tunemark plan smoke-lora --emit slurm --instance p4d.24xlarge --nodes 2"
-)
+@app.command()
 @takes_run_options
 def plan(
     workload: Workload,
@@ -42,8 +40,19 @@ def plan(
     instance: Instance = None,
     options: Options,
 ) -> None:
-    """Show how a workload would run here, with the reason for each value, or print a script that runs it elsewhere."""
+    """Show how a workload would run here, with the reason for each value, or print a script that runs it elsewhere.
+
+    Examples
+    --------
+    - `tunemark plan smoke-lora`
+
+    - `tunemark plan smoke-bert --set batch.micro_batch=32 --json`
+
+    - `tunemark plan lora-8b --emit slurm --instance p4d.24xlarge --nodes 2`
+    """
     if emit is not None:
+        if as_json:
+            raise TunemarkError("--json", "", "cannot be combined with --emit, which prints a script; remove one of them")
         sys.stdout.write(script(emit, workload, options, FactBase.of_project(), accelerator, instance))
         return
     facts = FactBase.of_project()
@@ -80,9 +89,7 @@ def warn_of_shared_cores(resolved: Resolved, machine: Machine) -> None:
         say(f"tunemark: warning: {shared}")
 
 
-@app.command(
-    epilog="Examples: tunemark run smoke-lora | tunemark run smoke-bert --data file:emotion --steps 200 | tunemark run smoke-lora --weights pretrained:MODEL_FOLDER | tunemark run smoke-lora --repeats 5"
-)
+@app.command()
 @takes_run_options
 def run(
     workload: Workload,
@@ -109,6 +116,16 @@ def run(
     """Fine-tune once in a fresh process and write one submission.
 
     A submission with a status is always written, even after Ctrl-C, a crash or out of memory.
+
+    Examples
+    --------
+    - `tunemark run smoke-lora`
+
+    - `tunemark run smoke-bert --data file:DATA_FOLDER --steps 200`
+
+    - `tunemark run smoke-lora --weights pretrained:MODEL_FOLDER`
+
+    - `tunemark run smoke-lora --repeats 5`
     """
     from tunemark.harness.run.launch import help_another_node, run_once, superseded  # noqa: PLC0415 - only a run needs processes
     from tunemark.harness.run.show import print_summary, summary  # noqa: PLC0415
@@ -137,13 +154,19 @@ def run(
     raise typer.Exit(EXIT_BY_STATUS.get(submission.outcome.status, Exit.UNTRUSTWORTHY))
 
 
-@app.command(epilog="Examples: tunemark recover | tunemark recover --json")
+@app.command()
 def recover(*, as_json: Json = False) -> None:
     """Write the submissions of runs whose tunemark process was killed, from the logs in the temporary folder.
 
     It waits until the worker of such a run has ended.
 
     Exit codes: 0 all were written, or there are none; 1 a log could not be used, or its worker is still running.
+
+    Examples
+    --------
+    - `tunemark recover`
+
+    - `tunemark recover --json`
     """
     from tunemark.harness.run import launch as recovery  # noqa: PLC0415 - only this command needs processes
 

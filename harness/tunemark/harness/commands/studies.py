@@ -29,6 +29,7 @@ AGAIN = (
     "Start again instead of resuming an earlier series of the same command. Runs from another version of the harness or its "
     "libraries are never resumed. They are listed and measured again."
 )
+ONE_RUN = "The 95% interval covers this run only, since a single run cannot show the difference between processes; --repeats 3 measures it."
 LIMIT = "Limit the resident host memory of a run, over all its processes. Default: 80% of host memory."
 Out = Annotated[Path | None, typer.Option("--out", help="Write the submissions to this folder. Default: submissions/ of the checkout.")]
 Again = Annotated[bool, typer.Option("--again", help=AGAIN)]
@@ -39,9 +40,7 @@ def _study(name: str, text: str, metavar: str | None = None, **settings: object)
     return option
 
 
-@app.command(
-    epilog="Examples: tunemark sweep smoke-bert --over batch_size=8,16,32,48,64 | tunemark sweep smoke-lora --over seq=64,128 --over rank=8,16 | tunemark sweep smoke-lora --repeats 5"
-)
+@app.command()
 @takes_run_options
 def sweep(
     workload: Workload,
@@ -57,6 +56,14 @@ def sweep(
 
     A point that runs out of memory or crashes is a result and does not stop the others. Ctrl-C stops after the current
     submission; the same command resumes. A point on an axis of the card stays in the standard division.
+
+    Examples
+    --------
+    - `tunemark sweep smoke-bert --over batch_size=8,16,32,48,64`
+
+    - `tunemark sweep smoke-lora --over seq=64,128 --over rank=8,16`
+
+    - `tunemark sweep smoke-lora --repeats 5`
     """
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.sweep import run_sweep  # noqa: PLC0415
@@ -70,14 +77,14 @@ def show_sweep(workload: str, result: "SweepResult", *, as_json: bool) -> NoRetu
     if as_json:
         head = {"workload": workload, "kind": result.kind, "study_id": result.study_id, "missing": result.missing}
         print_json({**head, "points": [asdict(row) for row in result.rows]})
-    else:
+    elif result.rows:
         answers().print(points_table(result.rows))
+        if any(row.runs == 1 and row.tokens_per_s_low is not None for row in result.rows):
+            answers().print(ONE_RUN, soft_wrap=True, markup=False)
     raise typer.Exit(result.exit_code)
 
 
-@app.command(
-    epilog="Examples: tunemark frontier smoke-lora --limit-memory 2 | tunemark frontier smoke-lora --sequence-lengths 128,256,512 --within 10% | tunemark frontier smoke-lora --over both"
-)
+@app.command()
 @takes_run_options
 def frontier(
     workload: Workload,
@@ -99,6 +106,14 @@ def frontier(
     Each trial is a short run on full rows with its own submission, in a process forked from one that has loaded the libraries. The
     largest that fits is confirmed in a fresh process. Out of memory means that it does not fit; any other failure ends the search with
     its reason. The same command resumes where it stopped.
+
+    Examples
+    --------
+    - `tunemark frontier smoke-lora --limit-memory 2`
+
+    - `tunemark frontier smoke-lora --sequence-lengths 128,256 --within 10%`
+
+    - `tunemark frontier smoke-lora --over both`
     """
     from tunemark.harness.studies.frontier import Frontier  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415
@@ -120,16 +135,14 @@ def frontier(
     if as_json:
         head = {"workload": workload, "kind": "frontier", "study_id": search.series.study_id, "ended": ended}
         print_json({**head, "edges": [asdict(edge) for edge in search.edges]})
-    else:
+    elif search.edges:
         answers().print(edges_table(search.edges))
     if ended:
         say(f"tunemark: {ended}")
         raise typer.Exit(Exit.UNTRUSTWORTHY)
 
 
-@app.command(
-    epilog="Examples: tunemark tune lora-8b | tunemark tune smoke-lora --budget 5 --runs 5 | tunemark tune full-8b --devices 8 --set compile=none --json"
-)
+@app.command()
 @takes_run_options
 def tune(
     workload: Workload,
@@ -149,6 +162,14 @@ def tune(
     attention, the SDPA kernel, the compile mode and, with several devices, the strategy. A setting given with --set is not varied. Trials
     are short and are not ranked. The final measurement runs in fresh processes, interleaved as in `ab`. Its submissions are in the standard
     and tuned divisions. Run the same command again to resume.
+
+    Examples
+    --------
+    - `tunemark tune lora-8b`
+
+    - `tunemark tune smoke-lora --budget 5 --runs 5`
+
+    - `tunemark tune full-8b --devices 8 --set compile=none --json`
     """
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.tune import run_tune  # noqa: PLC0415
@@ -161,7 +182,8 @@ def tune(
             {"workload": workload, "kind": "tune", **asdict(replace(result, comparison=None)), "comparison": compared and asdict(compared)}
         )
     else:
-        answers().print(tries_table(result.tries))
+        if result.tries:
+            answers().print(tries_table(result.tries))
         answers().print(f"best: {result.best}" + ("" if result.complete else " (the search is not complete)"), soft_wrap=True, markup=False)
         for line in verdict(result.comparison) if result.comparison else ():
             answers().print(line, soft_wrap=True, markup=False)
@@ -170,9 +192,7 @@ def tune(
     raise typer.Exit(result.exit_code)
 
 
-@app.command(
-    epilog="Examples: tunemark ab smoke-lora --a compile=none --b compile=blocks | tunemark ab smoke-lora --a attention=eager --b attention=sdpa --pairs 8 --steps 100"
-)
+@app.command()
 @takes_run_options
 def ab(
     workload: Workload,
@@ -190,6 +210,12 @@ def ab(
     B is faster only when the 95% interval of the pairs' ratios lies entirely above 1. Memory and loss are compared too, and a
     changed loss is reported. Both runs of a pair share a seed; the seed differs between pairs. With compilation, the report shows
     after how many steps it pays off, with a cold cache (the first pair, or --cold) and a warm one.
+
+    Examples
+    --------
+    - `tunemark ab smoke-lora --a compile=none --b compile=blocks`
+
+    - `tunemark ab smoke-lora --a attention=eager --b attention=sdpa --pairs 8`
     """
     from tunemark.harness.studies.ab_test import run_ab  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415
@@ -207,12 +233,10 @@ def ab(
     raise typer.Exit(result.exit_code)
 
 
-@app.command(
-    epilog="Examples: tunemark predict submissions/smoke-lora/RUN.json --samples 16000 --epochs 3 | tunemark predict RUN.json --job-steps 5000 --usd-per-hour 4.10 --json | tunemark run smoke-lora --repeats 3 --out r && tunemark predict r/smoke-lora/*.json --job-steps 5000"
-)
+@app.command()
 def predict(
     submissions: Annotated[
-        list[Path], typer.Argument(help="The submission of a short run, or the submissions of its repeats.", exists=True, dir_okay=False)
+        list[Path], typer.Argument(metavar="FILE...", help="The submission of a short run, or the submissions of its repeats.")
     ],
     *,
     job_steps: Annotated[int | None, typer.Option("--job-steps", min=1, help="Optimizer steps in the job.")] = None,
@@ -228,6 +252,14 @@ def predict(
     """Predict the time and cost of a whole job from short runs on the same machine.
 
     With one run, the interval covers the rest of the same process. With repeats, it covers a new process.
+
+    Examples
+    --------
+    - `tunemark predict RUN.json --samples 16000 --epochs 3`
+
+    - `tunemark predict RUN.json --job-steps 5000 --usd-per-hour 4.10 --json`
+
+    - `tunemark predict FIRST.json SECOND.json THIRD.json --job-steps 5000`
     """
     from tunemark.schema.statistics.job_prediction import Job  # noqa: PLC0415 - statistics are for this command only
     from tunemark.schema.statistics.job_prediction import predict as predict_job  # noqa: PLC0415
@@ -252,14 +284,17 @@ def read_runs(paths: Sequence[Path]) -> list[Submission]:
 
     runs = []
     for path in paths:
+        if not path.is_file():
+            missing = "no such file; `tunemark run` writes submissions to submissions/WORKLOAD/, and names the file"
+            raise TunemarkError("FILE", str(path), "is a folder; name the submissions in it" if path.is_dir() else missing)
         submission = read_submission(path, path.read_bytes())
         if submission is None:
-            raise TunemarkError("submission", str(path), "is not a submission; give the file that `tunemark run` wrote")
+            raise TunemarkError("FILE", str(path), "is not a submission; give the file that `tunemark run` wrote")
         runs.append(submission)
     problem = stranger(runs)
     if problem is not None:
         which, why = problem
-        raise TunemarkError("submission", paths[which].name, why)
+        raise TunemarkError("FILE", paths[which].name, why)
     return runs
 
 

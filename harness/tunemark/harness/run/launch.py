@@ -40,7 +40,7 @@ from tunemark.harness.run.run_outcome import CacheState, Finished, refused_run
 from tunemark.harness.run.show import RunProgress
 from tunemark.harness.run.telemetry import HostSampler, Telemetry, open_sampler
 from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HOST, vendor_of
-from tunemark.schema import formats
+from tunemark.schema import files, formats
 from tunemark.schema.derive import rates_over
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import ModelCard
@@ -152,13 +152,7 @@ def superseded(identity: str | None, reason: str | None, plan: Plan, out: Path |
 
 def refuse_unwritable(out: Path | None) -> None:
     """Raise TunemarkError if no submission can be written to the folder."""
-    folder = out or project_root() / "submissions"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise TunemarkError("--out", str(folder), f"cannot be written ({error.strerror}); name a folder of yours") from error
+    files.refuse_unwritable("--out", out or project_root() / "submissions")
 
 
 LOG_BYTES = 64 * formats.MIB

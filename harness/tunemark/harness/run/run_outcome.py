@@ -12,7 +12,7 @@ from tunemark.harness.worker.levers import compile_is_locked
 from tunemark.schema.formats import counted
 from tunemark.schema.privacy import scrub
 from tunemark.schema.records.plan import Measurement
-from tunemark.schema.records.submission import Outcome
+from tunemark.schema.records.submission import RECOVERED, Outcome
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Phase, Status
 
@@ -76,7 +76,7 @@ def _ending(finished: Finished, rules: Measurement) -> Ending:
         fix = STALE_LOCK if compile_is_locked() else "raise --timeout, or find out what hangs in this phase"
         return Status.TIMEOUT, f"not finished after {finished.wall_s:.0f} s", fix
     if finished.ended_by == "parent killed":
-        return Status.CRASH, "the tunemark process was killed; recovered from the log of the worker", PARTIAL_RECORD
+        return Status.CRASH, RECOVERED, PARTIAL_RECORD
     if finished.ended_by is not None:
         message = f"no progress: ended after {finished.wall_s:.0f} s with {counted(len(log.steps), 'completed step')}"
         fix = (

@@ -81,6 +81,10 @@ class Environment(Frozen):
         return None if self.cpu_physical_cores is None else min(self.cpu_physical_cores, self.cpu_usable_cores)
 
 
+RECOVERED = "the tunemark process was killed; recovered from the log of the worker"
+"""Message of a run that `tunemark recover` wrote."""
+
+
 class Outcome(Frozen):
     """How the run ended."""
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -26,6 +27,10 @@ MODELS: dict[str, type[BaseModel]] = {
 
 UPGRADES: dict[str, Upgrade] = {}
 """For each older format the function that upgrades a record to the next one, including its `format`. There is none yet."""
+
+
+JSON_KINDS = {list: "a list", str: "text", int: "a number", float: "a number", bool: "true or false", NoneType: "null"}
+"""Python type of a JSON value that is not an object -> its kind in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ def read_record(content: bytes) -> BaseModel:
     except (ValueError, RecursionError) as error:
         raise InvalidRecord([Problem("file", "", f"not valid JSON: {error}; write it with `tunemark run`")]) from error
     if not isinstance(raw, dict):
-        raise InvalidRecord([Problem("file", type(raw).__name__, "a record is a JSON object")])
+        raise InvalidRecord([Problem("file", "", f"is {JSON_KINDS[type(raw)]}; a record is a JSON object")])
     return validate_record(upgrade(raw))
 
 
@@ -81,7 +86,10 @@ def validate_record(raw: dict[str, Any]) -> BaseModel:
     """Return the validated record. Raise InvalidRecord with all problems."""
     name = raw.get("format")
     if not isinstance(name, str) or name not in MODELS:
-        raise InvalidRecord([Problem("format", repr(name), did_you_mean(str(name), MODELS))])
+        known = did_you_mean(str(name), MODELS)
+        raise InvalidRecord(
+            [Problem("format", "", f"is missing; {known}") if name is None else Problem("format", shown_value(name), known)]
+        )
     model = MODELS[name]
     try:
         # As JSON, so that dates, enums and tuples are parsed as in files.
@@ -103,10 +111,15 @@ def validate_record(raw: dict[str, Any]) -> BaseModel:
         raise InvalidRecord([*(_problem(detail, model) for detail in details[:MOST_PROBLEMS]), *more]) from error
 
 
+def shown_value(value: object) -> str:
+    """Return a value of a record as a message shows it: text in quotes, everything else as JSON."""
+    return repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
 def _problem(detail: Any, model: type[BaseModel]) -> Problem:  # noqa: ANN401 - pydantic's own dictionary
     path = [str(part) for part in detail["loc"]]
     field = ".".join(path) or "record"
-    value = repr(detail.get("input"))
+    value = shown_value(detail.get("input"))
     shown = value if len(value) <= 80 else f"{value[:77]}..."  # noqa: PLR2004 - one line of a terminal
     if detail["type"] == "missing":
         return Problem(field, "", "is missing; every record has it")
