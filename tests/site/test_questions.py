@@ -35,7 +35,7 @@ QUESTIONS: dict[str, tuple[tuple[Step, ...], tuple[str, ...]]] = {
     ),
     "does full fine-tuning of 8B fit in 80 GB": (
         (("field", "method", "full"),),
-        (r"H100 SXM5 80GB . 1[^*]+?probably\s+75\.3 GiB of 80\.0 GiB", r"AdamW states in bf16 with half the memory of fp32"),
+        (r"H100 SXM5 80GB . 1[^*]+?probably\s+75\.3 GiB of 80\.0 GiB", r"AdamW states in bf16"),
     ),
     "Trainium or A10G for Qwen3 8B": (
         (STUDIES, TRAINIUM),

@@ -107,8 +107,16 @@ def best_rates(catalogue: Catalogue, rows: Iterable[Row], name: str, key: str) -
         ),
     ]
     groups = grouped(usable, lambda row: (row[key], wording.method(row)))
-    most_results_first = sorted(groups.values(), key=lambda group: (-len(group), group[0]["result_id"]))
-    return tables.table(name, columns, most_results_first[:MOST_BEST], interactive=True, searchable=False, stacked=True)
+    most_results_first = sorted(groups.values(), key=lambda group: (-len(group), group[0]["result_id"]))[:MOST_BEST]
+
+    def place(group: list[Row]) -> tuple[object, ...]:
+        first = group[0]
+        if key == "model":
+            return str(first["model_name"]).lower(), first["model"], wording.method(first)
+        return -max(map(_rate_per_device, group)), first["result_id"]
+
+    # A reader looks for a model by its name, and for an accelerator by its speed.
+    return tables.table(name, columns, sorted(most_results_first, key=place), interactive=True, searchable=False, stacked=True)
 
 
 def _rate_per_device(row: Row) -> float:
