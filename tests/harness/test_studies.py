@@ -233,7 +233,7 @@ def test_repeats_are_runs_of_one_point_with_median_and_ends(tmp_path):
 
 
 def shown_by(result, capsys):
-    """Return what a sweep prints."""
+    """Return the output of a sweep."""
     with pytest.raises(typer.Exit):
         show_sweep("smoke-lora", result, as_json=False)
     return capsys.readouterr().out

@@ -55,7 +55,7 @@ class Work:
     """The work whose time and cost a front compares."""
 
     time: str
-    """Heading of the time; the axis of a chart has the same words after its unit."""
+    """Heading of the time; the axis of a chart has the same words before its unit."""
     cost: str
     seconds: Callable[[Row], tuple[float | None, float | None, float | None]]
     """The time of a result in seconds, and the ends of its interval."""
@@ -64,13 +64,14 @@ class Work:
 TARGET = Work(
     "Time to target", "Cost to target", lambda row: (row["time_to_target_s"], row["time_to_target_low_s"], row["time_to_target_high_s"])
 )
-MILLION_TOKENS = Work(
-    "Time for 1M tokens",
-    "Cost of 1M tokens",
-    lambda row: tuple(  # type: ignore[arg-type, return-value]
-        TOKENS / rate if rate else None for rate in (row["tokens_per_s"], row["tokens_per_s_high"], row["tokens_per_s_low"])
-    ),
-)
+
+
+def _seconds_of_tokens(row: Row) -> tuple[float | None, float | None, float | None]:
+    middle, low, high = (TOKENS / rate if rate else None for rate in (row[f"tokens_per_s{end}"] for end in ("", "_high", "_low")))
+    return middle, low, high
+
+
+MILLION_TOKENS = Work("Time for 1M tokens", "Cost of 1M tokens", _seconds_of_tokens)
 
 
 @dataclass(frozen=True, slots=True)

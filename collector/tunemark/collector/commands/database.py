@@ -98,7 +98,7 @@ def query(
 
     - `tunemark query "select model_name, tokens_per_s from results" --csv`
 
-    - `tunemark query "select * from current_prices order by price limit 10"`
+    - `tunemark query "select * from current_prices order by usd_per_hour"`
 
     - `tunemark query --views`
     """

@@ -79,7 +79,7 @@ def check(root: Path, base: str, head: str, facts: FactBase) -> dict[str, Any]:
         rows = _rows(accepted, root, facts)
         doubts: dict[str, list[str]] = defaultdict(list)
         for file, note in done.notes:
-            doubts[names.get(file, file)].append(": ".join(filter(None, (note.field, note.value, note.fix))))
+            doubts[names.get(file, file)].append(note.text)
         files = [
             {"path": written[path], "checks": list(CHECKS), "notes": doubts[written[path]], **_landing(rows[path], list(rows.values()))}
             for path in accepted

@@ -53,7 +53,8 @@ FEW = 3
 """Groups of results from which an error is estimated; with fewer it is the noise of the model."""
 OWN_COUNTS = (1, 2, 4)
 """Devices of machines that readers own."""
-SINGLE = frozenset({"Apple"})
+APPLE = "Apple"
+SINGLE = frozenset({APPLE})
 """Vendors of which only one device trains."""
 RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s", "tokens", "epochs"})
 """Figures from which a rate is computed."""
@@ -251,7 +252,7 @@ def places(facts: FactBase) -> list[Place]:
 
 def has_bf16(card: AcceleratorCard) -> bool:
     """Return True unless the card has a peak in fp16 and none in bf16. The GPUs of Apple compute in bf16 at the peak of fp16."""
-    return card.vendor in SINGLE or Dtype.FP16 not in card.peak_tflops or Dtype.BF16 in card.peak_tflops
+    return card.vendor == APPLE or Dtype.FP16 not in card.peak_tflops or Dtype.BF16 in card.peak_tflops
 
 
 def nodes_of(facts: FactBase, price: PriceRow) -> tuple[int, ...]:
@@ -300,10 +301,8 @@ def rows_of_model(
         found = evidence.groups.get((architecture, method, card.key, level), ())
         if level == "vendor" and not found:
             continue
-        row, step = (
-            _row(model, method, length, level, card, devices),
-            Step(model, method, length, devices, level != "plain", has_bf16(card)),
-        )
+        row = _row(model, method, length, level, card, devices)
+        step = Step(model, method, length, devices, level != "plain", has_bf16(card))
         direct = [each for each in found if is_direct(each, devices, length)]
         suspected = evidence.disputed.get((architecture, method, card.key, level), ())
         row["disputed"] = _disputed([each for each in suspected if each.config.devices == devices], length, direct=bool(direct))

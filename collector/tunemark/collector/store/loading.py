@@ -131,8 +131,7 @@ def collect(
     accepted = accept(submissions, committed_files(root), is_known=partial(known_commits, root))
     ids = {kept.file: kept.result_id for kept in accepted.kept}
     rows.setdefault("warnings", []).extend(
-        {"result_id": ids[file], "kind": SECOND_RUN, "message": ": ".join(filter(None, (doubt.field, doubt.value, doubt.fix)))}
-        for file, doubt in accepted.doubts
+        {"result_id": ids[file], "kind": SECOND_RUN, "message": doubt.text} for file, doubt in accepted.doubts
     )
     rows.setdefault("result_rows", []).extend(_headlines(accepted.kept, facts))
     rows["configurations"] = pool_configurations(rows["result_rows"])

@@ -41,9 +41,14 @@ class Problem:
     value: str
     fix: str
 
+    @property
+    def text(self) -> str:
+        """Field, value and fix as one line; a stranger's text in it is unchanged."""
+        return ": ".join(filter(None, (self.field, self.value, self.fix)))
+
     def __str__(self) -> str:
         """Return one line; text of a stranger in it is shown as escapes."""
-        return terminal(f"{self.field}: {self.value}: {self.fix}" if self.value else f"{self.field}: {self.fix}")
+        return terminal(self.text)
 
 
 class InvalidRecord(ValueError):

@@ -276,20 +276,14 @@ def scatter(
     )
     colour = alt.Color("series:N", title=series) if series else alt.value(ACCENT)
     # Series differ in more than their colour.
-    beside = (
-        {}
-        if not series
-        else {"strokeDash": alt.StrokeDash("series:N", title=series)}
-        if lines
-        else {"shape": alt.Shape("series:N", title=series)}
-    )
+    second = {"strokeDash": alt.StrokeDash("series:N", title=series)} if lines else {"shape": alt.Shape("series:N", title=series)}
     encoded = drawing.encode(
         x=alt.X("x:Q", title=x, scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(grid=False, format="~g")),
         y=alt.Y("y:Q", title=y, scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(format="~g")),
         color=colour,
         detail="line:N",
         tooltip=["label:N", "x:Q", "y:Q"],
-        **beside,
+        **(second if series else {}),
     )
     if rule is None:
         return drawn(name, caption, encoded)
