@@ -12,10 +12,10 @@ import numpy as np
 
 from gate_mutations.bases import Content, base, identity_of
 from gate_mutations.simulated import COMMIT, H100, PACKAGES, Ending, Gpu, Scenario, gpu_machine, machine_of, simulate, step_time
-from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.options import Options
 from tunemark.harness.run.record import Superseded
 from tunemark.schema.formats import GIB
+from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.submission import DeviceFacts, Harness
 from tunemark.schema.records.trace import Study
 from tunemark.schema.vocabulary import Backend

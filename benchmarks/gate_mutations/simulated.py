@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved, resolve
 from tunemark.harness.run.launch import SteadinessJudge
@@ -30,6 +29,7 @@ from tunemark.schema.physics.architecture import adapted_linears, block_linears,
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import shape_of_plan
+from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.effective import OPTIMIZER_LIBRARIES, optimizer_class
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import DeviceFacts, Harness
@@ -78,12 +78,12 @@ H100 = Gpu("NVIDIA H100 80GB HBM3", 81_559, 700.0, 1_980.0, 989.0, "9.0")
 def gpu_machine(gpu: Gpu = H100, count: int = 1, **changes: Any) -> Machine:
     """Return a host with some GPUs of one kind."""
     vendor = vendor_of(gpu.backend)
-    device = DeviceFacts(name=gpu.name, memory_bytes=gpu.memory_mib * MIB, driver=gpu.driver, power_limit_w=gpu.power_w)
+    device = DeviceFacts(name=gpu.name, memory_bytes=gpu.memory_mib * MIB, driver=gpu.driver, power_limit_w=gpu.power_w, target=gpu.target)
     machine = Machine(
         backend=gpu.backend,
         backend_reason=vendor.found_by,
         devices=(device,) * count,
-        compute_dtypes=vendor.formats,
+        family=vendor.family,
         os="Linux 6.8 x86_64",
         python="3.12.11",
         packages=PACKAGES,
@@ -94,7 +94,6 @@ def gpu_machine(gpu: Gpu = H100, count: int = 1, **changes: Any) -> Machine:
         memory_bytes=232 * GIB - 1_753_088,
         free_disk_bytes=800 * GIB,
         swap_bytes=0,
-        target=gpu.target,
         indexes=tuple(range(count)),
     )
     return replace(machine, **changes)
@@ -109,7 +108,7 @@ def machine_of(content: dict[str, Any], **changes: Any) -> Machine:
         backend=vendor.backend,
         backend_reason=vendor.found_by,
         devices=tuple(DeviceFacts.model_validate(device) for device in facts["devices"]),
-        compute_dtypes=vendor.formats,
+        family=vendor.family,
         free_disk_bytes=100 * GIB,
         swap_bytes=0,
         **{name: facts[name] for name in names},

@@ -131,6 +131,7 @@ def bare_content(steps: int = 130, **overrides: Any) -> dict[str, Any]:
         "division": "standard",
         "overrides": [],
         "supersedes": None,
+        "requested": {"workload": plan["workload"]},
         "plan": plan,
         "environment": {
             "os": "Linux 6.1",

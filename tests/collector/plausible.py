@@ -8,17 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from tunemark.schema import plan_reasons
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.workloads import shared_settings
 from tunemark.schema.measurement_warnings import loss_band, warnings_of_record
 from tunemark.schema.physics.architecture import adapted_linears
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import count_weights
 from tunemark.schema.physics.training_shape import shape_of_plan
+from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.resolve import resolve
+from tunemark.schema.records.division import division_of
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.requested import Requested
+from tunemark.schema.records.submission import DeviceFacts, Submission
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import MEMORY_TOOLS, Backend, Checkpointing, Method, Strategy, Task
@@ -149,15 +153,73 @@ def effective_of(plan: Plan) -> dict[str, Any]:
     }
 
 
-def reasons_of(plan: Plan) -> dict[str, str]:
-    """Return the reasons of the values that every plan derives, as if the user had asked for those that may be asked for."""
-    batch, alone = plan.batch, plan.device.count == 1 and plan.device.strategy is Strategy.SINGLE
-    return {
-        "batch.global_batch": plan_reasons.global_batch(batch.micro_batch, batch.gradient_accumulation, batch.data_parallel),
-        "device.count": plan_reasons.REQUESTED_DEVICES,
-        "device.strategy": plan_reasons.NO_STRATEGY if alone else plan_reasons.REQUESTED_STRATEGY,
-        "precision.compute": plan_reasons.fastest_format(plan.device.backend),
+def requested_of(plan: Plan, facts: FactBase) -> dict[str, Any]:
+    """Return a request that gives the settings of a plan."""
+    card, rules, device = facts.workloads[plan.workload], plan.measurement, plan.device
+    apart = {"weights", "data.source", "data.name", "devices.count", "devices.strategy", "devices.offload", "compute", "method"}
+    sets = [f"method={plan.method.value}"] if plan.method is not card.method else []
+    changed = (
+        s for s in shared_settings(plan, card) if s.field not in apart and s.run not in (s.card, None) and not isinstance(s.run, dict)
+    )
+    sets += [f"{setting.field}={setting.run if isinstance(setting.run, str) else json.dumps(setting.run)}" for setting in changed]
+    if plan.precision.compute.value != card.compute:
+        sets.append(f"compute={plan.precision.compute.value}")
+    groups = ("tensor_parallel", "pipeline_parallel")
+    sets += [f"devices.{name}={getattr(device, name)}" for name in groups if getattr(device, name) != getattr(card.devices, name)]
+    requested = {
+        "workload": plan.workload,
+        "overrides": sets,
+        "weights": plan.model.weights.value if plan.model.weights is not card.weights else "card",
+        "data": f"{plan.data.source.value}:{plan.data.name}" if plan.data.source is not card.data.source else "card",
+        "data_sha256": plan.data.sha256,
+        "seed": rules.seed,
+        "max_steps": rules.max_steps,
+        "epochs": rules.epochs,
+        "max_train_s": rules.max_train_s,
+        "until_ci": rules.until_relative_ci,
+        "timeout_s": rules.timeout_s,
+        "no_step_s": rules.no_step_s,
+        "strict_timing": rules.timing == "strict",
+        **{name: getattr(rules, name) for name in ("probe", "gates", "save", "cold")},
+        "backend": device.backend.value,
+        "devices": device.count,
+        "strategy": device.strategy.value if device.count > 1 else None,
+        "offload": device.offload if device.offload != card.devices.offload else None,
+        "nodes": device.nodes,
     }
+    return Requested.model_validate(requested).model_dump(mode="json")
+
+
+def _resolve(content: dict[str, Any], facts: FactBase, asked: Callable[[str], bool]) -> None:
+    """Give the record the request of its plan and what follows from it, where a test has not asked for another."""
+    if asked("requested"):
+        return
+    try:
+        plan = Plan.model_validate_json(json.dumps(content["plan"]))
+        content["requested"] = requested_of(plan, facts)
+        resolved = resolve(Requested.model_validate(content["requested"]), facts, machine_of(content, facts))
+    except (KeyError, ValueError, TunemarkError):
+        return
+    if not asked("plan.reasons"):
+        content["plan"]["reasons"] = dict(resolved.plan.reasons)
+    for name in ("threads", "launcher"):
+        if not asked(f"plan.device.{name}"):
+            content["plan"]["device"][name] = getattr(resolved.plan.device, name)
+    if not asked("overrides"):
+        content["overrides"] = [override.model_dump(mode="json") for override in resolved.overrides]
+    if not asked("division"):
+        content["division"] = division_of(resolved.plan, resolved.overrides).value
+
+
+def machine_of(content: dict[str, Any], facts: FactBase) -> Machine:
+    """Return the machine of a record's content."""
+    e = content["environment"]
+    family = facts.support.families[e["backend"]]
+    names = ("os", "python", "packages", "cpu", "cpu_physical_cores", "cpu_logical_cores", "cpu_usable_cores", "memory_bytes")
+    devices = tuple(DeviceFacts.model_validate(device) for device in e["devices"])
+    return Machine(
+        backend=Backend(e["backend"]), family=family, backend_reason=family.found_by, devices=devices, **{n: e[n] for n in names}
+    )
 
 
 def _declare(content: dict[str, Any], plan: Plan, facts: FactBase, asked: Callable[[str], bool]) -> None:
@@ -165,8 +227,6 @@ def _declare(content: dict[str, Any], plan: Plan, facts: FactBase, asked: Callab
     environment = content["environment"]
     if not asked("environment.os"):
         environment["os"] = "Linux 6.1 x86_64"
-    if not asked("plan.reasons"):
-        content["plan"]["reasons"] = reasons_of(plan)
     if not asked("environment.packages"):
         extra = {"peft": plan.method is not Method.FULL, "bitsandbytes": plan.method is Method.QLORA or "8bit" in plan.optimizer.name}
         extra["nvidia-ml-py"] = plan.device.backend is Backend.CUDA
@@ -177,12 +237,14 @@ def _declare(content: dict[str, Any], plan: Plan, facts: FactBase, asked: Callab
     if plan.device.backend is Backend.CPU:
         if not asked("environment.cpu"):
             environment["cpu"] = environment["devices"][0]["name"]
+        _resolve(content, facts, asked)
         return
     card = facts.accelerators.get(plan.device.accelerator or "")
     for device in environment["devices"]:
         if device.get("memory_bytes") is None and card is not None and card.memory_gib:
             part = card.cores_per_unit if plan.device.backend is Backend.NEURON and card.cores_per_unit else 1
             device["memory_bytes"] = int(card.memory_gib * 0.99 / part * 2**14) * 2**16
+    _resolve(content, facts, asked)
 
 
 def _memory(content: dict[str, Any], plan: Plan, held: int, asked: Callable[[str], bool]) -> None:

@@ -11,7 +11,7 @@ from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.submission import Submission
 
-RANKABLE = CHECKOUT / "submissions" / "smoke-lora" / "20261122-cpu-f97f7c8bd82f.json"
+RANKABLE = CHECKOUT / "submissions" / "smoke-lora" / "20261122-cpu-213a3f9e2d1c.json"
 
 
 @pytest.fixture(autouse=True)

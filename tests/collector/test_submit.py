@@ -14,12 +14,11 @@ from gate_mutations.copy_corruptions import with_warnings
 from gate_mutations.corruptions import retime
 
 from tunemark.collector.commands.submit import reason_to_leave_out
-from tunemark.schema import plan_reasons
 from tunemark.schema.records.submission import RECOVERED, Submission
 from tunemark.schema.records.upgrade import read_record
 from tunemark.schema.vocabulary import Status
 
-TRY = "smoke-full/20261122-cpu-15aa6917cd6a.json"
+TRY = "smoke-full/20261122-cpu-43c318dadc5d.json"
 
 
 @pytest.fixture
@@ -161,12 +160,11 @@ def test_a_try_is_sent_when_it_is_named(tunemark: Tunemark) -> None:
     assert [file["place"] for file in json.loads(said.out)["files"]] == [f"submissions/{TRY}"]
 
 
-@pytest.mark.parametrize(("reason", "left_out"), [(plan_reasons.ALL_STEPS, True), (plan_reasons.narrow_enough(None), False)])
-def test_a_short_run_is_left_out_unless_its_card_ended_it(reason: str, *, left_out: bool) -> None:
+@pytest.mark.parametrize(("steps", "left_out"), [(60, True), (None, False)])
+def test_a_short_run_is_left_out_unless_its_card_ended_it(steps: int | None, *, left_out: bool) -> None:
     record = read_record((CHECKOUT / "submissions" / TRY).read_bytes())
     assert isinstance(record, Submission)
-    reasons = {**record.plan.reasons, "measurement.until_relative_ci": reason}
-    said = reason_to_leave_out(record.model_copy(update={"plan": record.plan.model_copy(update={"reasons": reasons})}))
+    said = reason_to_leave_out(record.model_copy(update={"requested": record.requested.model_copy(update={"max_steps": steps})}))
     assert (said is not None) is left_out
 
 

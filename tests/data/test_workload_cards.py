@@ -8,18 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tunemark.harness.plan.machine import Machine
-from tunemark.harness.plan.resolve import Options, apply_overrides, resolve
+from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.studies.series import star_of_card
+from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase, workloads_of
 from tunemark.schema.facts.workloads import WorkloadBatch, WorkloadCard, WorkloadData, shared_settings
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import shape_of_plan
+from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.overrides import apply_overrides
 from tunemark.schema.records.plan import LoraSettings, Optimizer, Quantisation
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import PACKAGES, Backend, Dtype
+from tunemark.schema.vocabulary import PACKAGES, Backend
 
 ROOT = Path(__file__).parents[2]
 FACTS = FactBase(ROOT / "data")
@@ -31,7 +33,7 @@ def eight_gpus():
         backend=Backend.CUDA,
         backend_reason="nvidia-smi lists a device",
         devices=(gpu,) * 8,
-        compute_dtypes=(Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32),
+        family=vendor_of(Backend.CUDA).family,
         os="Linux 6.1 x86_64",
         python="3.11.7",
         packages=dict.fromkeys(PACKAGES, "1"),
@@ -46,7 +48,7 @@ def eight_gpus():
 
 def small_machine():
     cpu = DeviceFacts(name="Plain CPU", memory_bytes=8 * 2**30)
-    return replace(eight_gpus(), backend=Backend.CPU, devices=(cpu,), compute_dtypes=(Dtype.FP32, Dtype.BF16), packages={"torch": "2"})
+    return replace(eight_gpus(), backend=Backend.CPU, devices=(cpu,), family=vendor_of(Backend.CPU).family, packages={"torch": "2"})
 
 
 @pytest.mark.parametrize("key", FACTS.workloads)

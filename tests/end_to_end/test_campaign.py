@@ -19,11 +19,12 @@ from transformers import AutoModelForCausalLM
 from typer.main import get_command
 
 from tunemark.cli import COMMANDS
-from tunemark.harness.plan.options import Options, apply_overrides
+from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import resolve
 from tunemark.harness.studies.series import read_submission
 from tunemark.harness.worker.models import config_of
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.plan.overrides import apply_overrides
 
 ROOT = Path(__file__).parents[2]
 CONTENT = gpu_campaign.campaign()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from functools import cache
 from itertools import chain, repeat
 from pathlib import Path
@@ -17,11 +18,12 @@ from types import ModuleType, SimpleNamespace
 import psutil
 
 from tunemark.collector.gate.check import judge
-from tunemark.harness.plan.machine import Machine
 from tunemark.harness.vendors.cuda import THROTTLE_REASONS
+from tunemark.harness.vendors.protocol import vendor_of
+from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.records.upgrade import read_record
-from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.vocabulary import Backend
 
 ROOT = Path(__file__).parents[2]
 WARM_START = Path(__file__).with_name("warm_start.py")
@@ -32,7 +34,6 @@ def make_machine(**changes):
         "backend": Backend.CPU,
         "backend_reason": "no accelerator was found",
         "devices": (DeviceFacts(name="Plain CPU", memory_bytes=8 * 2**30),),
-        "compute_dtypes": (Dtype.FP32, Dtype.BF16),
         "os": "Linux 6.1 x86_64",
         "python": "3.11.7",
         "packages": {"torch": "2.13.0"},
@@ -43,7 +44,13 @@ def make_machine(**changes):
         "memory_bytes": 8 * 2**30,
         "free_disk_bytes": 100 * 2**30,
     }
-    return Machine(**{**plain, **changes})
+    plain |= changes
+    formats, target = plain.pop("compute_dtypes", None), plain.pop("target", None)
+    family = vendor_of(plain["backend"]).family
+    plain["family"] = replace(family, formats=formats) if formats else family
+    if target:
+        plain["devices"] = tuple(device.model_copy(update={"target": target}) for device in plain["devices"])
+    return Machine(**plain)
 
 
 @cache

@@ -5,11 +5,12 @@ from harness_making import make_machine
 from typer.testing import CliRunner
 
 from tunemark.harness.commands.run import app
-from tunemark.harness.plan.capabilities import shared_cores, support_matrix
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.protocol import vendor_of
+from tunemark.harness.vendors.support import support_matrix
 from tunemark.schema.features import Feature
 from tunemark.schema.files import project_root
+from tunemark.schema.plan.capabilities import shared_cores
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
@@ -22,8 +23,8 @@ def test_the_committed_matrix_is_what_the_code_says():
 def test_every_reason_is_of_a_feature_and_the_scripted_device_is_left_out():
     made = support_matrix()
     assert set(made.features) == {feature.value for feature in Feature}
-    assert Backend.FAKE not in made.cannot
-    assert Backend.CPU in made.cannot
+    assert Backend.FAKE not in made.families
+    assert Backend.CPU in made.families
 
 
 @pytest.mark.parametrize(("release", "runs"), [("4.57.6", True), ("5.23.0", False), ("to be installed", False)])

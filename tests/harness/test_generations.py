@@ -5,7 +5,6 @@ from harness_making import make_machine
 
 from tunemark.harness.commands.doctor import report
 from tunemark.harness.commands.emit import find_target
-from tunemark.harness.plan.capabilities import generation_of
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.protocol import all_vendors, vendor_of
 from tunemark.schema.features import Feature
@@ -83,7 +82,7 @@ def test_no_card_contradicts_its_architectures_generation(facts):
         backend = backends.get(card.vendor)
         if backend is None or card.unit == "cpu" or not card.peak_tflops:
             continue
-        found = generation_of(backend, None, card.architecture)
+        found = vendor_of(backend).family.generation(None, card.architecture)
         assert (Dtype.BF16 in card.peak_tflops) is (found is None or Feature.BF16 not in found.cannot), card.key
 
 
@@ -100,4 +99,4 @@ def test_fp16_is_not_asked_of_shards_that_would_multiply_in_fp32(facts):
 def test_no_device_belongs_to_two_generations():
     for backend, one in [(vendor.backend, one) for vendor in all_vendors() for one in vendor.generations]:
         for name in one.architectures:
-            assert generation_of(backend, None, name) is one
+            assert vendor_of(backend).family.generation(None, name) is one

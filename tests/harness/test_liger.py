@@ -13,7 +13,7 @@ from harness_making import make_machine
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker.levers import effective, fuse
-from tunemark.schema.plan_conflicts import LIGER_FAMILIES
+from tunemark.schema.plan.conflicts import LIGER_FAMILIES
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 

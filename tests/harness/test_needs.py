@@ -6,9 +6,9 @@ import sys
 import pytest
 from harness_making import make_machine
 
-from tunemark.harness.plan.capabilities import support_matrix
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.protocol import vendor_of
+from tunemark.harness.vendors.support import support_matrix
 from tunemark.schema.features import Feature
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
@@ -77,12 +77,11 @@ def test_transformers_finds_flash_attention_3_by_the_required_package(tmp_path, 
 
 def test_flash_attention_of_neuron_is_a_part_of_optimum_neuron():
     assert vendor_of(Backend.NEURON).needs[Feature.FLASH_ATTENTION].package == "optimum-neuron"
-    needs = support_matrix().needs
-    assert needs[Backend.NEURON]["flash attention"] == "optimum-neuron"
-    assert needs[Backend.CUDA]["flash attention"] == "flash-attn"
-    assert "flash-attn" not in needs[Backend.NEURON].values()
+    needs = {backend: family.needs for backend, family in support_matrix().families.items()}
+    assert needs[Backend.CUDA][Feature.FLASH_ATTENTION].package == "flash-attn"
+    assert "flash-attn" not in {need.package for need in needs[Backend.NEURON].values()}
 
 
 def test_no_package_is_needed_for_what_a_family_cannot():
     made = support_matrix()
-    assert all(not set(made.needs[backend]) & set(reasons) for backend, reasons in made.cannot.items())
+    assert all(not set(family.needs) & set(family.cannot) for family in made.families.values())

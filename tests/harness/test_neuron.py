@@ -25,8 +25,8 @@ from tunemark.harness.worker.entry import Order, run
 from tunemark.harness.worker.loop import LossNotFinite
 from tunemark.harness.worker.models import lora_keywords
 from tunemark.harness.worker.neuron_trainer import Rows, collate
-from tunemark.schema import plan_conflicts
 from tunemark.schema.derive import derive
+from tunemark.schema.plan import conflicts as plan_conflicts
 from tunemark.schema.records.plan import NeuronSettings
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.records.upgrade import read_record

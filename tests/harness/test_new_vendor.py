@@ -5,11 +5,11 @@ import sys
 import pytest
 
 from tunemark.harness import vendors
-from tunemark.harness.plan.capabilities import support_matrix
 from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.telemetry import open_sampler
 from tunemark.harness.vendors.protocol import vendor_of
+from tunemark.harness.vendors.support import support_matrix
 from tunemark.schema.vocabulary import Backend, Dtype
 
 # Its name is that of a backend of the vocabulary, which a new vendor extends; here the file takes the place of Apple's.
@@ -73,9 +73,9 @@ def test_its_devices_are_found_and_planned_for(facts):
 def test_its_device_is_opened_its_monitor_asked_and_its_limits_listed():
     assert vendor_of(BACKEND).device.open(None).torch_name == "acme"
     assert open_sampler(BACKEND, (0, 1)).series.reason == "acme-top is not installed for 2 devices"
-    assert support_matrix().cannot[BACKEND] == {"QLoRA": "Acme has no four-bit kernels; use method=lora"}
+    assert support_matrix().families[BACKEND].cannot == {"QLoRA": "Acme has no four-bit kernels; use method=lora"}
 
 
 def test_without_its_file_nothing_of_it_is_left():
-    assert "QLoRA" in support_matrix().cannot[BACKEND]
+    assert "QLoRA" in support_matrix().families[BACKEND].cannot
     assert vendor_of(BACKEND).found_by == "an Apple GPU shares the memory of this machine"

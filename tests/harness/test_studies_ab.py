@@ -95,7 +95,7 @@ def test_both_runs_of_a_pair_have_one_seed_and_each_pair_another(tmp_path):
     for pair in (1, 2, 3):
         assert {seed for point, seed in seeds.items() if point.endswith(f"pair {pair}")} == {first + pair - 1}
     last = result.runs[-1].record.submission
-    assert "pair 3 of an A/B" in last.plan.reasons["measurement.seed"]
+    assert last.requested.seed == last.plan.measurement.seed
 
 
 def test_the_seed_of_a_pair_is_no_override_and_keeps_runs_comparable(tmp_path):

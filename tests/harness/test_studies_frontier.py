@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from study_making import FACTS, ScriptedBench
 
-from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.resolve import Options
 from tunemark.harness.run.process import with_memory_limit
 from tunemark.harness.studies.frontier import Frontier, FrontierQuestion, Over, find_largest, short_options
+from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import Backend, Dtype, Phase, Status
+from tunemark.schema.vocabulary import Backend, Phase, Status
 
 PLAIN = FrontierQuestion()
 
@@ -160,7 +161,7 @@ def make_gpu(machine: Machine) -> Machine:
     from dataclasses import replace
 
     devices = (DeviceFacts(name="NVIDIA A10G", memory_bytes=24 * 2**30),)
-    return replace(machine, backend=Backend.CUDA, devices=devices, compute_dtypes=(Dtype.BF16, Dtype.FP32))
+    return replace(machine, backend=Backend.CUDA, family=vendor_of(Backend.CUDA).family, devices=devices)
 
 
 def test_without_a_limit_the_command_is_as_it_was():

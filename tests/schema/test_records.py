@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from tunemark.schema.comparability import COMPARABILITY_KEYS, comparability_group
 from tunemark.schema.derive import SlowestRank, compile_overhead, derive, step_labels
-from tunemark.schema.records import base, upgrade
+from tunemark.schema.records import base
 from tunemark.schema.records.base import canonical_json, content_id, is_canonical
 from tunemark.schema.records.json_schema import field_reference, schema_files
 from tunemark.schema.records.published import DocumentTable, PublishedResult, PublishedSet, published_results
@@ -219,19 +219,6 @@ def test_all_problems_are_listed_at_once() -> None:
     with pytest.raises(InvalidRecord) as error:
         read_record(json.dumps(content).encode())
     assert {problem.field for problem in error.value.problems} == {"outcome.status", "process.wall_s", "run_id"}
-
-
-def test_an_older_format_is_upgraded_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(upgrade.UPGRADES, "tunemark.submission/0", lambda raw: {**raw, "format": "tunemark.submission/1"})
-    raw = {**bare_content(), "format": "tunemark.submission/0"}
-    assert isinstance(read_record(json.dumps(raw).encode()), Submission)
-
-
-def test_an_upgrade_that_goes_in_circles_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(upgrade.UPGRADES, "a", lambda raw: {**raw, "format": "b"})
-    monkeypatch.setitem(upgrade.UPGRADES, "b", lambda raw: {**raw, "format": "a"})
-    with pytest.raises(InvalidRecord):
-        read_record(b'{"format": "a"}')
 
 
 def test_results_compare_only_when_every_key_is_known_and_equal() -> None:

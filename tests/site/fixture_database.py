@@ -48,11 +48,11 @@ instance = "p5.48xlarge"
 fabric = "EFA, 3,200 Gb/s"
 source = "https://example.org/network"
 """
+FAMILY = {"found_by": "it was found", "formats": ["fp32"]}
 SUPPORT = {
-    "format": "tunemark.support/2",
-    "features": ["LoRA", "flash attention", HOSTILE],
-    "cannot": {"cpu": {"flash attention": "its kernels are for GPUs", HOSTILE: HOSTILE}, "cuda": {}},
-    "needs": {},
+    "format": "tunemark.support/3",
+    "features": ["LoRA", "flash attention"],
+    "families": {"cpu": FAMILY | {"cannot": {"flash attention": HOSTILE}}, "cuda": FAMILY | {"cannot": {}}},
 }
 
 

@@ -16,16 +16,12 @@ from fixture_database import CRASHED, ENTRY, MEASURED, OTHER, SLOWER, STRANGE, S
 from harness_making import make_machine
 from typer.testing import CliRunner
 
-from tunemark.collector.store.database import as_text
 from tunemark.collector.store.fact_rows import fact_rows
 from tunemark.harness.plan.options import Options, takes_run_options
-from tunemark.harness.plan.resolve import Resolved, resolve
+from tunemark.harness.plan.resolve import resolve
 from tunemark.schema.comparability import CONFIGURATION_KEYS
 from tunemark.schema.files import ROOT_VARIABLE
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.records.base import flattened
-from tunemark.schema.records.submission import Submission
-from tunemark.schema.records.upgrade import read_record
 from tunemark.site import reproduce
 from tunemark.site.page import Page
 from tunemark.site.pages import documents, measured, models, published, rerun, workloads
@@ -71,52 +67,13 @@ def parsed(command: str) -> tuple[str, Options]:
     return workload, options
 
 
-def command_of(run: Resolved | Submission) -> str:
-    plan = run.plan.model_dump(mode="json")
-    reasons = plan.pop("reasons")
-    own = [field for row in AXES if row["workload"] == run.plan.workload for field in reproduce.axis_fields(row["field"])]
-    return reproduce.run_command(
-        run.plan.workload,
-        {name: as_text(value) for name, value in flattened(plan)},
-        reasons,
-        {override.field: as_text(override.run) for override in run.overrides},
-        own,
-        WORKLOADS[run.plan.workload],
-    )
-
-
 @pytest.mark.parametrize(("workload", "options"), REQUESTS)
 def test_the_command_of_a_plan_gives_the_same_plan(workload: str, options: Options) -> None:
     machine = make_machine()
     first = resolve(workload, FACTS, machine, options)
-    name, again = parsed(command_of(first))
+    name, again = parsed(shlex.join(["tunemark", "run", *first.requested.arguments()]))
     second = resolve(name, FACTS, machine, again)
-    assert second.plan.model_copy(update={"reasons": {}}) == first.plan.model_copy(update={"reasons": {}})
-    assert {override.field: override.run for override in second.overrides} == {override.field: override.run for override in first.overrides}
-
-
-@pytest.mark.parametrize("path", sorted((CHECKOUT / "submissions").rglob("*.json")), ids=lambda path: path.stem)
-def test_the_command_of_each_submission_gives_its_plan(path: Path) -> None:
-    submission = read_record(path.read_bytes())
-    assert isinstance(submission, Submission)
-    plan, environment = submission.plan, submission.environment
-    if plan.workload_sha256 != FACTS.workload_sha256(plan.workload):
-        pytest.skip("its workload card has changed")
-    machine = make_machine(
-        backend=plan.device.backend,
-        devices=environment.devices,
-        compute_dtypes=(plan.precision.compute,),
-        cpu_physical_cores=environment.cpu_physical_cores,
-        cpu_usable_cores=environment.cpu_usable_cores,
-    )
-    name, options = parsed(command_of(submission))
-    again = resolve(name, FACTS, machine, options)
-    assert again.plan.model_copy(update={"reasons": {}}) == plan.model_copy(update={"reasons": {}})
-
-
-def test_a_requested_backend_is_part_of_the_command() -> None:
-    resolved = resolve("smoke-lora", FACTS, make_machine(backend_reason="requested with --backend"), Options())
-    assert "--backend cpu" in command_of(resolved)
+    assert (second.requested, second.plan, second.overrides) == (first.requested, first.plan, first.overrides)
 
 
 def test_the_page_of_a_measured_run_has_a_command_that_parses_to_its_settings(catalogue: Catalogue, pages: dict[str, Page]) -> None:

@@ -22,32 +22,6 @@ from tunemark.site.render import file_name, one_line, web_link
 from tunemark.site.tables import Row
 
 RECORDS = "data/records"
-PLAN_OF_CARD = {
-    "attention": "model.attention",
-    "sdpa_kernel": "model.sdpa_kernel",
-    "compile": "model.compile",
-    "compile_mode": "model.compile_mode",
-    "fused_kernels": "model.fused_kernels",
-    "frozen_weights": "model.frozen_weights",
-    "fp8_training": "model.fp8_training",
-    "gradient_checkpointing": "model.gradient_checkpointing",
-    "compute": "precision.compute",
-}
-"""Setting of a workload card -> its place in a plan, where it is not the same or `device` for `devices`."""
-BY_OPTION = ("weights", "data.source", "data.name", "devices.")
-"""Beginnings of the settings that have options of their own."""
-SWITCHES = {
-    ("measurement.timing", "strict"): "--strict-timing",
-    ("measurement.probe", "false"): "--no-probe",
-    ("measurement.gates", "false"): "--no-gates",
-    ("measurement.save", "true"): "--save",
-    ("measurement.cold", "true"): "--cold",
-}
-NO_STEP_S = 900.0
-"""Default of `--no-step-timeout`."""
-REQUESTED = "requested with "
-COUNTED = "all requested steps are done"
-"""Reasons in a plan for what the user asked for."""
 STEP_COLUMNS = (
     "step",
     "label",
@@ -96,133 +70,26 @@ class Citation:
 
 
 def of_measured(catalogue: Catalogue, row: Row) -> Reproduction:
-    """Return the command that repeats a measured run, rebuilt from its plan."""
-    workload = row["workload"]
-    if workload is None:
-        return Reproduction(None, ("The plan names no workload.",))
+    """Return the command that repeats a measured run, from its request."""
     facts = catalogue.facts.get(row["result_id"], ())
-    topics: dict[str, dict[str, str | None]] = {"plan": {}, "overrides": {}}
-    for fact in facts:
-        if fact["topic"] in topics:
-            topics[fact["topic"]][fact["name"]] = fact["value"]
-    reasons = {fact["name"]: fact["reason"] or "" for fact in facts if fact["topic"] == "plan"}
-    card = next((card for card in catalogue.workloads if card["workload"] == workload), None)
-    own = [field for axis in catalogue.axes.get(workload, ()) for field in axis_fields(axis["field"])]
-    command = run_command(workload, topics["plan"], reasons, topics["overrides"], own, card)
-    title = card["title"] if card else workload
+    known = {(fact["topic"], fact["name"]): fact["value"] for fact in facts}
+    card = next((card for card in catalogue.workloads if card["workload"] == row["workload"]), None)
     return Reproduction(
-        command,
-        tuple(_notes(topics["plan"], row)),
+        known.get(("requested", "command")),
+        tuple(_notes(known, row)),
         (f"git checkout {row['harness_commit']}", "make setup-run") if row["harness_commit"] else (),
-        (title, workload_path(workload)) if card else None,
+        (card["title"], workload_path(card["workload"])) if card else None,
     )
 
 
-def axis_fields(axis: str) -> list[str]:
-    """Return the settings of an axis such as `data.padding`, `a at b=1, c=2`, or `a, b`."""
-    moved, _, at = axis.partition(" at ")
-    return [part.partition("=")[0].strip() for part in (*moved.split(","), *at.split(",")) if part.strip()]
-
-
-def run_command(
-    workload: str,
-    plan: Mapping[str, str | None],
-    reasons: Mapping[str, str],
-    overrides: Mapping[str, str | None],
-    own: list[str],
-    card: Row | None,
-) -> str:
-    """Return the command of a plan. `own` are the settings that the workload card lists with several values."""
-    words = ["tunemark", "run", workload]
-    # A changed method brings its settings, so that it is set before them.
-    ordered = sorted(overrides.items(), key=lambda item: item[0] != "method")
-    given = {field: value for field, value in ordered if not field.startswith(BY_OPTION)}
-    for field in dict.fromkeys(own):
-        place = PLAN_OF_CARD.get(field, field)
-        differs = place in plan and (card is None or plan[place] != _card_text(card, field))
-        if differs and not field.startswith(BY_OPTION):
-            given.setdefault(field, plan[place])
-    for field, value in given.items():
-        words += ["--set", f"{field}={'null' if value is None else value}"]
-    for field in ("devices.tensor_parallel", "devices.pipeline_parallel"):
-        value = plan.get(field.replace("devices", "device"))
-        if value not in (None, _card_text(card, field) if card else "1"):
-            words += ["--set", f"{field}={value}"]
-    words += [*_work_options(plan, overrides), *_device_options(plan, reasons, card), *_stop_options(plan, reasons)]
-    words += [switch for (name, value), switch in SWITCHES.items() if plan.get(name) == value]
-    if plan.get("measurement.seed") is not None:
-        words += ["--seed", str(plan["measurement.seed"])]
-    return shlex.join(words)
-
-
-def _card_text(card: Row, field: str) -> str | None:
-    """Return the card's value of a setting as plans spell it; None if the database has no column for it."""
-    value = card.get(field.rpartition(".")[2])
-    return str(value).lower() if isinstance(value, bool) else None if value is None else wording.plain(value).replace(",", "")
-
-
-def _work_options(plan: Mapping[str, str | None], overrides: Mapping[str, str | None]) -> list[str]:
-    words = []
-    pretrained = plan.get("model.weights") == "pretrained"
-    if "weights.from" in overrides:
-        where = "DIRECTORY" if plan.get("model.local") == "true" else plan.get("model.hub_id")
-        words += ["--weights", f"pretrained:{where}"]
-    elif "weights" in overrides:
-        words += ["--weights", "pretrained" if pretrained else "random"]
-    if "data.source" in overrides or "data.name" in overrides:
-        source, name = plan.get("data.source"), plan.get("data.name")
-        words += ["--data", "synthetic" if source == "synthetic" else f"{source}:{name}"]
-    return words
-
-
-def _device_options(plan: Mapping[str, str | None], reasons: Mapping[str, str], card: Row | None) -> list[str]:
-    words = []
-    if reasons.get("device.backend", "").startswith(REQUESTED):
-        words += ["--backend", str(plan["device.backend"])]
-    count = plan.get("device.count")
-    if reasons.get("device.count", "").startswith(REQUESTED) or (card is not None and count not in (None, str(card["devices"]))):
-        words += ["--devices", str(count)]
-    usual = "single" if count == "1" else "ddp" if card is None or card["strategy"] == "auto" else card["strategy"]
-    if plan.get("device.strategy") not in (None, usual):
-        words += ["--strategy", str(plan["device.strategy"])]
-    offload = plan.get("device.offload") or "none"
-    if offload != (card["offload"] if card else "none"):
-        words += ["--offload", offload]
-    if (plan.get("device.launcher") or "torchrun") != "torchrun":
-        words += ["--launcher", str(plan["device.launcher"])]
-    if (plan.get("device.nodes") or "1") != "1":
-        words += ["--nodes", str(plan["device.nodes"])]
-    return words
-
-
-def _stop_options(plan: Mapping[str, str | None], reasons: Mapping[str, str]) -> list[str]:
-    words = []
-    interval = reasons.get("measurement.until_relative_ci", "")
-    limit = reasons.get("measurement.max_train_s", "")
-    # Without a requested number of steps the plan has the card's, with the card's or the default time limit.
-    own_limit = plan.get("measurement.max_train_s") is not None and not limit.startswith(REQUESTED)
-    if interval == COUNTED or (interval.startswith(REQUESTED) and not own_limit):
-        for name, option in (("max_steps", "--steps"), ("epochs", "--epochs")):
-            if plan.get(f"measurement.{name}") is not None:
-                words += [option, str(plan[f"measurement.{name}"])]
-    for name, option, reason in (("until_relative_ci", "--until-ci", interval), ("max_train_s", "--seconds", limit)):
-        if reason.startswith(REQUESTED):
-            words += [option, str(plan[f"measurement.{name}"])]
-    if plan.get("measurement.timeout_s") is not None:
-        words += ["--timeout", str(plan["measurement.timeout_s"])]
-    if float(plan.get("measurement.no_step_s") or NO_STEP_S) != NO_STEP_S:
-        words += ["--no-step-timeout", str(plan["measurement.no_step_s"])]
-    return words
-
-
-def _notes(plan: Mapping[str, str | None], row: Row) -> Iterator[str]:
+def _notes(known: Mapping[tuple[str, str], str | None], row: Row) -> Iterator[str]:
     if row["software"]:
         yield f"Measured with {row['software']}. All versions are in the full record."
-    if plan.get("model.local") == "true":
+    if known.get(("plan", "model.local")) == "true":
         yield "The weights came from a local directory, whose path is not recorded: replace DIRECTORY."
-    if plan.get("data.source") == "file":
-        yield f"The data is a local file; its SHA-256 is {plan.get('data.sha256')}."
-    if (plan.get("device.nodes") or "1") != "1":
+    if known.get(("plan", "data.source")) == "file":
+        yield f"The data is a local file; its SHA-256 is {known.get(('plan', 'data.sha256'))}."
+    if row["nodes"] not in (None, 1):
         yield "Run it on each machine, with --node-rank and --rendezvous of its own."
 
 

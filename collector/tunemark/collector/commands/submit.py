@@ -16,7 +16,6 @@ import typer
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, problem_json, say
 from tunemark.collector.gate.read import git_text
-from tunemark.schema import plan_reasons
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import Withdrawal
@@ -192,7 +191,8 @@ def reason_to_leave_out(record: Submission) -> str | None:
         return f"a trial of the study {record.study.study_id if record.study else ''}"
     rules, times = record.plan.measurement, record.trace.step_times_s[record.plan.measurement.min_warmup_steps :]
     # A run that its card ended is not a try, however slow the machine.
-    short = plan_reasons.REQUESTED_SECONDS in record.plan.reasons.values() or plan_reasons.ALL_STEPS in record.plan.reasons.values()
+    asked = record.requested
+    short = asked.max_steps is not None or asked.epochs is not None or asked.max_train_s is not None
     if short and record.outcome.status is Status.OK and len(times) < rules.min_steady_steps and sum(times) < rules.min_steady_s:
         needed = f"a steady window needs {rules.min_steady_steps} or {rules.min_steady_s:g} s"
         return f"a trial with too few steps, {len(times)} after warm-up; {needed}"

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from tunemark.collector.audit.evidence import Evidence
 from tunemark.collector.audit.load import audited_submission
 from tunemark.collector.audit.rule import REFUTED, Finding, Rule, all_rules
-from tunemark.collector.gate.claim_checks import claim_problems, outdated_facts, plan_problems, unlikely_losses
+from tunemark.collector.gate.claim_checks import claim_problems, outdated_facts, ran_current_card, unlikely_losses
 from tunemark.collector.gate.cross_file_checks import (
     MOST_LOSSES,
     OTHER_SETTINGS,
@@ -32,6 +32,7 @@ from tunemark.collector.gate.cross_file_checks import (
     known_commits,
 )
 from tunemark.collector.gate.data_checks import data_problems
+from tunemark.collector.gate.derive import plan_problems
 from tunemark.collector.gate.fact_checks import Neighbours
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.identity import identity_of
@@ -41,7 +42,7 @@ from tunemark.collector.gate.model_checks import model_problems, unlikely_speed
 from tunemark.collector.gate.outcome_checks import outcome_problems, unlikely
 from tunemark.collector.gate.published_checks import fact_record_problems
 from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, shown_path
-from tunemark.collector.gate.setting_checks import effective_problems, reason_problems
+from tunemark.collector.gate.setting_checks import effective_problems
 from tunemark.collector.gate.telemetry_checks import telemetry_problems, unlikely_telemetry
 from tunemark.collector.gate.text_checks import text_problems
 from tunemark.collector.gate.trace_checks import trace_problems
@@ -236,7 +237,7 @@ def _submission_problems(record: Submission, derived: Derived | None, content: b
         *_canonical(record, content, as_read),
         *_file_name(record, content, path),
         *_without_raising(text_problems(as_read)),
-        *_without_raising(plan_problems(record, facts)),
+        *(_without_raising(plan_problems(record, facts)) if ran_current_card(record, facts) else ()),
         *_without_raising(record_problems(record, as_read, derived, facts, datetime.now(tz=UTC))),
     ]
 
@@ -259,7 +260,6 @@ def record_problems(
     yield from memory_problems(submission, facts)
     yield from model_problems(submission, facts)
     yield from effective_problems(submission, facts)
-    yield from reason_problems(submission, facts)
     yield from claim_problems(submission, facts)
     if derived is not None:
         yield from warning_problems(submission, derived)

@@ -5,28 +5,26 @@ A claim that follows from the record is derived again; one that is missing or th
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from math import exp, log, sqrt
 from typing import get_args
 
 import numpy as np
 
-from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.workloads import SharedSetting, WorkloadCard, shared_settings
+from tunemark.schema.facts.workloads import shared_settings
 from tunemark.schema.measurement_warnings import loss_band
 from tunemark.schema.physics.architecture import adapted_linears, adapts_tokens
 from tunemark.schema.physics.training_shape import unlike_the_card
 from tunemark.schema.records.base import flattened
-from tunemark.schema.records.division import FREE_SETTINGS
-from tunemark.schema.records.plan import LoraSettings, Measurement, Quantisation
+from tunemark.schema.records.plan import LoraSettings, Quantisation
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Gate
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.statistics.comparison import arm_run
-from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.synthetic_data import SPECIAL_TOKENS, UNIFORM
 from tunemark.schema.vocabulary import (
     PACKING_NOISE,
@@ -37,7 +35,6 @@ from tunemark.schema.vocabulary import (
     Division,
     Method,
     Status,
-    Task,
     Weights,
 )
 
@@ -76,56 +73,9 @@ ADDED_SECTIONS = {"lora": LoraSettings().model_dump(mode="json"), "quantisation"
 def claim_problems(submission: Submission, facts: FactBase) -> Iterator[Problem]:
     """Yield each claim that the record does not bear out."""
     model = facts.models.get(submission.plan.model.key)
-    yield from _plan(submission)
     yield from _gates(submission, model, facts)
     yield from _losses(submission, model, facts)
     yield from _study(submission, facts)
-
-
-def _plan(s: Submission) -> Iterator[Problem]:
-    """Yield settings of the plan that exclude each other."""
-    plan, rules = s.plan, s.plan.measurement
-    for name, value, wanted in (
-        ("lora", plan.lora, plan.method is not Method.FULL),
-        ("quantisation", plan.quantisation, plan.method is Method.QLORA),
-    ):
-        if (value is not None) != wanted:
-            yield Problem(
-                f"plan.{name}", "null" if value is None else "settings", f"plan.method is {plan.method.value!r}; see the original"
-            )
-    if (plan.model.labels is not None) != (plan.model.task is Task.SEQUENCE_CLASSIFICATION):
-        yield Problem(
-            "plan.model.labels", str(plan.model.labels), f"plan.model.task is {plan.model.task.value!r}; only a classifier has labels"
-        )
-    pretrained = plan.model.weights is Weights.PRETRAINED
-    if pretrained == (plan.model.hub_id is None and not plan.model.local) or (plan.model.local and plan.model.hub_id is not None):
-        fix = (
-            f"weights are {plan.model.weights.value}, local is {plan.model.local}; pretrained weights come from a hub or a local directory"
-        )
-        yield Problem("plan.model.hub_id", repr(plan.model.hub_id), fix)
-    synthetic = plan.data.source is DataSource.SYNTHETIC
-    if rules.epochs is not None and synthetic and plan.data.training_rows is None:
-        yield Problem("plan.measurement.epochs", str(rules.epochs), "plan.data.training_rows is null; a stream without end has no epochs")
-    if plan.data.tokenizer == "none" and not synthetic:
-        yield Problem(
-            "plan.data.tokenizer", "'none'", f"plan.data.source is {plan.data.source.value!r}; only synthetic samples are tokens already"
-        )
-    if synthetic and plan.data.tokenizer != "none":
-        yield Problem("plan.data.tokenizer", repr(plan.data.tokenizer), "synthetic samples are tokens already; the tokenizer is 'none'")
-    if plan.data.sha256 is not None and plan.data.source is not DataSource.FILE:
-        yield Problem("plan.data.sha256", plan.data.sha256, f"plan.data.source is {plan.data.source.value!r}; only a file has a hash")
-    if plan.neuron is not None and plan.device.backend is not Backend.NEURON:
-        yield Problem("plan.neuron", "settings", f"plan.device.backend is {plan.device.backend.value!r}; they are for Neuron devices only")
-    if plan.device.launcher is not None and plan.device.count == 1:
-        yield Problem("plan.device.launcher", repr(plan.device.launcher), "one process needs no launcher")
-    for name in ("min_warmup_steps", "min_steady_steps", "min_steady_s"):
-        # A record may not lower the project's own minimum, and no option raises it.
-        value, minimum = getattr(rules, name), getattr(Measurement(), name)
-        if value != minimum:
-            yield Problem(f"plan.measurement.{name}", f"{value:g}", f"it is {minimum:g} in every measurement")
-    if rules.min_steps not in {0, rules.min_warmup_steps + RANKABLE_STEPS}:
-        fix = f"it is 0, or {rules.min_warmup_steps + RANKABLE_STEPS} in a run that only time ends"
-        yield Problem("plan.measurement.min_steps", str(rules.min_steps), fix)
 
 
 def _gates(s: Submission, model: ModelCard | None, facts: FactBase) -> Iterator[Problem]:
@@ -354,62 +304,7 @@ def _written(value: object) -> set[str]:
     return {str(value), str(value).lower(), json.dumps(value), *((f"{value:g}",) if isinstance(value, float) else ())}
 
 
-def override_problems(s: Submission, card: WorkloadCard) -> Iterator[Problem]:
-    """Yield overrides of settings that the card does not have, and those whose values are not the card's and the plan's."""
-    content = dict(
-        flattened(card.model_dump(mode="json", exclude={"axes", "points", "key", "title", "description", "source", "not_stated"}))
-    )
-    shared = {setting.field: setting for setting in shared_settings(s.plan, card)}
-    planned = dict(flattened(s.plan.model_dump(mode="json")))
-    fields = [override.field for override in s.overrides]
-    for index, override in enumerate(s.overrides):
-        name, place = override.field, f"overrides.{index}"
-        if fields.index(name) != index:
-            yield Problem(place, repr(name), "is overridden twice; list the value that was used, once")
-            continue
-        section, _, rest = name.partition(".")
-        added = ADDED_SECTIONS.get(section, {}).get(rest) if content.get(section, 0) is None else None
-        whole = name in ADDED_SECTIONS
-        if name not in content and name not in shared and name != "weights.from" and added is None:
-            yield Problem(f"{place}.field", repr(name), f"the card {card.key} has no such setting")
-            continue
-        if override.card == override.run and name not in SCALED_BY_OPTIONS:
-            yield Problem(place, repr(name), "changes nothing; leave it out")
-        own = shared[name].card if whole and name in shared else content.get(name, added)
-        if name != "weights.from" and not _equal(override.card, (own, added, *card.own_values(name))):
-            yield Problem(f"{place}.card", repr(override.card), f"the card {card.key} has {own!r}")
-        if name.startswith(SCALED_BY_OPTIONS):
-            continue
-        run = shared[name].run if name in shared else planned.get(PLANNED_AT.get(name, name), override.run)
-        if not _equal(override.run, (run,)):
-            yield Problem(f"{place}.run", repr(override.run), f"the plan has {run!r}; an override names the value that was used")
-
-
-def _equal(stated: object, values: tuple[object, ...]) -> bool:
-    """Return True if an override's value is one of the values; lists are stored as JSON text."""
-    written = [value if isinstance(value, str | float | int | bool) or value is None else json.dumps(value) for value in values]
-    return any(stated == value and isinstance(stated, bool) == isinstance(value, bool) for value in written)
-
-
 # The plan against the cards --------------------------------------------------------------------------
-
-
-def plan_problems(submission: Submission, facts: FactBase) -> Iterator[Problem]:
-    """Yield a problem for each unknown card, each wrong device, and each undeclared difference from the workload card."""
-    plan = submission.plan
-    yield from _unknown("plan.workload", plan.workload, facts.workloads, "workloads")
-    yield from _unknown("plan.model.key", plan.model.key, facts.models, "models")
-    yield from _unknown("plan.device.accelerator", plan.device.accelerator, facts.accelerators, "accelerators")
-    planned, reported = plan.device.backend, submission.environment.backend
-    if planned is not reported:
-        fix = f"plan.device.backend is {planned.value!r}; a run must use the devices that it was planned for"
-        yield Problem("environment.backend", repr(reported.value), fix)
-    if Backend.FAKE in {planned, reported}:
-        yield Problem("plan.device.backend", repr(planned.value), "a scripted device measures nothing; run it on a real one")
-    yield from _accelerator(submission, facts)
-    if ran_current_card(submission, facts):
-        yield from card_problems(submission, facts.workloads[plan.workload], facts)
-        yield from override_problems(submission, facts.workloads[plan.workload])
 
 
 def outdated_facts(submission: Submission, facts: FactBase) -> Iterator[Problem]:
@@ -430,54 +325,3 @@ def ran_current_card(submission: Submission, facts: FactBase) -> bool:
     """Return True if the workload card has not changed since the run; a changed card is another workload."""
     plan = submission.plan
     return plan.workload in facts.workloads and plan.workload_sha256 == facts.workload_sha256(plan.workload)
-
-
-def _unknown(field: str, key: str | None, cards: Mapping[str, object], folder: str) -> Iterator[Problem]:
-    if key is not None and key not in cards:
-        yield Problem(field, repr(key), f"no such card in data/{folder}; {did_you_mean(key, cards)}")
-
-
-def _accelerator(submission: Submission, facts: FactBase) -> Iterator[Problem]:
-    """Yield a problem for each device that reports the name of another card than the planned one."""
-    key = submission.plan.device.accelerator
-    if key not in facts.accelerators:
-        return
-    for name in dict.fromkeys(device.name for device in submission.environment.devices):
-        card = facts.recognise_device(name, submission.environment.backend)
-        if card is None or card.key != key:
-            owner = "a device without a card" if card is None else f"the device of {card.key}"
-            fix = f"environment.devices reports {name!r}, {owner}; use the card that has this alias, or null if there is none"
-            yield Problem("plan.device.accelerator", repr(key), fix)
-
-
-def card_problems(submission: Submission, card: WorkloadCard, facts: FactBase) -> Iterator[Problem]:
-    """Yield a problem for each setting that differs from the card without a declared override."""
-    plan, declared = submission.plan, {override.field for override in submission.overrides}
-    settings = list(shared_settings(plan, card))
-    if plan.model.weights is Weights.PRETRAINED and card.model in facts.models:
-        # The model card names the repository of pretrained weights.
-        settings.append(SharedSetting("weights.from", "model.hub_id", facts.models[card.model].hub_id, plan.model.hub_id))
-    for setting in settings:
-        # An override names the setting, its section, or the method that adds the section with its defaults.
-        section = setting.field.partition(".")[0]
-        added = setting.field in ADDED_SECTIONS and "method" in declared
-        if setting.run in (setting.card, *card.own_values(setting.field)) or {setting.field, section} & declared:
-            continue
-        if added:
-            yield from _unlike_defaults(section, setting.run, declared)
-            continue
-        division = submission.division
-        if division is Division.STANDARD:
-            other = Division.TUNED if setting.field in FREE_SETTINGS else Division.OPEN
-            fix = f"a run in division 'standard' must follow its card; use {other.value!r} and list the overrides"
-        else:
-            fix = f"a run in division {division.value!r} must list its changes; add {setting.field} to the overrides"
-        yield Problem(f"plan.{setting.place}", repr(setting.run), f"the card {card.key} has {setting.card!r}; {fix}")
-
-
-def _unlike_defaults(section: str, run: object, declared: set[str]) -> Iterator[Problem]:
-    """Yield settings of a section that a changed method has added, and that neither have their defaults nor are declared."""
-    for name, value in run.items() if isinstance(run, dict) else ():
-        default = ADDED_SECTIONS[section][name]
-        if value != default and f"{section}.{name}" not in declared:
-            yield Problem(f"plan.{section}.{name}", repr(value), f"the default is {default!r}; add {section}.{name} to the overrides")

@@ -4,35 +4,22 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import get_args
 
-from tunemark.schema import plan_reasons as why
-from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.workloads import WorkloadCard
-from tunemark.schema.features import USED
-from tunemark.schema.plan_conflicts import conflicting_settings, conflicts_with_model, device_conflicts, torch_conflict
-from tunemark.schema.records.base import flattened
 from tunemark.schema.records.effective import OPTIMIZER_LIBRARIES, compared
-from tunemark.schema.records.plan import FourBit, Measurement, needless_rounding
+from tunemark.schema.records.plan import FourBit
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Effective
 from tunemark.schema.records.upgrade import Problem
-from tunemark.schema.statistics.comparison import arm_run
-from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import (
     ATTENTION_KERNELS,
-    BEFORE_ADA,
     BEFORE_AMPERE,
     DEEPSPEED,
     SHARDED_STATES,
-    VARLEN,
     Backend,
-    DataSource,
     Dtype,
     Padding,
-    Status,
     Strategy,
     WarningKind,
-    Weights,
 )
 
 KERNELS = {
@@ -82,7 +69,6 @@ def effective_problems(submission: Submission, facts: FactBase) -> Iterator[Prob
     architecture = card.architecture if card is not None and card.vendor == "NVIDIA" else None
     yield from _settings(submission, architecture)
     yield from _surely_as_planned(submission)
-    yield from _unsupported(submission, facts, architecture)
     yield from _traces(submission)
 
 
@@ -107,39 +93,6 @@ def _kernel(s: Submission, ran: Effective, architecture: str | None) -> Iterator
     elif kernel in {"flash", "cudnn"} and gpu and (compute not in SHORT_FORMATS or architecture in BEFORE_AMPERE):
         device = f" on {architecture}" if architecture in BEFORE_AMPERE else ""
         yield Problem(field, shown, f"this kernel does not run in {compute.value}{device}")
-
-
-def _unsupported(s: Submission, facts: FactBase, architecture: str | None) -> Iterator[Problem]:
-    """Yield a plan with a feature that its device family or architecture does not have: the harness refuses it."""
-    plan = s.plan
-    if s.outcome.status is Status.UNSUPPORTED:
-        return
-    cannot = facts.support.cannot.get(plan.device.backend, {}) if facts.support is not None else {}
-    for feature, uses in USED.items():
-        if feature.value in cannot and uses(plan):
-            yield Problem("plan", feature.value, f"not on the {plan.device.backend.value} back end: {cannot[feature.value]}")
-    model, packages = facts.models.get(plan.model.key), s.environment.packages
-    conflicts = [
-        *device_conflicts(plan.device),
-        *conflicting_settings(plan),
-        *(conflicts_with_model(plan, model, packages) if model else ()),
-    ]
-    for reason in conflicts:
-        yield Problem("plan", reason.partition("; ")[0], "the harness refuses such a plan before it runs; keep the original record")
-    if architecture in BEFORE_AMPERE and plan.precision.compute in {Dtype.BF16, Dtype.TF32}:
-        fix = f"{architecture} has no such format, and the harness refuses it there; the device is another one"
-        yield Problem("plan.precision.compute", repr(plan.precision.compute.value), fix)
-    if architecture in BEFORE_AMPERE and (plan.model.attention == VARLEN or plan.model.attention.startswith("flash_attention")):
-        fix = f"this kernel does not run on {architecture}, so the harness would have refused it; correct plan.device.accelerator"
-        yield Problem("plan.model.attention", repr(plan.model.attention), fix)
-    too_old = torch_conflict(plan, packages)
-    if too_old is not None:
-        fix = f"{too_old.partition('; ')[0]}; the harness refuses such a plan before it runs"
-        yield Problem("environment.packages.torch", repr(packages["torch"]), fix)
-    if architecture in BEFORE_ADA and plan.model.fp8_products:
-        field = "frozen_weights" if plan.model.frozen_weights == "fp8" else "fp8_training"
-        fix = f"{architecture} has no products in fp8, and the harness refuses them there; the device is another one"
-        yield Problem(f"plan.model.{field}", repr(getattr(plan.model, field)), fix)
 
 
 def _traces(s: Submission) -> Iterator[Problem]:
@@ -234,145 +187,3 @@ def _surely_as_planned(s: Submission) -> Iterator[Problem]:
     if ran.compute is not None and ran.compute != planned and ran.compute not in s.model.parameter_bytes:
         fix = f"the plan has {planned}, and no weight has this format"
         yield Problem("effective.compute", repr(ran.compute), fix)
-
-
-# Reasons
-
-
-def reason_problems(s: Submission, facts: FactBase) -> Iterator[Problem]:
-    """Yield each reason that the harness does not give for its field, that is not true, or that is missing."""
-    plan, card = s.plan, facts.workloads.get(s.plan.workload)
-    known = {path for path, _ in flattened(plan.model_dump(mode="json"))} | set(type(plan).model_fields)
-    possible = _possible(s, card, facts)
-    for name, reason in plan.reasons.items():
-        if name not in known - {"reasons"} | {"method", "lora.target_modules"}:
-            yield Problem("plan.reasons", repr(name), "is not a field of a plan")
-        elif reason == why.NEURON_POINT and plan.device.backend is Backend.NEURON:
-            continue
-        elif name not in possible:
-            yield Problem(f"plan.reasons.{name}", repr(reason), "the harness gives no reason for this value; keep the original record")
-        else:
-            true = next((true for text, true in possible[name].items() if _is(reason, text)), None)
-            if not true:
-                fix = "is not true of this plan" if true is False else "is not a reason that the harness gives for this value"
-                yield Problem(f"plan.reasons.{name}", repr(reason), f"{fix}; keep the original record")
-    chosen = card is not None and card.attention == "auto" and all(override.field != "attention" for override in s.overrides)
-    needed = ALWAYS | ({"model.attention"} if chosen and plan.model.attention == VARLEN else set())
-    seconds = plan.measurement.max_train_s
-    if card is not None and seconds is not None and seconds != card.stop.max_train_s:
-        needed |= {"measurement.max_train_s"}
-    for name in sorted(needed - set(plan.reasons)):
-        yield Problem("plan.reasons", f"no {name}", "each derived value has its reason; keep the original record")
-
-
-def _is(reason: str, text: str) -> bool:
-    return reason.startswith(text[:-3]) if text.endswith("...") else reason == text
-
-
-def _possible(s: Submission, card: WorkloadCard | None, facts: FactBase) -> dict[str, Reasons]:
-    """Return the possible reasons of each field. Without its card, each reason that names the card may be true."""
-    plan, model = s.plan, facts.models.get(s.plan.model.key)
-    choices = plan.optimizer, plan.precision.parameters, plan.device.strategy
-    needless = needless_rounding(choices[1], choices[2], master_weights=choices[0].master_weights)
-    asked = card is None or card.optimizer.stochastic_rounding
-    return {**_devices(s, card), **_formats(s, card, model), **_data(s, card), **_limits(s, card)} | {
-        "batch.data_parallel": {
-            why.data_parallel(plan.device.count, plan.device.tensor_parallel * plan.device.pipeline_parallel): True,
-        },
-        "optimizer.stochastic_rounding": {needless or "": asked and not plan.optimizer.stochastic_rounding},
-        "batch.global_batch": {why.global_batch(plan.batch.micro_batch, plan.batch.gradient_accumulation, plan.batch.data_parallel): True},
-    }
-
-
-def _set_by(s: Submission, card: WorkloadCard | None, field: str, planned: object) -> bool:
-    """Return True if the card, or an override of it, has the planned value."""
-    if card is None:
-        return True
-    content = dict(flattened(card.model_dump(mode="json", exclude={"axes", "points"})))
-    values = [override.run for override in s.overrides if override.field == field]
-    return planned in (content.get(field), *values, *card.own_values(field))
-
-
-def _devices(s: Submission, card: WorkloadCard | None) -> dict[str, Reasons]:
-    plan, device, environment = s.plan, s.plan.device, s.environment
-    found, alone = why.FOUND_BY.get(device.backend, "..."), device.count == 1
-    processes = device.count // device.nodes
-    cores = environment.cpu_physical_cores, environment.cpu_usable_cores
-    replicas = why.REPLICAS
-    return {
-        # On a host without accelerators, the tools that are missing follow.
-        "device.backend": {why.REQUESTED_BACKEND: True, found + ("; ..." if device.backend is Backend.CPU else ""): True, found: True}
-        | {other: False for backend, other in why.FOUND_BY.items() if backend is not device.backend},
-        "device.accelerator": {
-            why.KNOWN_NAME: device.accelerator is not None,
-            why.missing_card(environment.devices[0].name, device.backend): device.accelerator is None,
-            # So did version 0.1 say it of all CPUs.
-            why.missing_card(environment.devices[0].name, Backend.CUDA): device.accelerator is None,
-        },
-        "device.count": {why.REQUESTED_DEVICES: True, why.BY_CARD: _set_by(s, card, "devices.count", device.count)},
-        "device.strategy": {
-            why.NO_STRATEGY: alone and device.strategy is Strategy.SINGLE,
-            replicas: not alone and device.strategy is Strategy.DDP,
-            why.REQUESTED_STRATEGY: True,
-            why.BY_CARD: _set_by(s, card, "devices.strategy", device.strategy.value),
-        },
-        "device.threads": {
-            why.threads(processes): plan.device.threads == why.threads_of(*cores, processes),
-        },
-    }
-
-
-def _formats(s: Submission, card: WorkloadCard | None, model: ModelCard | None) -> dict[str, Reasons]:
-    plan = s.plan
-    return {
-        "precision.compute": {
-            why.BY_CARD: _set_by(s, card, "compute", plan.precision.compute.value),
-            why.FP8_GIVES_BF16: plan.model.fp8_products and plan.precision.compute is Dtype.BF16,
-            why.fastest_format(plan.device.backend): True,
-            **{why.fastest_format(other): False for other in Backend if other is not plan.device.backend},
-            FASTEST + "...": plan.device.backend is not Backend.CPU,
-        },
-        "precision.parameters": {
-            why.stored_format(plan.precision.compute): True,
-        },
-        "model.attention": {
-            why.VARLEN_FOR_PACKED: plan.model.attention == VARLEN and _set_by(s, card, "attention", "auto"),
-        },
-        "lora.target_modules": {why.layer_names(model.family if model else ""): plan.lora is not None},
-    }
-
-
-def _data(s: Submission, card: WorkloadCard | None) -> dict[str, Reasons]:
-    data, neuron = s.plan.data, s.plan.device.backend is Backend.NEURON
-    pretrained = s.plan.model.weights is Weights.PRETRAINED
-    fits = {"none": data.source is DataSource.SYNTHETIC, "model": pretrained, "word-level": not pretrained}
-    return {
-        "data.tokenizer": {reason: data.tokenizer == name and fits[name] for name, reason in why.TOKENIZERS.items()},
-        "data.document_borders": {why.NO_BORDERS: neuron and not data.document_borders},
-        "data.padding": {
-            why.PADDED_FOR_NEURON: neuron and data.padding is Padding.STATIC,
-            why.PADDED_TO_LONGEST: not neuron and data.padding is Padding.DYNAMIC and (card is None or card.data.padding is Padding.NONE),
-        },
-    }
-
-
-def _limits(s: Submission, card: WorkloadCard | None) -> dict[str, Reasons]:
-    rules, fewest = s.plan.measurement, Measurement().min_warmup_steps + RANKABLE_STEPS
-    default, usual = rules.until_relative_ci == Measurement().until_relative_ci, why.narrow_enough(card.stop.epochs if card else None)
-    arm = arm_run(s.study.point) if s.study is not None else None
-    counted = rules.max_steps is not None or rules.epochs is not None
-    return {
-        "measurement.until_relative_ci": {
-            why.REQUESTED_INTERVAL: rules.until_relative_ci is not None,
-            why.ALL_STEPS: rules.until_relative_ci is None and counted,
-            usual: default,
-            # The epochs of the card may have been overridden.
-            why.NARROW_ENOUGH: default,
-            why.NARROW_ENOUGH + "; --epochs ...": default,
-        },
-        "measurement.max_train_s": {
-            why.REQUESTED_SECONDS: rules.max_train_s is not None,
-            why.default_time(fewest, RANKABLE_STEPS): rules.max_train_s is not None and rules.min_steps == fewest,
-        },
-        "measurement.seed": {why.paired_seed(arm.pair, rules.seed - arm.pair + 1): True} if arm is not None else {},
-    }

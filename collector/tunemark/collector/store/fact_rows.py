@@ -122,9 +122,8 @@ def _axes(card: WorkloadCard) -> Iterator[Row]:
 
 
 def _support(matrix: SupportMatrix) -> Iterator[Row]:
-    for backend, reasons in matrix.cannot.items():
+    for backend, family in matrix.families.items():
         for position, feature in enumerate(matrix.features, start=1):
-            reason = reasons.get(feature)
-            needs = matrix.needs.get(backend, {}).get(feature) if reason is None else None
-            supported = {"supported": reason is None, "reason": reason, "needs": needs}
-            yield {"backend": backend.value, "position": position, "feature": feature, **supported}
+            reason, need = family.cannot.get(feature), family.needs.get(feature)
+            supported = {"supported": reason is None, "reason": reason, "needs": need.package if need and reason is None else None}
+            yield {"backend": backend.value, "position": position, "feature": feature.value, **supported}

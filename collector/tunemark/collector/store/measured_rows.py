@@ -1,5 +1,6 @@
 """Rows of a submission: headline numbers derived from its raw log, the log itself, its evidence, and its physics."""
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from math import isfinite
@@ -232,6 +233,7 @@ def _facts(submission: Submission, derived: Derived) -> Iterator[Row]:
     packages = environment.pop("packages") | environment.pop("runtime")
     yield from _topic("environment", environment)
     yield from _topic("packages", packages)
+    yield fact("requested", "command", shlex.join(["tunemark", "run", *submission.requested.arguments()]), None)
     yield from _topic("plan", plan, reasons)
     for override in submission.overrides:
         yield fact("overrides", override.field, override.run, f"the card has {as_text(override.card)}")

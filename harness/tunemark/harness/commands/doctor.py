@@ -15,21 +15,22 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tunemark.harness.plan.capabilities import generation_of
-from tunemark.harness.plan.machine import Machine, detect
+from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.memory_check import StepMemory, step_memory
 from tunemark.harness.plan.options import Json, Options
 from tunemark.harness.plan.resolve import resolve
 from tunemark.harness.run.run_outcome import describe, judge
 from tunemark.harness.run.show import answers, print_json
 from tunemark.harness.vendors.protocol import DeviceUnavailable, vendor_of
-from tunemark.schema import formats, plan_reasons
+from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
 from tunemark.schema.physics.utilisation import clock_words
+from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.resolve import missing_card
 from tunemark.schema.vocabulary import PACKAGES, Backend, Dtype
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
@@ -198,18 +199,18 @@ def runnable(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = ()
 def formats_of(facts: FactBase, machine: Machine) -> tuple[Dtype, ...]:
     """Return the number formats of the devices' matrix units, fastest first."""
     card = facts.recognise_device(machine.devices[0].name, machine.backend)
-    generation = generation_of(machine.backend, machine.target, card.architecture if card else None)
-    return generation.formats(machine.compute_dtypes) if generation else machine.compute_dtypes
+    generation = machine.family.generation(machine.target, card.architecture if card else None)
+    return generation.formats(machine.family.formats) if generation else machine.family.formats
 
 
 def report(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = (), load: float | None = None) -> dict[str, Any]:
     """Return the report as plain data: the machine, its load in runnable threads, missing packages, hub access, self-tests, workloads."""
     card = facts.recognise_device(machine.devices[0].name, machine.backend)
     return {
-        "machine": {key: value for key, value in asdict(machine).items() if key != "devices"}
+        "machine": {key: value for key, value in asdict(machine).items() if key not in {"devices", "family"}}
         | {"devices": [device.model_dump() for device in machine.devices], "compute_dtypes": formats_of(facts, machine)},
         "accelerator": card.key if card else None,
-        "catalogue": _card_words(card) if card else plan_reasons.missing_card(machine.devices[0].name, machine.backend),
+        "catalogue": _card_words(card) if card else missing_card(machine.devices[0].name, machine.backend),
         "load": load,
         "missing_required": [package for package in REQUIRED if package not in machine.packages],
         "missing_optional": [package for package in PACKAGES if package not in machine.packages and package not in REQUIRED],

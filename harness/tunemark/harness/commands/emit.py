@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from tunemark.harness.plan.machine import Machine, detect
+from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.memory_check import memory_note
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
@@ -25,6 +25,7 @@ from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
+from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import PACKAGES, VENDOR_PACKAGES, Backend, Method, Strategy
@@ -138,10 +139,9 @@ class Target:
         return replace(
             detect(),
             backend=self.vendor.backend,
+            family=self.vendor.family,
             backend_reason=f"{self.card.name} was requested",
             devices=(DeviceFacts(name=self.card.name, memory_bytes=memory),) * self.per_node,
-            compute_dtypes=self.vendor.formats,
-            target=None,
             memory_bytes=None if host_gib is None else int(host_gib * GIB),
             packages=dict.fromkeys((*PACKAGES, *VENDOR_PACKAGES) if self.on_neuron else PACKAGES, "to be installed"),
         )

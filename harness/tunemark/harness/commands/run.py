@@ -8,8 +8,6 @@ import typer
 from rich.table import Column, Table
 
 from tunemark.harness.commands.emit import Accelerator, Emit, Instance, find_target, script
-from tunemark.harness.plan.capabilities import shared_cores
-from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.memory_check import memory_note, refuse_too_large
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
@@ -17,6 +15,8 @@ from tunemark.harness.run.show import answers, as_text, print_json, say
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.plan.capabilities import shared_cores
+from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.base import flattened
 from tunemark.schema.vocabulary import Status
 
@@ -66,7 +66,14 @@ def plan(
     warn_of_shared_cores(resolved, machine)
     if as_json:
         overrides = [override.model_dump() for override in resolved.overrides]
-        print_json({"plan": resolved.plan.model_dump(mode="json"), "overrides": overrides, "unsupported": resolved.unsupported})
+        print_json(
+            {
+                "requested": resolved.requested.model_dump(mode="json"),
+                "plan": resolved.plan.model_dump(mode="json"),
+                "overrides": overrides,
+                "unsupported": resolved.unsupported,
+            }
+        )
     else:
         field_column, value_column = Column("field", no_wrap=True), Column("value", overflow="fold", max_width=24)
         table = Table(field_column, value_column, "reason", box=None, padding=(0, 2, 0, 0))

@@ -1,54 +1,24 @@
-"""A description of this machine, read without torch: a fixed list of facts that do not identify it."""
+"""Find this machine's devices and facts, without torch: a fixed list that does not identify it."""
 
 import importlib.metadata
 import os
 import platform
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from tunemark.harness.vendors.protocol import FoundDevice, Vendor, all_vendors
 from tunemark.harness.vendors.vendor_tools import UnusableMask, cpu_model, hides_all
-from tunemark.schema import plan_reasons
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.plan.machine import Machine
 from tunemark.schema.privacy import scrub
 from tunemark.schema.processes import usable_cores
-from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import PACKAGES, VENDOR_PACKAGES, Backend, Dtype
+from tunemark.schema.vocabulary import PACKAGES, VENDOR_PACKAGES, Backend
 
 SERIAL = re.compile(r"(?<=[0-9a-fA-F]{8})(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|(?<=[0-9a-fA-F]{8})[0-9a-fA-F]{8,}")
 """The serial number of a GPU or of a part of it, after the first eight digits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """The device family that will be used, and the host around it."""
-
-    backend: Backend
-    backend_reason: str
-    devices: tuple[DeviceFacts, ...]
-    """All devices of the family; one entry for the CPU."""
-    compute_dtypes: tuple[Dtype, ...]
-    """Number formats of the family's matrix units, fastest first; its generation may lack some."""
-    os: str
-    python: str
-    packages: dict[str, str]
-    cpu: str
-    cpu_physical_cores: int | None
-    cpu_logical_cores: int
-    cpu_usable_cores: int
-    memory_bytes: int | None
-    """Memory of the host; None where it is unknown, of another machine."""
-    free_disk_bytes: int
-    swap_bytes: int | None = None
-    """Swap space of the host."""
-    target: str | None = None
-    """Compile target of the first device, such as compute capability 9.0 or gfx942; None where unknown."""
-    indexes: tuple[int, ...] = ()
-    """Number of each device in its vendor's tools; empty for the CPU."""
 
 
 def detect(requested: Backend | None = None) -> Machine:
@@ -68,9 +38,9 @@ def detect(requested: Backend | None = None) -> Machine:
     release = platform.release().split("-")[0].split(".")
     return Machine(
         backend=vendor.backend,
-        backend_reason=plan_reasons.REQUESTED_BACKEND if requested else reason,
+        family=vendor.family,
+        backend_reason=reason,
         devices=tuple(device.facts for device in devices),
-        compute_dtypes=vendor.formats,
         # More of a kernel's release may name its builder or owner.
         os=f"{platform.system()} {'.'.join(release[:2])} {platform.machine()}",
         python=platform.python_version(),
@@ -82,7 +52,6 @@ def detect(requested: Backend | None = None) -> Machine:
         memory_bytes=psutil.virtual_memory().total,
         swap_bytes=psutil.swap_memory().total,
         free_disk_bytes=shutil.disk_usage(Path.cwd()).free,
-        target=devices[0].target,
         indexes=tuple(device.index for device in devices if device.index is not None),
     )
 

@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass, replace
 
-from tunemark.harness.plan.machine import Machine
-from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.memory import CONTEXT, estimate_memory
 from tunemark.schema.physics.memory_states import state_lines
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
+from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Checkpointing, Method
 
@@ -53,7 +52,7 @@ def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
     share = host and host // processes
     shape = None if shape_problem(plan, card) else shape_of_plan(plan, card)
     fix = _less_memory(plan)
-    if vendor_of(machine.backend).on_host:
+    if machine.family.on_host:
         # Without the buffers of NCCL: gloo keeps none.
         needed = estimate_memory(replace(shape, offload=False)).peak_allocated + CONTEXT if shape else None
         if processes == 1:

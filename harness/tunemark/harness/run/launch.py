@@ -21,7 +21,7 @@ from typing import Literal
 import psutil
 from pydantic import BaseModel, ValidationError
 
-from tunemark.harness.plan.machine import Machine, package_versions
+from tunemark.harness.plan.machine import package_versions
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
 from tunemark.harness.run.node_telemetry import answer
 from tunemark.harness.run.process import Ended, FreshWorker, WorkerProcess, processes_of, stop_signals
@@ -48,9 +48,11 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.training_shape import BYTES, shape_of_plan
+from tunemark.schema.plan.machine import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names
 from tunemark.schema.records.division import Override
 from tunemark.schema.records.plan import Measurement, Plan
+from tunemark.schema.records.requested import Requested
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
 from tunemark.schema.statistics.steady_state import settled_after, steady_window
@@ -129,7 +131,11 @@ def _write(submission: Submission, out: Path | None) -> Path:
 def refuse_identity(resolved: Resolved) -> None:
     """Raise TunemarkError if the plan contains something that a submission must not, such as a path."""
     overrides = [override.model_dump(mode="json") for override in resolved.overrides]
-    content = {"plan": resolved.plan.model_dump(mode="json"), "overrides": overrides}
+    content = {
+        "requested": resolved.requested.model_dump(mode="json"),
+        "plan": resolved.plan.model_dump(mode="json"),
+        "overrides": overrides,
+    }
     for field, value, what in identity_leaks(content, machine_names()):
         raise TunemarkError(field, value, f"looks like {what}, which no submission may hold; give local data with --data file:PATH")
 
@@ -205,6 +211,7 @@ class RecoveryNote(BaseModel):
     out: Path
     supersedes: Superseded | None
     study: Study | None
+    requested: Requested
     overrides: tuple[Override, ...]
     machine: Machine
     model_cache: CacheState
@@ -230,6 +237,7 @@ def _recovery_note(
         out=(out or project_root() / "submissions").absolute(),
         supersedes=supersedes,
         study=study,
+        requested=resolved.requested,
         overrides=resolved.overrides,
         machine=machine,
         model_cache=hub_cache(resolved),
@@ -484,7 +492,7 @@ def recover(folder: Path, note: RecoveryNote, facts: FactBase) -> tuple[Submissi
         ended_by="parent killed",
         model_cache=note.model_cache,
     )
-    resolved = Resolved(order.plan, note.overrides, None, None, None)
+    resolved = Resolved(note.requested, order.plan, note.overrides, None, None, None)
     golden = facts.golden_losses(order.plan.workload)
     submission = assemble(resolved, note.machine, finished, supersedes=note.supersedes, study=note.study, golden=golden)
     path = write(submission, note.out)

@@ -9,7 +9,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tunemark.harness.plan.machine import Machine
 from tunemark.harness.run.node_telemetry import joined, node_uses
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import Finished, outcome_of
@@ -21,6 +20,7 @@ from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.formats import GIB
 from tunemark.schema.measurement_warnings import loss_band, warnings_of_record
+from tunemark.schema.plan.machine import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names, scrub
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.division import division_of
@@ -89,6 +89,7 @@ def assemble(
         supersedes=supersedes.result_id if supersedes else None,
         supersedes_reason=supersedes.reason if supersedes else None,
         study=study,
+        requested=resolved.requested,
         plan=plan,
         environment=environment(machine, plan.device.count // plan.device.nodes, log.stack["versions"] if log.stack else None),
         outcome=outcome_of(finished, plan.measurement),

@@ -1,7 +1,7 @@
 """A/B: two settings in interleaved runs, each in a fresh process, and a verdict on their difference."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import mean, median
 from typing import Literal, get_args
 
@@ -9,7 +9,6 @@ from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say
 from tunemark.harness.studies.series import Bench, Done, Point, Series, Stopped, card_with, settings_of
-from tunemark.schema import plan_reasons
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import counted
@@ -115,11 +114,7 @@ def order(pair: int) -> tuple[str, ...]:
 
 def plan_of_pair(resolved: Resolved, pair: int) -> Resolved:
     """Return the plan of a pair. Its two runs share a seed, and each pair has another, else all losses of an arm would be equal."""
-    plan = resolved.plan
-    first = plan.measurement.seed
-    measurement = plan.measurement.model_copy(update={"seed": first + pair - 1})
-    reasons = {**plan.reasons, "measurement.seed": plan_reasons.paired_seed(pair, first)}
-    return replace(resolved, plan=plan.model_copy(update={"measurement": measurement, "reasons": reasons}))
+    return resolved.measured_with(seed=resolved.plan.measurement.seed + pair - 1)
 
 
 def _point_name(arm: str, point: Point, pair: int) -> str:

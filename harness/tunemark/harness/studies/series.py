@@ -20,8 +20,7 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
-from tunemark.harness.plan.machine import Machine
-from tunemark.harness.plan.options import ALIASES, Options, apply_overrides, similar_settings
+from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved, resolve
 from tunemark.harness.run.process import stop_signals
 from tunemark.harness.run.record import environment, harness_version, source_content
@@ -33,6 +32,8 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
+from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.overrides import ALIASES, apply_overrides, similar_settings
 from tunemark.schema.records.base import canonical_json, content_id, flattened
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import Environment, Harness, Submission

@@ -243,8 +243,7 @@ def within(resolved: Resolved, left_s: float) -> Resolved:
     limit_s = min(max(left_s, 1.0), rules.timeout_s or math.inf)
     if limit_s == math.inf:
         return resolved
-    ended = rules.model_copy(update={"timeout_s": round(limit_s, 3)})
-    return replace(resolved, plan=resolved.plan.model_copy(update={"measurement": ended}))
+    return resolved.measured_with(timeout_s=round(limit_s, 3))
 
 
 def point_of(settings: Settings) -> Point:

@@ -7,7 +7,6 @@ import psutil
 from tunemark.harness.vendors.protocol import NVIDIA_ONLY, Device, FoundDevice, Vendor
 from tunemark.harness.vendors.vendor_tools import cpu_model
 from tunemark.schema.features import Feature
-from tunemark.schema.plan_reasons import FOUND_BY
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -37,7 +36,7 @@ VENDOR = Vendor(
     device=Cpu,
     formats=(Dtype.FP32, Dtype.BF16),
     find=find,
-    found_by=FOUND_BY[Backend.CPU],
+    found_by="no accelerator was found",
     preference=0,
     probe_size=1024,
     on_host=True,

@@ -13,14 +13,13 @@ from tunemark.harness.vendors.protocol import (
     DeviceReading,
     EventDevice,
     FoundDevice,
-    Generation,
     LibraryMonitor,
     Vendor,
 )
 from tunemark.harness.vendors.vendor_tools import MonitorUnavailable, text_of, visible_indexes
 from tunemark.schema.features import Feature
 from tunemark.schema.formats import MIB
-from tunemark.schema.plan_reasons import FOUND_BY
+from tunemark.schema.plan.machine import Generation
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
 
@@ -156,8 +155,9 @@ class NvmlMonitor(LibraryMonitor):
                 memory_bytes=memory.total // MIB * MIB if memory else None,
                 driver=self.driver(),
                 power_limit_w=limit_mw / 1e3 if limit_mw else None,
+                target="{}.{}".format(*capability) if capability else None,
             )
-            devices.append(FoundDevice(place, facts, "{}.{}".format(*capability) if capability else None))
+            devices.append(FoundDevice(place, facts))
         return devices
 
     def read_device(self, place: int) -> DeviceReading:
@@ -201,7 +201,7 @@ VENDOR = Vendor(
     device=Cuda,
     formats=(Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32),
     find=find,
-    found_by=FOUND_BY[Backend.CUDA],
+    found_by="NVML lists a device",
     masks=("CUDA_VISIBLE_DEVICES",),
     missing_tool=missing_tool,
     preference=50,

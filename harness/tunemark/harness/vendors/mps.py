@@ -6,7 +6,6 @@ from typing import Any, Self
 from tunemark.harness.vendors import cpu
 from tunemark.harness.vendors.protocol import NO_FP8, NVIDIA_ONLY, Device, DeviceMemory, DeviceUnavailable, FoundDevice, Vendor
 from tunemark.schema.features import Feature
-from tunemark.schema.plan_reasons import FOUND_BY
 from tunemark.schema.records.submission import MemoryReading
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -55,7 +54,7 @@ VENDOR = Vendor(
     device=Mps,
     formats=(Dtype.BF16, Dtype.FP16, Dtype.FP32),  # Metal has bf16 since macOS 14, which torch requires.
     find=find,
-    found_by=FOUND_BY[Backend.MPS],
+    found_by="an Apple GPU shares the memory of this machine",
     preference=10,
     probe_size=4096,
     cannot={

@@ -22,11 +22,10 @@ from tunemark.harness.vendors.protocol import (
     DeviceUnavailable,
     FoundDevice,
     LineMonitor,
-    Need,
     Vendor,
 )
 from tunemark.schema.features import Feature
-from tunemark.schema.plan_reasons import FOUND_BY
+from tunemark.schema.plan.machine import Need
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
 
@@ -179,7 +178,7 @@ VENDOR = Vendor(
     device=Neuron,
     formats=(Dtype.BF16, Dtype.FP32),
     find=find,
-    found_by=FOUND_BY[Backend.NEURON],
+    found_by="neuron-ls lists a device",
     preference=30,
     monitor=NeuronMonitor.open,
     card_vendor="AWS",

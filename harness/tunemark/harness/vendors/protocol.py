@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, Self
 
 from tunemark.harness.vendors.vendor_tools import LineStream
 from tunemark.schema.features import Feature
+from tunemark.schema.plan.machine import Family, Generation, Need
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
 from tunemark.schema.vocabulary import Backend, Dtype
 
 # What a family can do
 
 
-FEATURE_OF_FORMAT: dict[Dtype, Feature] = {Dtype.BF16: Feature.BF16, Dtype.FP16: Feature.FP16, Dtype.TF32: Feature.TF32}
 CUDA_ONLY = "its kernel comes with torch for CUDA only; use attention=sdpa"
 HOPPER_ONLY = "its kernels are for NVIDIA's Hopper GPUs; use attention=sdpa"
 NVIDIA_ONLY: dict[Feature, str] = {
@@ -37,13 +37,6 @@ NO_FP8: dict[Feature, str] = dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAI
 NO_MODEL_PARALLEL: dict[Feature, str] = dict.fromkeys(
     (Feature.TENSOR_PARALLEL, Feature.PIPELINE_PARALLEL), "on Neuron devices only in this version; use fsdp2 or zero3"
 )
-
-
-class Need(NamedTuple):
-    """A package that a feature needs, by its distribution name, and how to install it."""
-
-    package: str
-    install: str
 
 
 BITSANDBYTES = Need("bitsandbytes", "pip install 'tunemark[qlora]'")
@@ -64,24 +57,6 @@ TORCH_NEEDS: dict[Feature, Need] = {
 """Packages needed on every family that our own loop trains on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """GPUs of one family that lack the same features."""
-
-    name: str
-    """One of these GPUs, in words."""
-    target: str
-    """Pattern of the compile target: NVIDIA's compute capability, AMD's gfx name."""
-    architectures: tuple[str, ...]
-    """Architecture names on accelerator cards."""
-    cannot: dict[Feature, str]
-    """Missing features, with the reason and what to use instead."""
-
-    def formats(self, family_formats: tuple[Dtype, ...]) -> tuple[Dtype, ...]:
-        """Return the number formats of the family that this generation has."""
-        return tuple(dtype for dtype in family_formats if FEATURE_OF_FORMAT.get(dtype) not in self.cannot)
-
-
 # Find devices
 
 
@@ -92,8 +67,6 @@ class FoundDevice:
     index: int | None
     """Number that the vendor's monitor knows it by; None for a device without one."""
     facts: DeviceFacts
-    target: str | None = None
-    """Compile target of its kernels, such as compute capability 9.0 or gfx942; None where unknown."""
 
 
 # Run work on a device
@@ -435,6 +408,12 @@ class Vendor:
     """Rows of the square matrices that measure the matrix rate; None where it cannot be measured."""
     on_host: bool = False
     """True where all processes of a machine share the CPU."""
+
+    @property
+    def family(self) -> Family:
+        """What its devices can do."""
+        needs = {feature: need for feature, need in self.needs.items() if feature not in self.cannot}
+        return Family(self.found_by, self.formats, self.cannot, needs, self.generations, self.on_host)
 
 
 PACKAGE = "tunemark.harness.vendors"

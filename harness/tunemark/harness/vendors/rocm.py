@@ -15,7 +15,6 @@ from tunemark.harness.vendors.protocol import (
     DeviceReading,
     EventDevice,
     FoundDevice,
-    Generation,
     LibraryMonitor,
     Vendor,
 )
@@ -32,7 +31,7 @@ from tunemark.harness.vendors.vendor_tools import (
     whole,
 )
 from tunemark.schema.features import Feature
-from tunemark.schema.plan_reasons import FOUND_BY
+from tunemark.schema.plan.machine import Generation
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
 
@@ -82,9 +81,10 @@ def parse_amd_smi(answer: Any) -> list[FoundDevice]:  # noqa: ANN401 - JSON of a
             memory_bytes=bytes_of(nested(entry, "vram").get("size")),
             driver=text_of(nested(entry, "driver").get("version")),
             power_limit_w=positive(limit.get("socket_power_limit", limit.get("socket_power", limit.get("max_power")))),
+            target=text_of(asic.get("target_graphics_version")),
         )
         index = int(number(entry["gpu"]) or 0) if "gpu" in entry else place
-        devices.append(FoundDevice(index, facts, text_of(asic.get("target_graphics_version"))))
+        devices.append(FoundDevice(index, facts))
     return devices
 
 
@@ -106,8 +106,9 @@ def parse_rocm_smi(answer: Any) -> list[FoundDevice]:  # noqa: ANN401 - JSON of 
             memory_bytes=whole(card.get("vram total memory (b)")),
             driver=driver,
             power_limit_w=positive(card.get("max graphics package power (w)")),
+            target=text_of(card.get("gfx version")),
         )
-        devices.append(FoundDevice(index, facts, text_of(card.get("gfx version"))))
+        devices.append(FoundDevice(index, facts))
     return devices
 
 
@@ -173,7 +174,7 @@ VENDOR = Vendor(
     device=Rocm,
     formats=(Dtype.BF16, Dtype.FP16, Dtype.FP32),
     find=find,
-    found_by=FOUND_BY[Backend.ROCM],
+    found_by="amd-smi or rocm-smi lists a device",
     preference=40,
     monitor=AmdMonitor.open,
     card_vendor="AMD",

@@ -20,7 +20,6 @@ from tunemark.harness.vendors.protocol import (
 from tunemark.harness.vendors.vendor_tools import LineStream, ask, ask_json, dicts, number, text_of, visible_indexes, whole
 from tunemark.schema.features import Feature
 from tunemark.schema.formats import MIB
-from tunemark.schema.plan_reasons import FOUND_BY
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
 
@@ -145,7 +144,7 @@ VENDOR = Vendor(
     device=Xpu,
     formats=(Dtype.BF16, Dtype.FP16, Dtype.FP32),  # Intel's tools report no generation, and every card we list has bf16.
     find=find,
-    found_by=FOUND_BY[Backend.XPU],
+    found_by="xpu-smi or sycl-ls lists a device",
     preference=20,
     monitor=XpuSmiMonitor.open,
     card_vendor="Intel",

@@ -19,7 +19,7 @@ import psutil
 
 from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, PARENT, LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, vendor_of
-from tunemark.schema.plan_conflicts import by_trainer
+from tunemark.schema.plan.conflicts import by_trainer
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Backend, Dtype, Phase, Strategy
 

@@ -12,16 +12,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError
 
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, must_be
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceBasis, PriceRow
 from tunemark.schema.facts.names import AWS, cpu_name, plain_name, suggest_accelerator, suggest_card, suggest_instance
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
+from tunemark.schema.features import Feature
 from tunemark.schema.files import data_folder, project_root
+from tunemark.schema.plan.machine import Family
 from tunemark.schema.records.base import Count, Frozen, Text
 from tunemark.schema.vocabulary import Backend
 
@@ -45,28 +47,14 @@ class GateScore(Frozen):
 
 
 class SupportMatrix(Frozen):
-    """The support matrix, which the harness writes from its code. A family supports every feature that `cannot` does not list.
+    """What each device family can do, which the harness writes from its code. A family supports every feature that `cannot` does not list."""
 
-    Format history: `tunemark.support/1`: first format. `tunemark.support/2`: `needs` is per family.
-    """
-
-    format: Literal["tunemark.support/2"] = "tunemark.support/2"
+    format: Literal["tunemark.support/3"] = "tunemark.support/3"
     """Version of this format."""
-    features: tuple[Text, ...]
+    features: tuple[Feature, ...]
     """All features, in order."""
-    cannot: dict[Backend, dict[Text, Text]]
-    """Each implemented family: unsupported features, with the reason and an alternative."""
-    needs: dict[Backend, dict[Text, Text]]
-    """Each family: feature -> required package."""
-
-    @model_validator(mode="after")
-    def _known_features(self) -> Self:
-        named = {feature for table in (*self.cannot.values(), *self.needs.values()) for feature in table}
-        unknown = sorted(named - set(self.features))
-        if unknown:
-            msg = f"unknown features {', '.join(unknown)} in cannot or needs; list them in features"
-            raise ValueError(msg)
-        return self
+    families: dict[Backend, Family]
+    """Each implemented family."""
 
 
 Card = TypeVar("Card", AcceleratorCard, ModelCard)

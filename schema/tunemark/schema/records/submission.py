@@ -1,9 +1,4 @@
-"""A measured result: one run of the harness with its raw values. Statistics are derived, never stored.
-
-Format history (older versions are upgraded on reading, see `upgrade.py`):
-
-- `tunemark.submission/1`: first format.
-"""
+"""A measured result: one run of the harness with its raw values. Statistics are derived, never stored."""
 
 from datetime import timedelta
 from typing import Annotated, Literal, Self
@@ -13,6 +8,7 @@ from pydantic import AwareDatetime, Field, model_validator
 from tunemark.schema.records.base import Bytes, Count, Frozen, Key, PositiveCount, ResultId, Seconds, Text, content_id
 from tunemark.schema.records.division import Override, division_of, fixed_setting_changed
 from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.requested import Requested
 from tunemark.schema.records.trace import DeviceUse, Effective, Energy, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
 from tunemark.schema.vocabulary import Backend, Division, Phase, Status, WarningKind
 
@@ -45,6 +41,8 @@ class DeviceFacts(Frozen):
     """Driver version."""
     power_limit_w: float | None = Field(default=None, gt=0)
     """Enforced power limit."""
+    target: Text | None = None
+    """Compile target of its kernels, such as compute capability 9.0 or gfx942; null where unknown."""
 
 
 class Environment(Frozen):
@@ -301,6 +299,8 @@ class Submission(Frozen):
     """Id of the result that this one replaces."""
     supersedes_reason: Text | None = None
     """Why that result is replaced."""
+    requested: Requested
+    """The card and the options as given, from which the plan follows."""
     plan: Plan
     """The resolved settings."""
     environment: Environment

@@ -1,7 +1,6 @@
-"""Reading records of any format version. Older ones are upgraded version by version and validated as the newest."""
+"""Reading records: parse the bytes, find the model by its format, and list each problem with its field, value and fix."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any
@@ -14,7 +13,6 @@ from tunemark.schema.safe_text import terminal
 
 MOST_PROBLEMS = 100
 """Problems of the schema that are listed of one record."""
-Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 MODELS: dict[str, type[BaseModel]] = {
     submission.FORMAT: submission.Submission,
@@ -23,11 +21,7 @@ MODELS: dict[str, type[BaseModel]] = {
     published.SOURCE_FORMAT: published.SourceDocument,
     converted.FORMAT: converted.ConvertedResult,
 }
-"""The newest format of each kind of record."""
-
-UPGRADES: dict[str, Upgrade] = {}
-"""For each older format the function that upgrades a record to the next one, including its `format`. There is none yet."""
-
+"""The format of each kind of record."""
 
 JSON_KINDS = {list: "a list", str: "text", int: "a number", float: "a number", bool: "true or false", NoneType: "null"}
 """Python type of a JSON value that is not an object -> its kind in words."""
@@ -60,7 +54,7 @@ class InvalidRecord(ValueError):
 
 
 def read_record(content: bytes) -> BaseModel:
-    """Return the record in these bytes in its newest format.
+    """Return the record in these bytes.
 
     Raises
     ------
@@ -74,17 +68,7 @@ def read_record(content: bytes) -> BaseModel:
         raise InvalidRecord([Problem("file", "", f"not valid JSON: {error}; write it with `tunemark run`")]) from error
     if not isinstance(raw, dict):
         raise InvalidRecord([Problem("file", "", f"is {JSON_KINDS[type(raw)]}; a record is a JSON object")])
-    return validate_record(upgrade(raw))
-
-
-def upgrade(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the record in the newest format of its kind."""
-    for _ in range(len(UPGRADES) + 1):
-        step = UPGRADES.get(str(raw.get("format")))
-        if step is None:
-            return raw
-        raw = step(raw)
-    return raw
+    return validate_record(raw)
 
 
 def validate_record(raw: dict[str, Any]) -> BaseModel:

@@ -1,0 +1,21 @@
+"""The support matrix: what each device family can do, from the vendors' own tables.
+
+`python -m tunemark.harness.vendors.support` writes data/support.json, which the gate plans with and the site shows.
+"""
+
+from tunemark.harness.vendors.protocol import all_vendors
+from tunemark.schema.facts.fact_base import SupportMatrix
+from tunemark.schema.features import Feature
+from tunemark.schema.files import project_root, write_atomically
+from tunemark.schema.records.base import canonical_json
+from tunemark.schema.vocabulary import Backend
+
+
+def support_matrix() -> SupportMatrix:
+    """Return what each device family can do. The scripted one measures nothing and is left out."""
+    families = {vendor.backend: vendor.family for vendor in all_vendors() if vendor.backend is not Backend.FAKE}
+    return SupportMatrix(features=tuple(Feature), families=families)
+
+
+if __name__ == "__main__":
+    write_atomically(project_root() / "data" / "support.json", canonical_json(support_matrix()))

@@ -1,0 +1,457 @@
+"""Turn a request and a machine into a plan, section by section. Each derived value comes with its reason.
+
+A pure function: no network, no torch, no file, the same plan each time. The harness plans with it, and the gate plans again with what a
+record holds.
+"""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.names import names_cpu_model
+from tunemark.schema.facts.workloads import WorkloadCard, shared_settings
+from tunemark.schema.features import Feature
+from tunemark.schema.physics.architecture import targets_in
+from tunemark.schema.plan.capabilities import unsupported_reason
+from tunemark.schema.plan.machine import FEATURE_OF_FORMAT, Generation, Machine
+from tunemark.schema.plan.overrides import apply_overrides
+from tunemark.schema.records.division import Override
+from tunemark.schema.records.plan import (
+    Batch,
+    DataChoice,
+    DeviceChoice,
+    LoraSettings,
+    Measurement,
+    ModelChoice,
+    Offload,
+    Optimizer,
+    Plan,
+    Precision,
+    needless_rounding,
+)
+from tunemark.schema.records.requested import Requested
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
+from tunemark.schema.synthetic_data import FULL_ROWS
+from tunemark.schema.vocabulary import VARLEN, Backend, DataSource, Dtype, Padding, Strategy, Task, Weights
+
+DEFAULT_MAX_TRAIN_S = 300.0
+DEFAULT_NO_STEP_S = 900.0
+OFFLOADS: tuple[Offload, ...] = ("none", "optimizer", "all")
+SET_BY_OPTIONS = frozenset(
+    {
+        "weights",
+        "compute",
+        "data.source",
+        "data.name",
+        "data.padding",
+        "data.document_borders",
+        "devices.count",
+        "devices.strategy",
+        "devices.offload",
+    }
+)
+"""Settings of a card that requested can change without `--set`."""
+SYNTHETIC = {Task.CAUSAL_LM: ("random-tokens", "random-documents", "markov-tokens"), Task.SEQUENCE_CLASSIFICATION: ("keyword-classes",)}
+"""Names of the generators of synthetic samples, by task."""
+BY_CARD = "the workload card sets it"
+NO_STRATEGY, REPLICAS = "one device needs none", "each device holds a replica"
+NO_BORDERS = "the attention kernels of optimum-neuron ignore document borders: documents are concatenated and attend to each other"
+NEURON_POINT = "the workload card's settings on Neuron devices"
+TOKENIZERS = {
+    "none": "synthetic samples are token ids already",
+    "model": "pretrained weights come with their tokenizer",
+    "word-level": "random weights have no tokenizer, so each frequent word of the training rows becomes a token",
+}
+"""Tokenizer -> why."""
+Value = TypeVar("Value")
+
+
+class Resolution(NamedTuple):
+    """What follows from a request on a machine."""
+
+    plan: Plan
+    overrides: tuple[Override, ...]
+    unsupported: str | None
+    """Why the machine cannot run the plan."""
+
+
+class Reasons(dict[str, str]):
+    """Collects the reason of each derived value."""
+
+    def give(self, name: str, value: Value, why: str) -> Value:
+        """Return the value and note its reason."""
+        self[name] = why
+        return value
+
+
+def resolve(requested: Requested, facts: FactBase, machine: Machine) -> Resolution:
+    """Return the plan of a request on a machine. Raises TunemarkError, with a suggestion, for an unknown name or value."""
+    reasons = Reasons()
+    asked = facts.workload(requested.workload)
+    point = neuron_point(asked, requested, reasons) if machine.backend is Backend.NEURON else ()
+    card, changes = apply_overrides(asked, (*point, *requested.overrides))
+    accelerator = facts.recognise_device(machine.devices[0].name, machine.backend)
+    generation = machine.family.generation(machine.target, accelerator.architecture if accelerator else None)
+    model = model_choice(card, facts, requested)
+    data = data_choice(card, machine, requested, reasons)
+    device = device_choice(card, machine, accelerator, requested, reasons)
+    precision = precision_choice(card, machine, generation, requested, reasons)
+    plan = Plan(
+        workload=card.key,
+        workload_sha256=facts.workload_sha256(card.key),
+        method=card.method,
+        lora=lora_choice(card, facts, reasons),
+        quantisation=card.quantisation,
+        neuron=card.neuron if device.backend is Backend.NEURON else None,
+        model=model,
+        data=data,
+        batch=batch_choice(card, device, reasons),
+        optimizer=optimizer_choice(card, precision, device, requested, reasons),
+        precision=precision,
+        device=device,
+        measurement=measurement_choice(card, requested, reasons),
+        reasons=reasons,
+    )
+    plan = with_automatic_attention(
+        plan, card, partial(unsupported_reason, model=facts.model(model.key), machine=machine, generation=generation)
+    )
+    overrides = (*changes, *_option_overrides(card, plan, facts))
+    if plan.lora and card.lora and plan.lora.target_modules != card.lora.target_modules:
+        # Adapter layers are declared by the names that the model has.
+        name = "lora.target_modules"
+        before = next((change.card for change in changes if change.field == name), json.dumps(card.lora.target_modules))
+        renamed = Override(field=name, card=before, run=json.dumps(plan.lora.target_modules))
+        overrides = (*(override for override in overrides if override.field != name), renamed)
+    return Resolution(plan, overrides, unsupported_reason(plan, facts.model(plan.model.key), machine, generation))
+
+
+def with_automatic_attention(plan: Plan, card: WorkloadCard, problem: Callable[[Plan], str | None]) -> Plan:
+    """Return the plan with varlen attention if the card has `auto`, rows are packed with document borders, and this machine supports it.
+
+    Otherwise the plan is unchanged.
+    """
+    if card.attention != "auto" or not (plan.data.packing and plan.data.document_borders):
+        return plan
+    model = plan.model.model_copy(update={"attention": VARLEN})
+    packed = plan.model_copy(
+        update={
+            "model": model,
+            "reasons": {**plan.reasons, "model.attention": "packed documents are kept apart by their lengths, without a mask"},
+        }
+    )
+    return plan if problem(packed) else packed
+
+
+def neuron_point(card: WorkloadCard, requested: Requested, reasons: Reasons) -> tuple[str, ...]:
+    """Return the card's own settings for Neuron devices as assignments: its first point with tensor parallel devices.
+
+    The user's settings take precedence: if one of the point's fields is set, the point is not used.
+    """
+    point = next((point for point in card.points if "devices.tensor_parallel" in point), {})
+    if any(requested.sets(field) for field in point):
+        return ()
+    reasons.update(dict.fromkeys((field.replace("devices.", "device.") for field in point), NEURON_POINT))
+    return tuple(f"{field}={json.dumps(value)}" for field, value in point.items())
+
+
+def _option_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[Override, ...]:
+    """Return the differences from the card that requested such as `--weights`, `--data` and `--strategy` cause.
+
+    A seed, a number of steps and a time limit are not overrides: they only set how long the same work runs, and on which
+    draw. A card for one device may run on several: each device gets the card's batch.
+    """
+    changed = [(setting.field, setting.card, setting.run) for setting in shared_settings(plan, card) if setting.field in SET_BY_OPTIONS]
+    if plan.model.weights is Weights.PRETRAINED:
+        changed.append(("weights.from", facts.model(card.model).hub_id or "none", plan.model.hub_id or "a local directory"))
+    return tuple(
+        Override(field=field, card=before, run=after) for field, before, after in changed if after not in (before, *card.own_values(field))
+    )
+
+
+# Model and weights
+
+
+def model_choice(card: WorkloadCard, facts: FactBase, requested: Requested) -> ModelChoice:
+    """Return the model with the source of its weights."""
+    kind, _, where = requested.weights.partition(":")
+    kind = card.weights.value if kind == "card" else kind
+    if kind not in {Weights.RANDOM.value, Weights.PRETRAINED.value}:
+        raise TunemarkError("--weights", requested.weights, "give random, pretrained, or pretrained:HUB_ID_OR_DIRECTORY")
+    model, hub_id = facts.model(card.model), None
+    if kind == Weights.PRETRAINED.value and not requested.local_weights:
+        hub_id = where or model.hub_id
+        if hub_id is None:
+            fix = f"model {card.model} has no hub id; give pretrained:HUB_ID_OR_DIRECTORY, or --weights random"
+            raise TunemarkError("--weights", requested.weights, fix)
+    return ModelChoice(
+        key=model.key,
+        task=card.task,
+        labels=card.labels,
+        weights=Weights(kind),
+        hub_id=hub_id,
+        local=requested.local_weights,
+        attention="sdpa" if card.attention == "auto" else card.attention,
+        gradient_checkpointing=card.gradient_checkpointing,
+        fused_kernels=card.fused_kernels,
+        compile=card.compile,
+        compile_mode=card.compile_mode,
+        sdpa_kernel=card.sdpa_kernel,
+        frozen_weights=card.frozen_weights,
+        fp8_training=card.fp8_training,
+    )
+
+
+def lora_choice(card: WorkloadCard, facts: FactBase, reasons: Reasons) -> LoraSettings | None:
+    """Return the adapter settings, with layer names of the model's family."""
+    if card.lora is None:
+        return None
+    model = facts.model(card.model)
+    targets = targets_in(model, card.lora.target_modules)
+    if targets != card.lora.target_modules:
+        reasons.give("lora.target_modules", targets, f"the requested layers, by their names in {model.family}")
+    return card.lora.model_copy(update={"target_modules": targets})
+
+
+def precision_choice(
+    card: WorkloadCard, machine: Machine, generation: Generation | None, requested: Requested, reasons: Reasons
+) -> Precision:
+    """Return the number formats of weights and of matrix products.
+
+    A card in bf16 uses the fastest format of devices that lack it, unless the user has set one.
+    """
+    compute, why = Dtype.FP32, BY_CARD
+    lacks_bf16 = generation is not None and Feature.BF16 in generation.cannot
+    if card.compute != "auto" and (
+        card.compute != Dtype.BF16.value or not lacks_bf16 or any(requested.sets(name) for name in ("compute", "precision"))
+    ):
+        compute = Dtype(card.compute)
+    elif Dtype.BF16 in machine.family.formats and (card.frozen_weights == "fp8" or card.fp8_training != "none"):
+        compute, why = Dtype.BF16, "products of fp8 numbers give bf16"
+    elif generation is None:
+        compute, why = machine.family.formats[0], f"the fastest format of a {machine.backend.value} device"
+    else:
+        newest, compute = machine.family.formats[0], next(iter(generation.formats(machine.family.formats)), Dtype.FP32)
+        lacking = "" if newest is compute else f"; {newest.value}: {generation.cannot[FEATURE_OF_FORMAT[newest]]}"
+        why = f"the fastest format of {generation.name}{lacking}"
+    reasons.give("precision.compute", compute, why)
+    parameters = reasons.give(
+        "precision.parameters",
+        Dtype.BF16 if compute is Dtype.BF16 else Dtype.FP32,
+        "fp16 updates underflow, so the weights are kept in fp32" if compute is Dtype.FP16 else "weights are stored in the compute format",
+    )
+    return Precision(parameters=parameters, compute=compute)
+
+
+def optimizer_choice(card: WorkloadCard, precision: Precision, device: DeviceChoice, requested: Requested, reasons: Reasons) -> Optimizer:
+    """Return the card's optimizer, without stochastic rounding where no updated weight is rounded to bf16."""
+    chosen, name = card.optimizer, "optimizer.stochastic_rounding"
+    why = needless_rounding(precision.parameters, device.strategy, master_weights=chosen.master_weights)
+    if not chosen.stochastic_rounding or requested.sets(name) or why is None:
+        return chosen
+    return chosen.model_copy(update={"stochastic_rounding": reasons.give(name, value=False, why=why)})
+
+
+# Data
+
+
+def data_choice(card: WorkloadCard, machine: Machine, requested: Requested, reasons: Reasons) -> DataChoice:
+    """Return the samples."""
+    source, name = _data_source(card, requested)
+    pretrained = requested.pretrained or (requested.weights == "card" and card.weights is Weights.PRETRAINED)
+    tokenizer = "none" if source is DataSource.SYNTHETIC else "model" if pretrained else "word-level"
+    borders = card.data.document_borders
+    if card.data.packing and borders and machine.backend is Backend.NEURON and not requested.sets("data.document_borders"):
+        borders = reasons.give("data.document_borders", value=False, why=NO_BORDERS)
+    return DataChoice(
+        source=source,
+        name=name,
+        sha256=requested.data_sha256 if source is DataSource.FILE else None,
+        template=card.data.template,
+        tokenizer=reasons.give("data.tokenizer", tokenizer, TOKENIZERS[tokenizer]),
+        sequence_length=card.data.sequence_length,
+        padding=_padding(card, machine, source, name, requested, reasons),
+        packing=card.data.packing,
+        document_borders=borders,
+        training_rows=card.data.training_rows,
+        evaluation_rows=card.data.evaluation_rows,
+    )
+
+
+def _data_source(card: WorkloadCard, requested: Requested) -> tuple[DataSource, str]:
+    """Return source and name of the data."""
+    _, colon, where = requested.data.partition(":")
+    if colon and not where:
+        raise TunemarkError("--data", requested.data, "name the file, folder or dataset after the colon")
+    source = _source_kind(card, requested)
+    if source is not DataSource.SYNTHETIC:
+        return source, where or card.data.name
+    name = card.data.name
+    if card.data.source is not DataSource.SYNTHETIC:
+        name = "keyword-classes" if card.task is not Task.CAUSAL_LM else "random-documents" if card.data.packing else "random-tokens"
+    if name not in SYNTHETIC[card.task]:
+        raise TunemarkError("data.name", name, did_you_mean(name, SYNTHETIC[card.task]))
+    return source, name
+
+
+def _source_kind(card: WorkloadCard, requested: Requested) -> DataSource:
+    kind = requested.data.partition(":")[0]
+    if kind == "card":
+        return card.data.source
+    if kind not in {source.value for source in DataSource}:
+        raise TunemarkError("--data", requested.data, "give synthetic, file:PATH or hub:NAME")
+    return DataSource(kind)
+
+
+def _padding(card: WorkloadCard, machine: Machine, source: DataSource, name: str, requested: Requested, reasons: Reasons) -> Padding:
+    """Return the padding: a card for full rows has `none`, which rows of different length cannot use."""
+    padding, set_here = card.data.padding, requested.sets("data.padding")
+    full = padding is Padding.NONE and (card.data.packing or (source is DataSource.SYNTHETIC and name in FULL_ROWS))
+    if full or padding is Padding.STATIC or (padding is Padding.DYNAMIC and (set_here or machine.backend is not Backend.NEURON)):
+        return padding
+    if padding is Padding.NONE and set_here:
+        fix = f"rows of {name} differ in length; give dynamic or static, or data.packing=true"
+        raise TunemarkError("--set data.padding", padding.value, fix)
+    if machine.backend is Backend.NEURON:
+        return reasons.give(
+            "data.padding",
+            Padding.STATIC,
+            "rows differ in length, and Neuron compiles a graph for each new length: all rows are padded to the full length",
+        )
+    return reasons.give(
+        "data.padding",
+        Padding.DYNAMIC,
+        "rows differ in length, and the card is for full rows: each micro-batch is padded to its longest row",
+    )
+
+
+# Devices and batch
+
+
+def device_choice(
+    card: WorkloadCard, machine: Machine, accelerator: AcceleratorCard | None, requested: Requested, reasons: Reasons
+) -> DeviceChoice:
+    """Return the devices, with the matching accelerator card if there is one, and the distribution of the work."""
+    known = "its reported name is an alias of the card" if accelerator else missing_card(machine.devices[0].name, machine.backend)
+    count = requested.devices if requested.devices is not None else card.devices.count
+    reasons.give("device.count", count, "requested with --devices" if requested.devices else BY_CARD)
+    if count % requested.nodes:
+        raise TunemarkError("--devices", count, f"is for all {requested.nodes} nodes together; give a multiple of {requested.nodes}")
+    wanted = requested.offload or card.devices.offload
+    offload = next((name for name in OFFLOADS if name == wanted), None)
+    if offload is None:
+        raise TunemarkError("--offload", wanted, did_you_mean(wanted, OFFLOADS))
+    choice = DeviceChoice(
+        backend=reasons.give(
+            "device.backend", machine.backend, "requested with --backend" if requested.backend else machine.backend_reason
+        ),
+        accelerator=reasons.give("device.accelerator", accelerator.key if accelerator else None, known),
+        count=count,
+        nodes=requested.nodes,
+        strategy=_strategy(card, count, requested, reasons),
+        offload=offload,
+        tensor_parallel=card.devices.tensor_parallel,
+        pipeline_parallel=card.devices.pipeline_parallel,
+        launcher=None if count == 1 else requested.launcher,
+    )
+    if not machine.family.on_host:
+        return choice
+    processes = count // requested.nodes
+    shared = f", shared by {processes} processes" if processes > 1 else ""
+    threads = max(1, min(machine.cpu_physical_cores or machine.cpu_usable_cores, machine.cpu_usable_cores) // processes)
+    return choice.model_copy(
+        update={"threads": reasons.give("device.threads", threads, f"one thread per physical core that this process may use{shared}")}
+    )
+
+
+def _strategy(card: WorkloadCard, count: int, requested: Requested, reasons: Reasons) -> Strategy:
+    wanted = requested.strategy or card.devices.strategy
+    if count == 1 and not requested.strategy:
+        return reasons.give("device.strategy", Strategy.SINGLE, NO_STRATEGY)
+    if wanted == "auto":
+        alone = count == 1
+        why = NO_STRATEGY if alone else REPLICAS
+        return reasons.give("device.strategy", Strategy.SINGLE if alone else Strategy.DDP, why)
+    words = [strategy.value for strategy in Strategy]
+    if wanted not in words:
+        raise TunemarkError("--strategy", wanted, did_you_mean(wanted, words))
+    return reasons.give("device.strategy", Strategy(wanted), "requested with --strategy" if requested.strategy else BY_CARD)
+
+
+def batch_choice(card: WorkloadCard, device: DeviceChoice, reasons: Reasons) -> Batch:
+    """Return the batch, from one micro-step to one optimizer step."""
+    micro, accumulation = card.batch.micro_batch, card.batch.gradient_accumulation
+    group = device.tensor_parallel * device.pipeline_parallel
+    # An invalid number of devices is reported as unsupported later; until then the plan has one replica.
+    replicas = reasons.give(
+        "batch.data_parallel",
+        max(1, device.count // group),
+        "each device sees different rows" if group == 1 else f"{device.count} devices / tensor x pipeline parallel {group}",
+    )
+    rows = reasons.give(
+        "batch.global_batch",
+        micro * accumulation * replicas,
+        f"micro_batch {micro} x gradient_accumulation {accumulation} x data_parallel {replicas}",
+    )
+    return Batch(micro_batch=micro, gradient_accumulation=accumulation, data_parallel=replicas, global_batch=rows)
+
+
+# Stop rules
+
+
+def measurement_choice(card: WorkloadCard, requested: Requested, reasons: Reasons) -> Measurement:
+    """Return the stop rules and the measurements besides speed."""
+    if requested.epochs is not None and card.data.training_rows is None and _source_kind(card, requested) is DataSource.SYNTHETIC:
+        fix = "these synthetic rows have no end; give --set data.training_rows=N, --data file:PATH, or --steps"
+        raise TunemarkError("--epochs", requested.epochs, fix)
+    counted = requested.max_steps is not None or requested.epochs is not None
+    until_ci = requested.until_ci
+    if until_ci is not None:
+        why = "requested with --until-ci"
+    elif counted:
+        why = "all requested steps are done"
+    else:
+        why = "the default: a steady window whose 95% interval is this narrow needs no more steps"
+        why += f"; --epochs {card.stop.epochs} runs the whole job" if card.stop.epochs else ""
+        until_ci = Measurement().until_relative_ci
+    return Measurement(
+        max_steps=requested.max_steps if counted else card.stop.max_steps,
+        epochs=requested.epochs if counted else card.stop.epochs,
+        **_time_limits(card, requested, reasons, counted=counted),
+        timeout_s=requested.timeout_s,
+        no_step_s=DEFAULT_NO_STEP_S if requested.no_step_s is None else requested.no_step_s,
+        until_relative_ci=reasons.give("measurement.until_relative_ci", until_ci, why),
+        timing="strict" if requested.strict_timing else "events",
+        evaluate=card.data.evaluation_rows > 0,
+        save=requested.save,
+        cold=requested.cold,
+        probe=requested.probe,
+        gates=requested.gates,
+        seed=card.seed if requested.seed is None else requested.seed,
+    )
+
+
+def _time_limits(
+    card: WorkloadCard, requested: Requested, reasons: Reasons, *, counted: bool
+) -> dict[Literal["max_train_s", "min_steps"], Any]:
+    """Return the time limit of training. Requested steps are always completed, so they have none by default."""
+    name = "measurement.max_train_s"
+    if requested.max_train_s is not None:
+        return {"max_train_s": reasons.give(name, requested.max_train_s, "requested with --seconds")}
+    if counted:
+        return {"max_train_s": None}
+    if card.stop.max_train_s is not None or card.stop.max_steps is not None:
+        return {"max_train_s": card.stop.max_train_s}
+    fewest = Measurement().min_warmup_steps + RANKABLE_STEPS
+    why = f"the default without a requested end; at least {fewest} steps are done, of which {RANKABLE_STEPS} can be ranked"
+    return {"max_train_s": reasons.give(name, DEFAULT_MAX_TRAIN_S, why), "min_steps": fewest}
+
+
+def missing_card(name: str, backend: Backend) -> str:
+    """Return the reason why a device of this name has no card."""
+    if backend is Backend.CPU and not names_cpu_model(name):
+        return f"the CPU reports the name {name!r}, which many models share; peaks and prices are unknown"
+    return f"no card in data/accelerators has the alias {name!r}; peaks and prices are unknown"
