@@ -11,6 +11,7 @@ import duckdb
 
 from tunemark.schema.comparability import configuration
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.site import columns
 from tunemark.site.page import SiteOptions
 from tunemark.site.tables import Row
 
@@ -103,6 +104,7 @@ class Database:
             self._connection = duckdb.connect(str(path), read_only=True)
         except duckdb.Error as error:
             raise TunemarkError("database", str(path), f"cannot be opened ({_first_line(error)}); run `tunemark collect` again") from error
+        columns.add_to(self._connection)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -112,10 +114,10 @@ class Database:
         """Close the file."""
         self._connection.close()
 
-    def rows(self, query: str, *parameters: object) -> list[Row]:
-        """Return the rows of a query. Raise TunemarkError if the database has another layout."""
+    def rows(self, query: str, *parameters: object, **named: object) -> list[Row]:
+        """Return the rows of a query with parameters `?`, or named ones `$name`. Raise TunemarkError if the database has another layout."""
         try:
-            cursor = self._connection.execute(query, list(parameters))
+            cursor = self._connection.execute(query, named or list(parameters))
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
         except duckdb.CatalogException as error:

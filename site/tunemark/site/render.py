@@ -7,16 +7,18 @@ import json
 import posixpath
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
+from statistics import median
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.vocabulary import AuditVerdict
+from tunemark.site.columns import FORMATS
 from tunemark.site.page import Page
 from tunemark.site.tables import Cell, Column, Table, TableRow
 
@@ -115,7 +117,30 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(front_matter=front_matter, script_json=script_json, here=_here, trusted=_trusted, cited=_cited, cells=_cells)
+    environment.filters.update(FORMATS, listed=listed, spread=spread)
     return environment
+
+
+def template(text: str) -> Template:
+    """Return a template of our own text. Values that it shows are escaped."""
+    return _environment().from_string(text)
+
+
+def macros(page: Page) -> Any:  # noqa: ANN401 - the macros are attributes
+    """Return the macros of macros.html.j2 for use in Python, with links relative to a page."""
+    return _environment().get_template("macros.html.j2").make_module({"page": page})
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a list with `and`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def spread(values: Iterable[float], show: str) -> str:
+    """Return the median of values in a format, and their range in brackets."""
+    known = list(values)
+    middle, low, high = (FORMATS[show](pick(known)) for pick in (median, min, max))
+    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 @pass_context

@@ -870,6 +870,60 @@ left join accelerators a using (accelerator)
 left join sources s on s.source = r.source;
 comment on view results is 'All results with readable names. Start here.';
 
+create view figures as
+with stored as (
+    unpivot (
+        select
+            result_id as record_id,
+            columns(['step_time_s', 'tokens_per_s', 'samples_per_s', 'peak_memory_bytes', 'train_time_s', 'epoch_time_s', 'wall_s', 'loss_start', 'train_loss', 'eval_loss', 'accuracy', 'mfu', 'hfu', 'energy_per_run_j'])
+        from result_rows
+    ) on columns(* exclude (record_id)) into name quantity value value
+), known as (
+    select record_id, quantity, value from stored
+    union all
+    select record_id, quantity, value from claims anti join stored using (record_id, quantity)
+), marks as (
+    select record.record_id, figure.quantity, bool_or(f.verdict = 'impossible') as impossible
+    from findings f, unnest(f.record_ids) as record(record_id), unnest(f.quantities) as figure(quantity)
+    where f.verdict = 'impossible' or (f.verdict = 'suspicious' and record.record_id = f.record_ids[1])
+    group by all
+)
+select known.*, coalesce(impossible, false) as impossible, impossible is not null as doubted
+from known
+left join marks using (record_id, quantity);
+comment on view figures is 'Figures of results and statements: the stored column, or the printed claim if there is none.';
+comment on column figures.impossible is 'True if the audit calls the figure impossible.';
+comment on column figures.doubted is 'True if the audit calls the figure impossible, or suspicious by itself.';
+
+create view usable_results as
+with figure_maps as (
+    select
+        record_id,
+        map_from_entries(list((quantity, value)) filter (not impossible)) as figure,
+        list(quantity) filter (doubted) as doubted
+    from figures
+    group by record_id
+), claim_maps as (
+    select record_id, map_from_entries(list((quantity, value))) as claim from claims group by record_id
+), label_maps as (
+    select record_id, map_from_entries(list((label, printed))) as label from labels group by record_id
+)
+select
+    r.*,
+    figure,
+    coalesce(doubted, []) as doubted,
+    claim,
+    label,
+    coalesce(r.model_name, label['model']) as model_label,
+    coalesce(accelerator_name, 'accelerator unknown') || coalesce(chr(160) || '×' || chr(160) || accelerator_count, '') as devices,
+    coalesce(figure['peak_memory_bytes'], case when accelerator_count = 1 then figure['device_memory_total_bytes'] end) as memory_bytes
+from results r
+left join figure_maps f on f.record_id = r.result_id
+left join claim_maps c on c.record_id = r.result_id
+left join label_maps l on l.record_id = r.result_id
+where not r.failed and not r.impossible;
+comment on view usable_results is 'Results from which findings are drawn: they succeeded, and the audit calls neither their rate nor a condition impossible.';
+
 create view throughput_accuracy as
 select
     left_out,

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
+from importlib import import_module, resources
 from pkgutil import iter_modules
 from statistics import fmean, median
 from typing import TypeVar
@@ -23,11 +23,14 @@ from tunemark.site.charts import ACCENT, HEIGHT, INK, Chart, drawn, inline
 from tunemark.site.page import Fact, Page, result_path, study_path, workload_path
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import accuracy_cell, cost_cell, memory_cell, rate_cell, status_cell
+from tunemark.site.sql_page import STUDY, Runner
 from tunemark.site.tables import Cell, Column, Row, Table, quantity_column, text_column
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 CRUMBS = (("Studies", "studies/index"),)
+DEFAULTS = {"path": "studies/{{ name }}", "layout": STUDY, "crumbs": CRUMBS}
+"""Description of a study where its file says nothing else."""
 FIRST_CITATIONS = 6
 """Citations that are shown after a sentence; the others are folded."""
 LONG = 60
@@ -358,8 +361,16 @@ def ranges(name: str, caption: str, values: list[Row], x: str, series: str, *, s
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the list of studies and a page for each."""
     findings = list(all_studies(catalogue))
-    context: dict[str, object] = {"studies": findings, "table": _list(catalogue), "meaning": MEANING, "names": wording.SERIES}
+    written = list(Runner(catalogue.database).pages(resources.files(studies), **DEFAULTS))
+    context: dict[str, object] = {
+        "pages": written,
+        "studies": findings,
+        "table": _list(catalogue),
+        "meaning": MEANING,
+        "names": wording.SERIES,
+    }
     yield Page("studies/index", "Studies", "studies.md.j2", context)
+    yield from written
     titles = {row["result_id"]: wording.result_title(row) for row in catalogue.results}
     for made in findings:
         yield _page(made, titles)
@@ -385,7 +396,7 @@ def _page(study: Study, titles: dict[str, str]) -> Page:
         "tables": study.tables[study.answers :],
         "long": LONG,
     }
-    return Page(study_path(study.key), study.title, "study_findings.md.j2", context, CRUMBS)
+    return Page(study_path(study.key), study.title, "study_old.md.j2", context, CRUMBS)
 
 
 def _title(study: Row) -> str:
