@@ -15,9 +15,10 @@ from playwright.sync_api import Page as BrowserPage
 
 from tunemark.site.build import build_site
 from tunemark.site.commands import open_server
+from tunemark.site.database import Database
 from tunemark.site.page import Page
 from tunemark.site.pages import all_pages
-from tunemark.site.queries import Catalogue, Database
+from tunemark.site.queries import Catalogue
 
 CHROMIUM = Path("/usr/bin/chromium")
 QUIET = [

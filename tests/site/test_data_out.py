@@ -21,16 +21,16 @@ import yaml
 from fixture_database import CRASHED, H100, MEASURED, ROOT
 from lxml import etree
 from playwright.sync_api import Browser, Page, expect
+from tunemark.site.api import FOLDER, Api
+from tunemark.site.downloads import MAIN, RELATIONS
+from tunemark.site.pages.data import QUERIES
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.json_schema import ID_BASE, schema_files
 from tunemark.site import downloads, duckdb_wasm, heads, metadata, syndication, wording
-from tunemark.site.api import FOLDER, Api
 from tunemark.site.build import build_site
 from tunemark.site.commands import _address, open_server
-from tunemark.site.downloads import MAIN, RELATIONS
 from tunemark.site.page import DEFAULT_URL, FEED
-from tunemark.site.pages.data import QUERIES
 from tunemark.site.queries import Catalogue
 
 FIELDS = Path(__file__).parent / "golden" / "api_v1_fields.json"

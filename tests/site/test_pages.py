@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fixture_database import AB, CRASHED, H100, HOSTILE, MEASURED, OTHER, SLOWER, STRANGE
+from tunemark.site.pages.guide import GLOSSARY, anchor
 
 from tunemark.schema.formats import MISSING
 from tunemark.schema.statistics.intervals import share_error
@@ -15,11 +16,11 @@ from tunemark.site import results_table as results_tables
 from tunemark.site import tables, wording
 from tunemark.site.page import Page
 from tunemark.site.pages import all_pages, cost, documents, limitations, measured, predictions, results, studies
-from tunemark.site.pages.guide import GLOSSARY, anchor
 from tunemark.site.queries import Catalogue
-from tunemark.site.render import escape, markdown
+from tunemark.site.render import markdown
 from tunemark.site.results_table import best_rates, groups, rank_ranges, results_table, varying_keys
 from tunemark.site.tables import Table
+from tunemark.site.text import escape
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from tunemark.collector.store.loading import collect
 from tunemark.schema.formats import ordinal
 from tunemark.site.ablation import exponent_of_length
+from tunemark.site.database import Database
 from tunemark.site.pages import prices
 from tunemark.site.pages import studies as study_pages
 from tunemark.site.pages.studies import LEAST, Evidence, Sentence, Study, all_studies, makers, ratio, share
-from tunemark.site.queries import Catalogue, Database
+from tunemark.site.queries import Catalogue
 from tunemark.site.render import markdown
 from tunemark.site.studies import recommendations, scaling, tips, training_cost
 from tunemark.site.tables import Table

@@ -12,6 +12,7 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.recommendation import provider_name
 from tunemark.site import tables, wording
 from tunemark.site.tables import Cell, Row, Table
+from tunemark.site.text import code_spans
 
 Format = Callable[[Any], str]
 
@@ -21,6 +22,9 @@ def _method(key: str) -> str:
 
 
 NUMBERS: dict[str, Format] = {
+    "binary": formats.binary,
+    "flop": formats.flop,
+    "moment": lambda value: wording.moment(int(value)),
     "accuracy": lambda value: f"{value:.2%}",
     "billions": lambda value: f"{value / 1e9:.2f}B",
     "change": lambda value: f"{value:+.1%}",
@@ -44,6 +48,7 @@ NUMBERS: dict[str, Format] = {
 """Formats of numbers. A column with one of them is aligned right and sorted by the number."""
 TEXTS: dict[str, Format] = {
     "backend": wording.backend,
+    "code": code_spans,
     "method": _method,
     "provider": provider_name,
     "sentence_case": wording.sentence,
@@ -54,11 +59,39 @@ TEXTS: dict[str, Format] = {
 FORMATS = NUMBERS | TEXTS
 
 
+def _quantity_text(key: str, value: float) -> str:
+    return QUANTITIES[key].text(value) if key in QUANTITIES else wording.plain(value)
+
+
+def _part(part: float | None, whole: float | None) -> str:
+    return f"{part:,.0f} of {whole:,.0f}" if part is not None and whole else "none"
+
+
+OF_SEVERAL: dict[str, tuple[Callable[..., str | None], list[str]]] = {
+    "condition_label": (wording.condition, ["VARCHAR"]),
+    "interval_text": (wording.interval, ["DOUBLE"] * 2),
+    "part": (_part, ["DOUBLE"] * 2),
+    "offer": (wording.offer_text, ["DOUBLE", "VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR"]),
+    "quantity_label": (lambda key: QUANTITIES[key].label if key in QUANTITIES else wording.words(key), ["VARCHAR"]),
+    "quantity_text": (_quantity_text, ["VARCHAR", "DOUBLE"]),
+    "rate": (wording.rate, ["DOUBLE"] * 3),
+    "recorded": (wording.recorded, ["VARCHAR"] * 3),
+    "setting": (wording.setting, ["VARCHAR"]),
+    "short_commits": (wording.short_commits, ["VARCHAR"]),
+    "trust_label": (wording.trust_label, ["VARCHAR"] * 2),
+    "trust_meaning": (wording.trust_meaning, ["VARCHAR"] * 2),
+    "web_link": (wording.web_link, ["VARCHAR"]),
+}
+"""Functions of SQL with several arguments, or for values that can be null, with the types of their arguments."""
+
+
 def add_to(connection: DuckDBPyConnection) -> None:
     """Add the formats to a connection as functions of SQL; `text` is a type there."""
     for name, show in FORMATS.items():
-        if name != "text":
+        if name not in {"code", "text"}:
             connection.create_function(name, partial(_shown, show), ["DOUBLE" if name in NUMBERS else "VARCHAR"], "VARCHAR")
+    for name, (function, types) in OF_SEVERAL.items():
+        connection.create_function(name, function, types, "VARCHAR", null_handling="special")
 
 
 def _shown(show: Format, value: Any) -> str:  # noqa: ANN401 - a value of the database
@@ -81,9 +114,19 @@ class Column:
 _TABLE = """
 accelerator_count | Accelerators | whole | - | -
 accelerator_name | Accelerator | text | accelerators/{accelerator} | -
-devices | Accelerator | text | results/{result_id} | -
+devices | Accelerator | text | results/{result_id} | Accelerator and device count; links to the result.
 efficiency | Efficiency | share | - | Speed-up divided by the ratio of the device counts.
+best_cost | Lowest cost per 1M tokens | usd | - | At the cheapest on-demand list price, for whole instances.
+best_rate | Highest tokens/s per device | significant | - | Conditions such as row length differ between results.
 global_batch | Global batch | whole | - | -
+known_on | Known on | text | - | -
+origin | From | text | - | Workload of a measured result, or the document that published it.
+results | Results | whole | - | -
+status | Status | words | - | -
+time_to_target_s | Time to target | duration | - | Time to the target loss of MLPerf or of the workload.
+trust | Trust | text | - | The evidence behind the result.
+usd_per_1k_samples | Cost per 1k samples | usd | - | At the cheapest on-demand list price, for whole instances.
+usd_per_1m_tokens | Cost per 1M tokens | usd | - | At the cheapest on-demand list price, for whole instances.
 method | Method | method | - | -
 micro_batch | Micro-batch | whole | - | -
 model_label | Model | text | - | -
@@ -113,6 +156,13 @@ Chosen = str | Sequence[str]
 """A declared name; or a name, a heading, and a format if the column is not declared or has another one."""
 
 
+OF_RESULTS = (
+    *("devices", "model_name", "method", "status", "step_time_s", "tokens_per_s", "samples_per_s"),
+    *("mfu", "peak_memory_bytes", "usd_per_1k_samples", "trust", "origin"),
+)
+"""Columns of a table of results, whose rows are those of `listed_results`."""
+
+
 def column(chosen: Chosen) -> tuple[str, Column]:
     """Return the name of a column in the row, and its declaration."""
     if isinstance(chosen, str):
@@ -125,16 +175,17 @@ def column(chosen: Chosen) -> tuple[str, Column]:
 
 
 def cell(name: str, declared: Column, row: Row) -> Cell:
-    """Return the cell of a row. Columns `x_small`, `x_href`, `x_sort`, `x_mark` and `x_badge` of the row describe the cell of `x`."""
+    """Return the cell of a row. Columns such as `x_shown`, `x_small`, `x_href` and `x_mark` of the row describe the cell of `x`."""
     value = row[name]
     shown = formats.MISSING if value is None or value == "" else declared.show(value)
     sort = row.get(f"{name}_sort", value if declared.numeric else shown.lower())
     return Cell(
-        text=shown,
+        text=row.get(f"{name}_shown") or shown,
         small=row.get(f"{name}_small") or "",
         href=row[f"{name}_href"] if f"{name}_href" in row else _link(declared.link, row),
         sort=None if shown == formats.MISSING and f"{name}_sort" not in row else sort,
         badge=row.get(f"{name}_badge"),
+        explained=row.get(f"{name}_explained") or "",
         mark=row.get(f"{name}_mark") or "",
         mark_href=row.get(f"{name}_mark_href"),
     )

@@ -24,9 +24,12 @@ A file `<name>.md.j2` begins with its description in TOML between two lines `+++
   runs one more query inside the template, with parameters `$name`.
 - With `each`, a query, the file is a family: one page for each row. Its columns are variables of `path`, `title` and the template,
   and parameters of the queries: `models/{{ model }}`, `where model = $model`.
+  Queries under `[grouped]` run once for the family; a page gets the rows whose column `key` (of the description) has its value.
 - Formats (`columns.FORMATS`) are filters of the template and functions of SQL: `{{ value | ratio }}`, `select ratio(a / b)`.
 - `table(name, rows, columns)` shows rows under a heading. A column is a name of `columns.COLUMNS`, or (name, heading, format).
   A column `x_small` of the query is shown below `x`, `x_href` is its link, `x_mark` a warning, `x_sort` its sort value.
+- `results_table(name, rows)` shows rows of the table `listed_results` of pages.sql. `facts([name, value, note, href], ...)` is a list of
+  facts, `m` the macros of macros.html.j2.
 - `finding(rows, ...)` writes a sentence with links to the results it rests on: those in the columns `result_id`, `result_ids`, or
   with a name that ends with one of these. It writes nothing for fewer than two results, so a finding disappears with its rows.
 - `chart(kind, caption, rows, ...)` draws rows with columns `x`, `y`, `series`, `label`; see `charts.row_chart`.
@@ -37,7 +40,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
@@ -48,8 +51,8 @@ from markupsafe import Markup
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site import charts, columns, render, wording
-from tunemark.site.page import Page
-from tunemark.site.queries import Database
+from tunemark.site.database import Database, grouped
+from tunemark.site.page import Fact, Page
 from tunemark.site.tables import Row
 
 ENDING = ".md.j2"
@@ -60,6 +63,8 @@ LEAST = 2
 """A finding needs this number of results."""
 FIRST_CITATIONS = 6
 """Citations that are shown after a sentence; the others are folded."""
+MOST_RESULTS = 200
+"""Results in a table beside the explorer; the largest pages would have more than a thousand."""
 LONG = 60
 """A table with more rows is folded."""
 RESULT_COLUMNS = ("result_id", "result_ids")
@@ -101,8 +106,8 @@ class Runner:
     """Makes pages of files from a database."""
 
     database: Database
-    functions: Mapping[str, Callable[..., object]] = field(default_factory=dict)
-    """Python functions that templates can call, for what neither SQL nor Jinja can say."""
+    functions: Mapping[str, object] = field(default_factory=dict)
+    """Functions and constants of Python that templates use by name, for what neither SQL nor Jinja can say."""
 
     @cached_property
     def titles(self) -> dict[str, str]:
@@ -112,28 +117,38 @@ class Runner:
     def pages(self, folder: Path | Traversable, **defaults: Any) -> Iterator[Page]:  # noqa: ANN401 - values of descriptions
         """Yield the pages of a folder. `defaults` are values for descriptions that lack them."""
         for file in page_files(folder, **defaults):
-            for row in self.database.rows(file.head["each"]) if "each" in file.head else [{}]:
-                page = self.page(file, row)
-                if page is not None:
-                    yield page
+            yield from self.family(file)
 
-    def page(self, file: PageFile, row: Row) -> Page | None:
+    def family(self, file: PageFile, **more: object) -> Iterator[Page]:
+        """Yield the pages of a file: one, or one for each row of its query `each`. `more` are further values for its template."""
+        rows = self.database.rows(file.head["each"]) if "each" in file.head else [{}]
+        key = file.head.get("key", "")
+        owned = {name: grouped(self.database.rows(query), lambda row: row[key]) for name, query in file.head.get("grouped", {}).items()}
+        for row in rows:
+            page = self.page(file, row, more | {name: groups.get(row[key], []) for name, groups in owned.items()})
+            if page is not None:
+                yield page
+
+    def page(self, file: PageFile, row: Row, owned: Mapping[str, object] | None = None) -> Page | None:
         """Return the page of a file for a row of its query; None for a study without findings. Raise TunemarkError if it cannot be made."""
-        columns_of_row = {"name": file.name, **row}
+        columns_of_row = {"name": file.name, "row": row, **row}
         head: dict[str, Any] = {
-            key: _rendered(value, columns_of_row) if isinstance(value, str) else value for key, value in file.head.items() if key != "each"
+            key: _rendered(value, {**self.functions, **columns_of_row})
+            for key, value in file.head.items()
+            if key not in {"each", "queries", "grouped"}
         }
         context: dict[str, object] = dict(head)
-        crumbs = tuple((crumb[0], crumb[1]) for crumb in head.get("crumbs", ()))
+        crumbs = tuple((crumb[0], crumb[1]) for crumb in head.get("crumbs", ()) if crumb[0])
         page = Page(head["path"], head["title"], head.get("layout", PLAIN), context, crumbs, head.get("wide", True))
         writer = Writer(self, page)
         try:
-            known = {**self.functions, **head, **columns_of_row, **self._queried(head.get("queries", {}), row), **writer.functions()}
+            known = {**self.functions, **head, **columns_of_row, **(owned or {}), **self._queried(file.head.get("queries", {}), row)}
+            known |= writer.functions() | {"m": render.macros(page)}
             body = render.template(file.body).render(known, page=page)
         except (TemplateError, duckdb.Error) as error:
             raise TunemarkError("page", f"{file.name}{ENDING}", str(error), exit_code=Exit.INTERNAL) from error
         finally:
-            for name in head.get("queries", {}):
+            for name in file.head.get("queries", {}):
                 self.database.rows(f"drop table if exists temp.{name}")
         if page.template == STUDY and not writer.findings:
             return None
@@ -142,17 +157,28 @@ class Runner:
 
     def _queried(self, queries: Mapping[str, str], row: Row) -> dict[str, list[Row]]:
         """Run the queries of a page. Each result is a temporary table for the next ones."""
-        rows = {}
-        for name, query in queries.items():
+        rows: dict[str, list[Row]] = {}
+        for number, (name, query) in enumerate(queries.items(), 1):
             used = {key: value for key, value in row.items() if re.search(rf"\${key}\b", query)}
-            self.database.rows(f"create or replace temp table {name} as {query}", **used)
-            rows[name] = self.database.rows(f"from {name}")
+            if any(re.search(rf"\b{name}\b", later) for later in list(queries.values())[number:]):
+                self.database.rows(f"create or replace temp table {name} as {query}", **used)
+                rows[name] = self.database.rows(f"from {name}")
+            else:
+                rows[name] = self.database.rows(query, **used)
         return rows
 
 
-def _rendered(text: str, row: Row) -> str:
-    """Return a text of the description with the columns of the row, such as `models/{{ model }}`."""
-    return Template(text).render(row) if "{{" in text else text
+@lru_cache(maxsize=1_000)
+def _compiled(text: str) -> Template:
+    template: Template = Template(text)
+    return template
+
+
+def _rendered(value: Any, row: Row) -> Any:  # noqa: ANN401 - a value of the description
+    """Return a value of the description with the columns of the row in its texts, such as `models/{{ model }}`."""
+    if isinstance(value, list):
+        return [_rendered(each, row) for each in value]
+    return _compiled(value).render(row) if isinstance(value, str) and "{" in value else value
 
 
 @dataclass(slots=True)
@@ -167,7 +193,14 @@ class Writer:
 
     def functions(self) -> dict[str, Callable[..., object]]:
         """Return the functions by their names in templates."""
-        return {"sql": self.sql, "table": self.table, "finding": self.finding, "chart": self.chart}
+        return {
+            "sql": self.sql,
+            "table": self.table,
+            "results_table": self.results_table,
+            "facts": self.facts,
+            "finding": self.finding,
+            "chart": self.chart,
+        }
 
     @property
     def citations(self) -> tuple[str, ...]:
@@ -178,12 +211,35 @@ class Writer:
         """Return the rows of a query."""
         return self.runner.database.rows(query, **parameters)
 
-    def table(self, name: str, rows: Sequence[Row], chosen: Sequence[columns.Chosen], *, heading: str = "##", **options: Any) -> Markup:  # noqa: ANN401
-        """Return a table with its heading; nothing without rows."""
+    def table(
+        self,
+        name: str,
+        rows: Sequence[Row],
+        chosen: Sequence[columns.Chosen],
+        *,
+        heading: str = "##",
+        most_open: int = LONG,
+        **options: Any,  # noqa: ANN401 - options of tables.table
+    ) -> Markup:
+        """Return a table with its heading; nothing without rows. A table of more than `most_open` rows is folded."""
         if not rows:
             return Markup()
-        shown = self._macros().folded(columns.table(name, rows, chosen, **options), LONG)
+        shown = self._macros().folded(columns.table(name, rows, chosen, **options), most_open)
         return Markup("{} {}\n\n{}").format(Markup(heading), name, shown) if heading else Markup(shown)  # noqa: S704 - our own words
+
+    def results_table(
+        self, name: str, rows: Sequence[Row], without: Sequence[str] = (), explorer: str = "", most: int = MOST_RESULTS
+    ) -> Markup:
+        """Return a table of rows of `listed_results`, without a heading. `explorer` is the same selection in the explorer, as a query."""
+        chosen = [name for name in columns.OF_RESULTS if name not in without]
+        all_rows = ("All results in the explorer", f"results/index{'?' if explorer else ''}{explorer}")
+        made = columns.table(name, rows, chosen, interactive=True, searchable=False, most=most, all_rows=all_rows)
+        return Markup(self._macros().table(made))  # noqa: S704 - the macro escapes
+
+    def facts(self, *facts: Sequence[Any] | Row, name: str = "") -> Markup:
+        """Return a list of facts: name, value, and perhaps a note and a path, or rows with these columns. An unknown value is a dash."""
+        made = [_fact(**fact) if isinstance(fact, Mapping) else _fact(*fact) for fact in facts]
+        return Markup(self._macros().facts(made, name))  # noqa: S704 - the macro escapes
 
     def chart(self, kind: str, caption: str, rows: Sequence[Row], **options: Any) -> Markup:  # noqa: ANN401 - options of charts.row_chart
         """Return a chart; nothing without rows."""
@@ -209,6 +265,10 @@ class Writer:
 
     def _macros(self) -> Any:  # noqa: ANN401 - the macros of a template are its attributes
         return render.macros(self.page)
+
+
+def _fact(name: str, value: object, note: str | None = "", href: str | None = None) -> Fact:
+    return Fact(name, wording.plain(value), note or "", href)
 
 
 def _results(values: object) -> Iterator[str]:

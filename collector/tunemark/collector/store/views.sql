@@ -1037,3 +1037,234 @@ create view basis_costs as
 select * from first_offers
 where kind = 'on_demand' and provider_rank is not null;
 comment on view basis_costs is 'Cost of each result on the default basis: the cheapest on-demand list price. Rankings and tables use it.';
+
+create view results_with_costs as
+select
+    r.* replace (r.started_at at time zone 'UTC' as started_at),
+    c.price,
+    c.provider as price_provider,
+    c.instance as price_instance,
+    c.region as price_region,
+    c.kind as price_kind,
+    c.effective_on as price_effective_on,
+    c.instances as price_instances,
+    c.usd_per_hour,
+    c.usd_per_1k_samples,
+    c.usd_per_1k_samples_low,
+    c.usd_per_1k_samples_high,
+    c.usd_per_1m_tokens,
+    c.usd_per_1m_tokens_low,
+    c.usd_per_1m_tokens_high,
+    c.usd_per_epoch,
+    c.usd_per_training,
+    c.usd_per_run
+from results r
+left join basis_costs c using (result_id);
+comment on view results_with_costs is 'All results: conditions, figures, utilisation, and the cost on the default price basis. Published as `results`.';
+
+
+create view rankings as
+with ranked as (
+    select
+        r.result_id,
+        r.workload,
+        r.comparability_group,
+        r.division,
+        coalesce(r.configuration, r.result_id) as configuration,
+        coalesce(c.runs, 1) as runs,
+        coalesce(c.tokens_per_s_low, r.tokens_per_s_low, r.tokens_per_s) as low,
+        coalesce(c.tokens_per_s_high, r.tokens_per_s_high, r.tokens_per_s) as high
+    from results r
+    left join configurations c on c.configuration = r.configuration
+    where r.source = 'measured' and r.rankable and not r.failed and r.tokens_per_s is not null and r.comparability_group is not null
+), configured as (
+    select distinct on (workload, comparability_group, division, configuration) * from ranked order by result_id desc
+)
+select
+    r.result_id,
+    r.runs,
+    1 + count(*) filter (other.low > own.high) as best,
+    count(*) - count(*) filter (other.high < own.low) as worst
+from ranked r
+join configured own on own.workload = r.workload and own.comparability_group = r.comparability_group and own.division is not distinct from r.division and own.configuration = r.configuration
+join configured other on other.workload = r.workload and other.comparability_group = r.comparability_group and other.division is not distinct from r.division
+group by r.result_id, r.runs;
+comment on view rankings is 'Rank of each rankable result by tokens/s, within its workload, comparability group and division. Repeats of a configuration share a rank. `best` and `worst` differ where 95% intervals overlap: those for one more run, or that of a single run.';
+
+-- Meanings of columns that are neither a registered quantity nor described beside their table --------
+
+comment on column results.task is 'What is trained, such as causal_lm.';
+comment on column results.method is 'Fine-tuning method: full | lora | qlora | peft.';
+comment on column results.instance is 'Instance of a cloud provider.';
+comment on column results.dataset is 'Dataset or token source.';
+comment on column results.sequence_length is 'Tokens per row, including padding.';
+comment on column results.padding is 'How rows are padded.';
+comment on column results.packing is 'True if several documents share a row.';
+comment on column results.micro_batch is 'Rows per forward and backward pass on one device.';
+comment on column results.gradient_accumulation is 'Micro-steps per optimizer step.';
+comment on column results.global_batch is 'Rows per optimizer step, over all devices.';
+comment on column results.precision is 'Number format of the matrix products.';
+comment on column results.fp8 is 'Which matrices of the blocks multiply in fp8: `frozen weights`, or torchao''s recipe for trained ones; `none` if none do.';
+comment on column results.optimizer is 'Optimizer as stated or used.';
+comment on column results.step_time_p5_s is '5th percentile of the step times in the steady window.';
+comment on column results.step_time_p95_s is '95th percentile of the step times in the steady window.';
+comment on column results.step_time_cv is 'Coefficient of variation of the step times in the steady window.';
+comment on column results.padding_efficiency is 'Real tokens as a share of all slots in a batch.';
+comment on column results.peak_memory_method is 'How the peak memory was measured.';
+comment on column results.time_to_target_high_s is 'Upper end of the interval.';
+comment on column results.evaluation_rows is 'Rows evaluated.';
+comment on column results.steady_steps is 'Steps in the steady window.';
+comment on column results.steady_verdict is 'Reason why there is or is not a steady window.';
+comment on column results.fused_kernels is 'Fused kernels that the run used.';
+comment on column results.compile is 'What is compiled with torch.compile.';
+comment on column results.gradient_checkpointing is 'What is recomputed in the backward pass.';
+comment on column results.energy_window_s is 'Duration over which the energy was measured.';
+comment on column results.harness_version is 'Version of the Tunemark harness.';
+comment on column results.harness_commit is 'Commit of the Tunemark harness.';
+comment on column results.note is 'Remarks about the result.';
+comment on column results.impossible is 'True if the audit refutes the rate, the time or a condition of comparison. Such results are never ranked.';
+comment on column results.findings is 'Number of findings of the audit.';
+comment on column results.model_name is 'Name of the model.';
+comment on column results.accelerator_name is 'Name of the accelerator, or the name that the document prints.';
+comment on column results.source_title is 'Title of the source.';
+comment on column results.failed is 'True if the run did not finish.';
+comment on column results.ambiguous is 'True if a figure has several readings.';
+
+comment on column results_with_costs.price is 'Price that the cost columns use, a key of `prices`; null if no offer fits.';
+comment on column results_with_costs.price_provider is 'Provider of that offer.';
+comment on column results_with_costs.price_instance is 'Instance of that offer.';
+comment on column results_with_costs.price_region is 'Region of that offer.';
+comment on column results_with_costs.price_kind is 'Kind of price; the default basis is the cheapest on-demand list price.';
+comment on column results_with_costs.price_effective_on is 'Day on which the price is known to apply.';
+comment on column results_with_costs.price_instances is 'Number of instances that the result needs.';
+comment on column results_with_costs.usd_per_hour is 'Hourly price of all instances of the result, or of the whole instance in `prices`.';
+comment on column results_with_costs.usd_per_1k_samples is 'Cost of 1,000 samples.';
+comment on column results_with_costs.usd_per_1m_tokens is 'Cost of a million tokens.';
+comment on column results_with_costs.usd_per_epoch is 'Cost of one pass over the data.';
+
+comment on column accelerators.name is 'Display name.';
+comment on column accelerators.vendor is 'Vendor.';
+comment on column accelerators.architecture is 'Generation.';
+comment on column accelerators.memory_gib is 'Memory in GiB.';
+comment on column accelerators.memory_bandwidth_gb_s is 'Memory bandwidth in GB/s.';
+comment on column accelerators.memory_bus_bits is 'Width of the memory bus in bits.';
+comment on column accelerators.peak_clock_mhz is 'Clock of the compute units for which the peaks are given, MHz.';
+comment on column accelerators.peak_fp16_tflops is 'Dense peak in fp16, TFLOP/s.';
+comment on column accelerators.peak_tf32_tflops is 'Dense peak in tf32, TFLOP/s.';
+comment on column accelerators.peak_fp32_tflops is 'Dense peak in fp32, TFLOP/s.';
+comment on column accelerators.peak_fp8_tflops is 'Dense peak in fp8, TFLOP/s.';
+comment on column accelerators.peak_int8_tops is 'Dense peak in int8, TOP/s.';
+comment on column accelerators.interconnect_gb_s is 'Bandwidth to its peers in GB/s, both directions together.';
+comment on column accelerators.launch_year is 'Year of launch.';
+comment on column accelerators.msrp_usd is 'List price at launch in US dollars.';
+comment on column accelerators.source is 'Source of these facts.';
+comment on column accelerators.notes is 'Remarks.';
+
+comment on column models.model is 'Key of the model.';
+comment on column models.name is 'Display name.';
+comment on column models.family is 'Architecture name in transformers.';
+comment on column models.hidden_size is 'Width of the residual stream.';
+comment on column models.intermediate_size is 'Width of the feed-forward layer.';
+comment on column models.layers is 'Number of blocks.';
+comment on column models.attention_heads is 'Query heads.';
+comment on column models.key_value_heads is 'Key and value heads.';
+comment on column models.head_dim is 'Width of a head.';
+comment on column models.vocabulary is 'Rows of the embedding.';
+comment on column models.context_length is 'Maximum sequence length.';
+comment on column models.experts is 'Number of experts in a mixture; null for dense models.';
+comment on column models.active_experts is 'Experts per token; null for dense models.';
+comment on column models.hub_id is 'Repository on the model hub.';
+comment on column models.gated is 'True if a licence must be accepted before download.';
+comment on column models.source is 'Source of these facts.';
+comment on column models.notes is 'Remarks.';
+
+comment on column workloads.workload is 'Key of the workload.';
+comment on column workloads.title is 'Title.';
+comment on column workloads.description is 'Purpose of the workload.';
+comment on column workloads.tier is 'Size of machine that the workload needs.';
+comment on column workloads.source is 'Source of the configuration.';
+comment on column workloads.task is 'What is trained, such as causal_lm.';
+comment on column workloads.model is 'Key of the model.';
+comment on column workloads.method is 'Fine-tuning method: full | lora | qlora | peft.';
+comment on column workloads.dataset is 'Dataset or token source.';
+comment on column workloads.sequence_length is 'Tokens per row, including padding.';
+comment on column workloads.micro_batch is 'Rows per forward and backward pass on one device.';
+comment on column workloads.gradient_accumulation is 'Micro-steps per optimizer step.';
+comment on column workloads.learning_rate is 'Learning rate of the optimizer.';
+comment on column workloads.optimizer is 'Optimizer as stated or used.';
+comment on column workloads.padding is 'How rows are padded.';
+comment on column workloads.packing is 'True if several documents share a row.';
+comment on column workloads.attention is 'Attention implementation; auto is varlen for packed documents where supported, otherwise sdpa.';
+comment on column workloads.gradient_checkpointing is 'What is recomputed in the backward pass.';
+comment on column workloads.fused_kernels is 'Fused kernels that the run used.';
+comment on column workloads.compile is 'What is compiled with torch.compile.';
+comment on column workloads.devices is 'Number of devices.';
+comment on column workloads.offload is 'What is kept in host memory between uses.';
+comment on column workloads.tensor_parallel is 'Devices that share each layer.';
+comment on column workloads.pipeline_parallel is 'Devices that share the layers of the model in stages.';
+
+comment on column prices.provider is 'Company that rents out the instance.';
+comment on column prices.instance is 'Instance of a cloud provider.';
+comment on column prices.accelerator is 'Key of the accelerator.';
+comment on column prices.accelerator_count is 'Accelerators in the instance; a fraction if the provider sells one.';
+comment on column prices.vcpus is 'Virtual CPUs of the instance.';
+comment on column prices.memory_gib is 'Host memory of the instance in GiB.';
+comment on column prices.region is 'Region of the provider; null if the price has none.';
+comment on column prices.effective_on is 'Day on which the price is known to apply.';
+comment on column prices.source is 'Source of the price.';
+comment on column prices.notes is 'Remarks.';
+
+comment on column findings.rule is 'Key of the audit rule.';
+
+comment on column sources.title is 'Title.';
+comment on column sources.authors is 'Authors.';
+comment on column sources.published_on is 'Date of publication; null if it is unknown.';
+comment on column sources.url is 'Address of the source.';
+comment on column sources.origin_repository is 'Repository with the code of the source, with its commit.';
+comment on column sources.summary is 'Contents in one sentence.';
+comment on column sources.caveats is 'Limits of the source that affect its results.';
+
+comment on column costs.result_id is 'Key of the result.';
+comment on column costs.price is 'Price that the cost columns use, a key of `prices`; null if no offer fits.';
+comment on column costs.provider is 'Company that rents out the instance.';
+comment on column costs.provider_rank is 'Place of the provider in the list of the default price basis, from 1; null if it is not part of it.';
+comment on column costs.instance is 'Instance of a cloud provider.';
+comment on column costs.region is 'Region of the provider; null if the price has none.';
+comment on column costs.kind is 'Kind of price: on_demand | spot | reserved | marketplace.';
+comment on column costs.effective_on is 'Day on which the price is known to apply.';
+comment on column costs.dated_by is 'provider: date of a price list; catalog: version of a catalogue; inferred: from price lists around it.';
+comment on column costs.price_source is 'Source of the price.';
+comment on column costs.accelerator_count is 'Accelerators in the instance; a fraction if the provider sells one.';
+comment on column costs.fabric is 'Network for training between several instances; null if none is known.';
+comment on column costs.instances is 'Number of instances that the result needs.';
+comment on column costs.usd_per_hour is 'Hourly price of all instances of the result, or of the whole instance in `prices`.';
+comment on column costs.usd_per_1k_samples is 'Cost of 1,000 samples.';
+comment on column costs.usd_per_1m_samples is 'Cost of a million samples.';
+comment on column costs.usd_per_1m_tokens is 'Cost of a million tokens.';
+comment on column costs.usd_per_epoch is 'Cost of one pass over the data.';
+
+comment on column option_rates.model is 'Key of the model.';
+comment on column option_rates.method is 'Fine-tuning method: full | lora | qlora | peft.';
+comment on column option_rates.accelerator is 'Key of the accelerator.';
+comment on column option_rates.devices is 'Number of devices.';
+comment on column option_rates.checkpointing is 'Activation checkpointing of the configuration: none | full.';
+comment on column option_rates.sharding is 'Distribution over devices: single | ddp | fsdp2.';
+
+comment on column claims.note is 'Remarks about the result.';
+
+comment on column readings.record_id is 'Key of the result or statement.';
+comment on column readings.quantity is 'Quantity of the ambiguous figure.';
+comment on column readings.meaning is 'What the figure means in this reading.';
+comment on column readings.value is 'Value in this reading, in the unit of the quantity.';
+
+comment on column result_facts.result_id is 'Key of the result.';
+comment on column result_facts.name is 'Name of the fact.';
+comment on column result_facts.value is 'Value as text.';
+
+comment on column steps.result_id is 'Key of the result.';
+
+comment on column runs.result_id is 'Key of the result.';
+
+comment on column run_curves.result_id is 'Key of the result.';
+
+comment on column audit_rules.rule is 'Key of the audit rule.';
