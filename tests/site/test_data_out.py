@@ -211,7 +211,7 @@ def test_each_kind_of_page_has_a_description_of_its_own() -> None:
     folder = ROOT / "site/tunemark/site/templates"
     pages = {path.name for path in folder.glob("*.md.j2") if '{% extends "base.md.j2" %}' in path.read_text(encoding="utf-8")}
     # Pages of results describe their result; those made from the plain template have a title that says enough.
-    assert pages - heads.DESCRIPTIONS.keys() <= {"result.md.j2", "tables.md.j2", "study.md.j2", "study_findings.md.j2"}
+    assert pages - heads.DESCRIPTIONS.keys() <= {"result.md.j2", "tables.md.j2", "plain.md.j2"}
 
 
 def test_the_description_of_a_result_has_its_figures_and_its_verdict(catalogue: Catalogue) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tunemark.site import charts
-from tunemark.site.pages import studies
 
 STEPS = [{"step": number, "step_time_s": 0.5 + number / 100, "label": "steady", "loss": 3.0 - number / 10} for number in range(1, 6)]
 
@@ -35,15 +34,3 @@ def test_a_set_of_runs_is_part_of_the_key(tmp_path: Path) -> None:
     curve = [{"run": run, "seconds": 60.0, "samples": 10, "eval_loss": 0.9} for run in (1, 2)]
     with charts.kept_in(tmp_path):
         assert charts.loss_of_runs(curve, {1}, None) != charts.loss_of_runs(curve, {1, 2}, None)
-
-
-def test_charts_of_studies_are_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = [
-        {"x": 1.0, "y": 2.0, "series": "a", "label": "one", "line": "1"},
-        {"x": 2.0, "y": 3.0, "series": "a", "label": "two", "line": "1"},
-    ]
-    with charts.kept_in(tmp_path):
-        drawn = studies.scatter("peak", "Peak memory", values, "x", "y", "Method")
-    monkeypatch.setattr(studies, "drawn", lambda *_: pytest.fail("the chart is drawn although it was kept"))
-    with charts.kept_in(tmp_path):
-        assert studies.scatter("peak", "Peak memory", values, "x", "y", "Method") == drawn

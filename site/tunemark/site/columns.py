@@ -1,40 +1,50 @@
 """Formats of values and columns of tables, declared once. A format is a filter of templates and a function of SQL."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from duckdb import DuckDBPyConnection
+from duckdb import CatalogException, DuckDBPyConnection
 
 from tunemark.schema import formats
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.recommendation import provider_name
+from tunemark.schema.recommendation_words import KINDS_OF_EVIDENCE
 from tunemark.site import tables, wording
 from tunemark.site.tables import Cell, Row, Table
 
 Format = Callable[[Any], str]
 
 
-def _method(key: str) -> str:
-    return wording.METHODS.get(key, key)
+def _named(names: Mapping[str, str]) -> Format:
+    """Return the format that shows a key by its name; an unknown key is unchanged."""
+    return lambda key: names.get(key, key)
 
 
 NUMBERS: dict[str, Format] = {
     "accuracy": lambda value: f"{value:.2%}",
     "billions": lambda value: f"{value / 1e9:.2f}B",
     "change": lambda value: f"{value:+.1%}",
+    "day": wording.day,
     "duration": formats.duration,
     "estimated_duration": formats.estimated_duration,
+    "fixed1": lambda value: f"{value:.1f}",
+    "fixed2": lambda value: f"{value:.2f}",
+    "fixed4": lambda value: f"{value:.4f}",
     "flop_per_s": formats.flop_per_s,
     "gb": formats.gb,
     "gib": formats.gib,
+    "moment": wording.moment,
     "ordinal": lambda value: formats.ordinal(int(value)),
     "percent": formats.percent,
+    "percent1": lambda value: f"{value:.1%}",
     "plain": formats.plain,
     "points": lambda value: f"{100 * value:+.2f}",
     "ratio": lambda value: f"{formats.significant(value)}\N{MULTIPLICATION SIGN}",
     "share": lambda value: f"{formats.significant(100 * value)}%",
+    "signed4": lambda value: f"{value:+.4f}",
     "significant": formats.significant,
     "usd": formats.usd,
     "usd_whole": lambda value: f"${value:,.0f}",
@@ -44,9 +54,12 @@ NUMBERS: dict[str, Format] = {
 """Formats of numbers. A column with one of them is aligned right and sorted by the number."""
 TEXTS: dict[str, Format] = {
     "backend": wording.backend,
-    "method": _method,
+    "evidence": _named(KINDS_OF_EVIDENCE),
+    "method": _named(wording.METHODS),
+    "meaning_of_series": _named(wording.SERIES_MEANING),
     "provider": provider_name,
     "sentence_case": wording.sentence,
+    "series": _named(wording.SERIES),
     "text": wording.plain,
     "words": wording.words,
 }
@@ -56,9 +69,11 @@ FORMATS = NUMBERS | TEXTS
 
 def add_to(connection: DuckDBPyConnection) -> None:
     """Add the formats to a connection as functions of SQL; `text` is a type there."""
-    for name, show in FORMATS.items():
-        if name != "text":
-            connection.create_function(name, partial(_shown, show), ["DOUBLE" if name in NUMBERS else "VARCHAR"], "VARCHAR")
+    # Another connection of this process to the same file may have added them.
+    with suppress(CatalogException):
+        for name, show in FORMATS.items():
+            if name != "text":
+                connection.create_function(name, partial(_shown, show), ["DOUBLE" if name in NUMBERS else "VARCHAR"], "VARCHAR")
 
 
 def _shown(show: Format, value: Any) -> str:  # noqa: ANN401 - a value of the database

@@ -11,7 +11,7 @@ import duckdb
 
 from tunemark.schema.comparability import configuration
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.site import columns
+from tunemark.site import columns, functions
 from tunemark.site.page import Later, SiteOptions
 from tunemark.site.tables import Row
 
@@ -113,6 +113,7 @@ class Database:
         except duckdb.Error as error:
             raise TunemarkError("database", str(path), f"cannot be opened ({_first_line(error)}); run `tunemark collect` again") from error
         columns.add_to(self._connection)
+        functions.add_to(self._connection)
 
     def __enter__(self) -> Self:
         """Return itself."""

@@ -22,6 +22,7 @@ A file `<name>.md.j2` begins with its description in TOML between two lines `+++
 - `queries` are run in their order. Each is a list of rows in the template (`row.mfu`), and a table in later queries. The views
   of the database are described in the collector's views.sql; `usable_results` is the place to start. `sql("select ...", name=value)`
   runs one more query inside the template, with parameters `$name`.
+  A query can be a function of `functions.TABLES` of the rows of a query: `options = {function = "recommended", of = "questions"}`.
 - With `each`, a query, the file is a family: one page for each row. Its columns are variables of `path`, `title` and the template,
   and parameters of the queries: `models/{{ model }}`, `where model = $model`.
 - Formats (`columns.FORMATS`) are filters of the template and functions of SQL: `{{ value | ratio }}`, `select ratio(a / b)`.
@@ -43,11 +44,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-from jinja2 import Template, TemplateError
+from jinja2 import TemplateError
 from markupsafe import Markup
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site import charts, columns, render, wording
+from tunemark.site.functions import TABLES
 from tunemark.site.page import Page
 from tunemark.site.queries import Database
 from tunemark.site.tables import Row
@@ -101,8 +103,6 @@ class Runner:
     """Makes pages of files from a database."""
 
     database: Database
-    functions: Mapping[str, Callable[..., object]] = field(default_factory=dict)
-    """Python functions that templates can call, for what neither SQL nor Jinja can say."""
 
     @cached_property
     def titles(self) -> dict[str, str]:
@@ -128,7 +128,7 @@ class Runner:
         page = Page(head["path"], head["title"], head.get("layout", PLAIN), context, crumbs, head.get("wide", True))
         writer = Writer(self, page)
         try:
-            known = {**self.functions, **head, **columns_of_row, **self._queried(head.get("queries", {}), row), **writer.functions()}
+            known = {**head, **columns_of_row, **self._queried(head.get("queries", {}), row), **writer.functions()}
             body = render.template(file.body).render(known, page=page)
         except (TemplateError, duckdb.Error) as error:
             raise TunemarkError("page", f"{file.name}{ENDING}", str(error), exit_code=Exit.INTERNAL) from error
@@ -140,11 +140,17 @@ class Runner:
         context |= {"body": Markup(body), "writer": writer}  # noqa: S704 - the template has escaped its values
         return page
 
-    def _queried(self, queries: Mapping[str, str], row: Row) -> dict[str, list[Row]]:
+    def _queried(self, queries: Mapping[str, str | dict[str, Any]], row: Row) -> dict[str, list[Row]]:
         """Run the queries of a page. Each result is a temporary table for the next ones."""
-        rows = {}
+        rows: dict[str, list[Row]] = {}
         for name, query in queries.items():
-            used = {key: value for key, value in row.items() if re.search(rf"\${key}\b", query)}
+            if isinstance(query, str):
+                used = {key: value for key, value in row.items() if re.search(rf"\${key}\b", query)}
+            else:
+                function, row_type = TABLES[query["function"]]
+                options = {key: value for key, value in query.items() if key not in {"function", "of"}}
+                used = {"rows": function(self.database, rows[query["of"]], **options)}
+                query = f"select unnest($rows::{row_type}, max_depth := 2)"  # noqa: PLW2901 - the function in SQL
             self.database.rows(f"create or replace temp table {name} as {query}", **used)
             rows[name] = self.database.rows(f"from {name}")
         return rows
@@ -152,7 +158,7 @@ class Runner:
 
 def _rendered(text: str, row: Row) -> str:
     """Return a text of the description with the columns of the row, such as `models/{{ model }}`."""
-    return Template(text).render(row) if "{{" in text else text
+    return render.inline(text, row) if "{{" in text else text
 
 
 @dataclass(slots=True)
