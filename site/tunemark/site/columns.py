@@ -1,15 +1,17 @@
 """Formats of values and columns of tables, declared once. A format is a filter of templates and a function of SQL."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from duckdb import DuckDBPyConnection
+from duckdb import CatalogException, DuckDBPyConnection
 
 from tunemark.schema import formats
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.recommendation import provider_name
+from tunemark.schema.recommendation_words import KINDS_OF_EVIDENCE
 from tunemark.site import tables, wording
 from tunemark.site.tables import Cell, Row, Table
 from tunemark.site.text import code_spans
@@ -17,28 +19,35 @@ from tunemark.site.text import code_spans
 Format = Callable[[Any], str]
 
 
-def _method(key: str) -> str:
-    return wording.METHODS.get(key, key)
+def _named(names: Mapping[str, str]) -> Format:
+    """Return the format that shows a key by its name; an unknown key is unchanged."""
+    return lambda key: names.get(key, key)
 
 
 NUMBERS: dict[str, Format] = {
     "binary": formats.binary,
     "flop": formats.flop,
-    "moment": lambda value: wording.moment(int(value)),
     "accuracy": lambda value: f"{value:.2%}",
     "billions": lambda value: f"{value / 1e9:.2f}B",
     "change": lambda value: f"{value:+.1%}",
+    "day": wording.day,
     "duration": formats.duration,
     "estimated_duration": formats.estimated_duration,
+    "fixed1": lambda value: f"{value:.1f}",
+    "fixed2": lambda value: f"{value:.2f}",
+    "fixed4": lambda value: f"{value:.4f}",
     "flop_per_s": formats.flop_per_s,
     "gb": formats.gb,
     "gib": formats.gib,
+    "moment": wording.moment,
     "ordinal": lambda value: formats.ordinal(int(value)),
     "percent": formats.percent,
+    "percent1": lambda value: f"{value:.1%}",
     "plain": formats.plain,
     "points": lambda value: f"{100 * value:+.2f}",
     "ratio": lambda value: f"{formats.significant(value)}\N{MULTIPLICATION SIGN}",
     "share": lambda value: f"{formats.significant(100 * value)}%",
+    "signed4": lambda value: f"{value:+.4f}",
     "significant": formats.significant,
     "usd": formats.usd,
     "usd_whole": lambda value: f"${value:,.0f}",
@@ -49,9 +58,12 @@ NUMBERS: dict[str, Format] = {
 TEXTS: dict[str, Format] = {
     "backend": wording.backend,
     "code": code_spans,
-    "method": _method,
+    "evidence": _named(KINDS_OF_EVIDENCE),
+    "method": _named(wording.METHODS),
+    "meaning_of_series": _named(wording.SERIES_MEANING),
     "provider": provider_name,
     "sentence_case": wording.sentence,
+    "series": _named(wording.SERIES),
     "text": wording.plain,
     "words": wording.words,
 }
@@ -69,7 +81,6 @@ def _part(part: float | None, whole: float | None) -> str:
 
 OF_SEVERAL: dict[str, tuple[Callable[..., str | None], list[str]]] = {
     "condition_label": (wording.condition, ["VARCHAR"]),
-    "interval_text": (wording.interval, ["DOUBLE"] * 2),
     "part": (_part, ["DOUBLE"] * 2),
     "offer": (wording.offer_text, ["DOUBLE", "VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR"]),
     "quantity_label": (lambda key: QUANTITIES[key].label if key in QUANTITIES else wording.words(key), ["VARCHAR"]),
@@ -87,11 +98,13 @@ OF_SEVERAL: dict[str, tuple[Callable[..., str | None], list[str]]] = {
 
 def add_to(connection: DuckDBPyConnection) -> None:
     """Add the formats to a connection as functions of SQL; `text` is a type there."""
-    for name, show in FORMATS.items():
-        if name not in {"code", "text"}:
-            connection.create_function(name, partial(_shown, show), ["DOUBLE" if name in NUMBERS else "VARCHAR"], "VARCHAR")
-    for name, (function, types) in OF_SEVERAL.items():
-        connection.create_function(name, function, types, "VARCHAR", null_handling="special")
+    # Another connection of this process to the same file may have added them.
+    with suppress(CatalogException):
+        for name, show in FORMATS.items():
+            if name not in {"code", "text"}:
+                connection.create_function(name, partial(_shown, show), ["DOUBLE" if name in NUMBERS else "VARCHAR"], "VARCHAR")
+        for name, (function, types) in OF_SEVERAL.items():
+            connection.create_function(name, function, types, "VARCHAR", null_handling="special")
 
 
 def _shown(show: Format, value: Any) -> str:  # noqa: ANN401 - a value of the database

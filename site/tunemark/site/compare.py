@@ -126,6 +126,7 @@ CARDS = """
     ) p using (accelerator)
     order by vendor, name, a.accelerator
 """
+PARTS = ("value", "low", "high")
 Json = dict[str, Any]
 Estimate = tuple[float, float | None, float | None]
 """A figure with its 95% interval, if it has one."""
@@ -134,55 +135,65 @@ Objection = tuple[str, str, int]
 
 
 def compare_json(database: Database) -> str:
-    """Return all data as compact JSON: one sparse column per property, and each text once per column."""
-    rows = database.rows(RESULTS)
+    """Return all data as JSON."""
     facts = grouped(database.rows(FACTS), lambda row: str(row["result_id"]))
     labels = grouped(database.rows(LABELS), lambda row: str(row["record_id"]))
     findings = grouped(database.rows(FINDINGS), lambda row: str(row["record"]))
-    figures = [_figures(row) for row in rows]
-    conditions = [_conditions(row, facts.get(row["result_id"], []), labels.get(row["result_id"], [])) for row in rows]
-    objections = [
-        _objections(row, known, findings.get(row["result_id"], []), facts.get(row["result_id"], []))
-        for row, known in zip(rows, figures, strict=True)
-    ]
+
+    def result(row: Row) -> Json:
+        name, figures = row["result_id"], _figures(row)
+        recorded = facts.get(name, [])
+        return {
+            "id": name,
+            "title": wording.result_title(row),
+            "trust": row["trust_shown"],
+            "runs": _runs(row, figures) or None,
+            **{key: row[key] for key in ("accelerator", "precision", "level")},
+            "count": row["accelerator_count"],
+            "flop_per_s": _rounded(row["model_flop_per_s"]),
+            "recompute": _rounded(row["hfu"] / row["mfu"]) if row["mfu"] and row["hfu"] and row["hfu"] >= row["mfu"] else None,
+            "impossible": 1 if row["impossible"] else None,
+            "figures": figures,
+            "conditions": _conditions(row, recorded, labels.get(name, [])),
+            "objections": _objections(row, figures, findings.get(name, []), recorded),
+        }
+
+    effects = {row["parameter"]: [float(f"{row[name]:.6g}") for name in PARTS] for row in database.rows(EFFECTS)}
+    cards = {row["accelerator"]: _card(row) for row in database.rows(CARDS)}
     named = _labels(fact for each in facts.values() for fact in each)
-    used = {key for known in conditions for key in known} | {"work"}
-    texts = {
-        "id": [row["result_id"] for row in rows],
-        "title": [wording.result_title(row) for row in rows],
-        "trust": [row["trust_shown"] for row in rows],
-        "runs": [_runs(row, known) or None for row, known in zip(rows, figures, strict=True)],
-        **{name: [row[name] for row in rows] for name in ("accelerator", "precision", "level")},
-    }
-    numbers = {
-        "count": [row["accelerator_count"] for row in rows],
-        "flop_per_s": [_rounded(row["model_flop_per_s"]) for row in rows],
-        "recompute": [
-            _rounded(row["hfu"] / row["mfu"]) if row["mfu"] and row["hfu"] and row["hfu"] >= row["mfu"] else None for row in rows
-        ],
-        "impossible": [1 if row["impossible"] else None for row in rows],
-    }
+    return encoded([result(row) for row in database.rows(RESULTS)], named, effects, cards)
+
+
+def encoded(results: Sequence[Json], labels: Mapping[str, str], effects: Mapping[str, list[float]], cards: Mapping[str, Row]) -> str:
+    """Return results and what is known about effects as compact JSON: one sparse column per property, and each text once per column."""
+    used = {key for result in results for key in result["conditions"]} | {"work"}
+    texts, numbers = (
+        ("id", "title", "trust", "runs", "accelerator", "precision", "level"),
+        ("count", "flop_per_s", "recompute", "impossible"),
+    )
     data = {
-        "rows": len(rows),
-        "texts": {name: _column(values) for name, values in texts.items()},
-        "numbers": {name: _column(values) for name, values in numbers.items()},
+        "rows": len(results),
+        "texts": {name: _column([result[name] for result in results]) for name in texts},
+        "numbers": {name: _column([result[name] for result in results]) for name in numbers},
         "figures": [
             {"key": key, "label": OWN_LABELS.get(key) or QUANTITIES[key].label, "kind": kind, "interval": stated}
-            | {part: _column([known[key][place] if key in known else None for known in figures]) for place, part in enumerate(PARTS)}
+            | {
+                part: _column([result["figures"][key][place] if key in result["figures"] else None for result in results])
+                for place, part in enumerate(PARTS)
+            }
             for key, (kind, stated) in FIGURES.items()
         ],
         "conditions": [
-            {"key": key, "label": label, **_column([known.get(key) for known in conditions])} for key, label in named.items() if key in used
+            {"key": key, "label": label, **_column([result["conditions"].get(key) for result in results])}
+            for key, label in labels.items()
+            if key in used
         ],
-        "objections": _packed(objections),
-        "effects": {row["parameter"]: [float(f"{row[name]:.6g}") for name in PARTS] for row in database.rows(EFFECTS)},
-        "cards": {row["accelerator"]: _card(row) for row in database.rows(CARDS)},
+        "objections": _packed([result["objections"] for result in results]),
+        "effects": effects,
+        "cards": cards,
         "card_rows": [{"key": key, "label": label, "kind": kind, "unit": unit} for key, label, kind, unit in CARD_ROWS],
     }
     return compact_json(data)
-
-
-PARTS = ("value", "low", "high")
 
 
 def _figures(row: Row) -> dict[str, Estimate]:

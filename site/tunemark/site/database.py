@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 import duckdb
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.site import columns
+from tunemark.site import columns, functions
 from tunemark.site.tables import Row
 
 Key = TypeVar("Key", bound=Hashable)
@@ -26,6 +26,7 @@ class Database:
         except duckdb.Error as error:
             raise TunemarkError("database", str(path), f"cannot be opened ({_first_line(error)}); run `tunemark collect` again") from error
         columns.add_to(self._connection)
+        functions.add_to(self._connection)
         self.rows(PAGES.read_text(encoding="utf-8"))
 
     def __enter__(self) -> Self:

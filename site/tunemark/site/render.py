@@ -13,9 +13,10 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.formats import counted
 from tunemark.site.columns import FORMATS
 from tunemark.site.page import ENDING, Page
-from tunemark.site.tables import Cell, Column, Table, TableRow
+from tunemark.site.tables import Cell, Column, Row, Table, TableRow
 from tunemark.site.text import code_spans, escape, title_text
 from tunemark.site.wording import VERDICTS, web_link
 
@@ -70,7 +71,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(front_matter=front_matter, script_json=script_json, here=_here, trusted=_trusted, cited=_cited, cells=_cells)
-    environment.filters.update(FORMATS, listed=listed, spread=spread, code_spans=code_spans)
+    environment.filters.update(FORMATS, code_spans=code_spans, counted=counted, listed=listed, phrases=phrases, spread=spread)
     environment.globals.update(VERDICTS=VERDICTS)
     return environment
 
@@ -81,14 +82,31 @@ def template(text: str) -> Template:
     return _environment().from_string(text)
 
 
+def inline(text: str, row: Row) -> str:
+    """Return our own text with values of a row, unescaped: a path or a title, which are escaped where they are shown."""
+    return _inline(text).render(row)
+
+
+@lru_cache(maxsize=1_000)
+def _inline(text: str) -> Template:
+    return _environment().overlay(autoescape=False, finalize=None).from_string(text)
+
+
 def macros(page: Page) -> Any:  # noqa: ANN401 - the macros are attributes
     """Return the macros of macros.html.j2 for use in Python, with links relative to a page."""
     return _environment().get_template("macros.html.j2").make_module({"page": page})
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[object]) -> Markup:
     """Return names as a list with `and`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    shown = [escape(name) for name in names]
+    return shown[0] if len(shown) == 1 else Markup("{} and {}").format(Markup(", ").join(shown[:-1]), shown[-1])
+
+
+def phrases(rows: Iterable[Row], text: str) -> list[Markup]:
+    """Return a text for each row, whose columns it shows: `{{ efficiency | share }} on {{ accelerator_name }}`."""
+    each = template(text)
+    return [Markup(each.render(row)) for row in rows]  # noqa: S704 - the template escapes its values
 
 
 def spread(values: Iterable[float], show: str) -> str:

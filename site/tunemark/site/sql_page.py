@@ -22,6 +22,7 @@ A file `<name>.md.j2` begins with its description in TOML between two lines `+++
 - `queries` are run in their order. Each is a list of rows in the template (`row.mfu`), and a table in later queries. The views
   of the database are described in the collector's views.sql; `usable_results` is the place to start. `sql("select ...", name=value)`
   runs one more query inside the template, with parameters `$name`.
+  A query can be a function of `functions.TABLES` of the rows of a query: `options = {function = "recommended", of = "questions"}`.
 - With `each`, a query, the file is a family: one page for each row. Its columns are variables of `path`, `title` and the template,
   and parameters of the queries: `models/{{ model }}`, `where model = $model`.
   Queries under `[grouped]` run once for the family; a page gets the rows whose column `key` (of the description) has its value.
@@ -40,18 +41,19 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 import duckdb
-from jinja2 import Template, TemplateError
+from jinja2 import TemplateError
 from markupsafe import Markup
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site import charts, columns, render, wording
 from tunemark.site.database import Database, grouped
+from tunemark.site.functions import TABLES
 from tunemark.site.page import Fact, Page
 from tunemark.site.tables import Row
 
@@ -142,10 +144,10 @@ class Runner:
         page = Page(head["path"], head["title"], head.get("layout", PLAIN), context, crumbs, head.get("wide", True))
         writer = Writer(self, page)
         try:
-            known = {**self.functions, **head, **columns_of_row, **(owned or {}), **self._queried(file.head.get("queries", {}), row)}
+            known = {**self.functions, **head, **columns_of_row, **(owned or {}), **self._queried(file, row)}
             known |= writer.functions() | {"m": render.macros(page)}
             body = render.template(file.body).render(known, page=page)
-        except (TemplateError, duckdb.Error) as error:
+        except (TemplateError, TypeError, duckdb.Error) as error:
             raise TunemarkError("page", f"{file.name}{ENDING}", str(error), exit_code=Exit.INTERNAL) from error
         finally:
             for name in file.head.get("queries", {}):
@@ -155,30 +157,33 @@ class Runner:
         context |= {"body": Markup(body), "writer": writer}  # noqa: S704 - the template has escaped its values
         return page
 
-    def _queried(self, queries: Mapping[str, str], row: Row) -> dict[str, list[Row]]:
-        """Run the queries of a page. Each result is a temporary table for the next ones."""
+    def _queried(self, file: PageFile, row: Row) -> dict[str, list[Row]]:
+        """Run the queries of a page. Each result is a temporary table for the next ones, and for those inside the template."""
+        queries = file.head.get("queries", {})
         rows: dict[str, list[Row]] = {}
         for number, (name, query) in enumerate(queries.items(), 1):
-            used = {key: value for key, value in row.items() if re.search(rf"\${key}\b", query)}
-            if any(re.search(rf"\b{name}\b", later) for later in list(queries.values())[number:]):
-                self.database.rows(f"create or replace temp table {name} as {query}", **used)
+            if isinstance(query, str):
+                used: dict[str, object] = {key: value for key, value in row.items() if re.search(rf"\${key}\b", query)}
+                text = query
+            else:
+                function, row_type = TABLES[query["function"]]
+                options = {key: value for key, value in query.items() if key not in {"function", "of"}}
+                used = {"rows": function(self.database, rows[query["of"]], **options)}
+                text = f"select unnest($rows::{row_type}, max_depth := 2)"
+            # A family has too many pages to make a table of a result that no later query reads.
+            if "each" not in file.head or any(re.search(rf"\b{name}\b", str(later)) for later in list(queries.values())[number:]):
+                self.database.rows(f"create or replace temp table {name} as {text}", **used)
                 rows[name] = self.database.rows(f"from {name}")
             else:
-                rows[name] = self.database.rows(query, **used)
+                rows[name] = self.database.rows(text, **used)
         return rows
-
-
-@lru_cache(maxsize=1_000)
-def _compiled(text: str) -> Template:
-    template: Template = Template(text)
-    return template
 
 
 def _rendered(value: Any, row: Row) -> Any:  # noqa: ANN401 - a value of the description
     """Return a value of the description with the columns of the row in its texts, such as `models/{{ model }}`."""
     if isinstance(value, list):
         return [_rendered(each, row) for each in value]
-    return _compiled(value).render(row) if isinstance(value, str) and "{" in value else value
+    return render.inline(value, row) if isinstance(value, str) and "{{" in value else value
 
 
 @dataclass(slots=True)

@@ -895,6 +895,25 @@ comment on view figures is 'Figures of results and statements: the stored column
 comment on column figures.impossible is 'True if the audit calls the figure impossible.';
 comment on column figures.doubted is 'True if the audit calls the figure impossible, or suspicious by itself.';
 
+create view stated as
+with claim_maps as (
+    select
+        record_id,
+        map_from_entries(list((quantity, value))) as claim,
+        map_from_entries(list((quantity, printed))) as printed
+    from claims
+    group by record_id
+), label_maps as (
+    select record_id, map_from_entries(list((label, printed))) as label from labels group by record_id
+)
+select coalesce(c.record_id, l.record_id) as record_id, claim, printed, label
+from claim_maps c
+full join label_maps l using (record_id);
+comment on view stated is 'All that a document states about a result, or in a statement: maps by quantity and by label.';
+comment on column stated.claim is 'Printed figures in the unit of the quantity, such as claim[''mfu''].';
+comment on column stated.printed is 'The same figures as printed.';
+comment on column stated.label is 'Words, such as label[''model''].';
+
 create view usable_results as
 with figure_maps as (
     select
@@ -903,26 +922,28 @@ with figure_maps as (
         list(quantity) filter (doubted) as doubted
     from figures
     group by record_id
-), claim_maps as (
-    select record_id, map_from_entries(list((quantity, value))) as claim from claims group by record_id
-), label_maps as (
-    select record_id, map_from_entries(list((label, printed))) as label from labels group by record_id
 )
 select
-    r.*,
+    r.* exclude (started_at),
     figure,
     coalesce(doubted, []) as doubted,
     claim,
+    printed,
     label,
     coalesce(r.model_name, label['model']) as model_label,
     coalesce(accelerator_name, 'accelerator unknown') || coalesce(chr(160) || '×' || chr(160) || accelerator_count, '') as devices,
     coalesce(figure['peak_memory_bytes'], case when accelerator_count = 1 then figure['device_memory_total_bytes'] end) as memory_bytes
 from results r
 left join figure_maps f on f.record_id = r.result_id
-left join claim_maps c on c.record_id = r.result_id
-left join label_maps l on l.record_id = r.result_id
+left join stated s on s.record_id = r.result_id
 where not r.failed and not r.impossible;
 comment on view usable_results is 'Results from which findings are drawn: they succeeded, and the audit calls neither their rate nor a condition impossible.';
+comment on column usable_results.figure is 'Figures that the audit does not call impossible: figure[''mfu''] is the stored column, or the printed claim if there is none.';
+comment on column usable_results.doubted is 'Quantities that the audit calls suspicious or impossible.';
+comment on column usable_results.claim is 'As in `stated`, and so are the next two columns.';
+comment on column usable_results.model_label is 'Name of the model, or as printed.';
+comment on column usable_results.devices is 'Accelerator with its number, for readers.';
+comment on column usable_results.memory_bytes is 'Peak memory of a device. On one device, a total over all devices counts as well.';
 
 create view throughput_accuracy as
 select
@@ -1268,3 +1289,118 @@ comment on column runs.result_id is 'Key of the result.';
 comment on column run_curves.result_id is 'Key of the result.';
 
 comment on column audit_rules.rule is 'Key of the audit rule.';
+
+create view method_pairs as
+with stated as (
+    select
+        *,
+        row(
+            model_label, source, section, accelerator, accelerator_count, dataset, sequence_length, padding, packing, precision, micro_batch,
+            attention, strategy, gradient_checkpointing, fused_kernels, compile, software
+        ) as conditions,
+        row(
+            model_label, source, section, accelerator, accelerator_count, dataset, padding, packing, precision, micro_batch, attention,
+            strategy, gradient_checkpointing, fused_kernels, compile, software
+        ) as sweep
+    from usable_results
+    where method in ('full', 'lora', 'qlora') and accelerator is not null and model_label is not null
+), single as (
+    -- Of several results of a method, the one counts whose document prints the plain name of the method.
+    select *
+    from (select *, count(*) over (partition by conditions, method) as number from stated)
+    where number = 1 or replace(lower(label['method']), '-', '') = method
+    qualify count(*) over (partition by conditions, method) = 1
+)
+select
+    r.result_id,
+    b.result_id as base_result_id,
+    r.method,
+    b.method as base_method,
+    r.model_label,
+    r.source,
+    r.section,
+    r.accelerator_name,
+    r.accelerator_count,
+    r.devices,
+    r.sequence_length,
+    r.micro_batch,
+    r.sweep,
+    r.memory_bytes,
+    b.memory_bytes as base_memory_bytes,
+    r.memory_bytes / b.memory_bytes as memory_ratio,
+    coalesce(
+        case when not list_contains(r.doubted || b.doubted, 'tokens_per_s') then r.figure['tokens_per_s'] / b.figure['tokens_per_s'] end,
+        case when not list_contains(r.doubted || b.doubted, 'samples_per_s') then r.figure['samples_per_s'] / b.figure['samples_per_s'] end
+    ) as speed_ratio
+from single r
+join single b using (conditions)
+where (r.method, b.method) in (('lora', 'full'), ('qlora', 'lora'), ('qlora', 'full'));
+comment on view method_pairs is 'Two results of one document that differ only in the method: QLoRA, LoRA or full fine-tuning.';
+comment on column method_pairs.sweep is 'Equal for pairs that differ only in their sequence length.';
+comment on column method_pairs.speed_ratio is 'Ratio of tokens/s, or of samples/s if a document has no tokens/s. NULL if the audit calls a rate suspicious.';
+
+create view speed_ups as
+with known as (
+    select
+        r.*,
+        quantity,
+        preference,
+        of_time,
+        figure[quantity] as value,
+        row(
+            model_label, source, method, accelerator, dataset, sequence_length, padding, packing, precision, micro_batch, optimizer, attention,
+            gradient_checkpointing, fused_kernels, compile, weights, software,
+            case when not of_time then section end, case when not of_time then strategy end
+        ) as conditions
+    from usable_results r,
+        (values ('tokens_per_s', 1, false), ('samples_per_s', 2, false), ('train_time_s', 1, true), ('wall_s', 2, true), ('epoch_time_s', 3, true)) as q(quantity, preference, of_time)
+    where figure[quantity] > 0 and accelerator is not null and accelerator_count > 0 and model_label is not null and trust <> 'converted'
+), families as (
+    select conditions, of_time, quantity
+    from known
+    group by conditions, of_time, quantity, preference
+    having count(*) > 1 and count(distinct accelerator_count) = count(*)
+        and (not of_time or (count(epochs) = count(*) and count(dataset) = count(*) and count(distinct epochs) = 1))
+    qualify row_number() over (partition by conditions, of_time order by preference) = 1
+), compared as (
+    select
+        result_id,
+        first(result_id) over family as base_result_id,
+        model_label,
+        method,
+        source,
+        section,
+        accelerator,
+        accelerator_name,
+        accelerator_count,
+        first(accelerator_count) over family as base_accelerator_count,
+        devices,
+        first(devices) over family as base_devices,
+        quantity,
+        of_time,
+        value,
+        first(value) over family as base_value,
+        case when of_time then base_value / value else value / base_value end as speed_up
+    from known
+    join families using (conditions, of_time, quantity)
+    window family as (partition by conditions, of_time order by accelerator_count)
+)
+select *, speed_up / (accelerator_count / base_accelerator_count) as efficiency, efficiency > 1.05 as superlinear
+from compared
+where result_id <> base_result_id;
+comment on view speed_ups is 'Results that differ only in the number of accelerators, each compared with the result on the fewest.';
+comment on column speed_ups.of_time is 'True if the times of training runs with the same epochs and dataset are compared, not rates. The runs may be described in different sections of a document.';
+comment on column speed_ups.efficiency is 'Speed-up divided by the ratio of the device counts.';
+comment on column speed_ups.superlinear is 'True for an efficiency above 105%: another condition must differ, so findings do not use it.';
+
+create view named_costs as
+select * from costs
+where same_instance and kind = 'on_demand' and instances = 1
+qualify row_number() over (partition by result_id order by usd_per_hour, region, price) = 1;
+comment on view named_costs is 'Cost of each result on the instance that it names, at the cheapest on-demand list price.';
+
+create view proven_rates as
+select * from option_rates
+where evidence in ('direct', 'near') and memory <> 'no' and len(result_ids) > 0
+    and list_has_all((select list(result_id) from usable_results), result_ids);
+comment on view proven_rates is 'Rates of the recommendation that are based on usable results, and not on predictions alone.';
