@@ -105,6 +105,10 @@ def test_every_study_has_findings_and_each_cites_at_least_two_results(made: dict
         assert all(len(cited) >= LEAST and cited <= known for _, cited in found), key
 
 
+def test_two_builds_write_the_same_studies(made: dict[str, str], documents: Path) -> None:
+    assert written(documents) == made
+
+
 @pytest.mark.parametrize("key", ["small-batches", "bert-tuning", "methods", "scaling", "guide-recomputed", "tips", "memory"])
 def test_the_findings_of_a_study_are_as_they_were(made: dict[str, str], key: str) -> None:
     golden = GOLDEN / f"study-{key}.txt"
