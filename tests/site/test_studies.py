@@ -21,8 +21,10 @@ from tunemark.schema.owned_hardware import OwnedHardware
 from tunemark.schema.statistics.intervals import share_error
 from tunemark.site import functions, studies
 from tunemark.site.columns import FORMATS
-from tunemark.site.pages import studies as study_pages
-from tunemark.site.queries import Catalogue, Database
+from tunemark.site.database import Database
+from tunemark.site.page import SiteOptions
+from tunemark.site.pages import STUDY_DEFAULTS, other_pages
+from tunemark.site.queries import Catalogue
 from tunemark.site.render import markdown
 from tunemark.site.sql_page import LEAST, Runner, page_files
 
@@ -80,7 +82,7 @@ def after(database: Path, copy: Path, *statements: str) -> Path:
 def written(database: Path, folder: Path | None = None) -> dict[str, str]:
     """Return the Markdown of all studies by key."""
     with Database(database) as opened:
-        pages = Runner(opened).pages(folder or resources.files(studies), **study_pages.DEFAULTS)
+        pages = Runner(opened).pages(folder or resources.files(studies), **STUDY_DEFAULTS)
         return {page.path.removeprefix("studies/"): markdown(page) for page in pages}
 
 
@@ -103,6 +105,10 @@ def test_every_study_has_findings_and_each_cites_at_least_two_results(made: dict
     for key, found in findings(made).items():
         assert found, key
         assert all(len(cited) >= LEAST and cited <= known for _, cited in found), key
+
+
+def test_two_builds_write_the_same_studies(made: dict[str, str], documents: Path) -> None:
+    assert written(documents) == made
 
 
 @pytest.mark.parametrize("key", ["small-batches", "bert-tuning", "methods", "scaling", "guide-recomputed", "tips", "memory"])
@@ -186,9 +192,10 @@ def test_pairs_of_methods_differ_in_nothing_else_that_is_stated(documents: Path)
 
 def test_the_index_lists_studies_before_series_and_every_page_links_its_citations(documents: Path) -> None:
     with Database(documents) as opened:
-        index, *pages = study_pages.pages(Catalogue.read(opened))
-        text = markdown(index)
-    assert all(text.index(page.title) < text.index("Series of runs") for page in pages)
+        pages = {page.path: page for page in other_pages(Catalogue(opened, SiteOptions())) if page.path.startswith("studies/")}
+        text = markdown(pages.pop("studies/index"))
+    assert pages
+    assert all(text.index(page.title) < text.index("Series of runs") for page in pages.values())
 
 
 # Series of runs ------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def write(database: Database, results: Sequence[Row], folder: Path) -> None:
         if name in MAIN:
             (folder / FOLDER / f"{name}.csv").write_text(csv_text(tables[name]), encoding="utf-8")
     _write_duckdb(database, folder)
-    version = database.rows("select left(inputs_sha256, 12) as data_version, cast(as_of as varchar) as as_of from collection")[0]
+    version = database.rows("select left(max(inputs_sha256), 12) as data_version, cast(max(as_of) as varchar) as as_of from collection")[0]
     for name, rows in tables.items():
         _write_json(folder / API / f"{name}.json", {**version, "count": len(rows), "rows": [_plain(row) for row in rows]})
     index = {

@@ -25,6 +25,8 @@ class Database:
             self._connection = duckdb.connect(str(path), read_only=True)
         except duckdb.Error as error:
             raise TunemarkError("database", str(path), f"cannot be opened ({_first_line(error)}); run `tunemark collect` again") from error
+        # Several threads add numbers, and list rows without an order, in any order: two builds would differ.
+        self._connection.execute("set threads to 1")
         columns.add_to(self._connection)
         functions.add_to(self._connection)
         self.rows(PAGES.read_text(encoding="utf-8"))

@@ -141,14 +141,16 @@ def recommended(database: "Database", questions: list[Row], tokens: float, seque
     known = database.rows(RENTABLE)
     names = {row["accelerator"]: row["name"] for row in known}
     offers = offers_of(database.rows(OFFERS), names, {row["accelerator"]: row["tdp_w"] for row in known if row["tdp_w"]})
+    rates: dict[str, list[Rate]] = {asked["model"]: [] for asked in questions}
+    for row in database.rows("from proven_rates where list_contains($models, model)", models=list(rates)):
+        rates[row["model"]].append(Rate.of_row(row))
     options = []
     for asked in questions:
-        rates = [Rate.of_row(row) for row in database.rows("from proven_rates where model = $model", model=asked["model"])]
         limits = {"budget_usd": asked["budget_usd"], "most_devices": asked["most_devices"]}
         question = Question(asked["method"] or ANY, tokens, sequence_length, **limits)
         options += [
             {"job": asked["job"], "model_name": asked["model_name"]} | _option_row(option)
-            for option in recommend(question, rates, offers).ranked
+            for option in recommend(question, rates[asked["model"]], offers).ranked
         ]
     return options
 

@@ -256,7 +256,7 @@ class Writer:
 
     def finding(self, *rows: Row | Sequence[Row], caller: Callable[[], Markup]) -> Markup:
         """Return a sentence with its citations; nothing if it would cite fewer than two results."""
-        cited = tuple(dict.fromkeys(_results(rows)))
+        cited = tuple(sorted(set(_results(rows))))
         if len(cited) < LEAST:
             return Markup()
         text = Markup(" ".join(caller().split()))  # noqa: S704 - white space alone is changed
