@@ -22,7 +22,7 @@ from typing import Any
 from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 
 from tunemark.site.commands import open_server
-from tunemark.site.pages.results import FIELDS, encoded
+from tunemark.site.explorer import FIELDS, encoded
 
 CHROMIUM = "/usr/bin/chromium"
 PAGE = "results/index.html"

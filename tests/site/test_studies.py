@@ -312,7 +312,7 @@ def test_a_printed_figure_is_known_to_half_a_unit_of_its_last_digit(printed: str
 def test_no_option_over_the_budget_is_recommended(documents: Path, budget: float) -> None:
     with Database(documents) as opened:
         asked = {"job": 1, "model": "llama-2-7b", "model_name": "Llama 2 7B", "method": None, "budget_usd": budget, "most_devices": 8}
-        options, all_options = (functions.recommended(opened, [asked | {"budget_usd": limit}], 1e7, 2048) for limit in (budget, None))
+        options, all_options = (functions.recommended(opened.rows, [asked | {"budget_usd": limit}], 1e7, 2048) for limit in (budget, None))
         usable = {row["result_id"] for row in opened.rows("select result_id from usable_results")}
     assert all(option["usd_high"] <= budget for option in options)
     assert len(options) <= len(all_options)

@@ -93,7 +93,8 @@ def build_site(
 def _write_data(catalogue: Catalogue, folder: Path) -> None:
     """Write all data files below a folder: for other tools and sites, and for the scripts of pages. MkDocs does not see them."""
     database = catalogue.database
-    data_files.write(database, catalogue.results, folder)
+    files = {row["result_id"]: reproduce.downloads(row) for row in catalogue.results}
+    data_files.write(database, folder, {result: {"record": each.record, "steps": each.steps} for result, each in files.items()})
     texts = {
         compare.DATA_PATH: compare.compare_json(database),
         costs.DATA_PATH: costs.cost_json(database),

@@ -19,7 +19,6 @@ from tunemark.schema import VERSION
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.json_schema import schema_files
 from tunemark.schema.safe_text import is_formula
-from tunemark.site import reproduce
 from tunemark.site.database import Database, grouped
 from tunemark.site.page import ENDING, NAME, QUESTION, address, result_path
 from tunemark.site.render import compact_json, file_name
@@ -69,7 +68,7 @@ def query_of(table: str) -> str:
 
 
 def contents(database: Database, table: str) -> str:
-    """Return what a table has, in a sentence or two."""
+    """Return the contents of a table in a sentence or two."""
     return str(database.rows(CONTENTS, DESCRIBED_BY.get(table, (table,))[-1])[0]["comment"])
 
 
@@ -111,8 +110,8 @@ def published_tables(database: Database) -> list[Row]:
 # Files ---------------------------------------------------------------------------------------------
 
 
-def write(database: Database, results: Sequence[Row], folder: Path) -> None:
-    """Write all files below the folder of a site. `results` are all results."""
+def write(database: Database, folder: Path, links: Mapping[str, Row]) -> None:
+    """Write all files below the folder of a site. `links` are the paths of the files of each result."""
     for name in (FOLDER, f"{API}/results", "schema"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     tables = {name: database.rows(query_of(name)) for name in MAIN}
@@ -133,27 +132,25 @@ def write(database: Database, results: Sequence[Row], folder: Path) -> None:
         "results": f"{API}/results/{{result_id}}.json",
     }
     _write_json(folder / API / "index.json", {**index, "tables": published_tables(database), "duckdb": DUCKDB_FILE})
-    _write_results(database, results, tables["results"], folder)
+    _write_results(database, links, tables["results"], folder)
     for name, text in schema_files().items():
         (folder / "schema" / name).write_text(text, encoding="utf-8")
 
 
-def _write_results(database: Database, results: Sequence[Row], rows: Sequence[Row], folder: Path) -> None:
+def _write_results(database: Database, links: Mapping[str, Row], rows: Sequence[Row], folder: Path) -> None:
     """Write the file of each result: its row, links, and what was printed, doubted and recorded."""
     details = {}
     for key, table in DETAILS.items():
         found = [_plain(row) for row in database.rows(f"from {table} order by all")]
         details[key] = grouped(found, lambda row: str(row.get("record_id") or row["result_id"]))
-    named = {row["result_id"]: row for row in results}
     for row in rows:
         result = row["result_id"]
-        files = reproduce.downloads(named[result])
-        links = {"page": f"{result_path(result)}{ENDING}", "record": files.record, "steps": files.steps}
+        pages = {"page": f"{result_path(result)}{ENDING}", **links[result]}
         owned = {
             key: [{name: value for name, value in each.items() if name not in OWNERS} for each in found.get(result, [])]
             for key, found in details.items()
         }
-        _write_json(folder / API / "results" / f"{file_name(result)}.json", {"result": _plain(row), "links": links, **owned})
+        _write_json(folder / API / "results" / f"{file_name(result)}.json", {"result": _plain(row), "links": pages, **owned})
 
 
 def _write_duckdb(database: Database, folder: Path) -> None:

@@ -1,8 +1,9 @@
 """Functions of SQL for what SQL cannot say: the statistics and the arithmetic of the ground floor, and tables that Python computes."""
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from duckdb import CatalogException, DuckDBPyConnection
 
@@ -15,9 +16,8 @@ from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.site import wording
 from tunemark.site.tables import Row
 
-if TYPE_CHECKING:
-    from tunemark.site.database import Database
-
+Read = Callable[..., list[Row]]
+"""Returns the rows of a query with its parameters."""
 ENOUGH = 3
 """Values from which an interval for one more is given."""
 FIGURE = re.compile(r"\d[\d,]*(\.\d+)?")
@@ -133,16 +133,16 @@ OPTIONS = """struct(
 )[]"""
 
 
-def recommended(database: "Database", questions: list[Row], tokens: float, sequence_length: int) -> list[Row]:
+def recommended(read: Read, questions: list[Row], tokens: float, sequence_length: int) -> list[Row]:
     """Return the options that the recommendation gives for questions, of those that are based on usable results alone.
 
     A question has a `job`, which its options share, a model, a method or NULL for any, `budget_usd` and `most_devices`.
     """
-    known = database.rows(RENTABLE)
+    known = read(RENTABLE)
     names = {row["accelerator"]: row["name"] for row in known}
-    offers = offers_of(database.rows(OFFERS), names, {row["accelerator"]: row["tdp_w"] for row in known if row["tdp_w"]})
+    offers = offers_of(read(OFFERS), names, {row["accelerator"]: row["tdp_w"] for row in known if row["tdp_w"]})
     rates: dict[str, list[Rate]] = {asked["model"]: [] for asked in questions}
-    for row in database.rows("from proven_rates where list_contains($models, model)", models=list(rates)):
+    for row in read("from proven_rates where list_contains($models, model)", models=list(rates)):
         rates[row["model"]].append(Rate.of_row(row))
     options = []
     for asked in questions:

@@ -76,44 +76,14 @@ def accelerator_path(accelerator: str) -> str:
     return f"accelerators/{accelerator}"
 
 
-def prices_path(accelerator: str) -> str:
-    """Return the path of an accelerator's prices and their sources."""
-    return f"{accelerator_path(accelerator)}#prices"
-
-
-def model_path(model: str) -> str:
-    """Return the path of a model's page."""
-    return f"models/{model}"
-
-
 def workload_path(workload: str) -> str:
     """Return the path of a workload's page."""
     return f"workloads/{workload}"
 
 
-def study_path(study: str) -> str:
-    """Return the path of a study's page."""
-    return f"studies/{study}"
-
-
 def document_path(source: str) -> str:
     """Return the path of a source document's page."""
     return f"documents/{source}"
-
-
-def statement_path(source: str, statement: str) -> str:
-    """Return the path of a statement on its document's page."""
-    return f"{document_path(source)}#{statement}"
-
-
-def audit_path(source: str) -> str:
-    """Return the path of the findings about a source."""
-    return f"audit/{source}"
-
-
-def rule_path(rule: str) -> str:
-    """Return the path of an audit rule's explanation."""
-    return f"audit/rules#rule-{rule}"
 
 
 def address(url: str, path: str) -> str:

@@ -10,7 +10,7 @@ with rate_verdicts as (
     where verdict in ('inconsistent', 'suspicious')
         and list_has_any(quantities, ['tokens_per_s', 'samples_per_s', 'step_time_s', 'train_time_s'])
     group by all
-), doubted as (
+), ambiguous_figures as (
     select record_id as result_id, map_from_entries(list((quantity, shown) order by quantity)) as reading
     from (
         select record_id, quantity, string_agg(quantity_text(quantity, value), ' or ' order by value, meaning) as shown
@@ -54,10 +54,10 @@ select
     row_number() over (order by failed, impossible, source <> 'measured', coalesce(epoch_us(r.started_at), 0) desc, result_id) as place
 from results_with_costs r
 left join rate_verdicts using (result_id)
-left join doubted using (result_id)
+left join ambiguous_figures using (result_id)
 order by place;
 
--- The highest rate and the lowest cost by accelerator, model and method, of results that finished and whose rate the audit does not doubt.
+-- The highest rate and the lowest cost by accelerator, model and method, of results that finished and about whose rate the audit has no finding.
 create temp table best_rates as
 with usable as (
     select *, tokens_per_s / accelerator_count as each

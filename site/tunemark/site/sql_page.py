@@ -168,7 +168,7 @@ class Runner:
             else:
                 function, row_type = TABLES[query["function"]]
                 options = {key: value for key, value in query.items() if key not in {"function", "of"}}
-                used = {"rows": function(self.database, rows[query["of"]], **options)}
+                used = {"rows": function(self.database.rows, rows[query["of"]], **options)}
                 text = f"select unnest($rows::{row_type}, max_depth := 2)"
             # A family has too many pages to make a table of a result that no later query reads.
             if "each" not in file.head or any(re.search(rf"\b{name}\b", str(later)) for later in list(queries.values())[number:]):

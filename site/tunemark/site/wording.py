@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from tunemark.schema.formats import MISSING, duration, gib, significant
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.recommendation import provider_name
-from tunemark.schema.records.converted import MLPERF_LABEL
+from tunemark.schema.vocabulary import MLPERF_LABEL
 from tunemark.site.tables import Row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -281,11 +281,6 @@ def seconds(value: float | None) -> str:
     return MISSING if value is None else duration(value)
 
 
-def seconds_interval(low: float | None, high: float | None) -> str:
-    """Return the interval of a time; empty when there is none."""
-    return "" if low is None or high is None else f"{duration(low)} to {duration(high)}"
-
-
 def _digits(low: float | None, high: float | None) -> int:
     if low is None or high is None:
         return 3
@@ -303,11 +298,6 @@ def offer_text(instances: float | None, provider: str | None, instance: str | No
 def offer(cost: Row | None) -> str:
     """Return the offer that a cost is based on; empty without one."""
     return "" if cost is None else offer_text(*(cost[name] for name in ("instances", "provider", "instance", "kind", "effective_on")))
-
-
-def instance_count(cost: Row) -> str:
-    """Return the number of rented instances as a prefix, such as `2 x `; empty for one instance."""
-    return f"{cost['instances']:.0f}{TIMES}" if cost["instances"] and cost["instances"] > 1 else ""
 
 
 def result_title(row: Row) -> str:

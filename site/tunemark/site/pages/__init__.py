@@ -12,12 +12,11 @@ from tunemark.schema import recommendation_words
 from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.privacy import PATTERNS
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.records.converted import MLPERF_LABEL
 from tunemark.schema.records.division import FREE_SETTINGS, MEANING
 from tunemark.schema.records.json_schema import field_reference
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Environment, Submission
-from tunemark.schema.vocabulary import Status, WarningKind
+from tunemark.schema.vocabulary import MLPERF_LABEL, Status, WarningKind
 from tunemark.site import data_files, documents, feed, home, reproduce, studies, wording
 from tunemark.site.page import Page
 from tunemark.site.queries import Catalogue
