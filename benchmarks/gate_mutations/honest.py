@@ -424,7 +424,7 @@ def options() -> Iterator[Honest]:
     points = (
         ("a point of a sweep", ("batch.micro_batch=2",), "sweep", "batch.micro_batch=2", 2),
         ("an arm of an A/B test", ("lora.rank=32",), "ab", "b: lora.rank=32, pair 1", 2),
-        ("a point of a frontier", (), "frontier", "data.sequence_length=4096, batch.micro_batch=1", 1),
+        ("a point of a frontier", ("data.sequence_length=4096", "batch.micro_batch=1"), "frontier", "data.sequence_length=4096, batch.micro_batch=1", 1),
     )
     for seed, (name, overrides, kind, text, position) in enumerate(points, start=151):
         # Each point belongs to its own study.

@@ -21,7 +21,7 @@ from tunemark.schema.synthetic_data import GENERATORS
 
 ROOT = Path(__file__).parents[2]
 FACTS = FactBase(ROOT / "data")
-BERT = ROOT / "submissions" / "smoke-bert" / "20261122-cpu-d6e249b9d742.json"
+BERT = ROOT / "submissions" / "smoke-bert" / "20261124-cpu-70bc58de1ffa.json"
 Content = dict[str, Any]
 
 

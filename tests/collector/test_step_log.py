@@ -22,9 +22,9 @@ from tunemark.schema.records.trace import Study
 
 ROOT = Path(__file__).parents[2]
 FACTS = FactBase(ROOT / "data")
-LORA = "smoke-lora/20261122-cpu-213a3f9e2d1c.json"
-BERT = "smoke-bert/20261122-cpu-d6e249b9d742.json"
-FSDP = "smoke-full/20261122-cpu-43c318dadc5d.json"
+LORA = "smoke-lora/20261124-cpu-41a46f99b0e0.json"
+BERT = "smoke-bert/20261124-cpu-70bc58de1ffa.json"
+FSDP = "smoke-full/20261124-cpu-c46c5f3ac432.json"
 Content = dict[str, Any]
 Times = NDArray[np.float64]
 
@@ -84,7 +84,7 @@ def test_a_first_step_of_seconds_on_a_cpu_asks_for_a_second_run() -> None:
 
 
 def test_a_run_that_ended_before_its_model_was_loaded_has_no_facts_of_it() -> None:
-    crashed = submission("smoke-lora/20261122-cpu-c7260dfa96c2.json")
+    crashed = submission("smoke-lora/20261124-cpu-3f49fae464be.json")
     assert said(crashed) == []
     assert any(problem.startswith("model: ") for problem in said(crashed | {"model": submission(LORA)["model"]}))
 

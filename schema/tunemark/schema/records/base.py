@@ -8,10 +8,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
-Seconds = Annotated[float, Field(ge=0, description="Seconds.")]
-Bytes = Annotated[int, Field(ge=0, description="Bytes; GiB = 2^30 bytes and GB = 10^9 bytes are made for display only.")]
-Count = Annotated[int, Field(ge=0)]
-PositiveCount = Annotated[int, Field(ge=1)]
+LARGEST = 2**53
+"""From here on, JSON readers and doubles no longer represent whole numbers exactly."""
+Seconds = Annotated[float, Field(ge=0, le=10 * 365 * 24 * 3600.0, description="Seconds, of ten years at most.")]
+Bytes = Annotated[int, Field(ge=0, lt=LARGEST, description="Bytes; GiB = 2^30 bytes and GB = 10^9 bytes are made for display only.")]
+Count = Annotated[int, Field(ge=0, lt=LARGEST)]
+PositiveCount = Annotated[int, Field(ge=1, lt=LARGEST)]
+Setting = Annotated[int, Field(ge=1, lt=2**31, description="A setting; the database stores it in 32 bits.")]
+SettingOrZero = Annotated[int, Field(ge=0, lt=2**31, description="A setting; the database stores it in 32 bits.")]
 Share = Annotated[float, Field(ge=0, le=1, description="A share of a named total, 0 to 1.")]
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80, description="The name of a card in data/.")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

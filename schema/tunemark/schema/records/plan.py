@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tunemark.schema.records.base import Count, Frozen, Key, PositiveCount, Seconds, Sha256, Text
+from tunemark.schema.records.base import Frozen, Key, Seconds, Setting, SettingOrZero, Sha256, Text
 from tunemark.schema.vocabulary import (
     DEEPSPEED,
     Backend,
@@ -36,9 +36,9 @@ Launcher = Literal["torchrun", "accelerate"]
 class LoraSettings(Frozen):
     """Low-rank adapters on named linear layers (Hu et al. 2021)."""
 
-    rank: PositiveCount = 8
+    rank: Setting = 8
     """Rank r of the update B A."""
-    alpha: PositiveCount = 16
+    alpha: Setting = 16
     """The update is scaled by alpha / rank."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout in front of the adapters."""
@@ -79,7 +79,7 @@ class ModelChoice(Frozen):
     """The model card in data/models."""
     task: Task
     """The training task."""
-    labels: PositiveCount | None = None
+    labels: Setting | None = None
     """Number of classes, for classification."""
     weights: Weights
     """Random weights run as fast as pretrained ones and use the same memory; only the loss differs."""
@@ -123,7 +123,7 @@ class DataChoice(Frozen):
     """How a document is made from the columns of a row; null uses the column `text`."""
     tokenizer: Text
     """`none` for synthetic token ids, `word-level` if made from the words of the training rows, else a hub id or `model`."""
-    sequence_length: PositiveCount
+    sequence_length: Setting
     """Maximum tokens per row."""
     padding: Padding
     """`none` if each row is full."""
@@ -131,9 +131,9 @@ class DataChoice(Frozen):
     """True if several documents share a row."""
     document_borders: bool = True
     """False if documents in the same row attend to each other: plain concatenation. Ignored without packing."""
-    training_rows: PositiveCount | None = None
+    training_rows: Setting | None = None
     """Rows per epoch; null for generated rows without end."""
-    evaluation_rows: Count = 0
+    evaluation_rows: SettingOrZero = 0
     """Rows held out for evaluation."""
 
     @property
@@ -145,13 +145,13 @@ class DataChoice(Frozen):
 class Batch(Frozen):
     """The batch, from one micro-step on one device to one optimizer step on all of them."""
 
-    micro_batch: PositiveCount
+    micro_batch: Setting
     """Rows of one forward and backward on one device."""
-    gradient_accumulation: PositiveCount
+    gradient_accumulation: Setting
     """Micro-steps per optimizer step."""
-    data_parallel: PositiveCount
+    data_parallel: Setting
     """Replicas that see different rows."""
-    global_batch: PositiveCount
+    global_batch: Setting
     """Rows per optimizer step: micro_batch x gradient_accumulation x data_parallel."""
 
 
@@ -170,7 +170,7 @@ class Optimizer(Frozen):
     """Adam's guard against division by zero."""
     scheduler: Literal["constant", "linear", "cosine"] = "constant"
     """Learning rate schedule."""
-    warmup_steps: Count = 0
+    warmup_steps: SettingOrZero = 0
     """Steps over which the learning rate rises linearly."""
     layer_decay: float | None = Field(default=None, gt=0, le=1)
     """Factor by which the learning rate falls from each block to the one below; null for one rate."""
@@ -204,40 +204,40 @@ class DeviceChoice(Frozen):
     """Implementation of the device protocol."""
     accelerator: Key | None
     """The accelerator card in data/accelerators; null if the device has no card."""
-    count: PositiveCount
+    count: Setting
     """Devices used, over all machines."""
-    nodes: PositiveCount = 1
+    nodes: Setting = 1
     """Number of machines."""
     strategy: Strategy
     """How the model is distributed over devices."""
     offload: Offload = "none"
     """What is kept in host memory between uses."""
-    tensor_parallel: PositiveCount = 1
+    tensor_parallel: Setting = 1
     """Devices that share each layer."""
-    pipeline_parallel: PositiveCount = 1
+    pipeline_parallel: Setting = 1
     """Devices that share the layers of the model in stages."""
     launcher: Launcher | None = None
     """Launcher of the processes; null for one process."""
-    threads: PositiveCount | None = None
+    threads: Setting | None = None
     """CPU threads of the worker, if the CPU computes."""
 
 
 class Measurement(Frozen):
     """When the run stops, and what counts as steady."""
 
-    min_warmup_steps: Count = 10
+    min_warmup_steps: SettingOrZero = 10
     """Steps excluded from the steady window."""
-    min_steady_steps: PositiveCount = 100
+    min_steady_steps: Setting = 100
     """The window is long enough with this many steps ..."""
     min_steady_s: Seconds = 60.0
     """... or with this many seconds."""
-    max_steps: PositiveCount | None = None
+    max_steps: Setting | None = None
     """Stop after this many optimizer steps."""
-    epochs: PositiveCount | None = None
+    epochs: Setting | None = None
     """Stop after this many passes over the rows."""
     max_train_s: Seconds | None = None
     """Stop training after this many seconds, steady or not, but not before `min_steps`."""
-    min_steps: Count = 0
+    min_steps: SettingOrZero = 0
     """Minimum number of steps, even if they take longer than `max_train_s`."""
     timeout_s: Seconds | None = None
     """Kill the worker after this many seconds; null allows the time that its steps need."""
@@ -259,7 +259,7 @@ class Measurement(Frozen):
     """Measure the matrix rate of the device before and after training."""
     gates: bool = True
     """Check before training that it is correct: gradients reach the trained weights, packed documents do not attend to each other."""
-    seed: Count = 0
+    seed: SettingOrZero = 0
     """Seed of weights, samples and their order."""
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tunemark.schema.records.base import Frozen, Key, PositiveCount, Seconds, Sha256, Text
+from tunemark.schema.records.base import Frozen, Key, Seconds, Setting, Sha256, Text
 from tunemark.schema.records.plan import Launcher
 from tunemark.schema.vocabulary import Backend, DataSource, Weights
 
@@ -35,9 +35,9 @@ class Requested(Frozen):
     """Content hash of the training file."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """`--seed`."""
-    max_steps: PositiveCount | None = None
+    max_steps: Setting | None = None
     """`--steps`."""
-    epochs: PositiveCount | None = None
+    epochs: Setting | None = None
     """`--epochs`."""
     max_train_s: Seconds | None = None
     """`--seconds`."""
@@ -59,7 +59,7 @@ class Requested(Frozen):
     """`--cold`."""
     backend: Backend | None = None
     """`--backend`."""
-    devices: PositiveCount | None = None
+    devices: Setting | None = None
     """`--devices`."""
     strategy: Text | None = None
     """`--strategy`."""
@@ -67,7 +67,7 @@ class Requested(Frozen):
     """`--offload`."""
     launcher: Launcher = "torchrun"
     """`--launcher`."""
-    nodes: PositiveCount = 1
+    nodes: Setting = 1
     """`--nodes`."""
 
     def sets(self, name: str) -> bool:
