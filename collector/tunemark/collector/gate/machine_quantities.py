@@ -1,6 +1,8 @@
 """Quantities and conditions of relations.toml about the machine: host, devices, software, memory and telemetry."""
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
@@ -9,7 +11,7 @@ from tunemark.schema import VERSION
 from tunemark.schema.facts.names import plain_name
 from tunemark.schema.formats import GIB, MIB
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.records.trace import DeviceUse, StepEvent
+from tunemark.schema.records.trace import DeviceUse
 from tunemark.schema.vocabulary import (
     DEEPSPEED,
     DEVICE_INTERVAL_S,
@@ -51,6 +53,33 @@ THROTTLE_REASONS |= {"hw_power_brake_slowdown", "display_clock_setting", "thrott
 MOST_WATTS = 3_000.0
 """No board of today takes more."""
 
+QUANTITIES: dict[str, Callable[..., Any]] = {
+    "back_end_of_system": lambda r: not r.environment.os.startswith("Darwin") or r.environment.backend in {Backend.MPS, Backend.CPU},
+    "apple": lambda r: r.backend is Backend.MPS,
+    "whole_pages": lambda _, device: not device.memory_bytes or device.memory_bytes % 2**16 == 0,
+    "owners_card": lambda r: r.card is not None and re.search(r"GeForce|Radeon|TITAN|Arc\b", r.card.name) is not None,
+    "driver_of_back_end": lambda r, device: r.backend not in DRIVERS or re.fullmatch(DRIVERS[r.backend], device.driver or "") is not None,
+    "commit_varies": lambda r: r.s.harness.commit is None or len(set(r.s.harness.commit)) > 1,
+    "allocated_or_none": lambda r: r.memory.device_allocated.peak_bytes or 0,
+    "reserved_by_all": lambda r: r.memory.device_reserved.peak_bytes and r.memory.device_reserved.peak_bytes * r.count,
+    "grown_bytes": lambda r: sum(event.amount for event in r.s.events if event.kind == "allocator_growth"),
+    "grows": lambda _, event: event.kind == "allocator_growth",
+    "host_interval_s": lambda _: HOST_INTERVAL_S,
+    "host_samples_fit": lambda r: (r.trained_s or r.process.wall_s) / HOST_INTERVAL_S * 1.1 * r.device.nodes + 2,
+    "used_cores": lambda r: (r.used_cpu_s or 0.0) / r.process.wall_s if r.process.wall_s else 0.0,
+    "monitored_devices": lambda r: len(r.use.devices) or None if r.use else None,
+    "highest_mhz": lambda r: 1.35 * r.card.peak_clock_mhz if r.card and r.card.peak_clock_mhz else 4_500.0,
+    "least_mhz": lambda r: r.share * r.card.peak_clock_mhz / 1.1 if computes(r) and r.share and r.card and r.card.peak_clock_mhz else None,
+    "least_busy": lambda r: 0.9 * r.share if computes(r) and r.share else None,
+    "has_energy": lambda r: r.use is not None and r.use.energy is not None and r.use.energy.joules is not None,
+    "boards_w": lambda r: r.count * board_w(r),
+    "longest_energy_s": lambda r: r.window_s and 1.05 * r.window_s + 4 * DEVICE_INTERVAL_S.get(r.backend, 1.0),
+    "shortest_energy_s": lambda r: r.window_s and 0.8 * r.window_s - 4 * DEVICE_INTERVAL_S.get(r.backend, 1.0),
+    "reports_power": lambda r: r.backend is Backend.CUDA or bool(r.powers_w),
+}
+"""Name in relations.toml -> quantity or condition; those below are of several lines."""
+
+
 # Host
 
 
@@ -62,11 +91,6 @@ def cpu_of_system(r: Run) -> bool:
     return (
         runs and re.search(r"[A-Za-z]{2}|^x86", name) is not None and not re.search(r"nvidia|geforce|\b[ahb][1-3]00\b", name, re.IGNORECASE)
     )
-
-
-def back_end_of_system(r: Run) -> bool:
-    """Return True if the back end exists on the system."""
-    return not r.environment.os.startswith("Darwin") or r.environment.backend in {Backend.MPS, Backend.CPU}
 
 
 def most_cores(r: Run) -> int | None:
@@ -113,16 +137,6 @@ def card_part_bytes(r: Run) -> float | None:
     return whole and whole / parts
 
 
-def apple(r: Run) -> bool:
-    """Return True for Apple's devices, which share the memory of a host of which the card names one size only."""
-    return r.backend is Backend.MPS
-
-
-def whole_pages(_: Run, device: DeviceFacts) -> bool:
-    """Return True if the memory is a number of pages of 64 KiB."""
-    return not device.memory_bytes or device.memory_bytes % 2**16 == 0
-
-
 def card_board_w(r: Run) -> float | None:
     """Return the board power of the card."""
     return r.card.tdp_w if r.card else None
@@ -133,19 +147,9 @@ def board_w(r: Run) -> float:
     return card_board_w(r) or MOST_WATTS
 
 
-def owners_card(r: Run) -> bool:
-    """Return True for graphics cards, whose owners set their limits."""
-    return r.card is not None and re.search(r"GeForce|Radeon|TITAN|Arc\b", r.card.name) is not None
-
-
 def first_driver(r: Run) -> str | None:
     """Return the driver of the first device."""
     return r.environment.devices[0].driver
-
-
-def driver_of_back_end(r: Run, device: DeviceFacts) -> bool:
-    """Return True if a driver is a version of one of the back end."""
-    return r.backend not in DRIVERS or re.fullmatch(DRIVERS[r.backend], device.driver or "") is not None
 
 
 def device_of_back_end(r: Run, device: DeviceFacts) -> bool:
@@ -241,11 +245,6 @@ def harness_version(r: Run) -> bool:
     return version is not None and Version("0.1.0") <= version <= Version(VERSION)
 
 
-def commit_varies(r: Run) -> bool:
-    """Return True if a commit has different digits."""
-    return r.s.harness.commit is None or len(set(r.s.harness.commit)) > 1
-
-
 # Memory
 
 
@@ -270,29 +269,9 @@ def strange_method(r: Run) -> str:
     )
 
 
-def allocated_or_none(r: Run) -> int:
-    """Return the peak of the allocators, 0 if it is unknown."""
-    return r.memory.device_allocated.peak_bytes or 0
-
-
 def reserved_or_none(r: Run) -> int:
     """Return the peak that the allocators reserved, 0 if it is unknown."""
     return r.memory.device_reserved.peak_bytes or 0
-
-
-def reserved_by_all(r: Run) -> int | None:
-    """Return the peak that the allocators of all processes can have reserved."""
-    return r.memory.device_reserved.peak_bytes and r.memory.device_reserved.peak_bytes * r.count
-
-
-def grown_bytes(r: Run) -> int:
-    """Return the growth of the allocators."""
-    return sum(event.amount for event in r.s.events if event.kind == "allocator_growth")
-
-
-def grows(_: Run, event: StepEvent) -> bool:
-    """Return True for an event of growth."""
-    return event.kind == "allocator_growth"
 
 
 def highest_allocated(r: Run) -> int | None:
@@ -345,16 +324,6 @@ def states_on_host(r: Run) -> int | None:
 # Telemetry
 
 
-def host_interval_s(_: Run) -> float:
-    """Return the interval of the samples of the host."""
-    return HOST_INTERVAL_S
-
-
-def host_samples_fit(r: Run) -> float:
-    """Return the samples of all hosts that fit into training; a monitor catches up after a delay."""
-    return (r.trained_s or r.process.wall_s) / HOST_INTERVAL_S * 1.1 * r.device.nodes + 2
-
-
 def device_samples_fit(r: Run) -> float | None:
     """Return the samples of devices that fit between the readings of energy, or into training."""
     every_s, trained_s = DEVICE_INTERVAL_S.get(r.environment.backend), r.trained_s or r.process.wall_s
@@ -362,20 +331,10 @@ def device_samples_fit(r: Run) -> float | None:
     return None if every_s is None else min(trained_s, between_s) / every_s * 1.1 + 2
 
 
-def used_cores(r: Run) -> float:
-    """Return the mean number of cores that the CPU time of the run keeps busy."""
-    return (r.used_cpu_s or 0.0) / r.process.wall_s if r.process.wall_s else 0.0
-
-
 def all_busy_cores(r: Run) -> float | None:
     """Return the busy cores of the run and of other programs."""
     use = r.use
     return None if use is None or use.foreign_cpu_busy_mean is None else use.foreign_cpu_busy_mean + (use.cpu_busy_mean or 0.0)
-
-
-def monitored_devices(r: Run) -> int | None:
-    """Return the number of monitored devices."""
-    return len(r.use.devices) or None if r.use else None
 
 
 def devices_listed(r: Run) -> bool:
@@ -420,31 +379,11 @@ def computes(r: Run) -> bool:
     return r.share is not None and r.share > 0.2  # noqa: PLR2004 - an eighth is what small models reach
 
 
-def highest_mhz(r: Run) -> float:
-    """Return the highest clock of a board: a third above that of its dense peak, or 4.5 GHz."""
-    return 1.35 * r.card.peak_clock_mhz if r.card and r.card.peak_clock_mhz else 4_500.0
-
-
-def least_mhz(r: Run) -> float | None:
-    """Return the mean clock below which the dense peak is less than what was computed; peaks are given for a nominal clock."""
-    return r.share * r.card.peak_clock_mhz / 1.1 if computes(r) and r.share and r.card and r.card.peak_clock_mhz else None
-
-
-def least_busy(r: Run) -> float | None:
-    """Return the share of the time that the products of the run take at the dense peak, less a tenth."""
-    return 0.9 * r.share if computes(r) and r.share else None
-
-
 def throttled_for_reasons(_: Run, use: DeviceUse) -> bool:
     """Return True if all reasons are a driver's, and each share is of a listed reason and of one sample at least."""
     listed, shares = set(use.throttle_reasons), use.throttle_shares
     seen = all(share * use.samples >= 0.01 for share in shares.values())  # noqa: PLR2004 - the first sample may stand for part of an interval
     return listed <= THROTTLE_REASONS and set(shares) <= listed and seen
-
-
-def has_energy(r: Run) -> bool:
-    """Return True if energy was measured."""
-    return r.use is not None and r.use.energy is not None and r.use.energy.joules is not None
 
 
 def energy_w(r: Run) -> float | None:
@@ -453,25 +392,10 @@ def energy_w(r: Run) -> float | None:
     return energy.joules / energy.window_s if energy and energy.joules is not None and energy.window_s else None
 
 
-def boards_w(r: Run) -> float:
-    """Return the board power of all devices."""
-    return r.count * board_w(r)
-
-
 def sampled_w(r: Run) -> float | None:
     """Return the sampled mean power of all devices, if each reports it."""
     total = sum(r.powers_w)
     return total if len(r.powers_w) == r.count and total else None
-
-
-def longest_energy_s(r: Run) -> float | None:
-    """Return the longest time of the readings of energy."""
-    return r.window_s and 1.05 * r.window_s + 4 * DEVICE_INTERVAL_S.get(r.backend, 1.0)
-
-
-def shortest_energy_s(r: Run) -> float | None:
-    """Return the shortest time of the readings of energy."""
-    return r.window_s and 0.8 * r.window_s - 4 * DEVICE_INTERVAL_S.get(r.backend, 1.0)
 
 
 def fewest_samples(r: Run) -> int:
@@ -494,8 +418,3 @@ def energy_source_of_readings(r: Run) -> bool:
         often = not r.alone or samples < 2 or (energy.window_s or 0.0) / (samples - 1) <= 1.1 * SLOWEST_INTEGRATION_S  # noqa: PLR2004
         return not unread and often
     return energy.source != "none" or unread or not (r.gpu and r.alone and devices_sampled_densely(r))
-
-
-def reports_power(r: Run) -> bool:
-    """Return True if the boards report their power."""
-    return r.backend is Backend.CUDA or bool(r.powers_w)

@@ -1,8 +1,10 @@
 """Quantities of relations.toml that follow from shapes, peaks and capacities, by the ledgers of `schema.physics`."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +48,29 @@ REACHABLE = {True: 0.85, False: 0.9}
 """Training over the dense peak, at most: stacked memory (True) comes with a power limit below the clock of the peak; the best known is below
 0.8."""
 
+QUANTITIES: dict[str, Callable[..., Any]] = {
+    "most_parameters": lambda r: (_whole(r) + 2 * _head(r)) * (1 + _tolerance(r)) if r.weights is not None else None,
+    "least_adapter_bytes": lambda r: 0.99 * (r.trained_bytes or 1.9) * r.weights.adapters / r.weight_shards if r.weights else None,
+    "hides_gradients": lambda r: r.device.strategy in DEEPSPEED or r.neuron,
+    "least_state_bytes": lambda r: 0.99 * _trained(r, _state_widths(r)[0]) / r.state_shards if r.s.model and r.weights else None,
+    "probe_size": lambda r: {Backend.CPU: 1_024, Backend.MPS: 4_096}.get(r.backend, 8_192),
+    "compute_format": lambda r: r.plan.precision.compute.value,
+    "rate_before": lambda r: r.s.probe.before_flop_per_s if r.s.probe else None,
+    "different_rates": lambda r: r.s.probe is None or r.s.probe.before_flop_per_s != r.s.probe.after_flop_per_s,
+    "highest_probe": lambda r: _probe_peak(r) or (_fastest_core(r) * r.environment.cpu_usable_cores if r.cpu else FASTEST_DEVICE),
+    "mean_rate": lambda r: float(r.flops.sum() / r.times.sum()) if r.flops.sum() else None,
+    "median_rate": lambda r: float(np.median(r.flops / r.times)) if r.flops.sum() else None,
+    "best_rate": lambda r: float((r.flops / r.times).max()) if r.flops.sum() else None,
+    "all_steps_median_s": lambda r: float(np.median(r.times)) if r.steps else None,
+    "check_s": lambda r: _phase_s(r, Phase.CHECK) if any(gate.passed is not None for gate in r.s.gates) else None,
+    "part_of_micro_step_s": lambda r: 0.2 * float(np.median(r.times)) / r.plan.batch.gradient_accumulation if r.steps else None,
+    "evaluation_s": lambda r: _phase_s(r, Phase.EVAL) if r.s.evaluation else None,
+    "probe_s": lambda r: min(r.lasted(Phase.PROBE), default=None) if r.s.probe and r.steps and not r.neuron else None,
+    "load_s": lambda r: _phase_s(r, Phase.LOAD) if r.s.model else None,
+}
+"""Name in relations.toml -> quantity or condition; those below are of several lines."""
+
+
 # Sizes
 
 
@@ -56,11 +81,6 @@ def fewest_parameters(r: Run) -> float | None:
     labelled = r.plan.model.labels and not r.model.tied_embeddings and r.model.family != "bert"
     embedding = r.model.vocabulary * r.model.hidden_size if labelled else 0
     return (_whole(r) - embedding) * (1 - _tolerance(r))
-
-
-def most_parameters(r: Run) -> float | None:
-    """Return the parameters of the model by its card, with a head and the copy of it that peft keeps."""
-    return (_whole(r) + 2 * _head(r)) * (1 + _tolerance(r)) if r.weights is not None else None
 
 
 def _whole(r: Run) -> int:
@@ -102,11 +122,6 @@ def most_trained(r: Run) -> float | None:
     if r.plan.method is Method.FULL:
         return r.s.model.parameters if r.s.model else None
     return 1.01 * (r.weights.adapters + _head(r)) if r.weights else None
-
-
-def least_adapter_bytes(r: Run) -> float | None:
-    """Return the bytes of adapters at least."""
-    return 0.99 * (r.trained_bytes or 1.9) * r.weights.adapters / r.weight_shards if r.weights else None
 
 
 def most_adapter_bytes(r: Run) -> float | None:
@@ -197,11 +212,6 @@ def _four_bit(r: Run) -> tuple[dict[str, float], float]:
 # Gradients, optimizer states and what is saved
 
 
-def hides_gradients(r: Run) -> bool:
-    """Return True for engines that hide their gradients."""
-    return r.device.strategy in DEEPSPEED or r.neuron
-
-
 def least_gradient_bytes(r: Run) -> float | None:
     """Return the bytes of gradients at least: experts may have none, and weights that the gate names."""
     return _trained(r, 0.99 * _reached(r) * (_width(r) or 1.8)) / r.own_shards if r.s.model and r.weights else None
@@ -210,11 +220,6 @@ def least_gradient_bytes(r: Run) -> float | None:
 def most_gradient_bytes(r: Run) -> float | None:
     """Return the bytes of gradients at most."""
     return _trained(r, 1.01 * (_width(r) or 4.1)) / r.own_shards * _padding(r.own_shards) if r.s.model and r.weights else None
-
-
-def least_state_bytes(r: Run) -> float | None:
-    """Return the bytes of optimizer states at least."""
-    return 0.99 * _trained(r, _state_widths(r)[0]) / r.state_shards if r.s.model and r.weights else None
 
 
 def most_state_bytes(r: Run) -> float | None:
@@ -305,31 +310,6 @@ def held_bytes(r: Run) -> float | None:
 # Rates
 
 
-def probe_size(r: Run) -> int:
-    """Return the rows of the matrices of the probe."""
-    return {Backend.CPU: 1_024, Backend.MPS: 4_096}.get(r.backend, 8_192)
-
-
-def compute_format(r: Run) -> str:
-    """Return the format of the products of the plan."""
-    return r.plan.precision.compute.value
-
-
-def rate_before(r: Run) -> float | None:
-    """Return the matrix rate before training."""
-    return r.s.probe.before_flop_per_s if r.s.probe else None
-
-
-def different_rates(r: Run) -> bool:
-    """Return True if the two rates of the probe differ: each is a median of times."""
-    return r.s.probe is None or r.s.probe.before_flop_per_s != r.s.probe.after_flop_per_s
-
-
-def highest_probe(r: Run) -> float:
-    """Return the highest matrix rate of the device: its dense peak, for the cores of a CPU above their nominal clock."""
-    return _probe_peak(r) or (_fastest_core(r) * r.environment.cpu_usable_cores if r.cpu else FASTEST_DEVICE)
-
-
 def lowest_probe(r: Run) -> float:
     """Return the lowest matrix rate of the device: a hundredth of the peak of a GPU, 1e8 of a core."""
     peak = _probe_peak(r)
@@ -366,21 +346,6 @@ def _stacked(r: Run) -> bool:
     return r.card is not None and (r.card.memory_bus_bits or 0) >= 1_024  # noqa: PLR2004 - the width of one stack
 
 
-def mean_rate(r: Run) -> float | None:
-    """Return the executed FLOP/s over all steps."""
-    return float(r.flops.sum() / r.times.sum()) if r.flops.sum() else None
-
-
-def median_rate(r: Run) -> float | None:
-    """Return the executed FLOP/s of most steps."""
-    return float(np.median(r.flops / r.times)) if r.flops.sum() else None
-
-
-def best_rate(r: Run) -> float | None:
-    """Return the executed FLOP/s of the fastest step; a late mark lengthens one step and shortens the next."""
-    return float((r.flops / r.times).max()) if r.flops.sum() else None
-
-
 def own_rate(r: Run, rank: RankRecord) -> float | None:
     """Return the FLOP/s of all devices if each worked like this one; it computes its share of all products in its own work."""
     whole = len(r.s.ranks) == r.count == r.plan.batch.data_parallel and len(rank.own_work_s) == len(r.flops)
@@ -404,11 +369,6 @@ def slowest_step_s(r: Run) -> float | None:
     if not r.flops.sum():
         return None
     return 60.0 * r.plan.batch.gradient_accumulation + (float(r.flops.mean()) / (known * 0.0005) if known else 3_600.0)
-
-
-def all_steps_median_s(r: Run) -> float | None:
-    """Return the median step time."""
-    return float(np.median(r.times)) if r.steps else None
 
 
 def update_s(r: Run) -> float | None:
@@ -448,35 +408,10 @@ def _phase_s(r: Run, phase: Phase) -> float | None:
     return sum(lasted) if lasted and r.steps and not r.neuron else None
 
 
-def check_s(r: Run) -> float | None:
-    """Return the time of the checks, if one was made."""
-    return _phase_s(r, Phase.CHECK) if any(gate.passed is not None for gate in r.s.gates) else None
-
-
-def part_of_micro_step_s(r: Run) -> float | None:
-    """Return a fifth of a micro-step: a check trains on a micro-batch."""
-    return 0.2 * float(np.median(r.times)) / r.plan.batch.gradient_accumulation if r.steps else None
-
-
-def evaluation_s(r: Run) -> float | None:
-    """Return the time of the evaluation."""
-    return _phase_s(r, Phase.EVAL) if r.s.evaluation else None
-
-
 def least_evaluation_s(r: Run) -> float | None:
     """Return a thousandth of the time that the evaluated rows take in training."""
     rows = sum(r.trace.rows[1:])
     return 0.001 * float(r.times[1:].sum()) / rows * r.s.evaluation.rows if rows and r.s.evaluation else None
-
-
-def probe_s(r: Run) -> float | None:
-    """Return the time of the shortest probe, which multiplies for half a second."""
-    return min(r.lasted(Phase.PROBE), default=None) if r.s.probe and r.steps and not r.neuron else None
-
-
-def load_s(r: Run) -> float | None:
-    """Return the time in which the weights were made."""
-    return _phase_s(r, Phase.LOAD) if r.s.model else None
 
 
 def least_load_s(r: Run) -> float | None:

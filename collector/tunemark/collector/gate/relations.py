@@ -127,9 +127,8 @@ def named(name: str, run: Run, entry: object) -> Any:  # noqa: ANN401 - any valu
 
 def _quantities() -> Iterator[tuple[str, tuple[Callable[..., Any], bool]]]:
     for module in (run_quantities, machine_quantities, physics):
-        for name, function in inspect.getmembers(module, inspect.isfunction):
-            if function.__module__ == module.__name__ and not name.startswith("_"):
-                yield name, (function, len(inspect.signature(function).parameters) > 1)
+        for name, function in [*module.QUANTITIES.items(), *inspect.getmembers(module, inspect.isfunction)]:
+            yield name, (function, len(inspect.signature(function).parameters) > 1)
 
 
 QUANTITIES = dict(_quantities())

@@ -1,9 +1,11 @@
 """Quantities and conditions of relations.toml about the run: its time line, outcome, processes, settings in effect, and data."""
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from math import log, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -57,28 +59,55 @@ KERNELS = {
 """Kernels of torch's attention by back end."""
 COLLECTIVES = {Backend.CPU: "gloo", Backend.CUDA: "nccl", Backend.ROCM: "nccl", Backend.XPU: "x?ccl", Backend.NEURON: "xla"}
 
+QUANTITIES: dict[str, Callable[..., Any]] = {
+    "latest_start": lambda _: datetime.now(tz=UTC) + CLOCK,
+    "last_phase": lambda r: r.phases[-1],
+    "last_phase_s": lambda r: r.s.timeline[-1].at_s,
+    "last_step_s": lambda r: r.trace.completed_at_s[-1] if r.steps else None,
+    "train_begins_late_s": lambda r: r.train_begins_s + 0.25 + 0.01 * r.trained_s if r.steps and r.train_begins_s is not None else None,
+    "train_ends_early_s": lambda r: r.train_ends_s - 0.25 - 0.01 * r.trained_s if r.train_ends_s is not None else None,
+    "first_step_s": lambda r: float(r.times[0]) if r.steps else None,
+    "median_step_s": lambda r: float(np.median(r.times[1:])) if r.steps > 1 else None,
+    "waits": lambda r: (r.trace.data_wait_s or 0.0) > 0.1 * r.trained_s,
+    "not_computing_s": lambda r: None if r.share is None else (1 - r.share) * float(r.times.sum()),
+    "too_short": lambda r: r.rules.max_train_s is not None and planned_steps(r) is None and r.steps < RANKABLE_STEPS,
+    "says_out_of_memory": lambda r: _says(r, r"out of memory|OutOfMemoryError|can.t allocate memory|cannot allocate memory"),
+    "says_killed": lambda r: _says(r, r"kernel killed|oom.?killer|SIGKILL|lack of (host )?memory"),
+    "names_no_device": lambda r: not any(f"{word} out of memory" in (r.s.outcome.message or "") for word in TORCH_WORDS),
+    "named_total_gib": lambda r: _gib(r, r"total capacity of ([\d.]+) ([KMG]iB)"),
+    "named_asked_gib": lambda r: _gib(r, r"ried to allocate ([\d.]+) ([KMG]iB)"),
+    "last_device": lambda r: r.count // r.device.nodes - 1,
+    "probed_after": lambda r: Phase.TRAIN in r.phases and Phase.PROBE in r.phases[r.phases.index(Phase.TRAIN) :],
+    "own_steps": lambda _, rank: len(rank.own_work_s),
+    "own_work_s": lambda _, rank: sum(rank.own_work_s),
+    "usual_own_s": lambda _, rank: float(np.median(rank.own_work_s)) if rank.own_work_s else None,
+    "core_seconds": lambda r: r.process.wall_s * r.environment.cpu_logical_cores * r.device.nodes,
+    "recovered": lambda r: r.s.outcome.message == RECOVERED,
+    "trial": lambda r: r.s.study is not None and r.s.study.kind in TRIES and "in a fresh process" not in r.s.study.point,
+    "plan_compiles": lambda r: r.plan.model.compile != "none" and not r.neuron,
+    "timed_micro_steps": lambda r: sum(map(len, r.trace.micro_completed_at_s)) or None,
+    "shards": lambda r: r.device.strategy in SHARDED_STATES,
+    "gates_listed_once": lambda r: len({gate.name for gate in r.s.gates}) == len(r.s.gates),
+    "document_count": lambda r: sum(r.trace.documents),
+    "mean_row_tokens": lambda r: sum(r.trace.real_tokens) / sum(r.trace.rows) if r.steps else None,
+    "planned_evaluation_rows": lambda r: r.plan.data.evaluation_rows or None,
+    "lowest_loss": lambda r: float(r.losses.min()) if len(r.losses) else None,
+    "first_loss": lambda r: float(r.losses[0]) if len(r.losses) else None,
+    "different_losses": lambda r: len(np.unique(r.losses)),
+    "fall": lambda r: float(r.losses[0] - r.losses.min()) if len(r.losses) else None,
+    "rise": lambda r: float(r.losses[1:].max() - r.losses[0]) if len(r.losses) > 1 else None,
+    "steepest_fall": lambda r: max((before - after for before, after in pairwise(r.losses[:10].tolist())), default=None),
+}
+"""Name in relations.toml -> quantity or condition; those below are of several lines."""
+
+
 # Time line
-
-
-def latest_start(_: Run) -> datetime:
-    """Return the latest time at which a run can have begun."""
-    return datetime.now(tz=UTC) + CLOCK
 
 
 def first_start(r: Run) -> datetime:
     """Return the earliest time at which a run can have begun: with the first harness, and the launch of its device."""
     launched = datetime(r.card.launch_year, 1, 1, tzinfo=UTC) if r.card and r.card.launch_year else FIRST_RUN
     return max(launched, FIRST_RUN) - CLOCK
-
-
-def last_phase(r: Run) -> Phase:
-    """Return the last phase that began."""
-    return r.phases[-1]
-
-
-def last_phase_s(r: Run) -> float:
-    """Return the begin of the last phase."""
-    return r.s.timeline[-1].at_s
 
 
 def phases_in_order(r: Run) -> bool:
@@ -95,21 +124,6 @@ def phases_in_order(r: Run) -> bool:
     ]
     observed = [*dict.fromkeys(r.phases[:split]), *r.phases[split:]]
     return observed == (expected if r.ok else expected[: len(observed)]) and (not r.steps or Phase.TRAIN in r.phases)
-
-
-def last_step_s(r: Run) -> float | None:
-    """Return the completion of the last step."""
-    return r.trace.completed_at_s[-1] if r.steps else None
-
-
-def train_begins_late_s(r: Run) -> float | None:
-    """Return the latest start of the first step."""
-    return r.train_begins_s + 0.25 + 0.01 * r.trained_s if r.steps and r.train_begins_s is not None else None
-
-
-def train_ends_early_s(r: Run) -> float | None:
-    """Return the earliest completion of the last step of training that has ended."""
-    return r.train_ends_s - 0.25 - 0.01 * r.trained_s if r.train_ends_s is not None else None
 
 
 def silence_ends_s(r: Run) -> float | None:
@@ -133,29 +147,9 @@ def longest_silence(r: Run) -> float | None:
     return float((r.times[1:] / (1.05 * np.maximum(r.rules.no_step_s, 10 * longest) + 5)).max())
 
 
-def first_step_s(r: Run) -> float | None:
-    """Return the time of the first step."""
-    return float(r.times[0]) if r.steps else None
-
-
-def median_step_s(r: Run) -> float | None:
-    """Return the median time of the later steps."""
-    return float(np.median(r.times[1:])) if r.steps > 1 else None
-
-
 def compiled_first(r: Run) -> bool:
     """Return True if the first step compiled graphs for a cold cache."""
     return r.process.compile_cache == "cold" and 1 in r.compile_steps
-
-
-def waits(r: Run) -> bool:
-    """Return True if training waited for samples in more than a tenth of its time."""
-    return (r.trace.data_wait_s or 0.0) > 0.1 * r.trained_s
-
-
-def not_computing_s(r: Run) -> float | None:
-    """Return the time in which no product is computed, if the rest is computed at the dense peak."""
-    return None if r.share is None else (1 - r.share) * float(r.times.sum())
 
 
 # Outcome
@@ -201,21 +195,6 @@ def message_of_success(r: Run) -> bool | None:
     return int(counted[1]) == after < RANKABLE_STEPS if counted else not message and after >= RANKABLE_STEPS and r.s.outcome.fix is None
 
 
-def too_short(r: Run) -> bool:
-    """Return True if a run that only time ends has too few steps."""
-    return r.rules.max_train_s is not None and planned_steps(r) is None and r.steps < RANKABLE_STEPS
-
-
-def says_out_of_memory(r: Run) -> bool:
-    """Return True if the message says that memory ran out."""
-    return _says(r, r"out of memory|OutOfMemoryError|can.t allocate memory|cannot allocate memory")
-
-
-def says_killed(r: Run) -> bool:
-    """Return True if the message says that the system killed the process."""
-    return _says(r, r"kernel killed|oom.?killer|SIGKILL|lack of (host )?memory")
-
-
 def _says(r: Run, pattern: str) -> bool:
     return re.search(pattern, r.s.outcome.message or "", re.IGNORECASE) is not None
 
@@ -225,24 +204,9 @@ def names_own_device(r: Run) -> bool:
     return all(r.backend in ends for word, ends in TORCH_WORDS.items() if f"{word} out of memory" in (r.s.outcome.message or ""))
 
 
-def names_no_device(r: Run) -> bool:
-    """Return True if torch names no device as out of memory."""
-    return not any(f"{word} out of memory" in (r.s.outcome.message or "") for word in TORCH_WORDS)
-
-
-def named_total_gib(r: Run) -> float | None:
-    """Return the memory of the device by the message of torch."""
-    return _gib(r, r"total capacity of ([\d.]+) ([KMG]iB)")
-
-
 def named_free_gib(r: Run) -> float | None:
     """Return the free memory by the message of torch."""
     return _gib(r, r"of which ([\d.]+) ([KMG]iB) is free")
-
-
-def named_asked_gib(r: Run) -> float | None:
-    """Return the memory that was asked for by the message of torch."""
-    return _gib(r, r"ried to allocate ([\d.]+) ([KMG]iB)")
 
 
 def named_free_and_used_gib(r: Run) -> float | None:
@@ -268,16 +232,6 @@ def named_device(r: Run) -> int | None:
     return int(found[1]) if found else None
 
 
-def last_device(r: Run) -> int:
-    """Return the number of the last device of a machine."""
-    return r.count // r.device.nodes - 1
-
-
-def probed_after(r: Run) -> bool:
-    """Return True if the time line has a probe after training."""
-    return Phase.TRAIN in r.phases and Phase.PROBE in r.phases[r.phases.index(Phase.TRAIN) :]
-
-
 def has_room(r: Run) -> bool:
     """Return True if the memory of the device left room for a probe."""
     peak = r.memory.device_reserved.peak_bytes or r.memory.device_used.peak_bytes or 0
@@ -287,24 +241,9 @@ def has_room(r: Run) -> bool:
 # Processes
 
 
-def own_steps(_: Run, rank: RankRecord) -> int:
-    """Return the steps of a rank."""
-    return len(rank.own_work_s)
-
-
-def own_work_s(_: Run, rank: RankRecord) -> float:
-    """Return the own work of a rank in all steps."""
-    return sum(rank.own_work_s)
-
-
 def longest_own_part(r: Run, rank: RankRecord) -> float | None:
     """Return the largest share of a step that is own work, beyond a late mark of 5 s."""
     return max(((own - 5) / float(whole) for own, whole in zip(rank.own_work_s, r.times, strict=False)), default=None)
-
-
-def usual_own_s(_: Run, rank: RankRecord) -> float | None:
-    """Return the median own work of a rank."""
-    return float(np.median(rank.own_work_s)) if rank.own_work_s else None
 
 
 def own_work_is_its_own(r: Run, rank: RankRecord) -> bool:
@@ -319,11 +258,6 @@ def own_work_holds_micro_steps(r: Run, rank: RankRecord) -> bool | None:
     starts = (r.trace.started_at_s, *r.trace.completed_at_s)
     steps = [step for step in zip(rank.own_work_s, starts, r.trace.micro_completed_at_s, strict=False) if len(step[2]) > 1]
     return sum(own < (inside[-2] - start) / 1.05 - 0.01 for own, start, inside in steps) <= len(steps) / 2
-
-
-def core_seconds(r: Run) -> float:
-    """Return the CPU time of all cores during the run."""
-    return r.process.wall_s * r.environment.cpu_logical_cores * r.device.nodes
 
 
 def sampled_cpu_s(r: Run) -> float | None:
@@ -355,30 +289,10 @@ def compile_cache_of_plan(r: Run) -> bool:
     return r.compiles if state is None else not (r.compiles and r.ok)
 
 
-def recovered(r: Run) -> bool:
-    """Return True for a run that was recovered from its log."""
-    return r.s.outcome.message == RECOVERED
-
-
-def trial(r: Run) -> bool:
-    """Return True for a trial of a study, which may run in a warm worker."""
-    return r.s.study is not None and r.s.study.kind in TRIES and "in a fresh process" not in r.s.study.point
-
-
 def from_hub(r: Run) -> bool:
     """Return True if weights, data or tokenizer come from a hub."""
     data = r.plan.data
     return r.plan.model.hub_id is not None or data.source is DataSource.HUB or data.tokenizer not in {"none", "word-level"}
-
-
-def plan_compiles(r: Run) -> bool:
-    """Return True if the plan compiles the model, which the log of our own loop shows."""
-    return r.plan.model.compile != "none" and not r.neuron
-
-
-def timed_micro_steps(r: Run) -> int | None:
-    """Return the micro-steps with a time, or None."""
-    return sum(map(len, r.trace.micro_completed_at_s)) or None
 
 
 def micro_steps_complete(r: Run) -> bool:
@@ -479,11 +393,6 @@ def states_in_place(r: Run) -> bool:
     return set(ran.optimizer_states_on) <= ({"cuda"} if r.gpu else {"cpu"}) and (bool(ran.optimizer_states_on) or not counted)
 
 
-def shards(r: Run) -> bool:
-    """Return True if the strategy shards states."""
-    return r.device.strategy in SHARDED_STATES
-
-
 def compute_exists(r: Run) -> bool:
     """Return True if products run in the format of the plan or of a weight."""
     ran = r.s.effective.compute if r.s.effective else None
@@ -494,11 +403,6 @@ def quantised_as_stored(r: Run) -> bool:
     """Return True if weights are quantised exactly if their blocks have scales."""
     ran = r.s.effective.quantisation if r.s.effective else None
     return ran is None or r.s.model is None or ran.startswith(("nf4", "fp4")) == any("4-bit" in name for name in r.s.model.parameter_bytes)
-
-
-def gates_listed_once(r: Run) -> bool:
-    """Return True if each check is listed once."""
-    return len({gate.name for gate in r.s.gates}) == len(r.s.gates)
 
 
 def gradient_gate(r: Run) -> str | None:
@@ -555,11 +459,6 @@ def packing_checked(r: Run) -> bool:
 # Data
 
 
-def document_count(r: Run) -> int:
-    """Return the documents of all steps."""
-    return sum(r.trace.documents)
-
-
 def wrong_rows(r: Run) -> int:
     """Return the number of steps with fewer rows than the batch; only the step at the end of finite data may be smaller."""
     rows = np.asarray(r.trace.rows)
@@ -585,19 +484,9 @@ def wrong_counts(r: Run) -> int:
     return int(wrong.sum())
 
 
-def mean_row_tokens(r: Run) -> float | None:
-    """Return the tokens of a trained row."""
-    return sum(r.trace.real_tokens) / sum(r.trace.rows) if r.steps else None
-
-
 def many_rows(r: Run) -> bool:
     """Return True if so many rows were trained that their mean says something."""
     return sum(r.trace.rows) >= 50  # noqa: PLR2004 - a standard error of a seventh of the spread
-
-
-def planned_evaluation_rows(r: Run) -> int | None:
-    """Return the rows that the plan holds out."""
-    return r.plan.data.evaluation_rows or None
 
 
 def least_evaluation_loss(r: Run) -> float | None:
@@ -628,34 +517,9 @@ def broken_rows(r: Run) -> float | None:
 # Losses
 
 
-def lowest_loss(r: Run) -> float | None:
-    """Return the lowest loss."""
-    return float(r.losses.min()) if len(r.losses) else None
-
-
-def first_loss(r: Run) -> float | None:
-    """Return the loss of the first step."""
-    return float(r.losses[0]) if len(r.losses) else None
-
-
-def different_losses(r: Run) -> int:
-    """Return the number of different losses."""
-    return len(np.unique(r.losses))
-
-
 def some_steps(r: Run) -> bool:
     """Return True if a few steps have a loss."""
     return len(r.losses) >= 5  # noqa: PLR2004 - equal by chance is out of the question
-
-
-def fall(r: Run) -> float | None:
-    """Return by how much the loss fell below that of the first step."""
-    return float(r.losses[0] - r.losses.min()) if len(r.losses) else None
-
-
-def rise(r: Run) -> float | None:
-    """Return by how much the loss rose above that of the first step."""
-    return float(r.losses[1:].max() - r.losses[0]) if len(r.losses) > 1 else None
 
 
 def learns_nothing(r: Run) -> bool:
@@ -693,11 +557,6 @@ def lowest_first_loss(r: Run) -> float | None:
     """Return the lowest loss of the first step of a language model with random weights."""
     uniform = chance(r)
     return 0.85 * uniform if uniform is not None and r.plan.model.weights is Weights.RANDOM and not r.plan.model.labels else None
-
-
-def steepest_fall(r: Run) -> float | None:
-    """Return the largest fall of the loss from one of the first ten steps to the next."""
-    return max((before - after for before, after in pairwise(r.losses[:10].tolist())), default=None)
 
 
 def steepest_possible(r: Run) -> float | None:
