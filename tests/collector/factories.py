@@ -83,8 +83,8 @@ def make_plan_content() -> dict[str, Any]:
             },
             "optimizer": card.optimizer,
             "precision": {"parameters": "fp32", "compute": "fp32"},
-            "device": {"backend": "cpu", "accelerator": None, "count": 1, "strategy": "single"},
-            "measurement": {"max_steps": card.stop.max_steps, "seed": card.seed},
+            "device": {"backend": "cpu", "accelerator": None, "count": 1, "strategy": "single", "threads": 2},
+            "measurement": {"max_steps": card.stop.max_steps, "seed": card.seed, "no_step_s": 900.0, "until_relative_ci": None},
             "reasons": {"device.count": "this version trains on one device"},
         },
     )
@@ -172,7 +172,7 @@ def bare_content(steps: int = 130, **overrides: Any) -> dict[str, Any]:
         },
         "utilisation": None,
         "evaluation": None,
-        "warnings": [{"kind": "random_weights", "message": "weights are random, the loss says nothing"}],
+        "warnings": [],
     }
     return with_overrides(content, overrides)
 

@@ -309,18 +309,6 @@ def least_reserved(r: Run) -> int | None:
     return min(sizes, default=r.memory.device_reserved.peak_bytes) if r.ok else None
 
 
-def host_bytes(r: Run) -> int | None:
-    """Return the peaks of host memory and swap."""
-    held = (r.memory.host_rss.peak_bytes or 0) + (r.memory.host_swap.peak_bytes or 0)
-    return held or None
-
-
-def states_on_host(r: Run) -> int | None:
-    """Return the optimizer states that processes keep in host memory."""
-    ran, states = r.s.effective, r.s.model.optimizer_state_bytes if r.s.model else None
-    return states * r.count if states and ran is not None and "cpu" in ran.optimizer_states_on and not r.cpu else None
-
-
 # Telemetry
 
 

@@ -66,8 +66,6 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "last_step_s": lambda r: r.trace.completed_at_s[-1] if r.steps else None,
     "train_begins_late_s": lambda r: r.train_begins_s + 0.25 + 0.01 * r.trained_s if r.steps and r.train_begins_s is not None else None,
     "train_ends_early_s": lambda r: r.train_ends_s - 0.25 - 0.01 * r.trained_s if r.train_ends_s is not None else None,
-    "first_step_s": lambda r: float(r.times[0]) if r.steps else None,
-    "median_step_s": lambda r: float(np.median(r.times[1:])) if r.steps > 1 else None,
     "waits": lambda r: (r.trace.data_wait_s or 0.0) > 0.1 * r.trained_s,
     "not_computing_s": lambda r: None if r.share is None else (1 - r.share) * float(r.times.sum()),
     "too_short": lambda r: r.rules.max_train_s is not None and planned_steps(r) is None and r.steps < RANKABLE_STEPS,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.collector.gate.check import judge_bytes
-from tunemark.collector.gate.data_checks import expected_counts, packed
+from tunemark.collector.gate.replay import expected_counts, packed
 from tunemark.harness.worker.data import Counts, micro_batches, pack, shape_of
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.base import canonical_json
@@ -21,7 +21,7 @@ from tunemark.schema.synthetic_data import GENERATORS
 
 ROOT = Path(__file__).parents[2]
 FACTS = FactBase(ROOT / "data")
-BERT = ROOT / "submissions" / "smoke-bert" / "20261124-cpu-70bc58de1ffa.json"
+BERT = ROOT / "submissions" / "smoke-bert" / "20261124-cpu-ca824cbd6a3b.json"
 Content = dict[str, Any]
 
 
