@@ -227,6 +227,7 @@ def copy_data(root: Path, *folders: str) -> Path:
     """Copy facts, and further folders of data, into a new checkout without records, and return its folder."""
     for folder in (*FACT_FOLDERS, *folders):
         shutil.copytree(CHECKOUT / "data" / folder, root / "data" / folder)
+    shutil.copy(CHECKOUT / "data" / "support.json", root / "data" / "support.json")
     return root
 
 

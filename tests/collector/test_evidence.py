@@ -79,7 +79,8 @@ def test_flops_and_reasons_are_loaded(db: Path) -> None:
     ).rows[0]
     assert flop == total > 0
     value, reason = run_query("select value, reason from result_facts where topic = 'derived' and name = 'mfu'", db).rows[0]
-    assert (value, reason) == (None, "the device is not in the catalogue, so its peak is unknown")
+    assert value is None
+    assert "unknown" in reason
     assert run_query("select count(*) from memory_lines where measured_bytes is not null", db).rows[0][0] == 4
 
 
@@ -98,15 +99,9 @@ def test_a_study_is_a_row_with_its_runs_in_order(checkout: Path) -> None:
 def test_the_support_matrix_is_loaded_where_there_is_one(checkout: Path) -> None:
     path = checkout / "build" / "tunemark.duckdb"
     collect(checkout, path)
-    assert run_query("select count(*) from support", path).rows == [(0,)]
-    (checkout / "data" / "support.json").write_text(
-        '{"format": "tunemark.support/2", "features": ["A", "B"], "cannot": {"cpu": {"B": "no"}}, "needs": {"cpu": {"A": "x"}}}'
-    )
-    collect(checkout, path)
-    assert run_query("select feature, supported, reason, needs from support order by 1", path).rows == [
-        ("A", True, None, "x"),
-        ("B", False, "no", None),
-    ]
+    found = run_query("select feature, supported, needs from support where backend = 'cuda' order by position", path).rows
+    assert ("QLoRA", True, "bitsandbytes") in found
+    assert ("tensor parallel", False, None) in found
 
 
 def test_axes_and_matrices_of_workloads_are_loaded(checkout: Path) -> None:

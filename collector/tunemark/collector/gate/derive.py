@@ -24,8 +24,11 @@ STATISTICAL = {WarningKind.FEW_STEPS, WarningKind.NOT_STABLE, WarningKind.WIDE_I
 
 def derived_problems(s: Submission, derived: Derived, facts: FactBase) -> Iterator[Problem]:
     """Yield each field that does not follow from the others."""
-    if ran_current_card(s, facts):
+    if s.plan.workload != s.requested.workload:
+        yield Problem("plan.workload", repr(s.plan.workload), f"requested.workload is {s.requested.workload!r}; {ORIGINAL}")
+    if ran_current_card(s, facts) or s.requested.workload not in facts.workloads:
         yield from plan_problems(s, facts)
+    if ran_current_card(s, facts):
         yield from _loss_band(s, facts)
     yield from replay_problems(s, facts.models.get(s.plan.model.key))
     yield from _warnings(s, derived)

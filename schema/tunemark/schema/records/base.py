@@ -14,8 +14,9 @@ Seconds = Annotated[float, Field(ge=0, le=10 * 365 * 24 * 3600.0, description="S
 Bytes = Annotated[int, Field(ge=0, lt=LARGEST, description="Bytes; GiB = 2^30 bytes and GB = 10^9 bytes are made for display only.")]
 Count = Annotated[int, Field(ge=0, lt=LARGEST)]
 PositiveCount = Annotated[int, Field(ge=1, lt=LARGEST)]
-Setting = Annotated[int, Field(ge=1, lt=2**31, description="A setting; the database stores it in 32 bits.")]
-SettingOrZero = Annotated[int, Field(ge=0, lt=2**31, description="A setting; the database stores it in 32 bits.")]
+# The database stores settings in 32 bits.
+Setting = Annotated[int, Field(ge=1, lt=2**31)]
+SettingOrZero = Annotated[int, Field(ge=0, lt=2**31)]
 Share = Annotated[float, Field(ge=0, le=1, description="A share of a named total, 0 to 1.")]
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80, description="The name of a card in data/.")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
