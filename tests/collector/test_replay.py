@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.collector.gate.check import judge_bytes
-from tunemark.collector.gate.replay import expected_counts, packed
+from tunemark.collector.gate.derive import expected_counts, packed
 from tunemark.harness.worker.data import Counts, micro_batches, pack, shape_of
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.base import canonical_json

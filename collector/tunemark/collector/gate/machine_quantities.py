@@ -186,10 +186,12 @@ def foreign_package(r: Run) -> str:
 
 
 def version_of(text: str) -> Version | None:
-    """Return a version of a Python package, or None. Some packages use the year as their first number."""
+    """Return a version of a Python package, or None. Some packages use the year as their first number; none looks like an address."""
     try:
         version = Version(text)
     except InvalidVersion:
+        return None
+    if re.fullmatch(r"(\d{1,3}\.){3}\d{1,3}", text):
         return None
     return version if version.major <= 2_100 else None  # noqa: PLR2004 - a year
 
