@@ -2,7 +2,7 @@
 
     python benchmarks/gate_mutation_score.py [--only KIND ...] [--extra FOLDER] [--missed] [--json] [--out FILE]
 
-A corruption is caught on a base if the gate refuses it, or requests a second run where it is possible but unlikely. It names the
+The gate refuses a corruption, or accepts it with a request for a second run where it is possible but unlikely. It names the
 field if a problem mentions one of those that are wrong. Submissions are judged in process, in temporary checkouts with the facts of
 this repository. Exit code 1 if an honest submission or message is refused, or if the gate crashes.
 """
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from gate_mutations.examination import Case, control, run, run_honest
-from gate_mutations.shown import alive
 from gate_mutations.texts import FIELDS, MESSAGE, TEXTS
 
 COLUMNS = ("kind", "family", "attempts", "caught_everywhere", "cases", "cases_caught", "named")
@@ -41,18 +40,19 @@ def grouped(cases: Iterable[Case]) -> dict[str, dict[str, int]]:
         listed = [case for group in corruptions.values() for case in group]
         counts[family] = {
             "corruptions": len(corruptions),
-            "caught_everywhere": sum(all(case.caught for case in group) for group in corruptions.values()),
+            "caught_everywhere": sum(all(case.refused for case in group) for group in corruptions.values()),
             "cases": len(listed),
-            "cases_caught": sum(case.caught for case in listed),
+            "cases_caught": sum(case.refused for case in listed),
             "field_named": sum(case.caught and case.named for case in listed),
             "crashes": sum(bool(case.crash) for case in listed),
+            "refused_or_doubted": sum(case.caught for case in listed),
         }
     return dict(sorted(counts.items(), key=lambda entry: (entry[0] == "all", entry[0])))
 
 
-def texts_by_field(cases: Iterable[Case], live: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return by field how many texts are refused; those that a message may hold count as inert if none of them acts anywhere."""
-    inert = {text.name for text in TEXTS if text.inert} if not live else set()
+def texts_by_field(cases: Iterable[Case]) -> dict[str, dict[str, int]]:
+    """Return by field how many texts are refused; those that a message may hold count as inert."""
+    inert = {text.name for text in TEXTS if text.inert}
     counts = {field: {"texts": 0, "refused": 0, "inert": 0, "private_accepted": 0} for field in FIELDS}
     for case in cases:
         count = counts[case.base]
@@ -70,8 +70,7 @@ def examined(extra: Path | None, kinds: Sequence[str]) -> tuple[dict[str, Any], 
         folder = Path(name)
         wrong = control(folder)
         if wrong:
-            msg = f"the gate refuses the bases or the facts themselves: {wrong[:3]}"
-            raise RuntimeError(msg)
+            sys.exit(f"the gate refuses the bases or the facts themselves, so that no score means anything: {wrong[:3]}")
         cases = list(run(folder, extra, kinds))
         by_kind = {kind: [case for case in cases if case.kind == kind] for kind in ("corruption", "text", "message", "file", "fact")}
         if "corruptions" in kinds:
@@ -82,10 +81,8 @@ def examined(extra: Path | None, kinds: Sequence[str]) -> tuple[dict[str, Any], 
             again = [name for name, one in judged.items() if one.requests_second_run]
             result["honest"] = {"variants": len(judged), "refused": refused, "second_run_requested": again}
         if "texts" in kinds:
-            accepted = {case.name for case in by_kind["text"] if case.base == MESSAGE and not case.caught}
-            live = alive(folder / "shown", [text for text in TEXTS if text.inert and text.name in accepted]) if not extra else []
             refused = {case.name: list(case.said) for case in by_kind["message"] if not case.caught}
-            result["texts"] = {"fields": texts_by_field(by_kind["text"], live), "alive": live}
+            result["texts"] = {"fields": texts_by_field(by_kind["text"])}
             result["messages"] = {"messages": len(by_kind["message"]), "refused": refused}
         if "files" in kinds:
             result["files"] = grouped(by_kind["file"])
@@ -118,13 +115,16 @@ def report(result: dict[str, Any]) -> Iterator[str]:
                     name,
                     share(c["caught_everywhere"], c["corruptions"]),
                     share(c["cases_caught"], c["cases"]),
+                    share(c["refused_or_doubted"], c["cases"]),
                     share(c["field_named"], c["cases"]),
                     c["crashes"],
                 )
                 for name, c in result[kind].items()
                 if kind != "files" or name == "all"
             ]
-            yield table((what, "caught everywhere", "cases caught", "place named, output harmless", "crashes"), rows)
+            yield table(
+                (what, "refused everywhere", "cases refused", "refused or doubted", "place named, output harmless", "crashes"), rows
+            )
     if "texts" in result:
         fields = result["texts"]["fields"]
         rows = [(name, share(c["refused"] + c["inert"], c["texts"]), c["inert"], c["private_accepted"]) for name, c in fields.items()]
@@ -137,9 +137,6 @@ def report(result: dict[str, Any]) -> Iterator[str]:
             )
         )
         yield table(("texts by field", "refused or inert", "of these inert", "private ones accepted"), rows)
-        yield "\n".join(
-            ["Hostile messages that act where they are shown: " + str(len(result["texts"]["alive"])), *result["texts"]["alive"][:10]]
-        )
     for kind, count in (("honest", "variants"), ("messages", "messages")):
         if kind in result:
             refused = result[kind]["refused"]

@@ -45,6 +45,7 @@ def make_base(folder: Path) -> Path:
     """Return a repository with the facts and submissions of this checkout."""
     for name in FACTS:
         shutil.copytree(ROOT / "data" / name, folder / "data" / name)
+    shutil.copy(ROOT / "data" / "support.json", folder / "data")
     shutil.copytree(ROOT / "submissions", folder / "submissions")
     shutil.copy(ROOT / "README.md", folder)
     git(folder, "init", "--quiet", "--initial-branch=main")
@@ -87,7 +88,7 @@ def new_result() -> dict[str, Any]:
 def add(fork: Path, content: dict[str, Any]) -> Path:
     """Write a submission to its place."""
     written = canonical_json(content)
-    path = fork / "submissions" / content["plan"]["workload"] / f"20261122-cpu-{content_id(written)}.json"
+    path = fork / "submissions" / content["plan"]["workload"] / f"20261124-cpu-{content_id(written)}.json"
     path.write_bytes(written)
     return path
 

@@ -17,10 +17,10 @@ from tunemark.schema.records.base import canonical_json, content_id
 Content = dict[str, Any]
 """A submission as JSON content."""
 COMMITTED = {
-    "lora": "smoke-lora/20261122-cpu-213a3f9e2d1c.json",
-    "bert": "smoke-bert/20261122-cpu-d6e249b9d742.json",
-    "fsdp": "smoke-full/20261122-cpu-43c318dadc5d.json",
-    "qlora": "smoke-lora/20261122-cpu-9fa6d356cd37.json",
+    "lora": "smoke-lora/20261124-cpu-64bd0b9a841b.json",
+    "bert": "smoke-bert/20261124-cpu-ca824cbd6a3b.json",
+    "fsdp": "smoke-full/20261124-cpu-c46c5f3ac432.json",
+    "qlora": "smoke-lora/20261124-cpu-358d046c1336.json",
 }
 OUT_OF_MEMORY = (
     "OutOfMemoryError: CUDA out of memory. Tried to allocate 4.64 GiB. GPU 0 has a total capacity of 79.19 GiB of which 2.61 GiB is free. "

@@ -16,8 +16,7 @@ from gate_mutations import copy_corruptions, file_attacks, setting_corruptions, 
 from gate_mutations.bases import Base, bases, write
 from gate_mutations.checkout import FACTS, SECOND_RUN, Checkout, Judgement, git, make_checkout, run_command
 from gate_mutations.corruptions import CORRUPTIONS, Corruption, read_values
-from gate_mutations.honest import Honest, honest
-from gate_mutations.shown import COMMAND, CONTROL
+from gate_mutations.honest import Honest, device_series, honest
 
 COMMITTED_FAMILIES = ("identity", "supersede")
 """Families that are judged beside the committed bases. Elsewhere each copy of a base would be refused as a copy."""
@@ -26,6 +25,9 @@ FACT_FILE = Path(__file__).with_name("fact_corruptions.toml")
 FACT_SOURCE = "published/003"
 """The document whose records are corrupted."""
 PROCESSES = 2
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+COMMAND = re.compile(r"^(::|##\[)", re.MULTILINE)
+"""What acts on a terminal, and what acts on the log of a workflow."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,9 @@ class Case:
     name: str
     base: str
     """What it was tried on: a base, a field or a file."""
+    refused: bool
     caught: bool
-    """Refused, or a second run requested where that is enough."""
+    """Refused, or accepted with a request for a second run."""
     named: bool
     """A problem names one of the wrong fields."""
     crash: str = ""
@@ -126,7 +129,7 @@ def _do(task: Task) -> list[Case]:
         case "message":
             (judgement,) = _STATE["alone"].judge([texts.with_text(texts.MESSAGE, what)])
             accepted = not judgement.problems and not judgement.crash
-            return [Case("message", "message", what, texts.MESSAGE, accepted, accepted, judgement.crash, judgement.problems)]
+            return [Case("message", "message", what, texts.MESSAGE, accepted, accepted, accepted, judgement.crash, judgement.problems)]
         case "file":
             return [_file(_STATE["files"], what, _STATE["strict"])]
         case _:
@@ -150,15 +153,16 @@ def examine(corruption: Corruption, alone: Checkout, committed: Checkout, on: Se
 
 
 def _corruption(corruption: Corruption, base: Base, judgements: Sequence[Judgement], alone: Checkout) -> Case:
-    doubts = {note for judgement in judgements for note in judgement.notes if SECOND_RUN in note} if corruption.flag else set()
+    doubts = {note for judgement in judgements for note in judgement.notes if SECOND_RUN in note}
     if doubts:
         # Doubts about the base itself do not count.
         doubts -= set(alone.judge([base.content])[0].notes)
     said = (*(problem for judgement in judgements for problem in judgement.problems), *sorted(doubts))
-    caught = bool(doubts) or any(judgement.refused for judgement in judgements)
+    refused = any(judgement.refused for judgement in judgements)
+    caught = refused or bool(doubts)
     crash = next((judgement.crash for judgement in judgements if judgement.crash), "")
     named = caught and any(map(corruption.names, said))
-    return Case("corruption", corruption.family, corruption.name, base.name, caught, named, crash, said)
+    return Case("corruption", corruption.family, corruption.name, base.name, refused, caught, named, crash, said)
 
 
 def _texts(name: str, text: texts.Text) -> list[Case]:
@@ -178,7 +182,7 @@ def _texts(name: str, text: texts.Text) -> list[Case]:
 def _text(field: str, text: texts.Text, judgement: Judgement) -> Case:
     place = re.escape(field.split(".", maxsplit=1)[0])
     named = any(re.search(rf"\b{place}", problem) for problem in judgement.problems)
-    return Case("text", text.kind, text.name, field, judgement.refused, named, judgement.crash, judgement.problems)
+    return Case("text", text.kind, text.name, field, judgement.refused, judgement.refused, named, judgement.crash, judgement.problems)
 
 
 def _file(place: file_attacks.Place, name: str, strict: Sequence[str]) -> Case:
@@ -191,7 +195,17 @@ def _file(place: file_attacks.Place, name: str, strict: Sequence[str]) -> Case:
         git(place.root, "checkout", "--quiet", "--", "submissions")
     shown = answer.out + answer.err
     clean = CONTROL.search(shown) is None and COMMAND.search(shown) is None
-    return Case("file", "file", name, "submissions", answer.code == 3 and clean, clean, answer.crash, tuple(shown.splitlines()[:3]))
+    return Case(
+        "file",
+        "file",
+        name,
+        "submissions",
+        answer.code == 3 and clean,
+        answer.code == 3 and clean,
+        clean,
+        answer.crash,
+        tuple(shown.splitlines()[:3]),
+    )
 
 
 def _fact(root: Path, folder: str, entry: dict[str, str]) -> Case:
@@ -208,7 +222,7 @@ def _fact(root: Path, folder: str, entry: dict[str, str]) -> Case:
         path.write_text(before, encoding="utf-8")
     lines = [line for line in (answer.out + answer.err).splitlines() if not line.startswith("ignored")]
     named = any(line.startswith(f"data/{folder}/{entry['file']}") for line in lines)
-    return Case("fact", folder, entry["name"], entry["file"], answer.code == 3, named, answer.crash, tuple(lines[:3]))
+    return Case("fact", folder, entry["name"], entry["file"], answer.code == 3, answer.code == 3, named, answer.crash, tuple(lines[:3]))
 
 
 def run_honest(folder: Path, extra: Path | None) -> dict[str, Judgement]:
@@ -216,7 +230,9 @@ def run_honest(folder: Path, extra: Path | None) -> dict[str, Judgement]:
     checkout = make_checkout(folder / "honest", [base.content for base in bases()])
     variants: list[Honest] = list(module("honest", extra).honest() if extra else honest())
     judged = checkout.judge([variant.make() for variant in variants])
-    return {variant.name: judgement for variant, judgement in zip(variants, judged, strict=True)}
+    # Windows of one public log overlap, so that their series are not judged together.
+    real = {} if extra else {variant.name: checkout.judge([variant.make()])[0] for variant in device_series()}
+    return {variant.name: judgement for variant, judgement in zip(variants, judged, strict=True)} | real
 
 
 def control(folder: Path) -> list[str]:

@@ -3,9 +3,11 @@
 Each is a run of its own, with step times drawn for it. They are judged in a checkout in which the bases are committed.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ CPU_OPTIONS = {
     "fsdp": Options(max_steps=60, devices=2, strategy="fsdp2"),
     "qlora": Options(max_steps=60, overrides=("method=qlora",)),
 }
+DEVICE_SERIES = Path(__file__).with_name("device_series.json")
 LAST = datetime(2026, 11, 22, 16, 0, 12, 90_441, tzinfo=UTC)
 """Start of the last of these runs."""
 OLDER = PACKAGES | {
@@ -424,7 +427,13 @@ def options() -> Iterator[Honest]:
     points = (
         ("a point of a sweep", ("batch.micro_batch=2",), "sweep", "batch.micro_batch=2", 2),
         ("an arm of an A/B test", ("lora.rank=32",), "ab", "b: lora.rank=32, pair 1", 2),
-        ("a point of a frontier", (), "frontier", "data.sequence_length=4096, batch.micro_batch=1", 1),
+        (
+            "a point of a frontier",
+            ("data.sequence_length=4096", "batch.micro_batch=1"),
+            "frontier",
+            "data.sequence_length=4096, batch.micro_batch=1",
+            1,
+        ),
     )
     for seed, (name, overrides, kind, text, position) in enumerate(points, start=151):
         # Each point belongs to its own study.
@@ -432,6 +441,30 @@ def options() -> Iterator[Honest]:
         options = Options(max_steps=60, overrides=overrides)
         study = Study(kind=kind, study_id=identity, point=text, position=position, settings_sha256=settings)
         yield Honest(name, lambda seed=seed, options=options, study=study: gpu(seed, options=options, study=study))
+
+
+def device_series() -> Iterator[Honest]:
+    """Yield runs with the step times of real accelerators, from public logs, scaled to the median step of the simulated run.
+
+    The file holds microseconds; stamps that were printed in whole milliseconds are spread within them.
+    """
+    for number, series in enumerate(json.loads(DEVICE_SERIES.read_text(encoding="utf-8"))):
+        stamps = np.asarray(series["step_us"]) / 1e6
+        spread = series["resolution_us"] / 1e6 * np.random.default_rng(number).uniform(-0.5, 0.5, len(stamps))
+        scaled = (stamps + spread) / np.median(stamps)
+        kind, options = (("full-1b", 2, 0.36), ("lora-8b", 1, 0.42))[number % 2], Options(max_steps=len(scaled))
+        yield Honest(
+            f"{series['name']} ({number})",
+            lambda scaled=scaled, kind=kind, options=options, number=number: gpu(
+                300 + number,
+                workload=kind[0],
+                count=kind[1],
+                hfu=kind[2],
+                options=replace(options, devices=kind[1] if kind[1] > 1 else None),
+                started_at=LAST - timedelta(minutes=11 * number % 2_000),
+                before=lambda times: scaled * np.median(times),
+            ),
+        )
 
 
 def honest() -> tuple[Honest, ...]:

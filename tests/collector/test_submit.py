@@ -18,7 +18,7 @@ from tunemark.schema.records.submission import RECOVERED, Submission
 from tunemark.schema.records.upgrade import read_record
 from tunemark.schema.vocabulary import Status
 
-TRY = "smoke-full/20261122-cpu-43c318dadc5d.json"
+TRY = "smoke-full/20261124-cpu-c46c5f3ac432.json"
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ COLUMNS = {
     "runs": ("file",),
     "sources": ("caveats", "summary", "title"),
     "statements": ("note", "section"),
-    "support": ("feature", "reason"),
+    "support": ("reason",),
     "throughput_errors": ("model", "no_data"),
     "throughput_refused": ("reason",),
     "warnings": ("message",),

@@ -4,22 +4,16 @@ Invalid content never raises an exception; it becomes a problem in the verdict.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from pydantic import BaseModel
 
-from tunemark.collector.audit.evidence import Evidence
-from tunemark.collector.audit.load import audited_submission
-from tunemark.collector.audit.rule import REFUTED, Finding, Rule, all_rules
-from tunemark.collector.gate.claim_checks import claim_problems, outdated_facts, ran_current_card, unlikely_losses
 from tunemark.collector.gate.cross_file_checks import (
     MOST_LOSSES,
     OTHER_SETTINGS,
@@ -31,42 +25,28 @@ from tunemark.collector.gate.cross_file_checks import (
     committed_files,
     known_commits,
 )
-from tunemark.collector.gate.data_checks import data_problems
-from tunemark.collector.gate.derive import plan_problems
+from tunemark.collector.gate.derive import derived_problems, outdated_facts
+from tunemark.collector.gate.doubts import doubts
 from tunemark.collector.gate.fact_checks import Neighbours
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.identity import identity_of
-from tunemark.collector.gate.machine_checks import machine_problems, unlikely_machine
-from tunemark.collector.gate.memory_checks import memory_problems, unlikely_memory
-from tunemark.collector.gate.model_checks import model_problems, unlikely_speed
-from tunemark.collector.gate.outcome_checks import outcome_problems, unlikely
 from tunemark.collector.gate.published_checks import fact_record_problems
 from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, shown_path
-from tunemark.collector.gate.setting_checks import effective_problems
-from tunemark.collector.gate.telemetry_checks import telemetry_problems, unlikely_telemetry
+from tunemark.collector.gate.relations import relation_problems
+from tunemark.collector.gate.run_facts import Run
 from tunemark.collector.gate.text_checks import text_problems
-from tunemark.collector.gate.trace_checks import trace_problems
-from tunemark.collector.gate.version_checks import unlikely_versions, version_problems
-from tunemark.collector.gate.warning_checks import missing_statistics, warning_problems
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB, MIB
 from tunemark.schema.processes import in_processes
-from tunemark.schema.records.base import content_id, flattened, is_canonical
+from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.submission import Submission, submission_name
 from tunemark.schema.records.upgrade import InvalidRecord, Problem, read_record
 from tunemark.schema.vocabulary import Dtype, Status
 
 LARGEST_FILE_BYTES = 16 * MIB
 """About 250,000 steps, more than any submission has."""
-LARGEST_EXACT = 2**53
-"""Above this, JSON readers and doubles no longer represent whole numbers exactly."""
-LARGEST_SETTING = 2**31
-"""Settings are stored as 32-bit numbers."""
-LONGEST_S = 10 * 365 * 24 * 3600.0
-"""Ten years: no run is that long."""
-UNPRINTABLE = 10**300
 UNREADABLE = (InvalidRecord, OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
 """What reading a committed submission can raise. It is reported where the file is checked."""
 FEW_COMMITTED = 2000
@@ -194,94 +174,33 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
         return Verdict((Problem("file", "", f"cannot be read as a record: {error}"),))
     problems: list[Problem] = []
     derived = None
+    found: tuple[Problem, ...] = ()
     outdated: tuple[Problem, ...] = ()
-    doubts: tuple[Problem, ...] = ()
     if isinstance(record, Submission):
         outdated = tuple(outdated_facts(record, facts))
         try:
             with np.errstate(over="raise", divide="raise", invalid="raise"):
                 derived = derive(record)
+            problems = _submission_problems(record, derived, content, path, facts)
         except (ArithmeticError, ValueError, IndexError, MemoryError) as error:
             problems.append(Problem("trace", "", f"the headline numbers cannot be derived from it: {error}"))
-        problems += _submission_problems(record, derived, content, path, facts)
         if derived is not None and not problems:
-            findings: list[Finding] = []
-            problems += _without_raising(_audited(record, derived, facts, findings))
-            doubts = (
-                *audit_problems(findings, refuted=False),
-                *_without_raising(missing_statistics(record, derived)),
-                *_without_raising(unlikely(record, derived)),
-                *_without_raising(unlikely_speed(record, facts)),
-                *_without_raising(unlikely_telemetry(record, derived, facts)),
-                *_without_raising(unlikely_memory(record, facts)),
-                *_without_raising(unlikely_versions(record, facts)),
-                *_without_raising(unlikely_machine(record)),
-                *_without_raising(unlikely_losses(record)),
-            )
+            found = tuple(_without_raising(doubts(Run(record, facts, derived))))
     elif SUBMISSIONS in path.absolute().parts[:-1]:
         problems = [Problem("format", repr(getattr(record, "format", None)), "is not a submission; other records are in data/")]
     else:
         problems = list(_without_raising(fact_record_problems(record, content, path, facts)))
-    return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated, doubts)
+    return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated, found)
 
 
-def _audited(record: Submission, derived: Derived, facts: FactBase, findings: list[Finding]) -> Iterator[Problem]:
-    """Yield what the audit refutes. All of its findings are added to a list."""
-    findings += audit_findings(record, derived, facts)
-    yield from audit_problems(findings, refuted=True)
-
-
-def _submission_problems(record: Submission, derived: Derived | None, content: bytes, path: Path, facts: FactBase) -> list[Problem]:
-    as_read = record.model_dump(mode="json")
+def _submission_problems(record: Submission, derived: Derived, content: bytes, path: Path, facts: FactBase) -> list[Problem]:
     return [
-        *_canonical(record, content, as_read),
+        *_canonical(record, content),
         *_file_name(record, content, path),
-        *_without_raising(text_problems(as_read)),
-        *(_without_raising(plan_problems(record, facts)) if ran_current_card(record, facts) else ()),
-        *_without_raising(record_problems(record, as_read, derived, facts, datetime.now(tz=UTC))),
+        *_without_raising(text_problems(record.model_dump(mode="json"))),
+        *_without_raising(derived_problems(record, derived, facts)),
+        *_without_raising(relation_problems(Run(record, facts, derived))),
     ]
-
-
-def record_problems(
-    submission: Submission, as_read: dict[str, object], derived: Derived | None, facts: FactBase, now: datetime
-) -> Iterator[Problem]:
-    """Yield all problems of a submission that need no other record; `as_read` is the submission as plain data."""
-    wrong = list(_sizes(submission, as_read))
-    yield from wrong
-    if wrong:
-        # Arithmetic with such numbers would fail.
-        return
-    yield from trace_problems(submission, now)
-    yield from data_problems(submission, facts)
-    yield from outcome_problems(submission, derived)
-    yield from machine_problems(submission, facts)
-    yield from version_problems(submission, facts)
-    yield from telemetry_problems(submission, derived, facts)
-    yield from memory_problems(submission, facts)
-    yield from model_problems(submission, facts)
-    yield from effective_problems(submission, facts)
-    yield from claim_problems(submission, facts)
-    if derived is not None:
-        yield from warning_problems(submission, derived)
-
-
-def _sizes(submission: Submission, as_read: dict[str, object]) -> Iterator[Problem]:
-    for field, value in flattened(as_read):
-        # Report one problem per column.
-        values = value if isinstance(value, list) else [value]
-        limit = LARGEST_SETTING if field.startswith("plan.") else LARGEST_EXACT
-        largest = max((number for number in values if type(number) is int), key=abs, default=0)
-        if abs(largest) >= limit:
-            shown = f"{largest:.3g}" if abs(largest) < UNPRINTABLE else "a number of hundreds of digits"
-            yield Problem(field, shown, f"larger than any plausible count; must be below {limit}")
-        if (
-            field.endswith("_s")
-            and not field.endswith("_per_s")
-            and max((number for number in values if isinstance(number, float)), default=0.0) > LONGEST_S
-        ):
-            yield Problem(field, "", "longer than ten years; check the unit")
-    if submission.model is not None and sum(submission.model.parameter_bytes.values()) >= LARGEST_EXACT:
-        yield Problem("model.parameter_bytes", "", f"sums to more than any plausible count; must be below {LARGEST_EXACT}")
 
 
 def _without_raising(problems: Iterator[Problem]) -> Iterator[Problem]:
@@ -298,24 +217,11 @@ def _without_raising(problems: Iterator[Problem]) -> Iterator[Problem]:
         yield Problem("file", "", f"a check could not be made: {type(error).__name__}: {error}; please report this file")
 
 
-def _canonical(record: Submission, content: bytes, as_read: dict[str, object]) -> list[Problem]:
-    raw = json.loads(content)
-    # A record of an older format is canonical in the form in which it was written.
-    if is_canonical(content, raw) and (raw["format"] != record.format or _same(raw, as_read)):
+def _canonical(record: Submission, content: bytes) -> list[Problem]:
+    if content == canonical_json(record):
         return []
-    fix = (
-        "its bytes differ from those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the original file"
-    )
+    fix = "its bytes are not those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the original file"
     return [Problem("file", "", fix)]
-
-
-def _same(raw: object, as_read: object) -> bool:
-    """Return True if a file contains exactly the values read from it, except for fields that were added to the format later."""
-    if isinstance(raw, dict) and isinstance(as_read, dict):
-        return all(name in as_read and _same(value, as_read[name]) for name, value in raw.items())
-    if isinstance(raw, list) and isinstance(as_read, list):
-        return len(raw) == len(as_read) and all(map(_same, raw, as_read))
-    return type(raw) is type(as_read) and raw == as_read
 
 
 def _file_name(record: Submission, content: bytes, path: Path) -> list[Problem]:
@@ -410,36 +316,3 @@ def _rate_of(path: Path) -> float | None:
         return _rate(derive(record)) if isinstance(record, Submission) else None
     except UNREADABLE:
         return None
-
-
-# Rules of the audit that concern a result by itself: what they call impossible or inconsistent is refused, and what they call
-# suspicious is accepted and needs a second run. The other families compare results, documents and prices with each other, and run on
-# the whole database (`tunemark audit`).
-
-ALONE = frozenset({"utilisation", "memory", "arithmetic", "catalogue"})
-"""Families of rules that can fire on a measured result without any other record."""
-FIELDS = {"peak_memory_bytes": "memory.device_allocated.peak_bytes", "wall_s": "process.wall_s", "accelerator": "plan.device.accelerator"}
-FIELDS |= {"precision": "plan.precision.compute", "sequence_length": "plan.data.sequence_length", "framework": "environment.packages"}
-RATES = "trace.completed_at_s"
-"""Field from which rates, times of steps and utilisation are derived."""
-
-
-@cache
-def rules_of_one_result() -> tuple[Rule, ...]:
-    """Return the rules that concern a result by itself."""
-    return tuple(rule for rule in all_rules() if rule.family in ALONE)
-
-
-def audit_findings(submission: Submission, derived: Derived, facts: FactBase) -> list[Finding]:
-    """Return the findings of the audit about a submission by itself."""
-    evidence = Evidence((audited_submission(submission, "this run", facts, derived),), (), facts)
-    return [finding for rule in rules_of_one_result() for finding in rule.findings(evidence)]
-
-
-def audit_problems(findings: list[Finding], *, refuted: bool) -> Iterator[Problem]:
-    """Yield the findings that refute a result, or the others, as problems of its fields."""
-    for finding in findings:
-        if (finding.verdict in REFUTED) is refuted:
-            names = (*finding.conditions, *finding.quantities)
-            field = next((FIELDS[name] for name in names if name in FIELDS), RATES)
-            yield Problem(field, finding.claim, f"{finding.calculation} (audit rule {finding.rule}, {finding.verdict.value})")

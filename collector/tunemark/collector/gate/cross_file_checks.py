@@ -11,11 +11,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 from tunemark.collector.gate.identity import Identity, copies
 from tunemark.collector.gate.read import SUBMISSIONS, git
-from tunemark.collector.gate.trace_checks import CLOCK_TOLERANCE
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.trace import Study
 from tunemark.schema.records.upgrade import Problem
 
+CLOCK = timedelta(days=1)
+"""Clocks are often wrong by hours but seldom by days."""
 FileProblems = list[tuple[str, Problem]]
 """Problems, each with its file."""
 SECOND_RUN = "the record stays valid, and a second run can confirm it"
@@ -148,11 +149,9 @@ def accept(
         elif not own and (candidate.started_at, candidate.subject.machine) in begun and candidate.file not in settled:
             fix = f"{begun[candidate.started_at, candidate.subject.machine]} began in the same microsecond on the same machine"
             own = [Problem("started_at", candidate.started_at.isoformat(), fix)]
-        elif not own and candidate.file in copied and candidate.file not in settled:
-            fix = f"its step times are those of {copied[candidate.file]}; submit a measurement of your own"
+        elif not own and candidate.file not in settled and copied.get(candidate.file, ("", False))[1]:
+            fix = f"its readings are those of {copied[candidate.file][0]}; submit a measurement of your own"
             own = [Problem("trace.completed_at_s", "a copy", fix)]
-        elif not own and candidate.file not in settled:
-            own = list(_losses_of_other_settings(candidate, runs.values()))
         problems.extend((candidate.file, problem) for problem in own)
         if not own and candidate.run_id:
             runs[candidate.run_id] = results[candidate.result_id] = candidate
@@ -185,7 +184,14 @@ def accept(
     kept = [each for each in listed if runs.get(each.run_id) is each and each.file not in refused]
     doubts = [(candidate.file, doubt) for candidate in kept for doubt in candidate.doubts]
     doubts += [(file, doubt) for file, doubt in other_points if file in {candidate.file for candidate in kept}]
-    doubts += [(each.file, doubt) for each in kept if each.file not in settled for doubt in _other_losses(each, runs.values())]
+    new = [each for each in kept if each.file not in settled]
+    doubts += [(each.file, doubt) for each in new for doubt in _other_losses(each, runs.values())]
+    doubts += [(each.file, doubt) for each in new for doubt in _losses_of_other_settings(each, runs.values())]
+    doubts += [
+        (each.file, Problem("trace.completed_at_s", "like a copy", f"its step times rise and fall like those of {copied[each.file][0]}"))
+        for each in new
+        if each.file in copied
+    ]
     doubts += [*_far_from_peers(kept, others), *(_unknown_commits(kept, is_known) if is_known else ())]
     return Accepted(kept, problems, [(candidate.file, note) for candidate in kept for note in candidate.outdated], doubts)
 
@@ -341,6 +347,6 @@ def _unknown_commits(
         made_at = known.get(candidate.commit or "")
         if candidate.commit and candidate.commit not in known:
             yield candidate.file, Problem("harness.commit", repr(candidate.commit), "is not in the history of this repository")
-        elif made_at is not None and made_at > candidate.started_at + CLOCK_TOLERANCE:
+        elif made_at is not None and made_at > candidate.started_at + CLOCK:
             fix = f"was made on {made_at:%Y-%m-%d}, after the run on {candidate.started_at:%Y-%m-%d}"
             yield candidate.file, Problem("harness.commit", repr(candidate.commit), fix)

@@ -1,19 +1,63 @@
-"""What follows from request, cards and environment is computed again by the harness' own functions, and compared field by field."""
+"""What follows from request, cards, environment and trace is computed again by the harness' own functions, and compared field by field."""
 
+import re
+from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
+from itertools import cycle, islice
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tunemark.schema import VERSION
+from tunemark.schema.derive import Derived
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.measurement_warnings import loss_band, warnings_of_record
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.plan.resolve import Resolution, resolve
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.division import division_of
-from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.submission import MeasurementWarning, Submission
 from tunemark.schema.records.upgrade import Problem
-from tunemark.schema.vocabulary import Backend, Division, Status
+from tunemark.schema.synthetic_data import FULL_ROWS, GENERATORS
+from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Backend, DataSource, Division, Padding, Status, Task, WarningKind
 
 ORIGINAL = "keep the original record; if this is it, open an issue"
+"""What an honest person can do about a field that does not follow from the others."""
+MOST_TOKENS = 4_000_000
+"""Tokens of the first steps that are made again; the rest is not compared."""
+
+
+class StepCounts(NamedTuple):
+    """Counts of steps, each of shape (steps,)."""
+
+    slot_tokens: NDArray[np.int64]
+    real_tokens: NDArray[np.int64]
+    supervised_tokens: NDArray[np.int64]
+    documents: NDArray[np.int64]
+
+
+STATISTICAL = {WarningKind.FEW_STEPS, WarningKind.NOT_STABLE, WarningKind.WIDE_INTERVAL}
+"""Warnings whose rules may change with versions of the harness."""
+
+
+def derived_problems(s: Submission, derived: Derived, facts: FactBase) -> Iterator[Problem]:
+    """Yield each field that does not follow from the others."""
+    if s.plan.workload != s.requested.workload:
+        yield Problem("plan.workload", repr(s.plan.workload), f"requested.workload is {s.requested.workload!r}; {ORIGINAL}")
+    if ran_current_card(s, facts) or s.requested.workload not in facts.workloads:
+        yield from plan_problems(s, facts)
+    if ran_current_card(s, facts):
+        yield from _loss_band(s, facts)
+    yield from replay_problems(s, facts.models.get(s.plan.model.key))
+    yield from _warnings(s, derived)
+
+
+# The plan
 
 
 def plan_problems(s: Submission, facts: FactBase) -> Iterator[Problem]:
@@ -77,3 +121,162 @@ def machine_of(s: Submission, facts: FactBase) -> Machine:
         devices=e.devices,
         **{name: getattr(e, name) for name in names},
     )
+
+
+def ran_current_card(s: Submission, facts: FactBase) -> bool:
+    """Return True if the workload card has not changed since the run; a changed card is another workload."""
+    return s.plan.workload in facts.workloads and s.plan.workload_sha256 == facts.workload_sha256(s.plan.workload)
+
+
+def outdated_facts(s: Submission, facts: FactBase) -> Iterator[Problem]:
+    """Yield a problem for each fact that has changed since the run. It is a reason to refuse only new submissions."""
+    if not ran_current_card(s, facts):
+        fix = f"is not the card {s.plan.workload} of this catalogue, which may have changed since the run; run it again"
+        yield Problem("plan.workload_sha256", repr(s.plan.workload_sha256), fix)
+    known = facts.recognise_device(s.environment.devices[0].name, s.environment.backend)
+    if s.plan.device.accelerator is None and known is not None:
+        fix = f"the catalogue now has the device as {known.key}; run it again with this catalogue"
+        yield Problem("plan.device.accelerator", "null", fix)
+
+
+# What follows from the trace
+
+
+def _loss_band(s: Submission, facts: FactBase) -> Iterator[Problem]:
+    """Yield a verdict on the losses that the trace does not give."""
+    stated = next((gate for gate in s.gates if gate.name == "loss_band"), None)
+    if stated is None or not len(s.trace) or s.plan.device.backend is Backend.NEURON:
+        return
+    derived = loss_band(facts.golden_losses(s.plan.workload), s.plan, s.trace, changed=s.division is Division.OPEN)
+    if stated.passed is not derived.passed or (s.harness.version == VERSION and stated.detail != derived.detail):
+        yield Problem(
+            "gates.loss_band", f"{stated.passed}: {stated.detail}", f"the trace gives {derived.passed}: {derived.detail}; {ORIGINAL}"
+        )
+
+
+def _warnings(s: Submission, derived: Derived) -> Iterator[Problem]:
+    """Yield each warning that does not follow from the record, and each that follows and is not listed."""
+    current = s.harness.version == VERSION
+    expected = Counter((warning.kind, warning.message) for warning in warnings_of_record(s, derived))
+    stated = Counter((warning.kind, warning.message) for warning in s.warnings if not _observed(warning, s))
+    if not current:
+        expected, stated = (Counter({(kind, ""): 1 for kind, _ in warnings if kind not in STATISTICAL}) for warnings in (expected, stated))
+    for kind, message in stated - expected:
+        fix = next((f"the record gives {other!r}" for same, other in expected if same is kind), "does not follow from the record")
+        yield Problem("warnings", f"{kind.value}: {message}", f"{fix}; {ORIGINAL}")
+    listed = {kind for kind, _ in stated}
+    for kind, message in expected - stated:
+        if kind not in listed:
+            yield Problem("warnings", f"no {kind.value}", f"it follows from the record: {message}; warnings cannot be left out; {ORIGINAL}")
+
+
+def _observed(warning: MeasurementWarning, s: Submission) -> bool:
+    """Return True for a warning about a circumstance that the record does not hold."""
+    if warning.kind is WarningKind.LOW_DISK:
+        free = re.fullmatch(r"([\d.]+) GiB of disk were free", warning.message)
+        # The harness warns below 2 GiB, which are printed with one digit.
+        return free is not None and float(free[1]) <= 2.0  # noqa: PLR2004
+    if warning.kind is WarningKind.FALLBACK:
+        compiled = s.plan.optimizer.stochastic_rounding and s.plan.device.backend in COMPILED_UPDATE
+        return compiled and warning.message.startswith(f"{EAGER_UPDATE}:")
+    if warning.kind is WarningKind.BUSY_DEVICE:
+        return re.match(r"\d+ other process(es)? used ", warning.message) is not None
+    return warning.kind is WarningKind.TRUNCATED_LOG and warning.message == "a line of the worker's log was cut off and left out"
+
+
+# The counts of steps that the synthetic rows of a seed give, so that a log with steps left out, or of other data, is found
+
+
+def replay_problems(s: Submission, model: ModelCard | None) -> Iterator[Problem]:
+    """Yield a step whose counts are not those of the synthetic rows that the seed of the plan gives."""
+    plan = s.plan
+    known = plan.data.source is DataSource.SYNTHETIC and plan.data.name in GENERATORS and plan.device.backend is not Backend.NEURON
+    if model is None or not known or not len(s.trace) or plan.batch.global_batch % plan.batch.micro_batch:
+        return
+    expected = expected_counts(plan, model.vocabulary, len(s.trace))
+    for name, values in zip(StepCounts._fields, expected, strict=True):
+        stated = getattr(s.trace, name)
+        wrong = np.flatnonzero(np.asarray(stated)[: len(values)] != values)
+        if len(wrong):
+            step = int(wrong[0])
+            fix = f"the rows of seed {plan.measurement.seed} have {values[step]} in this step; a step log holds all steps from the first"
+            yield Problem(f"trace.{name}", f"step {step + 1}: {stated[step]}", f"{fix}; {ORIGINAL}")
+            return
+
+
+def expected_counts(plan: Plan, vocabulary: int, steps: int) -> StepCounts:
+    """Return the counts of the first steps of a plan with synthetic rows, as many as `MOST_TOKENS` allow.
+
+    Rows are taken in order: a micro-batch of each process after the other, and all of them once per micro-step. See
+    `tunemark.harness.worker.data`, which does the same to the rows themselves.
+    """
+    data, batch = plan.data, plan.batch
+    steps = min(steps, MOST_TOKENS // max(1, batch.global_batch * data.sequence_length))
+    lengths = synthetic_lengths(
+        RowsAsked(
+            data.name,
+            vocabulary,
+            data.sequence_length,
+            plan.model.labels,
+            plan.measurement.seed,
+            data.training_rows,
+            steps * batch.global_batch,
+            data.packing,
+        )
+    )
+    if data.packing:
+        pieces, documents = packed(lengths, data.sequence_length, steps * batch.global_batch)
+        tokens = np.full(steps, batch.global_batch * data.sequence_length)
+        unsupervised = pieces.reshape(steps, -1).sum(axis=1) if data.document_borders else np.full(steps, batch.global_batch)
+        return StepCounts(tokens, tokens, tokens - unsupervised, documents.reshape(steps, -1).sum(axis=1))
+    rows = np.asarray(lengths[: steps * batch.global_batch]).reshape(steps, -1, batch.micro_batch)
+    widths = np.full(rows.shape[:2], data.sequence_length) if data.padding is Padding.STATIC else rows.max(axis=2, initial=0)
+    real, documents = rows.sum(axis=(1, 2)), np.full(steps, batch.global_batch)
+    supervised = real - documents if plan.model.task is Task.CAUSAL_LM else documents
+    return StepCounts(widths.sum(axis=1) * batch.micro_batch, real, supervised, documents)
+
+
+class RowsAsked(NamedTuple):
+    """Synthetic rows to make again."""
+
+    name: str
+    vocabulary: int
+    longest: int
+    labels: int | None
+    seed: int
+    distinct: int | None
+    """Rows of one epoch; None without end."""
+    rows: int
+    packing: bool
+
+
+@lru_cache(maxsize=32)
+def synthetic_lengths(asked: RowsAsked) -> list[int]:
+    """Return the lengths of the first documents in tokens, enough for the rows."""
+    if asked.name in FULL_ROWS:
+        return [asked.longest] * asked.rows
+    samples = GENERATORS[asked.name](asked.vocabulary, asked.longest, asked.labels, asked.seed)
+    lengths: Iterator[int] = (len(sample["input_ids"]) for sample in samples)
+    if asked.distinct is not None:
+        lengths = cycle(islice(lengths, asked.distinct))
+    if not asked.packing:
+        return list(islice(lengths, asked.rows))
+    made, tokens = [], 0
+    while tokens < asked.rows * asked.longest:
+        made.append(next(lengths))
+        tokens += made[-1]
+    return made
+
+
+def packed(lengths: list[int], row_tokens: int, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the pieces in each packed row and the documents that begin in it, each of shape (rows,).
+
+    Documents are laid end to end. One that does not fit is cut, and its rest begins the next row.
+    """
+    ends = np.cumsum(lengths)
+    starts = ends - np.asarray(lengths)
+    first = np.minimum(starts // row_tokens, rows)
+    documents = np.bincount(first, minlength=rows + 1)[:rows]
+    # Each row has one piece more than the documents that begin after its first token.
+    inside = np.bincount(first[starts % row_tokens != 0], minlength=rows + 1)[:rows]
+    return inside + 1, documents

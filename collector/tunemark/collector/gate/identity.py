@@ -151,25 +151,25 @@ class KnownMeasurements:
     marks: dict[float, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Reading -> measurements that have it."""
 
-    def copy_of(self, identity: Identity) -> str | None:
-        """Return the name of the measurement of which this is a copy, or None."""
+    def copy_of(self, identity: Identity) -> tuple[str, bool] | None:
+        """Return the measurement of which this is a copy, and True if it shares exact readings with it, or None."""
         if FEWEST_OF_A_KIND < len(identity.values) <= 2 * WINDOW and identity.values in self.exact:
             # Longer ones are found by their noise.
-            return self.exact[identity.values]
+            return self.exact[identity.values], True
         different = set(identity.values)
         shared = Counter(name for value in different for name in self.values.get(value, ()))
         for name, count in shared.most_common(MOST_LIKELY) if len(identity.values) >= WINDOW else ():
             if count > max(SAME_VALUES * len(identity.values), _shared_by_chance(identity.values, self.measured[name])):
-                return name
+                return name, True
         shared = Counter(name for value in identity.marks for name in self.marks.get(value, ()))
         name, count = next(iter(shared.most_common(1)), ("", 0))
         if count >= SAME_MARKS:
-            return name
+            return name, True
         for series in identity.series:
             for turned in (series, series[::-1], -series, -series[::-1]):
                 found = next(self._matches(turned), None)
                 if found is not None:
-                    return found
+                    return found, False
         return None
 
     def _matches(self, series: Series) -> Iterator[str]:
@@ -198,8 +198,8 @@ class KnownMeasurements:
             self.series.append((len(self.names) - 1, series))
 
 
-def copies(identities: Sequence[tuple[str, Identity]]) -> Iterator[tuple[str, str]]:
-    """Yield (name, earlier name) of each measurement that is a copy of an earlier one in the list."""
+def copies(identities: Sequence[tuple[str, Identity]]) -> Iterator[tuple[str, tuple[str, bool]]]:
+    """Yield (name, (earlier name, exact)) of each measurement that is a copy of an earlier one in the list."""
     known = KnownMeasurements()
     for name, identity in identities:
         original = known.copy_of(identity)

@@ -51,8 +51,7 @@ from tunemark.schema.physics.training_shape import BYTES, shape_of_plan
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names
 from tunemark.schema.records.division import Override
-from tunemark.schema.records.plan import Measurement, Plan
-from tunemark.schema.records.requested import Requested
+from tunemark.schema.records.plan import Measurement, Plan, Requested
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
 from tunemark.schema.statistics.steady_state import settled_after, steady_window

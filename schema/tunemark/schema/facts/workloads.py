@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.records.base import Count, Frozen, Key, PositiveCount, Seconds, Sha256, Text
+from tunemark.schema.records.base import Frozen, Key, Seconds, Setting, SettingOrZero, Sha256, Text
 from tunemark.schema.records.plan import (
     Attention,
     Compile,
@@ -42,7 +42,7 @@ class WorkloadData(Frozen):
     """Hub id of the dataset, or a name for synthetic samples."""
     template: Text | None = None
     """How a document is made from the columns of a row, such as `{question}\n{answer}`; null uses the column `text`."""
-    sequence_length: PositiveCount
+    sequence_length: Setting
     """Maximum tokens per row."""
     padding: Padding = Padding.NONE
     """How rows are filled."""
@@ -50,33 +50,33 @@ class WorkloadData(Frozen):
     """True if documents share a row."""
     document_borders: bool = True
     """True if documents in the same row do not attend to each other."""
-    training_rows: PositiveCount | None = None
+    training_rows: Setting | None = None
     """Rows per epoch, from the start of the dataset; null uses all, or generates rows without end."""
-    evaluation_rows: Count = 0
+    evaluation_rows: SettingOrZero = 0
     """Rows held out for evaluation."""
 
 
 class WorkloadBatch(Frozen):
     """The batch of a workload on one device."""
 
-    micro_batch: PositiveCount
+    micro_batch: Setting
     """Rows per forward and backward on one device."""
-    gradient_accumulation: PositiveCount = 1
+    gradient_accumulation: Setting = 1
     """Micro-steps per optimizer step."""
 
 
 class WorkloadDevices(Frozen):
     """The devices of a workload and how the model is distributed over them."""
 
-    count: PositiveCount = 1
+    count: Setting = 1
     """Devices."""
     strategy: Strategy | Literal["auto"] = "auto"
     """`auto`: DDP on several devices."""
     offload: Offload = "none"
     """What is kept in host memory between uses."""
-    tensor_parallel: PositiveCount = 1
+    tensor_parallel: Setting = 1
     """Devices that share each layer."""
-    pipeline_parallel: PositiveCount = 1
+    pipeline_parallel: Setting = 1
     """Devices that share the layers of the model in stages."""
 
 
@@ -104,7 +104,7 @@ class GoldenLosses(Frozen):
     """Key of the workload."""
     workload_sha256: Sha256
     """Hash of the card for which they were recorded."""
-    seed: Count
+    seed: SettingOrZero
     """Seed of weights and samples."""
     tolerance: float = Field(gt=0)
     """Maximum relative difference of a correct run: kernels and number formats round differently."""
@@ -117,9 +117,9 @@ class GoldenLosses(Frozen):
 class WorkloadStop(Frozen):
     """When a run of the workload may stop. Null is decided by the plan."""
 
-    max_steps: PositiveCount | None = None
+    max_steps: Setting | None = None
     """After this many optimizer steps."""
-    epochs: PositiveCount | None = None
+    epochs: Setting | None = None
     """After this many passes over the rows."""
     max_train_s: Seconds | None = None
     """After this many seconds of training."""
@@ -144,7 +144,7 @@ class WorkloadCard(Frozen):
     """The training task."""
     model: Key
     """The model card."""
-    labels: PositiveCount | None = None
+    labels: Setting | None = None
     """Number of classes, for classification."""
     weights: Weights = Weights.RANDOM
     """Where the initial weights come from."""
@@ -188,7 +188,7 @@ class WorkloadCard(Frozen):
     """Settings that the source changed together. `tunemark sweep` runs each as one point; all values belong to the card."""
     stop: WorkloadStop = WorkloadStop()
     """When it may stop."""
-    seed: Count = 0
+    seed: SettingOrZero = 0
     """Seed of weights, samples and their order."""
 
     @model_validator(mode="after")

@@ -118,7 +118,7 @@ def optimizer_class(plan: Plan) -> str:
 
 def _packing(plan: Plan, trace: StepTrace) -> Iterator[Compared]:
     """Yield whether rows held several packed documents, observed from unlabelled first tokens."""
-    if not plan.data.packing or not len(trace):
+    if not plan.data.packing or not sum(trace.rows):
         return
     pieces, rows = sum(trace.real_tokens) - sum(trace.supervised_tokens), sum(trace.rows)
     yield Compared("packing", "several documents per row", f"{pieces / rows:.1f} documents or parts per row", pieces > rows)

@@ -1,11 +1,11 @@
-"""The frozen plan of a run: every setting resolved, with the reason for each derived value."""
+"""The request of a run, and its frozen plan: every setting resolved, with the reason for each derived value."""
 
 import math
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tunemark.schema.records.base import Count, Frozen, Key, PositiveCount, Seconds, Sha256, Text
+from tunemark.schema.records.base import Frozen, Key, Seconds, Setting, SettingOrZero, Sha256, Text
 from tunemark.schema.vocabulary import (
     DEEPSPEED,
     Backend,
@@ -31,14 +31,24 @@ FourBit = Literal["nf4", "fp4"]
 OptimizerName = Literal["adamw", "adamw_8bit", "paged_adamw_8bit", "adafactor", "sgd"]
 Offload = Literal["none", "optimizer", "all"]
 Launcher = Literal["torchrun", "accelerate"]
+OPTIONS = {
+    "overrides": "--set",
+    "max_steps": "--steps",
+    "max_train_s": "--seconds",
+    "timeout_s": "--timeout",
+    "no_step_s": "--no-step-timeout",
+}
+"""Options of `tunemark run` whose name is not that of the field."""
+LOCAL_WEIGHTS = "pretrained:DIRECTORY"
+"""Weights from a local directory, whose path no record may hold."""
 
 
 class LoraSettings(Frozen):
     """Low-rank adapters on named linear layers (Hu et al. 2021)."""
 
-    rank: PositiveCount = 8
+    rank: Setting = 8
     """Rank r of the update B A."""
-    alpha: PositiveCount = 16
+    alpha: Setting = 16
     """The update is scaled by alpha / rank."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout in front of the adapters."""
@@ -79,7 +89,7 @@ class ModelChoice(Frozen):
     """The model card in data/models."""
     task: Task
     """The training task."""
-    labels: PositiveCount | None = None
+    labels: Setting | None = None
     """Number of classes, for classification."""
     weights: Weights
     """Random weights run as fast as pretrained ones and use the same memory; only the loss differs."""
@@ -123,7 +133,7 @@ class DataChoice(Frozen):
     """How a document is made from the columns of a row; null uses the column `text`."""
     tokenizer: Text
     """`none` for synthetic token ids, `word-level` if made from the words of the training rows, else a hub id or `model`."""
-    sequence_length: PositiveCount
+    sequence_length: Setting
     """Maximum tokens per row."""
     padding: Padding
     """`none` if each row is full."""
@@ -131,9 +141,9 @@ class DataChoice(Frozen):
     """True if several documents share a row."""
     document_borders: bool = True
     """False if documents in the same row attend to each other: plain concatenation. Ignored without packing."""
-    training_rows: PositiveCount | None = None
+    training_rows: Setting | None = None
     """Rows per epoch; null for generated rows without end."""
-    evaluation_rows: Count = 0
+    evaluation_rows: SettingOrZero = 0
     """Rows held out for evaluation."""
 
     @property
@@ -145,13 +155,13 @@ class DataChoice(Frozen):
 class Batch(Frozen):
     """The batch, from one micro-step on one device to one optimizer step on all of them."""
 
-    micro_batch: PositiveCount
+    micro_batch: Setting
     """Rows of one forward and backward on one device."""
-    gradient_accumulation: PositiveCount
+    gradient_accumulation: Setting
     """Micro-steps per optimizer step."""
-    data_parallel: PositiveCount
+    data_parallel: Setting
     """Replicas that see different rows."""
-    global_batch: PositiveCount
+    global_batch: Setting
     """Rows per optimizer step: micro_batch x gradient_accumulation x data_parallel."""
 
 
@@ -170,7 +180,7 @@ class Optimizer(Frozen):
     """Adam's guard against division by zero."""
     scheduler: Literal["constant", "linear", "cosine"] = "constant"
     """Learning rate schedule."""
-    warmup_steps: Count = 0
+    warmup_steps: SettingOrZero = 0
     """Steps over which the learning rate rises linearly."""
     layer_decay: float | None = Field(default=None, gt=0, le=1)
     """Factor by which the learning rate falls from each block to the one below; null for one rate."""
@@ -204,40 +214,40 @@ class DeviceChoice(Frozen):
     """Implementation of the device protocol."""
     accelerator: Key | None
     """The accelerator card in data/accelerators; null if the device has no card."""
-    count: PositiveCount
+    count: Setting
     """Devices used, over all machines."""
-    nodes: PositiveCount = 1
+    nodes: Setting = 1
     """Number of machines."""
     strategy: Strategy
     """How the model is distributed over devices."""
     offload: Offload = "none"
     """What is kept in host memory between uses."""
-    tensor_parallel: PositiveCount = 1
+    tensor_parallel: Setting = 1
     """Devices that share each layer."""
-    pipeline_parallel: PositiveCount = 1
+    pipeline_parallel: Setting = 1
     """Devices that share the layers of the model in stages."""
     launcher: Launcher | None = None
     """Launcher of the processes; null for one process."""
-    threads: PositiveCount | None = None
+    threads: Setting | None = None
     """CPU threads of the worker, if the CPU computes."""
 
 
 class Measurement(Frozen):
     """When the run stops, and what counts as steady."""
 
-    min_warmup_steps: Count = 10
+    min_warmup_steps: SettingOrZero = 10
     """Steps excluded from the steady window."""
-    min_steady_steps: PositiveCount = 100
+    min_steady_steps: Setting = 100
     """The window is long enough with this many steps ..."""
     min_steady_s: Seconds = 60.0
     """... or with this many seconds."""
-    max_steps: PositiveCount | None = None
+    max_steps: Setting | None = None
     """Stop after this many optimizer steps."""
-    epochs: PositiveCount | None = None
+    epochs: Setting | None = None
     """Stop after this many passes over the rows."""
     max_train_s: Seconds | None = None
     """Stop training after this many seconds, steady or not, but not before `min_steps`."""
-    min_steps: Count = 0
+    min_steps: SettingOrZero = 0
     """Minimum number of steps, even if they take longer than `max_train_s`."""
     timeout_s: Seconds | None = None
     """Kill the worker after this many seconds; null allows the time that its steps need."""
@@ -259,8 +269,93 @@ class Measurement(Frozen):
     """Measure the matrix rate of the device before and after training."""
     gates: bool = True
     """Check before training that it is correct: gradients reach the trained weights, packed documents do not attend to each other."""
-    seed: Count = 0
+    seed: SettingOrZero = 0
     """Seed of weights, samples and their order."""
+
+
+class Requested(Frozen):
+    """The workload card and the options of `tunemark run`. Nothing in it is derived."""
+
+    workload: Key
+    """The workload card in data/workloads."""
+    overrides: Annotated[tuple[Text, ...], Field(max_length=100)] = ()
+    """`FIELD=VALUE` of each `--set`, in order."""
+    weights: Text = "card"
+    """`card`, `random`, `pretrained`, `pretrained:HUB_ID`, or `pretrained:DIRECTORY` for a local directory."""
+    data: Text = "card"
+    """`card`, `synthetic`, `hub:NAME`, or `file:NAME` with the name of the file without its folder."""
+    data_sha256: Sha256 | None = None
+    """Content hash of the training file."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """`--seed`."""
+    max_steps: Setting | None = None
+    """`--steps`."""
+    epochs: Setting | None = None
+    """`--epochs`."""
+    max_train_s: Seconds | None = None
+    """`--seconds`."""
+    until_ci: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """`--until-ci`."""
+    timeout_s: Seconds | None = None
+    """`--timeout`."""
+    no_step_s: Seconds | None = None
+    """`--no-step-timeout`."""
+    strict_timing: bool = False
+    """`--strict-timing`."""
+    probe: bool = True
+    """False with `--no-probe`."""
+    gates: bool = True
+    """False with `--no-gates`."""
+    save: bool = False
+    """`--save`."""
+    cold: bool = False
+    """`--cold`."""
+    backend: Backend | None = None
+    """`--backend`."""
+    devices: Setting | None = None
+    """`--devices`."""
+    strategy: Text | None = None
+    """`--strategy`."""
+    offload: Text | None = None
+    """`--offload`."""
+    launcher: Launcher = "torchrun"
+    """`--launcher`."""
+    nodes: Setting = 1
+    """`--nodes`."""
+
+    def sets(self, name: str) -> bool:
+        """Return True if a field of the card is set by name, with --set."""
+        return any(assignment.partition("=")[0] == name for assignment in self.overrides)
+
+    @property
+    def local_weights(self) -> bool:
+        """True if pretrained weights come from a local directory."""
+        return self.weights == LOCAL_WEIGHTS
+
+    @property
+    def pretrained(self) -> bool:
+        """True if pretrained weights were asked for by option."""
+        return self.weights.partition(":")[0] == Weights.PRETRAINED.value
+
+    @property
+    def has_file(self) -> bool:
+        """True if the data is a local file."""
+        return self.data.partition(":")[0] == DataSource.FILE.value
+
+    def arguments(self) -> list[str]:
+        """Return the words of the command after `tunemark run` that make this request."""
+        words = [self.workload]
+        for name, field in type(self).model_fields.items():
+            value, option = getattr(self, name), OPTIONS.get(name, f"--{name.replace('_', '-')}")
+            if name in {"workload", "data_sha256"} or value == field.default:
+                continue
+            if isinstance(value, tuple):
+                words += [word for each in value for word in (option, each)]
+            elif isinstance(value, bool):
+                words.append(option if value else f"--no-{option.removeprefix('--')}")
+            else:
+                words += [option, str(value)]
+        return words
 
 
 class Plan(Frozen):

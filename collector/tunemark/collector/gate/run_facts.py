@@ -1,0 +1,236 @@
+"""A submission with what follows from it: the quantities that the other modules of the gate compare."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunemark.schema.derive import Derived
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.memory_states import Weights, count_weights
+from tunemark.schema.physics.training_shape import BYTES, TrainingShape, shape_of_plan, shape_problem
+from tunemark.schema.physics.utilisation import executed_peak, executed_share, flops_of_steps, probed_flop_per_s
+from tunemark.schema.records.effective import SHORT_NAMES
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.trace import Gate
+from tunemark.schema.vocabulary import SHARDED_STATES, SHARDED_WEIGHTS, Backend, DataSource, Dtype, Phase, Status, Strategy, Task
+
+MANY_STEPS, SOME_SAMPLES, MANY_SAMPLES = 20, 10, 50
+"""Steps from which a shape is no chance; samples of which a mean has a standard error of a third, and of a seventh, of their spread."""
+
+
+@dataclass
+class Run:
+    """A submission with the cards that it names and the figures that follow from it."""
+
+    s: Submission
+    facts: FactBase
+    derived: Derived | None
+
+    def __post_init__(self) -> None:
+        s = self.s
+        self.plan, self.environment, self.trace, self.process = s.plan, s.environment, s.trace, s.process
+        self.device, self.rules, self.use, self.memory = s.plan.device, s.plan.measurement, s.utilisation, s.memory
+        self.status, self.ok = s.outcome.status, s.outcome.status is Status.OK
+        self.backend = s.plan.device.backend
+        self.cpu, self.neuron = self.backend is Backend.CPU, self.backend is Backend.NEURON
+        self.gpu = self.backend in {Backend.CUDA, Backend.ROCM}
+        self.steps, self.count = len(s.trace), s.plan.device.count
+        self.alone = self.one_node = s.plan.device.nodes == 1
+        self.on_cpu, self.cuda, self.one_process = self.cpu, self.backend is Backend.CUDA, self.count == 1
+        self.crash, self.timeout = self.status is Status.CRASH, self.status is Status.TIMEOUT
+        self.out_of_device_memory, self.out_of_host_memory = self.status is Status.OOM_DEVICE, self.status is Status.OOM_HOST
+        self.trained, self.warm_worker = bool(self.steps), s.process.warm_worker
+        self.evaluates, self.saves, self.probes, self.checks = self.rules.evaluate, self.rules.save, self.rules.probe, self.rules.gates
+        self.finite, self.packed = s.plan.data.finite, s.plan.data.packing
+        self.synthetic, self.language_model = s.plan.data.source is DataSource.SYNTHETIC, s.plan.model.task is Task.CAUSAL_LM
+        self.gate_count, self.rank_count, self.supersedes = len(s.gates), len(s.ranks), s.supersedes is not None
+        self.has_system_s, self.has_user_s = s.process.system_s is not None, s.process.user_s is not None
+        self.used_cpu, self.has_commit = bool(s.process.user_s), s.harness.commit is not None
+        self.linux, self.many_steps = s.environment.os.startswith("Linux"), self.steps >= MANY_STEPS
+        self.loaded, self.tore_down = Phase.LOAD in self.phases, self.phases[-1] is Phase.TEARDOWN
+        self.rounds_stochastically = s.plan.optimizer_rounds_stochastically
+        samples = self.use.samples if self.use else 0
+        self.has_samples, self.sampled_often, self.sampled_densely = samples > 0, samples >= SOME_SAMPLES, samples >= MANY_SAMPLES
+        self.monitored = bool(self.use and self.use.devices)
+        self.ranks_have_rss = any(rank.host_rss_bytes for rank in s.ranks)
+        self.alike = s.plan.device.pipeline_parallel == 1
+        self.sampled_surely = float(self.times[10:].sum()) > 2  # noqa: PLR2004 - ten samples of the host
+        self.has_evaluation_loss = s.evaluation is not None and s.evaluation.loss is not None
+        self.evaluated_rows = s.evaluation is not None and s.evaluation.rows > 1
+        self.compile_count, self.compiles_nothing = len(self.compile_steps), not self.compiles
+
+    # Cards
+
+    @cached_property
+    def card(self) -> AcceleratorCard | None:
+        """The accelerator card."""
+        return self.facts.accelerators.get(self.device.accelerator or "")
+
+    @cached_property
+    def model(self) -> ModelCard | None:
+        """The model card, if the plan's shape can be computed on it; with the vocabulary of the text that random weights were made for."""
+        card, ran = self.facts.models.get(self.plan.model.key), self.s.model
+        if card is None or shape_problem(self.plan, card) is not None:
+            return None
+        if self.plan.data.tokenizer != "word-level" or ran is None:
+            return card
+        copies = 1 if card.tied_embeddings or self.plan.model.labels else 2
+        weights = count_weights(replace(shape_of_plan(self.plan, card), tensor_parallel=1))
+        head = self.plan.model.labels * (card.hidden_size + 1) if self.plan.model.labels else 0
+        missing = weights.plain + weights.quantised + weights.adapters + head - ran.parameters
+        words = card.vocabulary - round(missing / (copies * card.hidden_size))
+        return card.model_copy(update={"vocabulary": words}) if 0 < words < card.vocabulary else card
+
+    @cached_property
+    def shape(self) -> TrainingShape | None:
+        """The shape of a step."""
+        return shape_of_plan(self.plan, self.model) if self.model else None
+
+    @cached_property
+    def weights(self) -> Weights | None:
+        """The weights of the model and its adapters, by the card."""
+        return count_weights(self.shape) if self.shape else None
+
+    # Time
+
+    @cached_property
+    def times(self) -> NDArray[np.float64]:
+        """Step times in seconds, of shape (steps,)."""
+        return np.asarray(self.trace.step_times_s)
+
+    @cached_property
+    def trained_s(self) -> float:
+        """Seconds from the first step to the last."""
+        return self.trace.completed_at_s[-1] - self.trace.started_at_s if self.steps else 0.0
+
+    @cached_property
+    def phases(self) -> list[Phase]:
+        """Phases in order."""
+        return [mark.phase for mark in self.s.timeline]
+
+    @cached_property
+    def last_s(self) -> float:
+        """The last sign of progress: the begin of a phase, or a completed step."""
+        return max(self.s.timeline[-1].at_s, self.trace.completed_at_s[-1] if self.steps else 0.0)
+
+    @cached_property
+    def train_begins_s(self) -> float | None:
+        """When the phase train begins."""
+        return next((mark.at_s for mark in self.s.timeline if mark.phase is Phase.TRAIN), None)
+
+    @cached_property
+    def train_ends_s(self) -> float | None:
+        """When the phase after train begins."""
+        marks = self.s.timeline
+        return next((after.at_s for mark, after in pairwise(marks) if mark.phase is Phase.TRAIN), None)
+
+    def lasted(self, phase: Phase) -> list[float]:
+        """Return the durations of a phase that has ended."""
+        marks = self.s.timeline
+        return [after.at_s - mark.at_s for mark, after in pairwise(marks) if mark.phase is phase]
+
+    @cached_property
+    def window_s(self) -> float | None:
+        """Time of the steady window."""
+        window = self.derived.window if self.derived else None
+        return float(self.times[window.first : window.stop].sum()) if window and window.steps else None
+
+    @cached_property
+    def stable(self) -> bool:
+        """True if the steady window is stable."""
+        return bool(self.derived and self.derived.window and self.derived.window.stable)
+
+    @cached_property
+    def used_cpu_s(self) -> float | None:
+        """CPU seconds of the worker."""
+        return None if self.process.user_s is None else self.process.user_s + (self.process.system_s or 0.0)
+
+    @property
+    def compile_steps(self) -> set[int]:
+        """Steps in which graphs were compiled, from 1."""
+        return {event.step for event in self.s.events if event.kind == "compile"}
+
+    @property
+    def compiles(self) -> bool:
+        """True if the plan compiles graphs."""
+        model = self.plan.model
+        return model.compile != "none" or model.attention == "flex_attention" or self.neuron
+
+    # Processes and weights
+
+    @cached_property
+    def weight_shards(self) -> int:
+        """Parts that the weights are divided into."""
+        return self.count if self.device.strategy in SHARDED_WEIGHTS else self.device.tensor_parallel
+
+    @cached_property
+    def state_shards(self) -> int:
+        """Parts that the optimizer states are divided into."""
+        return self.count if self.device.strategy in SHARDED_STATES else 1
+
+    @cached_property
+    def own_shards(self) -> int:
+        """Parts that each process surely holds only one of: FSDP2 shards parameters, gradients and states alike."""
+        return self.count if self.device.strategy is Strategy.FSDP2 else 1
+
+    @cached_property
+    def trained_bytes(self) -> float | None:
+        """Bytes of a trained weight, if all have one format."""
+        names = self.s.effective.trainable_dtypes if self.s.effective else ()
+        formats = {SHORT_NAMES.get(name.removeprefix("torch.")) for name in names}
+        only = next(iter(formats)) if len(formats) == 1 else None
+        return BYTES[Dtype(only)] if only else None
+
+    def gate(self, name: str) -> Gate | None:
+        """Return a gate by name."""
+        return next((gate for gate in self.s.gates if gate.name == name), None)
+
+    @cached_property
+    def losses(self) -> NDArray[np.float64]:
+        """Finite losses."""
+        return np.asarray([loss for loss in self.trace.loss if loss is not None])
+
+    @property
+    def device_gib(self) -> float | None:
+        """Memory of the first device as its driver reports it."""
+        reported = self.environment.devices[0].memory_bytes
+        return reported and reported / 2**30
+
+    # Work
+
+    @cached_property
+    def flops(self) -> NDArray[np.float64]:
+        """FLOPs of each step, of shape (steps,); empty if the model has no card."""
+        return np.asarray(flops_of_steps(self.s, self.model)) if self.model and self.steps else np.empty(0)
+
+    @cached_property
+    def peak(self) -> float | None:
+        """Dense peak of all devices in FLOP/s, for the formats of the plan."""
+        return executed_peak(self.s, self.model, self.card)
+
+    @cached_property
+    def probed(self) -> float | None:
+        """Matrix rate of all devices in the probe, in FLOP/s."""
+        return probed_flop_per_s(self.s).value
+
+    @cached_property
+    def share(self) -> float | None:
+        """Executed FLOP/s over the dense peak."""
+        return executed_share(self.s, self.facts.models.get(self.plan.model.key), self.card)
+
+    @cached_property
+    def device_bytes(self) -> int | None:
+        """Memory of a device, by its driver or by its card."""
+        reported = max((device.memory_bytes or 0 for device in self.environment.devices), default=0)
+        if self.cpu:
+            return self.environment.memory_bytes
+        return reported or (int(self.card.memory_gib * 2**30) if self.card and self.card.memory_gib else None)
+
+    @cached_property
+    def powers_w(self) -> list[float]:
+        """Mean power of each device that reports it."""
+        return [use.power_mean_w for use in self.use.devices if use.power_mean_w is not None] if self.use else []
