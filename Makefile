@@ -23,7 +23,7 @@ CODE := schema harness collector site tests benchmarks
 # One process per core, whole test files each, in their order: slow ones first (tests/conftest.py). Tiny models are slower on several threads when other work runs.
 PYTEST := -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-run demo sql test check tests wheel-test rehearse-pr test-neuron-stack neuron-api browser duckdb-wasm format schema support mutants mutation-score campaign structure lock clean
+.PHONY: help setup setup-run demo sql test check tests wheel-test rehearse-pr test-neuron-stack neuron-api browser duckdb-wasm format schema support mutation-score campaign structure lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -121,10 +121,6 @@ campaign: setup ## Run the campaign of benchmarks/gpu_campaign.toml on this mach
 
 structure: ## Print the structure of the code: modules, lines, import chains, single-importer modules.
 	$(PYTHON) benchmarks/structure.py
-
-mutants: setup ## Run the mutation tests of derived figures, statistics, views and the audit (minutes to hours; not part of CI).
-	@$(PIP) install --quiet cosmic-ray==8.7.0
-	$(BIN)/python benchmarks/mutants.py
 
 mutation-score: setup ## Examine the gate with corrupted and honest submissions, hostile texts, files and facts (3 minutes on 2 cores).
 	$(BIN)/python benchmarks/gate_mutation_score.py --missed --out data/evaluations/gate.csv

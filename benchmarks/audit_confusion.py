@@ -35,7 +35,14 @@ About = dict[str, dict[str, list[str]]]
 
 def answer(findings: Findings, about: dict[str, list[str]], expected: str) -> str:
     """Return the verdict of the rules of a case about its records: the expected one if it is among them."""
-    relevant = [finding for finding in findings if finding.rule in about["rules"] and set(finding.records) & set(about["records"])]
+    figures = set(about.get("quantities", ()))
+    relevant = [
+        finding
+        for finding in findings
+        if finding.rule in about["rules"]
+        and set(finding.records) & set(about["records"])
+        and (not figures or figures & set(finding.quantities))
+    ]
     given = {finding.verdict.value for finding in relevant}
     if expected in given:
         reached = {record for finding in relevant if finding.verdict.value == expected for record in finding.records} & set(
@@ -63,16 +70,6 @@ def print_confusion(findings: Findings, cases: Cases, about: About) -> None:
         print(f"before rules were made of what was missed: {len(first)} of {len(bad)}")
 
 
-def print_other_findings(findings: Findings, cases: Cases, about: About) -> None:
-    """Print all findings about the records of controls."""
-    print("\nother findings about the records of controls:")
-    for case in cases:
-        if case["verdict"] == "ok":
-            records = set(about[case["id"]]["records"])
-            counts = Counter(f"{finding.rule} {finding.verdict.value}" for finding in findings if set(finding.records) & records)
-            print(f"  {case['id']}: {', '.join(f'{name} x{number}' for name, number in counts.items()) or 'none'}")
-
-
 def main() -> None:
     """Print the tables, recall, false alarms and the findings by rule."""
     began = time.perf_counter()
@@ -84,7 +81,6 @@ def main() -> None:
         cases, about = (json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")) for name in files)
         print(f"{title}\n")
         print_confusion(findings, cases, about)
-        print_other_findings(findings, cases, about)
         print()
     print(f"findings by rule, of {len(evidence.results)} results and {len(evidence.statements)} statements:")
     counted = Counter((finding.rule, finding.verdict.value) for finding in findings)

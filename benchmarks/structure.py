@@ -1,90 +1,81 @@
-"""Measure the structure of the code: modules, lines, import chains, single-importer modules, cycles and reading lists.
+"""Print the lines of each room beside its budget, and the longest chain of imports.
 
-Usage: python benchmarks/structure.py [--root DIR] [--json] [--longest] [--called]
+Usage: python benchmarks/structure.py [--root DIR] [--json] [--longest]
 
-Every figure is computed from the source. The longest chain counts imports at the top of modules; single importers and cycles
-count imports inside functions too, since a reader has to follow them.
-A reading list is chosen by hand. Its length is printed with the number of other modules that its files import. With --called, a run of
-three steps on the CPU counts the modules of which functions are called; this takes half a minute and needs the installed harness.
-A package counts as a module when its `__init__.py` holds more than a docstring.
+Lines are counted as the formatter leaves them, blank lines and docstrings included. Every figure is computed from the source. The longest
+chain counts imports at the top of modules; single importers and cycles count imports inside functions too, since a reader follows them.
 """
 
 import argparse
 import ast
 import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOMS = ("schema", "harness", "collector", "site")
+ALL_ROOMS_GOAL = 31_000
+"""Goal for the lines of all rooms together, which is below the sum of their goals."""
 
-READING_LISTS = {
-    "plan to run": (
-        "harness.commands.run",
-        "harness.plan.resolve",
-        "harness.run.launch",
-        "harness.worker.entry",
-        "harness.worker.loop",
-        "harness.worker.engines",
-        "harness.run.record",
-        "schema.records.submission",
-    ),
-    "submission to database rows": (
-        "collector.commands.database",
-        "collector.store.loading",
-        "collector.gate.read",
-        "collector.gate.check",
-        "collector.store.measured_rows",
-    ),
-}
-"""Files to open first, in this order, to follow one run and one submission: chosen by hand, and only checked to exist."""
 
-CALLS = (("plan", "smoke-lora"), ("run", "smoke-lora", "--steps", "3", "--out", "."))
-"""The commands whose modules --called counts."""
-NOTE_CALLS = """
-import os, sys, threading
-seen = set()
-def note(frame, event, _):
-    code = frame.f_code
-    # Bodies of modules, of classes and of comprehensions also run at import.
-    if event == "call" and code.co_flags & 1 and not code.co_name.startswith("<") and code.co_filename not in seen:
-        seen.add(code.co_filename)
-        with open(os.environ["TUNEMARK_CALLED"], "a", encoding="utf-8") as file:
-            file.write(code.co_filename + "\\n")
-sys.setprofile(note)
-threading.setprofile(note)
-"""
-"""A sitecustomize.py, which every Python process reads at its start, so that worker processes are counted too."""
+@dataclass(frozen=True)
+class Budget:
+    """The most lines that a part of the repository may have."""
+
+    name: str
+    folder: str
+    endings: tuple[str, ...]
+    limit: int
+    """Lines that a test holds. It only ever falls: a rise is a decision with a reason."""
+    goal: int
+
+    def lines(self, root: Path) -> int:
+        """Return the lines of its files."""
+        files = [path for path in (root / self.folder).rglob("*") if path.suffix in self.endings and "__pycache__" not in path.parts]
+        return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
+
+
+PYTHON = (".py",)
+BUDGETS = (
+    Budget("schema", "schema", PYTHON, 10_850, 8_000),
+    Budget("harness", "harness", PYTHON, 10_900, 7_000),
+    Budget("collector", "collector", PYTHON, 23_400, 12_000),
+    Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 8_600, 3_400),
+    Budget("site", "site", PYTHON, 14_400, 4_600),
+    Budget("site, scripts and styles", "site", (".js", ".css"), 3_060, 2_600),
+    Budget("site, templates", "site", (".j2",), 2_100, 4_000),
+    Budget("collector and site, SQL", "collector", (".sql",), 1_000, 2_600),
+    Budget("tests", "tests", PYTHON, 32_900, 16_000),
+    Budget("benchmarks", "benchmarks", PYTHON, 5_600, 4_000),
+)
 
 
 def source_files(root: Path) -> dict[str, Path]:
-    """Return every module by its name without the prefix `tunemark.`."""
+    """Return the Python files of the rooms by module name without `tunemark.`."""
     files = {}
     for room in ROOMS:
-        base = root / room / "tunemark"
-        for path in sorted(base.rglob("*.py")):
-            parts = path.relative_to(base).with_suffix("").parts
-            files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        for path in sorted((root / room / "tunemark").rglob("*.py")):
+            parts = path.relative_to(root / room / "tunemark").with_suffix("").parts
+            files[".".join(parts).removesuffix(".__init__")] = path
     return files
 
 
-def imported_modules(path: Path, modules: dict[str, Path], *, lazy: bool = True) -> Iterator[str]:
-    """Yield the modules of ours that a file imports: at its top, and inside functions too when `lazy`."""
+def imported_modules(path: Path, known: dict[str, Path], *, lazy: bool) -> Iterator[str]:
+    """Yield the modules of this repository that a file imports; with `lazy`, also inside functions."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree) if lazy else tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tunemark"):
-            package = node.module.removeprefix("tunemark").lstrip(".")
-            for alias in node.names:
-                name = f"{package}.{alias.name}".lstrip(".")
-                yield name if name in modules else package
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        yield from (name.removeprefix("tunemark.") for name in names if name.removeprefix("tunemark.") in known)
 
 
 def strong_components(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Return the strongly connected components, dependencies first (Tarjan's algorithm)."""
+    """Return the strongly connected components, imported ones first (Tarjan 1972)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -121,21 +112,6 @@ def longest_chain(graph: dict[str, set[str]]) -> list[str]:
     return max(best.values(), key=len)
 
 
-def called_modules(root: Path) -> list[str]:
-    """Return the modules of which a function is called while a smoke workload is planned and run, in all of its processes."""
-    with tempfile.TemporaryDirectory() as folder:
-        called = Path(folder) / "called"
-        (Path(folder) / "sitecustomize.py").write_text(NOTE_CALLS, encoding="utf-8")
-        environment = os.environ | {"PYTHONPATH": folder, "TUNEMARK_CALLED": str(called), "TUNEMARK_ROOT": str(root)}
-        for words in CALLS:
-            command = [sys.executable, "-c", "from tunemark.cli import main; main()", *words]
-            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - our own arguments
-            if done.returncode not in {0, 6}:  # three steps have no steady window
-                sys.exit(f"tunemark {' '.join(words)} failed:\n{done.stderr}")
-        files = set(called.read_text(encoding="utf-8").splitlines())
-    return [name for name, path in source_files(root).items() if str(path) in files]
-
-
 def measure(root: Path) -> dict[str, object]:
     """Return the figures of a checkout."""
     files = source_files(root)
@@ -151,28 +127,16 @@ def measure(root: Path) -> dict[str, object]:
     for name, targets in graph.items():
         for target in targets:
             importers[target].add(name)
-    lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in files.items()}
     chain = longest_chain(top)
     return {
+        "lines": {budget.name: budget.lines(root) for budget in BUDGETS},
         "modules": len(modules),
-        "lines": sum(lines.values()),
-        "lines by room": {room: sum(n for name, n in lines.items() if files[name].relative_to(root).parts[0] == room) for room in ROOMS},
-        "modules by room": {room: sum(files[name].relative_to(root).parts[0] == room for name in modules) for room in ROOMS},
-        "longest module": max(lines.items(), key=lambda item: item[1]),
         "longest import chain": len(chain),
-        "chain": chain,
         "single-importer modules": sum(len(importers[name]) == 1 for name in modules),
         "cycles": sum(len(component) > 1 for component in strong_components(graph)),
-        "cyclic": [component for component in strong_components(graph) if len(component) > 1],
-        **{f"reading list, {name}": _reading(steps, graph) for name, steps in READING_LISTS.items()},
-        "missing in a reading list": [step for steps in READING_LISTS.values() for step in steps if step not in modules],
-        "single": sorted(f"{name} <- {next(iter(importers[name]))} ({lines[name]})" for name in modules if len(importers[name]) == 1),
+        "chain": chain,
+        "single": sorted(f"{name} <- {next(iter(importers[name]))}" for name in modules if len(importers[name]) == 1),
     }
-
-
-def _reading(steps: tuple[str, ...], graph: dict[str, set[str]]) -> str:
-    imported = set().union(*(graph.get(step, set()) for step in steps)) - set(steps)
-    return f"{len(steps)} files, which import {len(imported)} others"
 
 
 def main() -> None:
@@ -180,23 +144,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1])
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
-    parser.add_argument("--longest", action="store_true", help="also print the longest chain, the cycles and the single-importer modules")
-    parser.add_argument("--called", action="store_true", help="also count the modules of which a smoke run calls functions")
+    parser.add_argument("--longest", action="store_true", help="also print the longest chain and the single-importer modules")
     args = parser.parse_args()
     figures = measure(args.root)
-    if args.called:
-        called = called_modules(args.root)
-        for room in ("harness", "schema"):
-            inside = [name for name in called if name.startswith(f"{room}.")]
-            figures[f"{room} modules called, plan to run"] = len(inside)
-            figures[f"called in {room}"] = inside
     if args.json:
         print(json.dumps(figures, indent=1))
         return
-    details = ("chain", "cyclic", "single", "called in harness", "called in schema")
+    lines = figures.pop("lines")
+    assert isinstance(lines, dict)
+    print(f"{'lines':28}{'now':>8}{'limit':>8}{'goal':>8}")
+    for budget in BUDGETS:
+        print(f"{budget.name:28}{lines[budget.name]:8,}{budget.limit:8,}{budget.goal:8,}")
+    print(f"{'four rooms, Python':28}{sum(lines[name] for name in ROOMS):8,}{'':8}{ALL_ROOMS_GOAL:8,}\n")
     for name, value in figures.items():
-        if name not in details or args.longest:
-            print(f"{name:42} {value if not isinstance(value, list) else chr(10) + chr(10).join(f'    {item}' for item in value)}")
+        if not isinstance(value, list):
+            print(f"{name:36}{value}")
+        elif args.longest:
+            print(f"\n{name}", *(f"    {item}" for item in value), sep="\n")
 
 
 if __name__ == "__main__":

@@ -235,7 +235,7 @@ def test_a_failure_midway_leaves_the_old_database_untouched(
     with pytest.raises(type(failure)):
         collect(checkout, db)
     assert db.read_bytes() == before
-    assert sorted(path.name for path in db.parent.iterdir()) == [".tunemark.duckdb.loaded", db.name]
+    assert sorted(path.name for path in db.parent.iterdir()) == [db.name]
 
 
 def test_an_invalid_published_result_stops_collect_and_nothing_is_written(published: Path, db: Path, tunemark: Tunemark) -> None:
@@ -337,92 +337,3 @@ def test_a_database_that_cannot_be_written_is_one_line_of_error(tmp_path: Path) 
         assert refused.value.exit_code == Exit.USAGE
     with pytest.raises(TunemarkError, match="is a folder; name a file"):
         database.build_database(tmp_path, {})
-
-
-def test_a_collection_that_keeps_predictions_gives_the_rows_of_a_full_one(
-    published: Path, db: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, make = [], loading._predictions
-    monkeypatch.setattr(loading, "_predictions", lambda *inputs: made.append("made") or make(*inputs))
-    first = save(published, make_submission(20, run_id=run_id(1)))
-    collect(published, db, rebuild=False)
-    assert collect(published, db, rebuild=False).unchanged
-    first.unlink()
-    save(published, make_submission(25, run_id=run_id(2)))
-    collect(published, db, rebuild=False)
-    kept = contents(db)
-    assert len(made) == 1
-    collect(published, db)
-    assert len(made) == 2
-    assert contents(db) == kept
-
-
-@pytest.fixture
-def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list to which the name of each file is added that is judged."""
-    names: list[str] = []
-    judge = loading.judge
-    monkeypatch.setattr(loading, "judge", lambda path, facts: names.append(path.name) or judge(path, facts))
-    return names
-
-
-def test_only_new_and_changed_submissions_are_judged_and_the_rows_are_those_of_a_full_collection(
-    checkout: Path, db: Path, judged: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Warnings of unknown commits are made from all submissions, in each collection.
-    monkeypatch.setattr(loading, "known_commits", lambda _root, _commits: {})
-    old, other = make_submission(40, run_id=run_id(1)), make_submission(40, run_id=run_id(2), started_at="2026-11-20T13:00:00.000001Z")
-    first = save(checkout, old)
-    save(checkout, other)
-    collect(checkout, db, rebuild=False)
-    third = make_submission(40, run_id=run_id(3), started_at="2026-11-20T14:00:00.000001Z")
-    replacing = {"supersedes": content_id(canonical_json(old)), "supersedes_reason": "a disturbed run"}
-    new = make_submission(40, run_id=run_id(4), started_at="2026-11-20T15:00:00.000001Z", **replacing)
-    added = [save(checkout, third).name, save(checkout, new).name]
-    judged.clear()
-    assert collect(checkout, db, rebuild=False).problems == []
-    assert sorted(judged) == sorted(added)
-    kept = contents(db)
-    collect(checkout, db)
-    assert contents(db) == kept
-    assert len(kept["steps"]) == 160
-    assert len({row[0] for row in kept["warnings"] if row[1] == "second_run"}) == 4
-    judged.clear()
-    first.unlink()
-    refused = [file for file, _ in collect(checkout, db, rebuild=False).problems]
-    assert (len(refused), refused[0].endswith(added[1]), judged) == (1, True, []), "its predecessor is gone, and nothing else changed"
-    collect(checkout, db, rebuild=False)
-    assert judged == [added[1]], "it was not loaded, so it is judged again"
-
-
-def test_a_submission_with_other_bytes_is_judged_again(checkout: Path, db: Path, judged: list[str]) -> None:
-    path = save(checkout, make_submission(40, run_id=run_id(1)))
-    save(checkout, make_submission(40, run_id=run_id(2), started_at="2026-11-20T13:00:00.000001Z"))
-    collect(checkout, db, rebuild=False)
-    judged.clear()
-    path.write_bytes(path.read_bytes() + b"\n")
-    assert next(file for file, _ in collect(checkout, db, rebuild=False).problems).endswith(path.name)
-    assert judged == [path.name]
-
-
-@pytest.mark.parametrize("change", ["facts", "damaged", "of another database"])
-def test_submissions_are_judged_again_if_the_facts_changed_or_the_file_of_loaded_ones_does_not_fit(
-    checkout: Path, db: Path, judged: list[str], change: str
-) -> None:
-    names = [save(checkout, make_submission(40, run_id=run_id(1))).name]
-    collect(checkout, db, rebuild=False)
-    loaded = db.with_name(".tunemark.duckdb.loaded")
-    if change == "facts":
-        card = next((checkout / "data" / "models").glob("*.toml"))
-        card.write_text(card.read_text() + "\n")
-    elif change == "damaged":
-        loaded.write_bytes(loaded.read_bytes()[:-5])
-    names.append(save(checkout, make_submission(40, run_id=run_id(2), started_at="2026-11-20T13:00:00.000001Z")).name)
-    if change == "of another database":
-        before = loaded.read_bytes()
-        collect(checkout, db, rebuild=False)
-        loaded.write_bytes(before)
-        names.append(save(checkout, make_submission(40, run_id=run_id(3), started_at="2026-11-20T14:00:00.000001Z")).name)
-    judged.clear()
-    collect(checkout, db, rebuild=False)
-    assert sorted(judged) == sorted(names)

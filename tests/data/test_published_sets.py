@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tunemark.collector.importers.peft_comparison import read_runs, record, trimmed
 from tunemark.collector.importers.table import EXTRACT, RESULTS, Imported, found_tables, import_tables
 from tunemark.collector.importers.table_map import Map, read_map
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.records.published import PublishedSet, SourceDocument
+from tunemark.schema.records.published import PublishedSet
 
 DATA = Path(__file__).parents[2] / "data"
 MAPS = sorted((DATA / "tables").glob("*/map.toml"))
@@ -46,14 +45,6 @@ def test_every_figure_of_an_extract_is_printed_in_a_record(path: Path) -> None:
                     cell for cell in cells if cell not in mapping.absent and cell.split(" ")[0] not in printed and cell not in printed
                 ]
     assert missing == []
-
-
-def test_the_runs_of_the_peft_comparison_give_the_stored_records() -> None:
-    document = SourceDocument.model_validate_json((DATA / "published/011/source.json").read_bytes())
-    reference = (document.origin_repository or "").split(";")[0][: len("github.com/huggingface/peft@") + 12]
-    runs = read_runs([DATA / "tables/011/runs.json"], [])
-    results = tuple(record(f"011-{number:03d}", name, trimmed(run), reference, FACTS) for number, (name, run) in enumerate(runs, start=1))
-    assert PublishedSet(source="011", results=results).lines() == (DATA / "published/011" / RESULTS).read_bytes()
 
 
 @pytest.mark.parametrize("file", sorted((DATA / "published").glob("*/results.json")), ids=lambda file: file.parent.name)

@@ -46,21 +46,6 @@ def test_a_new_module_is_a_command_that_help_lists_and_that_runs(tunemark: Tunem
 def test_every_importer_of_the_project_is_listed(tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch) -> None:
     forget(monkeypatch, "tunemark.collector.commands.import_group")
     shown = tunemark("import", "--help").out
-    assert all(
-        name in shown
-        for name in (
-            "axolotl",
-            "llamafactory",
-            "mlperf",
-            "peft-comparison",
-            "prices",
-            "releases",
-            "table",
-            "torchtune-log",
-            "trainer-log",
-            "trainer-state",
-            "wandb-export",
-        )
-    )
+    assert all(name in shown for name in ("axolotl", "log", "mlperf", "prices", "releases", "table"))
     assert "lab-notes" not in shown
     assert "import-io" not in shown

@@ -267,11 +267,6 @@ def test_the_command_writes_a_price_book(tmp_path: Path, tunemark: Tunemark):
     assert [(reason["refused"], reason["lines"]) for reason in answer["dropped"]] == [(False, [3]), (True, [4, 5])]
 
 
-def test_an_unknown_format_is_refused(tmp_path: Path, tunemark: Tunemark):
-    said = tunemark("import", "prices", tmp_path / "x.csv", "--format", "skypilt")
-    assert (said.code, "did you mean 'skypilot'" in said.err) == (2, True)
-
-
 # Whose prices, and of what --------------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ def made(importer: str, folder: Path, data: Path) -> list[object]:
     if importer == "axolotl":
         (folder / "c.yml").write_text(AXOLOTL, encoding="utf-8")
         return [folder / "c.yml"]
-    if importer == "trainer-log":
+    if importer == "log":
         return [data / "trainer-log.txt", "--source", "005", "--method", "lora"]
     if importer == "mlperf":
         return [data / "mlperf"]
@@ -44,7 +44,7 @@ def made(importer: str, folder: Path, data: Path) -> list[object]:
     return [folder / "peft.json"]
 
 
-@pytest.mark.parametrize("importer", ["axolotl", "trainer-log", "mlperf", "prices", "releases"])
+@pytest.mark.parametrize("importer", ["axolotl", "log", "mlperf", "prices", "releases"])
 def test_an_impossible_place_is_named_and_no_traceback(importer: str, tmp_path: Path, data: Path, tunemark: Tunemark) -> None:
     (tmp_path / "file").write_text("not a folder", encoding="utf-8")
     place = tmp_path / "file" / "inside"

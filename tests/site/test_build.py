@@ -100,7 +100,7 @@ def test_a_failed_build_keeps_the_previous_site(empty_database: Path, tmp_path: 
     with pytest.raises(TunemarkError, match="mkdocs"):
         build_site(empty_database, tmp_path, broken, strict=True, progress=quiet)
     assert (tmp_path / "site" / "index.html").read_text(encoding="utf-8") == "old"
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [".charts"]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
 def test_a_folder_that_we_did_not_build_is_never_replaced(database: Path, tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_results_without_a_common_rate_have_no_explanation() -> None:
     assert made["reasons"][0]["sentence"].startswith("No rate to compare")
 
 
-INCONSISTENT = Objection("inconsistent", "rows-of-a-step", refuses=True)
+INCONSISTENT = Objection("inconsistent", "identity", refuses=True)
 SUSPICIOUS = Objection("suspicious", "far-from-siblings", refuses=False)
 AMBIGUOUS = Objection("ambiguous", READINGS, refuses=True)
 FROM_IMPOSSIBLE = Objection("impossible", "", refuses=True)
@@ -254,7 +254,7 @@ def test_figures_have_the_objections_of_findings_readings_and_the_figures_they_f
         catalogue,
         findings=[
             finding("suspicious", "far-from-siblings", MEASURED),
-            finding("inconsistent", "rows-of-a-step", MEASURED, STRANGE),
+            finding("inconsistent", "identity", MEASURED, STRANGE),
             finding("impossible", "utilisation", STRANGE, MEASURED),
         ],
         readings={MEASURED: [{"quantity": "peak_memory_bytes"}, {"quantity": "peak_memory_bytes"}]},
@@ -276,7 +276,7 @@ def test_the_data_list_disputed_figures_only() -> None:
         make_subject("r-3", objections={"mfu": [AMBIGUOUS]}),
     ]
     assert json.loads(compare.encoded(subjects, KNOWN))["objections"] == {
-        "kinds": [["inconsistent", "rows-of-a-step", 1], ["ambiguous", READINGS, 1]],
+        "kinds": [["inconsistent", "identity", 1], ["ambiguous", READINGS, 1]],
         "rows": [[1, 3, 0, 1], [2, 3, 1]],
     }
 
@@ -450,7 +450,7 @@ def test_a_disputed_figure_has_a_warning_a_mark_and_no_ratio(opened: Open) -> No
         "#r-8,r-9", [make_subject("r-8", objections={"tokens_per_s": [INCONSISTENT, AMBIGUOUS]}), make_subject("r-9", accelerator="b")]
     )
     warning = page.locator("[data-compare-objections] p")
-    expect(warning).to_have_text(f"Tokens/s of r-8: inconsistent, rows-of-a-step; ambiguous, {READINGS}")
+    expect(warning).to_have_text(f"Tokens/s of r-8: inconsistent, identity; ambiguous, {READINGS}")
     expect(warning.locator("a")).to_have_attribute("href", "results/r-8.html")
     cells = page.locator("tr[data-key=tokens_per_s] td")
     expect(cells.nth(0).locator(".tm-mark")).to_have_text("inconsistent")

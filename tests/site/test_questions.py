@@ -27,7 +27,6 @@ MEMORY: Step = ("link", "Memory")
 TIME_AND_COST = r"about .+ \(.+ to .+\), about \$[\d.,]+ \(\$[\d.,]+ to \$[\d.,]+\)\."
 
 QUESTIONS: dict[str, tuple[tuple[Step, ...], tuple[str, ...]]] = {
-    # The ten questions in benchmarks/README.md.
     "cheapest LoRA of Llama 3.1 8B on 10M tokens": ((), (rf"^Rent .+ \(.+, \$[\d.]+/h\): {TIME_AND_COST}", r"Best with results\s+\$")),
     "fastest GPU for it": (
         (("field", "objective", "fastest"),),

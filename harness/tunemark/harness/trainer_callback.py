@@ -1,6 +1,6 @@
 """`TunemarkCallback`: record a training of your own with the Hugging Face Trainer.
 
-The record is a published result of the source 999, like the one that `tunemark import trainer-state` makes. It is not a submission:
+The record is a published result of the source 999, like the one that `tunemark import log` makes. It is not a submission:
 your Trainer followed no workload card, and a callback sees less than the harness. It never leaves your machine by itself.
 """
 

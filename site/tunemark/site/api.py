@@ -5,7 +5,7 @@ renamed or removed.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
@@ -245,15 +245,15 @@ class Api:
     def _columns(self, relation: Relation) -> list[str]:
         return [row["column_name"] for row in self._database.rows(f"describe {relation.sql}")]
 
-    def write(self, site: Path, kept: Collection[str]) -> None:
-        """Write all files of the API and all schemas below a folder, except the files of the kept results."""
+    def write(self, site: Path) -> None:
+        """Write all files of the API and all schemas below a folder."""
         folder, schemas = site / FOLDER, site / SCHEMA_FOLDER
         (folder / "results").mkdir(parents=True)
         (schemas / FOLDER).mkdir(parents=True)
         _write(folder / "index.json", self.index())
         for relation in MAIN:
             _write(folder / f"{relation.name}.json", self.list_of(relation))
-        new = [row["result_id"] for row in self._catalogue.results if row["result_id"] not in kept]
+        new = [row["result_id"] for row in self._catalogue.results]
         for result, content in self.results(new):
             _write(folder / "results" / f"{file_name(result)}.json", content)
         for name, schema in self.schemas.items():

@@ -6,7 +6,7 @@ Each folder is replaced as a whole, only after its replacement is complete.
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib import resources
@@ -21,22 +21,14 @@ from mkdocs.exceptions import Abort, MkDocsException
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import refuse_unwritable, replace_folder
 from tunemark.schema.formats import counted
-from tunemark.site import (
-    charts,
-    duckdb_wasm,
-    heads,
-    kept_results,
-    metadata,
-    stamp,
-    workers,
-)
-from tunemark.site.page import DEFAULT_URL, Page, SiteOptions
-from tunemark.site.pages import other_pages, result_pages
+from tunemark.site import charts, costs, downloads, duckdb_wasm, heads, metadata, recommend_data, reproduce, stamp, syndication
+from tunemark.site.api import Api
+from tunemark.site.page import DEFAULT_URL, SiteOptions
+from tunemark.site.pages import compare, other_pages, predictions, result_pages
+from tunemark.site.pages.results import EXPLORER_PATH, explorer_json
 from tunemark.site.queries import Catalogue, Database
 from tunemark.site.render import markdown
 
-CHARTS = ".charts"
-"""Folder of the charts that the next build can reuse."""
 SQL_SCRIPT = "sql.js"
 """Asset of the SQL page."""
 REMOVERS = 4
@@ -53,8 +45,6 @@ class Written:
 
     stamped: list[stamp.StampedPage] = field(default_factory=list)
     """Pages that are stamped into a shell."""
-    same: list[Page] = field(default_factory=list)
-    """Pages of the previous site that show the same as before."""
     laid_out: list[heads.Head] = field(default_factory=list)
     """Heads of the pages that MkDocs lays out."""
     large_tables: dict[str, list[str]] = field(default_factory=dict)
@@ -68,58 +58,55 @@ def build_site(
     *,
     strict: bool,
     progress: Progress,
-    jobs: int | None = None,
     url: str | None = None,
     sql: Path | None = None,
 ) -> int:
     """Build the site into `out/site` and return the number of pages. On an error, the previous site is kept.
 
-    `jobs` is the number of processes that render result pages, by default one per core. `url` is the public address, by
-    default `site_url` of the configuration. `sql` is the folder of DuckDB for browsers; with it, the site has the SQL page.
+    `url` is the public address, by default `site_url` of the configuration. `sql` is the folder of DuckDB for browsers; with it, the
+    site has the SQL page.
     """
     refuse_unwritable("--out", out)
     for name in ("docs", "site"):
         _refuse_foreign(out / name)
     options = SiteOptions(url or _site_url(config), duckdb_wasm.download_bytes(sql) if sql else None)
-    with workers.uncollected(), Database(database) as opened, charts.kept_in(out / CHARTS) as keep:
+    with Database(database) as opened:
         catalogue = Catalogue.read(opened, options)
         progress(f"building the site of {counted(len(catalogue.results), 'result')} from {database}")
-        keys = kept_results.keys_of(catalogue)
-        kept = kept_results.KeptResults.read(out, keys)
-        with workers.working(catalogue, database, out, kept, keep=keep, jobs=jobs) as work:
-            written = _swap(out / "docs", lambda folder: _write_docs(catalogue, keys, kept, folder))
-            progress(
-                f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding {counted(len(keys.results), 'result page')}, "
-                f"{len(keys.results) - len(kept.files):,} of them new"
-            )
+        written = _swap(out / "docs", lambda folder: _write_docs(catalogue, folder))
+        progress(f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding the result pages")
 
-            def make(folder: Path) -> int:
-                _lay_out(config, out / "docs", folder, strict=strict, url=options.url)
-                pages = _with_kept(catalogue, work, kept, written, folder)
-                stamp.put_back(folder, written.large_tables)
-                number = stamp.stamp(folder, pages, options.url)
-                work.data(folder)
-                _publish(catalogue, folder, sql)
-                heads.write(folder, _with_dataset(catalogue, folder, written.laid_out), options.url)
-                return number
+        def make(folder: Path) -> int:
+            _lay_out(config, out / "docs", folder, strict=strict, url=options.url)
+            stamp.put_back(folder, written.large_tables)
+            number = stamp.stamp(folder, chain(written.stamped, map(stamp.stamped_page, result_pages(catalogue))), options.url)
+            _write_data(catalogue, folder)
+            _publish(catalogue, folder, sql)
+            heads.write(folder, _with_dataset(catalogue, folder, written.laid_out), options.url)
+            return number
 
-            number = _swap(out / "site", make)
-        kept.write(out, keys)
-        keep.used.update(keep.folder / name for files in chain(kept.files.values(), kept.pages.values()) for name in files.charts)
-        charts.forget_all_but(keep)
+        number = _swap(out / "site", make)
     progress(f"built {out / 'site'}")
     return number + sum(1 for path in (out / "docs").rglob("*.md") if not path.name.startswith("shell"))
 
 
-def _with_kept(
-    catalogue: Catalogue, work: workers.Work, kept: kept_results.KeptResults, written: Written, folder: Path
-) -> Iterator[stamp.StampedPage]:
-    """Yield all stamped pages: the rendered ones, and those of the previous site, which stay as they are if the layout is the same."""
-    same = kept.has_layout(folder)
-    others = map(stamp.page_in_place if same else stamp.stamped_page, chain(written.same, workers.pages_of(catalogue, kept.files)))
-    for page in chain(written.stamped, work.pages(), others):
-        kept.note(page.path, folder, page.charts if page.content else None)
-        yield page
+def _write_data(catalogue: Catalogue, folder: Path) -> None:
+    """Write all data files below a folder: for other tools and sites, for the API, and for the scripts of pages. MkDocs does not see them."""
+    tables = downloads.write_files(catalogue.database, folder)
+    downloads.write_duckdb(catalogue.database, folder)
+    texts = {
+        compare.DATA_PATH: compare.compare_json(catalogue),
+        costs.DATA_PATH: costs.cost_json(catalogue),
+        costs.CSV_PATH: downloads.csv_text(costs.default_costs(catalogue)),
+        EXPLORER_PATH: explorer_json(catalogue),
+        predictions.ERRORS_CSV: downloads.csv_text(catalogue.predictions["throughput_errors"]),
+        **dict(recommend_data.data_files(catalogue)),
+    }
+    for path, text in texts.items():
+        _write(folder / path, text)
+    reproduce.write_files(catalogue, folder)
+    syndication.write(catalogue, folder)
+    Api(catalogue, tables).write(folder)
 
 
 def _publish(catalogue: Catalogue, folder: Path, sql: Path | None) -> None:
@@ -173,23 +160,15 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_docs(catalogue: Catalogue, keys: kept_results.Keys, kept: kept_results.KeptResults, folder: Path) -> Written:
+def _write_docs(catalogue: Catalogue, folder: Path) -> Written:
     """Write the pages that MkDocs lays out, the shells, and the assets. Return all pages except result pages."""
     written = Written()
-    pages = list(other_pages(catalogue))
-    for page in pages:
-        if page.reads is not None:
-            keys.add(page, page.reads)
-    kept.keep_pages(keys.pages)
     # All result pages share one shell, since they have the same layout.
     shells = {stamp.shell_path(page): stamp.shell_text(page) for page in islice(result_pages(catalogue), 1)}
-    for page in pages:
+    for page in other_pages(catalogue):
         if stamp.is_stamped(page):
             shells[stamp.shell_path(page)] = stamp.shell_text(page)
-            if page.path in kept.pages:
-                written.same.append(page)
-            else:
-                written.stamped.append(stamp.stamped_page(page))
+            written.stamped.append(stamp.stamped_page(page))
         else:
             written.laid_out.append(heads.head_of(page))
             text, large = stamp.without_large_tables(markdown(page))

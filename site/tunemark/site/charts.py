@@ -1,25 +1,11 @@
-"""Charts: Vega-Lite specifications made with Altair, and the same as SVG for readers without JavaScript.
+"""Charts: Vega-Lite specifications made with Altair, and the same as SVG for readers without JavaScript."""
 
-A chart takes 60 ms and depends only on its rows and this file, so a build keeps its charts for the next one (`kept_in`).
-Altair is imported where a chart is drawn: it takes half a second, and a build that keeps all charts does without it.
-"""
-
-import hashlib
-import inspect
-import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
-from functools import wraps
-from importlib.metadata import version
-from pathlib import Path
+from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import vl_convert
 
-from tunemark.schema.files import write_atomically
 from tunemark.schema.formats import MINUTE_S, duration
 from tunemark.site.tables import Row
 
@@ -51,84 +37,9 @@ class Chart:
     """The same at a fixed width."""
 
 
-# Kept charts ---------------------------------------------------------------------------------------
-
-Arguments = ParamSpec("Arguments")
-Drawn = TypeVar("Drawn", Chart, Chart | None)
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """The folder of kept charts, and the charts that this build drew or read."""
-
-    folder: Path
-    code: str
-    """What the drawing depends on besides its rows: versions, and this file."""
-    used: set[Path] = field(default_factory=set)
-    taken: list[str] = field(default_factory=list)
-    """Names of the charts since the last call of `taken`."""
-
-
-KEEP: ContextVar[Keep | None] = ContextVar("kept charts", default=None)
-
-
-@contextmanager
-def kept_in(folder: Path) -> Iterator[Keep]:
-    """Keep the charts that are drawn inside the block in a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    keep = Keep(folder, " ".join([version("altair"), version("vl-convert-python"), Path(__file__).read_text(encoding="utf-8")]))
-    token = KEEP.set(keep)
-    try:
-        yield keep
-    finally:
-        KEEP.reset(token)
-
-
-def taken() -> tuple[str, ...]:
-    """Return the names of the kept charts that were drawn or read since the last call."""
-    keep = KEEP.get()
-    names = tuple(dict.fromkeys(keep.taken)) if keep else ()
-    if keep:
-        keep.taken.clear()
-    return names
-
-
-def forget_all_but(keep: Keep) -> None:
-    """Remove the kept charts that were neither drawn nor read again."""
-    for path in set(keep.folder.glob("*.json")) - keep.used:
-        path.unlink()
-
-
-def kept(draw: Callable[Arguments, Drawn]) -> Callable[Arguments, Drawn]:
-    """Return a function that reads the kept chart of the same rows and code, or draws and keeps it.
-
-    The code is that of this module and of the module of the function.
-    """
-    own = hashlib.sha256(Path(inspect.getfile(draw)).read_bytes()).hexdigest()
-
-    @wraps(draw)
-    def read_or_drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Drawn:
-        keep = KEEP.get()
-        if keep is None:
-            return draw(*args, **kwargs)
-        key = json.dumps([keep.code, own, draw.__name__, args, kwargs], default=sorted, sort_keys=True)
-        path = keep.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
-        keep.used.add(path)
-        keep.taken.append(path.name)
-        if path.is_file():
-            content = json.loads(path.read_text(encoding="utf-8"))
-            return Chart(**content) if content else None  # type: ignore[return-value]
-        chart = draw(*args, **kwargs)
-        write_atomically(path, json.dumps(asdict(chart) if chart else None).encode())
-        return chart
-
-    return read_or_drawn
-
-
 # Charts --------------------------------------------------------------------------------------------
 
 
-@kept
 def step_time_chart(steps: list[Row]) -> Chart:
     """Return step time over steps, with warm-up and steady steps distinguished and the median of the steady window marked."""
     import altair as alt  # noqa: PLC0415
@@ -168,7 +79,6 @@ def _points(steps: list[Row], top: float) -> "alt.Chart":
     return points.encode(x=_steps(), y=y, color=colour, shape=shape, tooltip=["step:Q", "seconds:Q", "window:N"])
 
 
-@kept
 def loss_chart(steps: list[Row]) -> Chart | None:
     """Return training loss over steps, or None without a finite loss."""
     import altair as alt  # noqa: PLC0415
@@ -182,14 +92,8 @@ def loss_chart(steps: list[Row]) -> Chart | None:
 
 
 def bundle() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script without external requests. It is kept with the charts."""
-    keep = KEEP.get()
-    if keep is None:
-        return vl_convert.javascript_bundle(GLOBAL)
-    path = keep.folder / f"vega-{version('vl-convert-python')}.js"
-    if not path.is_file():
-        write_atomically(path, vl_convert.javascript_bundle(GLOBAL).encode())
-    return path.read_text(encoding="utf-8")
+    """Return Vega, Vega-Lite and Vega-Embed as one script without external requests."""
+    return vl_convert.javascript_bundle(GLOBAL)
 
 
 def _steps() -> "alt.X":
@@ -249,7 +153,6 @@ _CONFIG: dict[str, Any] = {
 REACHED, MISSED = "reached the target", "no time to target"
 
 
-@kept
 def loss_of_runs(curves: list[Row], reached: set[int], target: float | None) -> Chart | None:
     """Return eval loss over minutes with a line per run and the target dashed, or None without evaluations."""
     import altair as alt  # noqa: PLC0415

@@ -39,9 +39,6 @@ def build(
     ] = None,
     out: Out = None,
     *,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Number of processes that render result pages.", show_default="one per core")
-    ] = None,
     strict: Annotated[bool, typer.Option("--strict/--no-strict", help="Fail on any MkDocs warning.")] = True,
     site_url: Annotated[
         str | None,
@@ -80,7 +77,6 @@ def build(
         progress=typer.echo,
         url=_address(site_url),
         sql=duckdb_wasm.fetched(root / "build" / "duckdb-wasm", typer.echo) if sql else None,
-        jobs=jobs,
     )
     typer.echo(f"{counted(pages, 'page')}; view them with `tunemark site serve`")
 

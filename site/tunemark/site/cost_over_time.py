@@ -7,7 +7,7 @@ from datetime import date
 from tunemark.schema.formats import HOUR_S, MINUTE_S, usd
 from tunemark.schema.recommendation import provider_name
 from tunemark.site import tables, wording
-from tunemark.site.charts import ACCENT, Chart, drawn, inline, kept
+from tunemark.site.charts import ACCENT, Chart, drawn, inline
 from tunemark.site.costs import as_of, front
 from tunemark.site.page import Fact, accelerator_path, document_path, model_path, prices_path, workload_path
 from tunemark.site.queries import Catalogue, grouped
@@ -329,7 +329,6 @@ def _point(row: Row, place: str, unit: str) -> Row:
     }
 
 
-@kept
 def _drawn(name: str, title: str, heads: tuple[str, str, str], front: list[Row], others: list[Row]) -> Chart:
     """Return the chart of the points on the front and of the others. The heads are those of the time and of the cost, and the unit of time."""
     import altair as alt  # noqa: PLC0415

@@ -8,7 +8,7 @@ DuckDB file is built from the Parquet files and is not byte-identical.
 import csv
 import io
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import lru_cache
@@ -287,14 +287,11 @@ def plain(value: object) -> object:
 # Files ---------------------------------------------------------------------------------------------
 
 
-def write_files(database: Database, folder: Path, kept: Collection[str] = ()) -> dict[str, list[Row]]:
-    """Write each relation as Parquet, and the main ones as CSV, below a folder. Return the rows of the main ones by name.
-
-    The files of the relations in `kept` are there already.
-    """
+def write_files(database: Database, folder: Path) -> dict[str, list[Row]]:
+    """Write each relation as Parquet, and the main ones as CSV, below a folder. Return the rows of the main ones by name."""
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     tables = {relation.name: rows(database, relation) for relation in MAIN}
-    for relation in (each for each in RELATIONS if each.name not in kept):
+    for relation in RELATIONS:
         target = _quoted(folder / relation.path("parquet"))
         database.rows(f"copy (select * from ({relation.sql}) order by all) to {target} (format parquet, compression zstd)")  # noqa: S608 - our own names
         if relation.main:

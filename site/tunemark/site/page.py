@@ -1,37 +1,11 @@
 """A page before it is written (path, title, template, context), and the paths of all kinds of pages."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
-Value = TypeVar("Value")
 Crumb = tuple[str, str]
 """Label and path of a parent page."""
-
-
-class Later(Mapping[str, Value]):
-    """A mapping that is computed when it is used: the context of a page, which may be written in another process or never."""
-
-    def __init__(self, make: Callable[[], Mapping[str, Value]]) -> None:
-        """Keep the function that computes the mapping."""
-        self._make = make
-
-    @cached_property
-    def _made(self) -> Mapping[str, Value]:
-        return self._make()
-
-    def __getitem__(self, key: str) -> Value:
-        """Return one value."""
-        return self._made[key]
-
-    def __iter__(self) -> Iterator[str]:
-        """Return the names."""
-        return iter(self._made)
-
-    def __len__(self) -> int:
-        """Return the number of names."""
-        return len(self._made)
 
 
 DEFAULT_URL = "https://tunemark.dev/"
@@ -54,16 +28,6 @@ class SiteOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
-    """All that a page shows besides the small tables: while it stays the same, a build keeps the page of the build before."""
-
-    results: tuple[str, ...]
-    """Results whose rows are shown."""
-    values: tuple[object, ...] = ()
-    """Other rows and values."""
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """One page of the site."""
 
@@ -76,8 +40,6 @@ class Page:
     crumbs: tuple[Crumb, ...] = ()
     wide: bool = True
     """Hide the table of contents."""
-    reads: Reads | None = None
-    """What the page shows, if its context is computed later; None if each build makes the page again."""
 
 
 @dataclass(frozen=True, slots=True)

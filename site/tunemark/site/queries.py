@@ -1,7 +1,7 @@
 """All queries to the database. It is opened read-only; its views are documented in the collector's views.sql."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ import duckdb
 
 from tunemark.schema.comparability import configuration
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.site.page import Later, SiteOptions
+from tunemark.site.page import SiteOptions
 from tunemark.site.tables import Row
 
 Key = TypeVar("Key", bound=Hashable)
@@ -63,14 +63,6 @@ OF_A_RESULT = {
 COLUMNS = {"costs": "* replace (cast(effective_on as varchar) as effective_on)", "basis_costs": "result_id"}
 """Columns that are read of a table, where they are not all."""
 FIRST_OFFERS = "(from costs semi join first_offers using (result_id, kind, price)) as costs"
-CHOSEN = """
-    set variable chosen = (
-        with asked as (select unnest($1::varchar[]) as result_id)
-        select list(result_id) from result_rows
-        where result_id in (from asked)
-        or (source = 'measured' and comparability_group in (select comparability_group from result_rows where result_id in (from asked)))
-    )
-"""
 PACKAGES = """
     with seen as (
         select name, value from result_facts where topic = 'packages' and value <> ''
@@ -146,10 +138,7 @@ def _first_line(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All data that pages show, read once. Raw steps and evaluations are read when they are drawn.
-
-    Tables whose rows belong to one result each are read when they are first used, since not every process needs all.
-    """
+    """All data that pages show, read once. Raw steps and evaluations are read when they are drawn."""
 
     database: Database
     results: list[Row]
@@ -193,24 +182,14 @@ class Catalogue:
     site: SiteOptions
 
     @classmethod
-    def read(cls, database: Database, site: SiteOptions | None = None, only: Sequence[str] | None = None) -> Self:
-        """Read the whole catalogue.
-
-        With `only`, the rows of `OF_A_RESULT` are those of these results and of the measured ones of their groups, and there
-        are no predictions. That is enough for the pages of these results.
-        """
+    def read(cls, database: Database, site: SiteOptions | None = None) -> Self:
+        """Read the whole catalogue."""
         rows = database.rows
-        if only is not None:
-            rows(CHOSEN, list(only))
 
         def own(table: str, source: str | None = None) -> dict[str, list[Row]]:
             order = OF_A_RESULT[table]
             owner = order.partition(",")[0]
-            chosen = "" if only is None else f" where {owner} in (select unnest(getvariable('chosen')))"
-            return _by(rows(f"select {COLUMNS.get(table, '*')} from {source or table}{chosen} order by {order}"), owner)  # noqa: S608 - our own names
-
-        def later(table: str) -> Mapping[str, list[Row]]:
-            return Later(lambda: own(table)) if only is None else own(table)
+            return _by(rows(f"select {COLUMNS.get(table, '*')} from {source or table} order by {order}"), owner)  # noqa: S608 - our own names
 
         on_basis = own("basis_costs")
         first_offers: dict[str, dict[str, Row]] = {}
@@ -229,26 +208,24 @@ class Catalogue:
             statements=rows(STATEMENTS),
             tables=rows(TABLES),
             cells=grouped(rows(CELLS), lambda row: (row["source"], row["table_id"])),
-            costs=later("costs"),
+            costs=own("costs"),
             first_offers=first_offers,
             basis_costs={result: cost for result, cost in first_offers.get(BASIS_KIND, {}).items() if result in on_basis},
-            claims=later("claims"),
-            readings=later("readings"),
-            labels=later("labels"),
-            phases=later("phases"),
-            runs=later("runs"),
-            facts=later("result_facts"),
+            claims=own("claims"),
+            readings=own("readings"),
+            labels=own("labels"),
+            phases=own("phases"),
+            runs=own("runs"),
+            facts=own("result_facts"),
             package_versions={row["name"]: row["versions"] for row in rows(PACKAGES)},
-            warnings=later("warnings"),
+            warnings=own("warnings"),
             axes=_by(rows(AXES), "workload"),
             support=rows(SUPPORT),
             gate_scores=rows(GATE_SCORES),
             studies=rows(STUDIES),
             configurations={row["configuration"]: row for row in rows(CONFIGURATIONS)},
-            evidence={table: later(table) for table in EVIDENCE},
-            predictions={}
-            if only is not None
-            else {
+            evidence={table: own(table) for table in EVIDENCE},
+            predictions={
                 table: rows(f"select * from {table} order by {order}")  # noqa: S608 - our own names
                 for table, order in PREDICTIONS.items()
             },

@@ -12,8 +12,6 @@ FOLDER = "data/recommend"
 INDEX = f"{FOLDER}/index.json"
 RATES = "select * exclude (model) from option_rates where model = ? order by all"
 MODELS = "select model, max(sequence_length) as longest, bool_or(tokens_per_s is not null) as known from option_rates group by 1 order by 1"
-READS = ("from option_rates", "from prices", "from current_prices", "from accelerators", "from models", "from workloads")
-"""Queries on which the files depend."""
 LISTS = frozenset({"result_ids", "disputed"})
 """Columns whose values are lists."""
 CODED = LISTS | {

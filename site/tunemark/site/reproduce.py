@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log
@@ -186,12 +186,10 @@ def record_files(result: str) -> tuple[str, str]:
     return f"{RECORDS}/{result}.json", f"{RECORDS}/{result}.steps.csv"
 
 
-def write_files(catalogue: Catalogue, folder: Path, kept: Collection[str] = ()) -> None:
-    """Write the record of each result, and the steps of each measured one, below a folder, except the files of the kept results."""
+def write_files(catalogue: Catalogue, folder: Path) -> None:
+    """Write the record of each result, and the steps of each measured one, below a folder."""
     (folder / RECORDS).mkdir(parents=True, exist_ok=True)
     for row in catalogue.results:
-        if row["result_id"] in kept:
-            continue
         made = downloads(row)
         if made.record:
             (folder / made.record).write_bytes(record_bytes(row))

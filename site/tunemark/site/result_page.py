@@ -8,7 +8,7 @@ from tunemark.schema.formats import GIB, percent
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.recommendation import provider_name
 from tunemark.site import reproduce, tables, wording
-from tunemark.site.page import RATES, Crumb, Fact, Later, Page, Section, accelerator_path, model_path, prices_path, result_path
+from tunemark.site.page import RATES, Crumb, Fact, Page, Section, accelerator_path, model_path, prices_path, result_path
 from tunemark.site.pages import audit, rerun
 from tunemark.site.queries import BASIS_KIND, SETTING, Catalogue
 from tunemark.site.tables import Cell, Column, Row, Table, quantity_column, text_column
@@ -71,7 +71,7 @@ class VerdictLine:
 
 def result_page(catalogue: Catalogue, row: Row, template: str, crumbs: tuple[Crumb, ...], more: Callable[[], dict[str, object]]) -> Page:
     """Return the page of a result: the context shared by all results, updated with what `more` returns."""
-    context = Later(lambda: _context(catalogue, row) | more())
+    context = _context(catalogue, row) | more()
     return Page(result_path(row["result_id"]), wording.result_title(row), template, context, crumbs, wide=False)
 
 

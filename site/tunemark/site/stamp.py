@@ -10,7 +10,7 @@ import json
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from markdown import Markdown  # type: ignore[import-untyped]
 from markdown.extensions.toc import slugify  # type: ignore[import-untyped]
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.site import charts
 from tunemark.site.heads import Head, description, with_head
 from tunemark.site.page import Page
 from tunemark.site.render import ENDING, markdown, one_line, title_text
@@ -79,10 +78,7 @@ class StampedPage:
     shell: str
     found_by: str
     """Text of its entry in the search."""
-    content: Content | None
-    """None if the page is in the site already."""
-    charts: tuple[str, ...] = ()
-    """Names of the kept charts on the page."""
+    content: Content
 
 
 def is_stamped(page: Page) -> bool:
@@ -103,15 +99,8 @@ def shell_text(page: Page) -> str:
 
 def stamped_page(page: Page) -> StampedPage:
     """Return a page in the form in which it is stamped."""
-    charts.taken()
-    content = content_of(markdown(page))
-    return replace(page_in_place(page), description=description(page), content=content, charts=charts.taken())
-
-
-def page_in_place(page: Page) -> StampedPage:
-    """Return a page whose file is in the site already, for its entry in the search. The page is not evaluated."""
-    words = [Path(page.path).name, *(label for label, _ in page.crumbs)]
-    return StampedPage(page.path, page.title, "", shell_path(page), html.escape(one_line(", ".join(words))), None)
+    found_by = html.escape(one_line(", ".join([Path(page.path).name, *(label for label, _ in page.crumbs)])))
+    return StampedPage(page.path, page.title, description(page), shell_path(page), found_by, content_of(markdown(page)))
 
 
 def without_large_tables(text: str) -> tuple[str, list[str]]:
@@ -156,10 +145,9 @@ def stamp(site: Path, pages: Iterable[StampedPage], url: str) -> int:
     texts = {name: shell.read_text(encoding="utf-8") for name, shell in shells.items()}
     entries = []
     for page in pages:
-        if page.content:
-            text = filled(texts[page.shell], page.title, page.content)
-            head = Head(page.path, title_text(page.title), page.description)
-            (site / f"{page.path}{ENDING}").write_text(with_head(text, head, url), encoding="utf-8")
+        text = filled(texts[page.shell], page.title, page.content)
+        head = Head(page.path, title_text(page.title), page.description)
+        (site / f"{page.path}{ENDING}").write_text(with_head(text, head, url), encoding="utf-8")
         entries.append({"location": f"{page.path}{ENDING}", "title": html.escape(one_line(page.title)), "text": page.found_by})
     for shell in shells.values():
         shell.unlink()

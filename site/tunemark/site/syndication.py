@@ -1,6 +1,6 @@
 """The Atom feed of new data, and badges for other sites."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from html import escape
@@ -152,14 +152,14 @@ def badge(parts: Iterable[tuple[str, str]]) -> str:
     )
 
 
-def write(catalogue: Catalogue, site: Path, kept: Collection[str]) -> None:
-    """Write the feed and all badges below a folder, except the badges of the kept results."""
+def write(catalogue: Catalogue, site: Path) -> None:
+    """Write the feed and all badges below a folder."""
     (site / FEED).write_bytes(atom(catalogue))
     (site / BADGES).mkdir()
     for row in catalogue.results:
         file_name(row["result_id"])
         path = badge_path(row)
-        if path and row["result_id"] not in kept:
+        if path:
             (site / path).write_text(result_badge(row), encoding="utf-8")
     for accelerator in catalogue.accelerators:
         number = len(catalogue.results_where(accelerator=accelerator["accelerator"]))

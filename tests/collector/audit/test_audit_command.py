@@ -12,7 +12,7 @@ from tunemark.schema.errors import Exit
 def test_findings_of_a_source_are_printed_with_their_calculation(tunemark):
     answer = tunemark("audit", "--source", "004")
     assert answer.code == Exit.OK
-    assert "IMPOSSIBLE  memory-floor  004-015" in answer.out
+    assert "IMPOSSIBLE  memory-needs  004-015" in answer.out
     assert "7,241,732,096 parameters x 2" in answer.out
     assert re.search(r"Findings: \d+ about \d+ records", answer.err)
 
@@ -71,7 +71,7 @@ def test_a_file_that_is_not_a_record_is_refused(tunemark, tmp_path):
 def test_the_rules_are_listed_with_what_they_look_for(tunemark):
     answer = tunemark("audit", "--rules")
     assert answer.code == Exit.OK
-    assert "memory-floor" in answer.out
+    assert "memory-needs" in answer.out
     assert all(finding["why"] for finding in json.loads(tunemark("audit", "--rules", "--json").out))
 
 

@@ -145,7 +145,7 @@ def test_an_excluded_reading_is_named_by_its_words_without_figures():
 
 def test_the_batch_of_a_disputed_step_is_a_condition_of_the_rate_that_follows_from_it(stored_evidence, findings):
     """The trainer counts 8 rows per step; micro-batch x accumulation x replicas are 32. The rate over 32 rows depends on that batch."""
-    (finding,) = select(findings, rules=["rows-of-a-step"], records=["000-001"])
+    (finding,) = select(findings, rules=["identity"], records=["000-001"])
     (rate,) = [one for one in token_rates(stored_evidence.by_id["000-001"]) if one.quantity == "step_time_s"]
     assert finding.quantities == ("samples_per_s", "steps_per_s")
     assert set(finding.conditions) & set(rate.conditions) == {"micro_batch", "gradient_accumulation", "data_parallel"}

@@ -42,11 +42,11 @@ EXAMPLES = {
         evidence(result(claims={"tokens_per_s": 7_600, "peak_memory_bytes": gb(18)})),
         evidence(result(claims={"tokens_per_s": 6_000, "peak_memory_bytes": gb(60)})),
     ),
-    "sample-length": (
+    "not-said: sample length": (
         evidence(result(claims={"samples_per_s": 2.0}, sequence_length=None)),
         evidence(result(claims={"samples_per_s": 2.0})),
     ),
-    "claimed-utilisation": (
+    "identity: mfu above hfu": (
         *(evidence(result(claims={"mfu": claim(0.35, "35.0%"), "hfu": claim(share, f"{share:.1%}")})) for share in (0.3, 0.4)),
     ),
     "mfu-and-rate": (
@@ -54,8 +54,11 @@ EXAMPLES = {
         evidence(result(claims={"mfu": 0.4, "tokens_per_s": 4_450})),
     ),
     "memory-capacity": (evidence(result(claims={"peak_memory_bytes": gb(90)})), evidence(result(claims={"peak_memory_bytes": gb(80)}))),
-    "memory-floor": (evidence(result(claims={"peak_memory_bytes": gb(12)})), evidence(result(claims={"peak_memory_bytes": gb(18)}))),
-    "memory-usual": (
+    "memory-needs: memory floor": (
+        evidence(result(claims={"peak_memory_bytes": gb(12)})),
+        evidence(result(claims={"peak_memory_bytes": gb(18)})),
+    ),
+    "memory-needs: memory usual": (
         evidence(result(claims={"peak_memory_bytes": gb(60)}, precision="Mixed precision (bf16)", **FULL)),
         evidence(result(claims={"peak_memory_bytes": gb(60)}, precision="bf16", **FULL)),
     ),
@@ -63,65 +66,57 @@ EXAMPLES = {
         evidence(result(claims={"model_memory_bytes": gb(13)}, **QLORA)),
         evidence(result(claims={"model_memory_bytes": gb(13.5)})),
     ),
-    "memory-unit": (
+    "model-memory: memory unit": (
         evidence(result(claims={"model_memory_bytes": claim(13.5 * 2**30, "13.5 GiB", as_printed=13.5 * 2**30, GB=13.5e9)})),
         evidence(result(claims={"model_memory_bytes": claim(12.6 * 2**30, "12.6 GiB", as_printed=12.6 * 2**30, GB=12.6e9)})),
     ),
-    "model-memory-across-devices": (
+    "same-work: model memory across devices": (
         evidence(
             *(result(n, accelerator=key, claims={"model_memory_bytes": gb(size)}) for n, key, size in ((1, A100, 13.5), (2, H100, 12.9)))
         ),
         evidence(*(result(n, accelerator=key, claims={"model_memory_bytes": gb(13.5)}) for n, key in ((1, A100), (2, H100)))),
     ),
-    "memory-failure": (
-        evidence(result(1, status="oom"), result(2, accelerator=H100, claims={"peak_memory_bytes": gb(60)})),
-        evidence(result(1, status="oom"), result(2, accelerator="nvidia-b200", claims={"peak_memory_bytes": gb(150)})),
-    ),
-    "rate-times-time": (
+    "identity: rate times time": (
         evidence(result(claims={"samples_per_s_reported": 100.0, "epochs": 3.0, "train_time_s": 160.0}, **BERT)),
         evidence(result(claims={"samples_per_s_reported": 300.0, "epochs": 3.0, "train_time_s": 160.0}, **BERT)),
     ),
-    "rows-of-a-step": (
+    "identity: rows of a step": (
         evidence(result(claims={"samples_per_s": 8.0, "steps_per_s": 1.0})),
         evidence(result(claims={"samples_per_s": 4.0, "steps_per_s": 1.0})),
     ),
-    "steps-times-step": (
+    "identity: steps times step": (
         evidence(result(claims={"steps": 300.0, "step_time_s": claim(2.0, "2.00 s"), "train_time_s": 500.0})),
         evidence(result(claims={"steps": 300.0, "step_time_s": claim(2.0, "2.00 s"), "train_time_s": 601.0})),
     ),
-    "wall-covers-training": (
+    "identity: wall covers training": (
         evidence(result(claims={"wall_s": 400.0, "train_time_s": 500.0})),
         evidence(result(claims={"wall_s": 520.0, "train_time_s": 500.0})),
     ),
-    "cpu-time": (
+    "identity: cpu time": (
         evidence(
             result(claims={"wall_s": 100.0, "user_s": 900.0, "system_s": 100.0}, instance="trn1.2xlarge", accelerator="aws-trainium1")
         ),
         evidence(result(claims={"wall_s": 100.0, "user_s": 700.0, "system_s": 50.0}, instance="trn1.2xlarge", accelerator="aws-trainium1")),
     ),
-    "evaluation-rows": (
+    "identity: evaluation rows": (
         evidence(result(claims={"eval_samples_per_s": 2_000.0, "eval_time_s": 3.0}, **BERT)),
         evidence(result(claims={"eval_samples_per_s": 1_000.0, "eval_time_s": 2.0}, **BERT)),
     ),
-    "epoch-times": (
+    "identity: epoch times": (
         evidence(result(claims={"epochs": 3.0, "epoch_time_s": 100.0, "train_time_s": 400.0})),
         evidence(result(claims={"epochs": 3.0, "epoch_time_s": 100.0, "train_time_s": 300.0})),
     ),
-    "epoch-work": (
+    "same-work: epoch work": (
         evidence(*(result(n, claims={"tokens_per_s": rate, "epoch_time_s": 100.0}) for n, rate in ((1, 5_000), (2, 4_000)))),
         evidence(
             *(result(n, claims={"tokens_per_s": rate, "epoch_time_s": time}) for n, rate, time in ((1, 5_000, 100.0), (2, 4_000, 125.0)))
         ),
     ),
-    "short-run": (
-        evidence(*(result(n, claims={"steps": steps, "step_time_s": time}) for n, steps, time in ((1, 2.0, 30.0), (2, 100.0, 20.0)))),
-        evidence(*(result(n, claims={"steps": steps, "step_time_s": time}) for n, steps, time in ((1, 50.0, 30.0), (2, 100.0, 20.0)))),
-    ),
     "metric": (
         evidence(result(claims={"peak_memory_bytes": gb(20)}), metric("held by the allocator at the end of a step", scope="rank")),
         evidence(result(claims={"peak_memory_bytes": gb(20)}), metric("peak of live tensors", scope="device", bytes_per_unit=1e9)),
     ),
-    "counted-differently": (
+    "metric: counted differently": (
         evidence(
             *several("tokens_per_s", 4_000, 3_000),
             metric("real tokens", "tokens_per_s"),
@@ -133,11 +128,11 @@ EXAMPLES = {
             metric("real tokens", "tokens_per_s", 2, ("900-002",)),
         ),
     ),
-    "formula-units": (
+    "formula: formula units": (
         evidence(formula(("peak", "FLOP/s"), ("work", "FLOP/token", -1), ("sequence_length", "token", -1))),
         evidence(formula(("peak", "FLOP/s"), ("work", "FLOP/token", -1))),
     ),
-    "formula-values": (
+    "formula: formula values": (
         evidence(
             result(claims={"peak_memory_bytes": gb(18)}),
             formula(
@@ -185,7 +180,7 @@ EXAMPLES = {
         evidence(offer(32.77, instance="p4d", accelerator="nvidia-a100-40gb-sxm")),
         evidence(offer(4.1, instance="p4d", accelerator="nvidia-a100-40gb-sxm")),
     ),
-    "equal-figures": tuple(
+    "copied-figures: equal figures": tuple(
         evidence(
             *(
                 result(
@@ -198,7 +193,7 @@ EXAMPLES = {
         )
         for other in (0.1247, 0.1251)
     ),
-    "memory-of-larger-model": tuple(
+    "wrong-order: memory of larger model": tuple(
         evidence(
             *(
                 result(n, model=model, claims={"peak_memory_bytes": gb(size)})
@@ -207,7 +202,7 @@ EXAMPLES = {
         )
         for more in (26, 30)
     ),
-    "not-the-least": tuple(
+    "advice: not the least": tuple(
         evidence(
             result(1, accelerator=None, claims={"peak_memory_bytes": gb(14)}, **QLORA),
             result(2, accelerator=smaller),
@@ -224,19 +219,15 @@ EXAMPLES = {
         )
         for smaller in ("nvidia-rtx-4080", "nvidia-rtx-3090")
     ),
-    "price-day": tuple(
-        evidence(offer(32.77, instance="p4d", accelerator="nvidia-a100-40gb-sxm", accelerators=8, on=day))
-        for day in ("2026-10-01", "2024-12-31")
-    ),
-    "price-times": tuple(
+    "identity: price times": tuple(
         evidence(statement(None, claims={"price_usd_per_hour": claim(1.29, "$1.29"), "price_usd_per_day": claim(day, f"${day:g}")}))
         for day in (41.0, 31.0)
     ),
-    "cost-of-a-run": tuple(
+    "identity: cost of a run": tuple(
         evidence(offer(4.0), bill(claims={"train_time_s": claim(36_000.0, "10h"), "cost_usd": claim(cost, f"${cost:g}")}))
         for cost in (80.0, 40.0)
     ),
-    "time-of-a-bill": tuple(
+    "identity: time of a bill": tuple(
         evidence(
             result(claims={"epoch_time_s": claim(7_200.0, "2h 00m")}),
             offer(4.0),
@@ -244,7 +235,7 @@ EXAMPLES = {
         )
         for hours in (30, 20)
     ),
-    "cost-of-samples": tuple(
+    "identity: cost of samples": tuple(
         evidence(
             result(claims={"tokens_per_s": 2_048}),
             offer(3.6),
@@ -261,36 +252,38 @@ EXAMPLES = {
         )
         for cost in (195.0, 1_950.0)
     ),
-    "architecture-in-library": tuple(
+    "dates: architecture in library": tuple(
         evidence(result(model=model, framework={"transformers": "4.49.0"})) for model in ("qwen3-8b", "gemma-2-9b")
     ),
-    "checkpoint-not-said": tuple(
+    "not-said: checkpoint not said": tuple(
         evidence(result(model="phi-3-mini", labels={"model": "Phi3-mini"}, sequence_length=length)) for length in (8_192, 2_048)
     ),
-    "memory-of-which-device": (
+    "not-said: memory of which device": (
         evidence(result(1), result(2, accelerator="nvidia-rtx-4090"), result(3, model="yi-34b", accelerator=None, status="oom")),
         evidence(result(1), result(2, accelerator="nvidia-rtx-4090"), result(3, model="yi-34b", accelerator=None, status="oom", **FULL)),
     ),
-    "best-of-many": tuple(
+    "significance: best of many": tuple(
         evidence(
             *several("accuracy", 0.9465, other, **BERT),
             statement({"kind": "extreme", "quantity": "accuracy", "best": "900-001", "among": ["900-001", "900-002"], "where": "highest"}),
         )
         for other in (0.9440, 0.9290)
     ),
-    "same-run": tuple(
+    "wrong-order: same run": tuple(
         evidence(
             result(1, claims={"epochs": 3.0, "train_time_s": 480.0}, **BERT),
             result(2, claims={"steps": 4_000.0, "total_steps": 12_000.0, "wall_s": wall}, **BERT),
         )
         for wall in (320.0, 170.0)
     ),
-    "flop-unit": tuple(evidence(result(claims={"total_flops": claim(value, "1470300 GF")})) for value in (1470300 * 2**30, 1470300e9)),
-    "owned-inputs": tuple(
+    "not-said: flop unit": tuple(
+        evidence(result(claims={"total_flops": claim(value, "1470300 GF")})) for value in (1470300 * 2**30, 1470300e9)
+    ),
+    "owned-hardware: owned inputs": tuple(
         evidence(bill(claims={"train_time_s": claim(36_000.0, "10h"), "cost_local_usd": claim(8.0, "$8")}, owned_inputs=inputs))
         for inputs in ([], ["purchase price", "years"])
     ),
-    "break-even": (
+    "owned-hardware: break even": (
         evidence(
             bill(claims={"cost_usd": claim(28.0, "$28"), "cost_local_usd": claim(18.0, "$18")}),
             statement({"kind": "break_even", "runs_per_year": claim(100.0, ">100"), "bills": ["900-S02"]}, 3),
@@ -300,17 +293,17 @@ EXAMPLES = {
             statement({"kind": "break_even", "runs_per_year": claim(100.0, ">100"), "bills": ["900-S02"]}, 3),
         ),
     ),
-    "scaling-efficiency": tuple(
+    "wrong-order: scaling efficiency": tuple(
         evidence(*(result(n, accelerator_count=count, claims={"tokens_per_s": rate}) for n, count, rate in ((1, 1, 1_000), (2, 4, more))))
         for more in (5_400, 3_900)
     ),
-    "memory-with-devices": tuple(
+    "wrong-order: memory with devices": tuple(
         evidence(
             *(result(n, accelerator_count=count, claims={"peak_memory_bytes": gb(size)}) for n, count, size in ((1, 1, 30), (2, 4, more)))
         )
         for more in (36, 28)
     ),
-    "host-memory-with-devices": tuple(
+    "wrong-order: host memory with devices": tuple(
         evidence(
             *(
                 result(n, accelerator_count=count, claims={"host_memory_peak_share": share, "host_memory_total_bytes": gb(100)})
@@ -319,54 +312,48 @@ EXAMPLES = {
         )
         for more in (0.9, 0.2)
     ),
-    "host-memory-floor": tuple(
+    "memory-needs: host memory floor": tuple(
         evidence(result(claims={"host_memory_peak_share": share, "host_memory_total_bytes": gb(100)})) for share in (0.03, 0.2)
     ),
-    "relative-column": tuple(
+    "identity: relative column": tuple(
         evidence(
             result(1, claims={"tokens_per_s": 5_000, "relative_speed": claim(1.0, "1.00x")}),
             result(2, claims={"tokens_per_s": 4_000, "relative_speed": claim(share, f"{share:.2f}x")}),
         )
         for share in (0.9, 0.8)
     ),
-    "efficiency-column": tuple(
+    "identity: efficiency column": tuple(
         evidence(
             result(1, claims={"tokens_per_s": 1_000, "scaling_efficiency": claim(1.0, "1.00x")}),
             result(2, accelerator_count=2, claims={"tokens_per_s": 1_900, "scaling_efficiency": claim(share, f"{share:.2f}x")}),
         )
         for share in (0.9, 0.95)
     ),
-    "saving-column": tuple(
+    "identity: saving column": tuple(
         evidence(
             result(1, claims={"peak_memory_bytes": gb(28)}, **FULL),
             result(2, claims={"peak_memory_bytes": gb(8), "memory_reduction": claim(share, f"{share:.0%}")}, **QLORA),
         )
         for share in (0.6, 0.71)
     ),
-    "share-of-total": tuple(
+    "identity: share of total": tuple(
         evidence(result(claims={"device_memory_peak_share": 0.5, "device_memory_total_bytes": gb(80), "peak_memory_bytes": gb(size)}))
         for size in (60, 40)
     ),
-    "counter-not-rate": tuple(
-        evidence(
-            *(result(n, micro_batch=8 * n, claims={"eval_samples_per_s": claim(rate(n), f"{rate(n):.1f}")}, **BERT) for n in (1, 2, 3, 4))
-        )
-        for rate in ((lambda n: 42.0 * 8 * n), (lambda n: 900.0 + n))
-    ),
-    "printed-change": tuple(
+    "comparison: printed change": tuple(
         evidence(*several("train_time_s", 100.0, 450.0), pair("train_time_s", change=claim(ratio, f"{ratio:g}x"))) for ratio in (5.5, 4.5)
     ),
-    "words-against-figures": tuple(
+    "comparison: words against figures": tuple(
         evidence(*several("train_loss", 0.13, second), pair("train_loss", relation="about equal")) for second in (0.03, 0.12)
     ),
-    "headline-range": tuple(
+    "summary: headline range": tuple(
         evidence(
             *several("speedup", 3.7, 7.2),
             statement({"kind": "range", "quantity": "speedup", "records": ["900-001", "900-002"], "low": claim(low), "high": claim(7.3)}),
         )
         for low in (5.5, 3.7)
     ),
-    "superlative": tuple(
+    "summary: superlative": tuple(
         evidence(
             *several("tokens_per_s", 4_000, 5_000),
             statement({"kind": "extreme", "quantity": "tokens_per_s", "best": best, "among": ["900-001", "900-002"], "where": "highest"}),
@@ -385,25 +372,25 @@ EXAMPLES = {
         evidence(result(1, claims={"tokens_per_s": 4_000}), result(1, source="901", claims={"tokens_per_s": rate}))
         for rate in (1_000, 3_000)
     ),
-    "qlora-memory": tuple(
+    "wrong-order: qlora memory": tuple(
         evidence(
             result(1, claims={"peak_memory_bytes": gb(size)}, sequence_length=512, **QLORA),
             result(2, claims={"peak_memory_bytes": gb(36)}, sequence_length=512),
         )
         for size in (90, 30)
     ),
-    "lora-memory": tuple(
+    "wrong-order: lora memory": tuple(
         evidence(result(1, claims={"peak_memory_bytes": gb(size)}), result(2, claims={"peak_memory_bytes": gb(60)}, **FULL))
         for size in (70, 36)
     ),
-    "slower-with-less-work": tuple(
+    "wrong-order: slower with less work": tuple(
         evidence(result(1, claims={"tokens_per_s": rate}), result(2, claims={"tokens_per_s": 3_000}, **FULL)) for rate in (2_000, 4_000)
     ),
-    "memory-across-devices": tuple(
+    "same-work: memory across devices": tuple(
         evidence(result(1, claims={"peak_memory_bytes": gb(20)}), result(2, accelerator=H100, claims={"peak_memory_bytes": gb(size)}))
         for size in (32, 21)
     ),
-    "copied-rows": tuple(
+    "copied-figures: copied rows": tuple(
         evidence(
             *(
                 result(n, model=model, claims={"step_time_s": time, "peak_memory_bytes": gb(36)})
@@ -412,10 +399,10 @@ EXAMPLES = {
         )
         for other in (6.4, 6.5)
     ),
-    "equal-rates": tuple(
+    "copied-figures: equal rates": tuple(
         evidence(result(1, claims={"tokens_per_s": 4_651}), result(2, claims={"tokens_per_s": rate}, **QLORA)) for rate in (4_651, 4_012)
     ),
-    "equal-quality": tuple(
+    "copied-figures: equal quality": tuple(
         evidence(
             *(
                 result(n, accelerator=key, claims={"accuracy": claim(share, f"{share:.2%}")}, **BERT)
@@ -427,22 +414,24 @@ EXAMPLES = {
     "instance-exists": tuple(evidence(result(labels={"instance": name})) for name in ("g5.13xlarge", "g5.12xlarge")),
     "instance-holds": tuple(evidence(result(labels={"instance": name})) for name in ("p4d.24xlarge", "p4de.24xlarge")),
     "context-length": tuple(evidence(result(sequence_length=length)) for length in (8_192, 4_096)),
-    "precision-on-device": tuple(evidence(result(accelerator=key, claims={"tokens_per_s": 100.0})) for key in (T4, A100)),
-    "device-name": tuple(evidence(result(labels={"accelerator": name})) for name in ("Nvidia A100/P8", "Nvidia A100")),
-    "versions": tuple(evidence(result(framework={"bitsandbytes": "0.46.0"}), stated_on=day) for day in ("2024-10-30", "2025-10-30")),
-    "document-date": tuple(
+    "device-data: precision on device": tuple(evidence(result(accelerator=key, claims={"tokens_per_s": 100.0})) for key in (T4, A100)),
+    "device-data: device name": tuple(evidence(result(labels={"accelerator": name})) for name in ("Nvidia A100/P8", "Nvidia A100")),
+    "dates: versions": tuple(evidence(result(framework={"bitsandbytes": "0.46.0"}), stated_on=day) for day in ("2024-10-30", "2025-10-30")),
+    "dates: document date": tuple(
         evidence(statement(None, labels={"last_updated": day}), stated_on=day, committed_on="2025-10-30")
         for day in ("2024-10-30", "2025-10-30")
     ),
-    "device-memory": tuple(evidence(advice(accelerators=["nvidia-rtx-4070-ti"], printed_memory_gb=memory)) for memory in (16, 12)),
+    "device-data: device memory": tuple(
+        evidence(advice(accelerators=["nvidia-rtx-4070-ti"], printed_memory_gb=memory)) for memory in (16, 12)
+    ),
     "device-data": tuple(
         evidence(statement({"kind": "device", "accelerator": A100, "tensor_core_generation": generation})) for generation in (2, 3)
     ),
-    "advice-contradicts": tuple(
+    "advice: advice contradicts": tuple(
         evidence(advice(parameters_from_b=13, parameters_to_b=13), advice(2, parameters_from_b=size, says="not recommended"))
         for size in (13, 30)
     ),
-    "advice-and-tables": tuple(
+    "advice: advice and tables": tuple(
         evidence(
             result(accelerator=None, accelerator_count=None, claims={"peak_memory_bytes": gb(size)}, **FULL),
             advice(parameters_to_b=7, methods=["full"]),
@@ -467,11 +456,11 @@ EXAMPLES = {
         )
         for more in ({}, {"eval_loss": 0.4})
     ),
-    "link": tuple(
+    "stated-twice: link": tuple(
         evidence(statement({"kind": "link", "target": "a page", "exists": there, "checked_in": "the repository"}))
         for there in (False, True)
     ),
-    "method-not-said": tuple(evidence(result(assumed=assumed)) for assumed in (("method",), ())),
+    "not-said: method not said": tuple(evidence(result(assumed=assumed)) for assumed in (("method",), ())),
     "effect": tuple(
         evidence(
             result(1, claims={"peak_memory_bytes": gb(size)}, settings=ON),
@@ -480,7 +469,7 @@ EXAMPLES = {
         )
         for size in (39, 26)
     ),
-    "trainer-flops": tuple(
+    "identity: trainer flops": tuple(
         evidence(
             result(
                 claims={
@@ -493,37 +482,25 @@ EXAMPLES = {
         )
         for tokens in (512, 128)
     ),
-    "device-not-said": tuple(evidence(result(accelerator=H100, assumed=assumed)) for assumed in (("accelerator",), ())),
-    "batch-scope": tuple(evidence(result(accelerator_count=2, global_batch=rows)) for rows in (None, 8)),
-    "growth": tuple(evidence(result(), effect(grows=grows, over="sequence_length")) for grows in ("quadratic", "linear")),
-    "communication-memory": tuple(
-        evidence(result(accelerator_count=8, claims={"peak_memory_bytes": claim(size * 2**30, f"{size} GiB")})) for size in (79.1, 78.1)
-    ),
+    "not-said: device not said": tuple(evidence(result(accelerator=H100, assumed=assumed)) for assumed in (("accelerator",), ())),
+    "not-said: batch scope": tuple(evidence(result(accelerator_count=2, global_batch=rows)) for rows in (None, 8)),
+    "effect: growth": tuple(evidence(result(), effect(grows=grows, over="sequence_length")) for grows in ("quadratic", "linear")),
     "far-from-siblings": tuple(
         evidence(*(result(n, claims={"tokens_per_s": one}, settings=ON) for n, one in enumerate((4_000, 3_900, 4_100, rate), start=1)))
         for rate in (900, 2_000)
     ),
-    "share-of-table": tuple(
-        evidence(
-            *(
-                result(n, claims={"tokens_per_s": 1_000.0 * n, "model_flop_per_s": claim(1_000 * n * 41.3e9 * one)}, **FULL)
-                for n, one in enumerate((1, 1, 1, 1, 1, factor), start=1)
-            )
-        )
-        for factor in (1.2, 1.02)
-    ),
-    "figure-without-row": tuple(
+    "unsupported: figure without row": tuple(
         evidence(
             *several("tokens_per_s", 3_000, 4_000, 5_000),
             statement(None, claims={"tokens_per_s": claim(rate)}, labels={"claim": f"up to {rate} tokens/s"}),
         )
         for rate in (6_500, 5_000)
     ),
-    "bill-for-all-devices": tuple(
+    "offer-holds: bill for all devices": tuple(
         evidence(result(accelerator_count=8, instance="p4de.24xlarge", claims={"price_usd_per_hour": claim(price, f"${price}")}))
         for price in (5.12, 40.97)
     ),
-    "driver": tuple(
+    "effect: driver": tuple(
         evidence(
             result(1, claims={"tokens_per_s": rate}),
             result(2, accelerator=H100, claims={"tokens_per_s": 5_000}),
@@ -537,25 +514,26 @@ EXAMPLES = {
 """Rule: (wrong evidence, right evidence)."""
 
 
+def rule_of(example):
+    return next(rule for rule in RULES if rule.id == example.partition(":")[0])
+
+
 def test_every_rule_has_an_example():
-    assert set(EXAMPLES) == {rule.id for rule in RULES}
+    assert {example.partition(":")[0] for example in EXAMPLES} == {rule.id for rule in RULES}
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_a_rule_flags_wrong_evidence(rule):
-    assert list(rule.findings(EXAMPLES[rule.id][0]))
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_a_finding_names_what_its_verdict_applies_to(rule):
-    for finding in rule.findings(EXAMPLES[rule.id][0]):
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_rule_flags_wrong_evidence_and_names_what_its_verdict_applies_to(example):
+    findings = list(rule_of(example).findings(EXAMPLES[example][0]))
+    assert findings
+    for finding in findings:
         assert set(finding.quantities) <= set(QUANTITIES)
         assert set(finding.conditions) <= set(Conditions.model_fields) | SETTINGS | DOCUMENT_CONDITIONS
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_a_rule_accepts_right_evidence(rule):
-    assert not list(rule.findings(EXAMPLES[rule.id][1]))
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_rule_accepts_right_evidence(example):
+    assert not list(rule_of(example).findings(EXAMPLES[example][1]))
 
 
 def verdicts(rule, checked):
@@ -600,10 +578,10 @@ def test_efficiency_above_a_limit_is_suspicious_and_above_two_inconsistent():
             *(result(n, accelerator_count=count, claims={"tokens_per_s": one}) for n, count, one in ((1, 1, 1_000), (2, 2, rate)))
         )
 
-    assert verdicts("scaling-efficiency", base(1_960)) == set()
-    assert verdicts("scaling-efficiency", base(2_300)) == set()
-    assert verdicts("scaling-efficiency", base(2_700)) == {"suspicious"}
-    assert verdicts("scaling-efficiency", base(5_000)) == {"inconsistent"}
+    assert verdicts("wrong-order", base(1_960)) == set()
+    assert verdicts("wrong-order", base(2_300)) == set()
+    assert verdicts("wrong-order", base(2_700)) == {"suspicious"}
+    assert verdicts("wrong-order", base(5_000)) == {"inconsistent"}
 
 
 @given(st.floats(min_value=0.01, max_value=100))
@@ -618,7 +596,7 @@ def test_a_rate_that_equals_work_over_time_is_never_flagged(hours):
         },
         **BERT,
     )
-    assert not verdicts("rate-times-time", evidence(run))
+    assert not verdicts("identity", evidence(run))
 
 
 @given(st.floats(min_value=0.2, max_value=0.99))
@@ -654,36 +632,3 @@ def test_a_comparison_with_another_stack_needs_figures_of_that_stack():
     own, other = result(1, claims={"step_time_s": 2.0}), result(2, claims={"step_time_s": 2.5}, framework={"torchtune": "0.6.0"})
     assert [one.rule for one in audit(evidence(own, statement(conclusion))) if one.rule == "unsupported"] == ["unsupported"]
     assert not [one for one in audit(evidence(own, other, statement(conclusion))) if one.rule == "unsupported"]
-
-
-@pytest.mark.parametrize(("cost", "wrong"), [(40.0, False), (40.15, False), (39.85, False), (40.24, True), (39.76, True), (44.0, True)])
-def test_a_cost_may_differ_from_hours_times_price_by_half_a_percent_and_no_more(cost, wrong):
-    price = offer(4.0)
-    price = price.model_copy(update={"claims": {"price_usd_per_hour": claim(4.0, "$4.0000")}})
-    billed = bill(claims={"train_time_s": claim(36_000.0, "36,000 s"), "cost_usd": claim(cost, f"${cost:.3f}")})
-    assert verdicts("cost-of-a-run", evidence(price, billed)) == ({"inconsistent"} if wrong else set())
-
-
-@pytest.mark.parametrize(("cost", "wrong"), [(8.0, False), (8.03, False), (8.05, True)])
-def test_the_cost_of_a_result_and_of_an_epoch_are_held_to_the_same_tolerance(cost, wrong):
-    claims = {
-        "price_usd_per_hour": claim(4.0, "$4.0000"),
-        "train_time_s": claim(7_200.0, "7,200 s"),
-        "cost_usd": claim(cost, f"${cost:.3f}"),
-    }
-    assert verdicts("cost-of-a-run", evidence(result(claims=claims))) == ({"inconsistent"} if wrong else set())
-    epoch = {
-        "price_usd_per_hour": claims["price_usd_per_hour"],
-        "epoch_time_s": claims["train_time_s"],
-        "cost_per_epoch_usd": claims["cost_usd"],
-    }
-    assert verdicts("cost-of-a-run", evidence(result(claims=epoch))) == ({"inconsistent"} if wrong else set())
-
-
-@pytest.mark.parametrize(("cost", "wrong"), [(1_000.0, False), (1_000.6, True), (999.4, True)])
-def test_a_cost_of_samples_has_no_tolerance_beyond_its_printed_digits(cost, wrong):
-    """2,048 tokens at 2,048 tokens/s for $3.60 an hour are $1,000 a million samples."""
-    price = offer(3.6).model_copy(update={"claims": {"price_usd_per_hour": claim(3.6, "$3.60000")}})
-    run = result(claims={"tokens_per_s": claim(2_048, "2,048.000")})
-    billed = bill(claims={"cost_per_1m_samples_usd": claim(cost, f"${cost:.2f}")}, result="900-001")
-    assert verdicts("cost-of-samples", evidence(run, price, billed)) == ({"inconsistent"} if wrong else set())

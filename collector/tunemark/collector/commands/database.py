@@ -29,14 +29,12 @@ def collect(
         str | None,
         typer.Option("--as-of", metavar="DATE", help="Day of the current prices, as YYYY-MM-DD. Default: today.", show_default=False),
     ] = None,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Build the database even if nothing has changed.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Load all results and facts into the database.
 
     All or nothing: the new database replaces the old one once it is complete. A submission with a problem is reported,
-    noted in the table `load_problems` and left out. A problem in the facts of data/ stops the command. If the files, the code
-    and the day are unchanged, the existing database is kept.
+    noted in the table `load_problems` and left out. A problem in the facts of data/ stops the command.
 
     Exit codes: 0 all loaded, 1 the disk is full, 2 the database cannot be written there, 3 a file is invalid.
 
@@ -56,7 +54,7 @@ def collect(
     database, day = database_of(db), date_option("--as-of", as_of)
     refuse_unwritable_database(database)
     with progress("collect", len(loading.submission_files(root).files)) as advance:
-        done = loading.collect(root, database, advance, day, rebuild=rebuild)
+        done = loading.collect(root, database, advance, day)
     for file, note in done.notes:
         say(f"{file}: note: {note}")
     for file, problem in done.problems:
@@ -67,11 +65,7 @@ def collect(
     else:
         results = [(f"results of {source}", count) for source, count in sorted(done.results.items())]
         print_table(["what", "rows"], [*results, *sorted((table, count) for table, count in done.rows.items() if count)])
-        say(
-            f"{database} is up to date: nothing has changed since it was built (--rebuild builds it anyway)"
-            if done.unchanged
-            else f"wrote {database}"
-        )
+        say(f"wrote {database}")
         if done.problems:
             count = len({file for file, _ in done.problems})
             say(f"{counted(count, 'file')} left out, with the problems above; they are also in the table load_problems")

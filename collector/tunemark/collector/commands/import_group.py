@@ -1,7 +1,7 @@
 """The command group `import`: one command for each importer.
 
-A module of `tunemark.collector.importers` is an importer if it has a function of its own name: `trainer_log()` in
-`trainer_log.py` is the command `tunemark import trainer-log`. Nothing else needs to be registered.
+A module of `tunemark.collector.importers` is an importer if it has a function of its own name: `wandb_runs()` in
+`wandb_runs.py` is the command `tunemark import wandb-runs`. Nothing else needs to be registered.
 """
 
 import importlib
@@ -33,9 +33,7 @@ def import_group() -> None:
 
     - `tunemark import table TABLES.md --map MAP.toml`
 
-    - `tunemark import peft-comparison RESULTS_FOLDER --source 011`
-
-    - `tunemark import trainer-state TRAINER_STATE.json --method lora`
+    - `tunemark import log TRAINER_STATE.json --method lora`
 
     - `tunemark import releases TORCH.json PEFT.json --out data/known/pypi.toml`
     """

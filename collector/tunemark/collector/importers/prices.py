@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import AsJson, chosen, date_option, print_json, say
+from tunemark.collector.commands.terminal import AsJson, date_option, print_json, say
 from tunemark.collector.importers.import_io import first_error, read_bytes, write_out
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
@@ -32,7 +32,6 @@ from tunemark.schema.vocabulary import PriceKind
 def prices(
     file: Annotated[Path, typer.Argument(help="The vms.csv of a provider.", show_default=False)],
     *,
-    layout: Annotated[str, typer.Option("--format", help="Format of the file; `skypilot` is known.")] = "skypilot",
     provider: Annotated[
         str | None,
         typer.Option(
@@ -70,7 +69,6 @@ def prices(
 
     - `tunemark import prices VMS.csv --out data/prices/prices.csv --append`
     """
-    chosen("--format", layout, ["skypilot"])
     if append and out is None:
         raise TunemarkError("--append", "", "adds rows to a file; name it with --out")
     today, day = datetime.now(UTC).date(), date_option("--read-on", read_on)

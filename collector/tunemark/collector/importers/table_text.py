@@ -5,27 +5,25 @@ figures in cells and other printed words are read here.
 """
 
 import csv
+import html
 import io
 import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from itertools import pairwise
 from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.quantities import QUANTITIES
 
-HEADING = re.compile(r"\s{0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
-BOLD_HEADING = re.compile(r"\s*\*\*([^|*]+)\*\*:?\s*$")
-"""A line in bold type stands in for a heading in many documents."""
-RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
-FENCE = re.compile(r"\s*(?P<fence>`{3,}|~{3,})(?P<info>[^`]*)$")
-SPLIT = re.compile(r"(?<!\\)\|")
+MARKDOWN = MarkdownIt("commonmark").enable("table")
 BELOW_ALL = 7
 """Level of a heading in bold type."""
-LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|!?\[([^\]]+)\]\[[^\]]*\]")
-TAG = re.compile(r"<br\s*/?>|</?(?:sup|sub|b|i|u|em|strong|code|span|a|p|center|img)\b[^>]*>", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,8 @@ def tables_in(text: str, file: str, levels: Sequence[str] = ()) -> list[TextTabl
         return _of_json(text, file, levels)
     if file.endswith(".rst"):
         return _of_rst(text.splitlines(), file)
-    found = [*_of_markdown(text.splitlines(), file), *_of_html(text, file)]
+    tokens = MARKDOWN.parse(text)
+    found = [*_of_markdown(tokens, file), *_of_html(text, file, _headings(tokens))]
     return sorted(found, key=lambda table: table.line)
 
 
@@ -194,13 +193,12 @@ class _HtmlTables(HTMLParser):
             self.cell = None
 
 
-def _of_html(text: str, file: str) -> list[TextTable]:
+def _of_html(text: str, file: str, headings: Sequence[tuple[int, int, str]]) -> list[TextTable]:
     """Return the HTML tables; spanned cells are repeated, and rows of the header that are joined by a span become one."""
     if "<table" not in text.lower():
         return []
     parser = _HtmlTables()
     parser.feed(text)
-    headings = _headings_by_line(text.splitlines())
     tables = []
     for found in parser.tables:
         rows = _unspanned(found)
@@ -209,7 +207,7 @@ def _of_html(text: str, file: str) -> list[TextTable]:
             header = [
                 " / ".join(dict.fromkeys(part for part in parts if part)) for parts in zip(*(row for _, row in rows[:deep]), strict=True)
             ]
-            tables.append(_table(file, headings.get(found.line, ()), found.line, header, rows[deep:]))
+            tables.append(_table(file, _above(headings, found.line), found.line, header, rows[deep:]))
     return tables
 
 
@@ -227,73 +225,55 @@ def _unspanned(table: _HtmlTable) -> list[tuple[int, list[str]]]:
     return [(line, [grid.get((number, column), "") for column in range(width)]) for number, (line, _) in enumerate(table.rows)]
 
 
-def _headings_by_line(lines: Sequence[str]) -> dict[int, tuple[str, ...]]:
-    """Return the headings above each line, by line number from 1."""
-    above: dict[int, tuple[str, ...]] = {}
-    headings: list[tuple[int, str]] = []
-    fenced = ""
-    for number, line in enumerate(lines, start=1):
-        fenced = _fence(line, fenced)
-        headings = headings if fenced else _with_heading(headings, line)
-        above[number] = tuple(words for _, words in headings)
-    return above
-
-
-def _with_heading(headings: list[tuple[int, str]], line: str) -> list[tuple[int, str]]:
-    """Return the headings that hold after a line. A line in bold type is a heading below all others."""
-    heading, bold = HEADING.match(line), BOLD_HEADING.match(line)
-    if heading:
-        level = len(heading[1])
-        return [*((above, words) for above, words in headings if above < level), (level, plain(heading[2]))]
-    if bold:
-        return [*((above, words) for above, words in headings if above < BELOW_ALL), (BELOW_ALL, plain(bold[1]))]
-    return headings
-
-
-def _of_markdown(lines: Sequence[str], file: str) -> list[TextTable]:
+def _of_markdown(tokens: Sequence[Token], file: str) -> list[TextTable]:
+    """Return the pipe tables."""
     tables: list[TextTable] = []
-    headings = _headings_by_line(lines)
-    fenced, number = "", 0
-    while number < len(lines):
-        line = lines[number]
-        fenced = _fence(line, fenced)
-        if not fenced and "|" in line and number + 1 < len(lines) and "|" in lines[number + 1] and RULE.match(lines[number + 1]):
-            last = number + 2
-            while last < len(lines) and "|" in lines[last] and lines[last].strip():
-                last += 1
-            rows = [(index + 1, _cells(lines[index])) for index in range(number + 2, last)]
-            tables.append(_table(file, headings[number + 1], number + 1, _cells(line), rows))
-            number = last
-            continue
-        number += 1
+    headings = _headings(tokens)
+    rows: list[tuple[int, list[str]]] = []
+    for token, following in pairwise([*tokens, *tokens[-1:]]):
+        if token.type == "table_open":
+            rows = []
+        elif token.type == "tr_open" and token.map:
+            rows.append((token.map[0] + 1, []))
+        elif token.type in {"th_open", "td_open"}:
+            rows[-1][1].append(_plain(following))
+        elif token.type == "table_close":
+            tables.append(_table(file, _above(headings, rows[0][0]), rows[0][0], rows[0][1], rows[1:]))
     return tables
 
 
-def _fence(line: str, opened: str) -> str:
-    """Return the fence of the code block that a line is in, after the line; empty outside (CommonMark 4.5)."""
-    match = FENCE.match(line)
-    if match is None:
-        return opened
-    if not opened:
-        return match["fence"]
-    return "" if match["fence"].startswith(opened) and not match["info"].strip() else opened
+def _headings(tokens: Sequence[Token]) -> list[tuple[int, int, str]]:
+    """Return line, level and text of the headings. A paragraph in bold type is a heading below all others."""
+    headings = []
+    for token, following in pairwise([*tokens, *tokens[-1:]]):
+        line, kinds = token.map[0] + 1 if token.map else 0, [child.type for child in following.children or ()]
+        bold = kinds[:1] == ["strong_open"] and kinds.count("strong_open") == 1 and following.content.rstrip(": ").endswith("**")
+        if token.type == "heading_open" or (token.type == "paragraph_open" and bold):
+            level = int(token.tag[1]) if token.type == "heading_open" else BELOW_ALL
+            headings.append((line, level, _plain(following).rstrip(":") if bold else _plain(following)))
+    return headings
 
 
-def _cells(line: str) -> list[str]:
-    parts = SPLIT.split(line.strip())
-    if parts and not parts[0].strip():
-        parts = parts[1:]
-    if parts and not parts[-1].strip() and line.rstrip().endswith("|"):
-        parts = parts[:-1]
-    return [plain(part) for part in parts]
+def _above(headings: Sequence[tuple[int, int, str]], line: int) -> tuple[str, ...]:
+    """Return the headings that hold at a line, nearest last."""
+    held: list[tuple[int, str]] = []
+    for at, level, words in headings:
+        if at < line:
+            held = [*((above, known) for above, known in held if above < level), (level, words)]
+    return tuple(words for _, words in held)
 
 
 def plain(cell: str) -> str:
     """Return the text of a cell without markup: links, emphasis, code marks, line breaks and escapes."""
-    text = LINK.sub(lambda match: match[1] or match[2] or "", cell)
-    text = TAG.sub(" ", text).replace("\\|", "|").replace("&nbsp;", " ")
-    text = re.sub(r"\*\*|__|`|(?<!\w)\*(?=\S)|(?<=\S)\*(?!\w)", "", text)
-    return " ".join(re.sub(r"\\([\\$_*()\[\]#.%-])", r"\1", text).split())
+    return _plain(MARKDOWN.parseInline(cell)[0])
+
+
+def _plain(inline: Token) -> str:
+    parts = []
+    for child in inline.children or ():
+        parts.append(child.content if child.type in {"text", "text_special", "code_inline", "image"} else " " if child.tag == "br" else "")
+        parts.append(" " if child.type in {"html_inline", "softbreak"} else "")
+    return " ".join(html.unescape("".join(parts)).split())
 
 
 def _table(file: str, headings: tuple[str, ...], line: int, header: Sequence[str], rows: Iterable[tuple[int, list[str]]]) -> TextTable:
@@ -303,14 +283,10 @@ def _table(file: str, headings: tuple[str, ...], line: int, header: Sequence[str
         names.append(f"{name}#{same + 1}" if same else name)
     complete = []
     for number, row in rows:
-        # Markdown renders a short row with empty cells at its end, and drops cells beyond the header.
-        cells = [*row, *[""] * (len(names) - len(row))] if file.endswith(".md") else row
-        while file.endswith(".md") and len(cells) > len(names) and not cells[-1]:
-            cells = cells[:-1]
-        if len(cells) != len(names):
+        if len(row) != len(names):
             fix = f"the header in line {line} has {len(names)} columns; correct the row or escape a `|` in it"
             raise TunemarkError(f"{file}:{number}", f"{len(row)} cells", fix, exit_code=Exit.INVALID)
-        complete.append((number, tuple(cells)))
+        complete.append((number, tuple(row)))
     return TextTable(file, headings, line, tuple(names), tuple(complete))
 
 

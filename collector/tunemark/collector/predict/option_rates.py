@@ -275,8 +275,8 @@ def lengths_of(model: ModelCard, evidence: RateEvidence) -> tuple[int, ...]:
     return tuple(length for length in lengths if length <= longest)
 
 
-def option_rows(facts: FactBase, fitted: Fit, trust: Mapping[str, str], findings: Iterable[Finding] = ()) -> Iterator[Row]:
-    """Yield the rows of the table `option_rates`. `trust` is the trust level of each result.
+def option_rows(facts: FactBase, fitted: Fit, trust: Mapping[str, str], findings: Iterable[Finding] = ()) -> Iterator[list[Row]]:
+    """Yield the rows of the table `option_rates`, those of one model at a time. `trust` is the trust level of each result.
 
     A result whose rate the audit calls suspicious is neither direct nor near evidence.
     """
@@ -287,7 +287,7 @@ def option_rows(facts: FactBase, fitted: Fit, trust: Mapping[str, str], findings
     )
     evidence, offered = RateEvidence.of(fitted, suspicious), [(facts.accelerators[key], devices) for key, devices in places(facts)]
     for model in models_asked(facts):
-        yield from rows_of_model(model, offered, evidence, trust)
+        yield rows_of_model(model, offered, evidence, trust)
 
 
 def rows_of_model(
@@ -305,7 +305,8 @@ def rows_of_model(
         step = Step(model, method, length, devices, level != "plain", has_bf16(card))
         direct = [each for each in found if is_direct(each, devices, length)]
         suspected = evidence.disputed.get((architecture, method, card.key, level), ())
-        row["disputed"] = _disputed([each for each in suspected if each.config.devices == devices], length, direct=bool(direct))
+        if suspected:
+            row["disputed"] = _disputed([each for each in suspected if each.config.devices == devices], length, direct=bool(direct))
         # Memory takes longest to compute, so the cheaper checks come first.
         missing = None if direct else evidence.missing(step, level, card, MOST_SLOTS)
         if missing is not None:

@@ -4,8 +4,8 @@ import ast
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from itertools import combinations
@@ -21,53 +21,33 @@ from tunemark.collector.gate.check import Verdict, judge
 from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files, known_commits
 from tunemark.collector.gate.fact_files import missing_document, wrong_count
 from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, RecordFiles, records_in, shown_path
-from tunemark.collector.predict.calibration_rows import Calibration, CalibrationOutcome, calibrate, calibration_outcome
+from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
 from tunemark.collector.predict.derived_figures import add_derived_figures
 from tunemark.collector.predict.predicted_vs_measured import memory_errors
 from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, merge
 from tunemark.collector.store.fact_rows import fact_rows
 from tunemark.collector.store.measured_rows import measured_rows
 from tunemark.collector.store.published_rows import converted_rows, document_rows, known_dataset_rows, published_rows
-from tunemark.collector.store.reuse import (
-    PREDICTIONS,
-    SECOND_RUN,
-    Loaded,
-    Previous,
-    counts_if_unchanged,
-    facts_sha256,
-    inputs_sha256,
-    keep_submissions,
-    predictions_sha256,
-)
 from tunemark.schema.comparability import configuration
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import data_folder
 from tunemark.schema.processes import in_processes
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import SourceDocument, published_results
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.records.upgrade import Problem, read_record
+from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.statistics.intervals import one_more_run
 from tunemark.schema.vocabulary import Trust
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tunemark.collector.predict.cross_validation import HeldOut
 
-OF_SUBMISSIONS = (
-    "steps",
-    "phases",
-    "result_facts",
-    "step_events",
-    "effective",
-    "gates",
-    "ranks",
-    "device_use",
-    "warnings",
-    "flops",
-    "memory_lines",
-)
-"""Tables with rows of submissions, besides `result_rows`."""
+
+SECOND_RUN = "second_run"
+"""Kind of the warnings of results that need a second run, which follow from other results too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +56,8 @@ class LoadedSubmission(Candidate):
 
     headline: Row = field(default_factory=dict)
     """Its row of `result_rows`."""
-    sha256: str = ""
-    """Hash of its bytes."""
     tables: "dict[str, pa.Table]" = field(default_factory=dict)
-    """Its rows of all other tables; none if they are in the database of the last collection."""
+    """Its rows of all other tables."""
     run: AuditedResult | None = None
     """The result as the audit sees it."""
     calibration: CalibrationOutcome | None = None
@@ -98,36 +76,27 @@ class Collected:
     """Submissions that were not loaded, and results without a document."""
     notes: FileProblems
     """Notes on submissions that were loaded."""
-    unchanged: bool = False
-    """True if the database of the same inputs was left as it is."""
 
 
-def collect(
-    root: Path, database: Path, advance: Callable[[], object] = lambda: None, as_of: date | None = None, *, rebuild: bool = True
-) -> Collected:
+def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: None, as_of: date | None = None) -> Collected:
     """Load all records of a checkout into a new database that replaces the old one.
 
     `advance` is called after each submission; `as_of` is the day of the current prices, today by default. Nothing is written if
-    facts, published or converted results are invalid: raises TunemarkError with exit code 3. Without `rebuild`, a database of the
-    same inputs is left as it is.
+    facts, published or converted results are invalid: raises TunemarkError with exit code 3.
     """
-    day, schemas, facts_digest = as_of or datetime.now(tz=UTC).date(), arrow_schemas(), facts_sha256(root)
-    digest = inputs_sha256(root, facts_digest)
-    counts = None if rebuild else counts_if_unchanged(database, digest, day, schemas)
-    if counts is not None:
-        return Collected(*counts, [], [], unchanged=True)
-    previous = Previous() if rebuild else Previous.of(database)
+    day, schemas = as_of or datetime.now(tz=UTC).date(), arrow_schemas()
     # Imported here: worker processes import this module to load submissions, and need neither.
     import pyarrow as pa  # noqa: PLC0415
 
     from tunemark.collector.audit.rule import all_rules, audit  # noqa: PLC0415
+    from tunemark.collector.predict.cross_validation import cross_validate, throughput_rows  # noqa: PLC0415
+    from tunemark.collector.predict.option_rates import option_rows  # noqa: PLC0415
 
     facts = FactBase.of_root(root)
     rows = fact_rows(facts)
-    checked = facts_digest == previous.facts_sha256
-    undescribed = _add_documents(rows, facts, checked=checked)
-    _add_converted(rows, facts, checked=checked)
-    submissions = _load_submissions(root, facts, schemas, previous.submissions() if checked else {}, advance)
+    undescribed = _add_documents(rows, facts)
+    _add_converted(rows, facts)
+    submissions = _load_submissions(root, facts, schemas, advance)
     accepted = accept(submissions, committed_files(root), is_known=partial(known_commits, root))
     ids = {kept.file: kept.result_id for kept in accepted.kept}
     rows.setdefault("warnings", []).extend(
@@ -145,79 +114,56 @@ def collect(
     add_derived_figures(rows, calibration.by_result, calibration.refused, evidence, findings)
     rows["throughput_refused"] = [{"result_id": result, "reason": reason} for result, reason in sorted(calibration.refused.items())]
     trust = {row["result_id"]: row["trust"] for row in rows["result_rows"]}
-    predicted_from = predictions_sha256(facts_digest, day, calibration, trust, findings)
-    predictions = previous.tables(PREDICTIONS) if predicted_from == previous.predictions_sha256 else None
-    if predictions is None:
-        merge(rows, _predictions(facts, calibration, evidence, trust, findings))
+    fitted, held_out = cross_validate(calibration.rows)
+    merge(rows, throughput_rows(fitted, held_out) | _errors(facts, evidence, held_out))
+    # There are hundreds of thousands of options: as objects of Python they would take gigabytes.
+    options = [as_arrow(part, schemas["option_rates"]) for part in option_rows(facts, fitted, trust, findings)]
     problems = [*undescribed, *accepted.problems]
     complete = not problems and not accepted.notes
-    digests = {"inputs_sha256": digest, "facts_sha256": facts_digest, "predictions_sha256": predicted_from}
-    rows["collection"] = [{"as_of": day, **digests, "complete": complete}]
+    rows["collection"] = [{"as_of": day, "inputs_sha256": _inputs_sha256(root), "complete": complete}]
     rows["load_problems"] = [
         {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in problems
     ]
-    unread = [loaded.result_id for loaded in accepted.kept if not loaded.tables]
-    kept_rows = previous.rows_of(OF_SUBMISSIONS, unread)
-    tables = {
-        name: pa.concat_tables(
-            [
-                as_arrow(rows.get(name, []), schema),
-                *(loaded.tables[name] for loaded in accepted.kept if name in loaded.tables),
-                *([kept_rows[name].cast(schema)] if name in kept_rows else []),
-            ]
-        )
-        for name, schema in schemas.items()
-    } | (predictions or {})
+    parts = {name: [as_arrow(rows.get(name, []), schema)] for name, schema in schemas.items()}
+    parts["option_rates"] += options
+    for name, part in (pair for kept in accepted.kept for pair in kept.tables.items()):
+        parts[name].append(part)
+    tables = {name: pa.concat_tables(of_table) for name, of_table in parts.items()}
     build_database(database, tables)
-    keep_submissions(database, digest, {(loaded.file, loaded.sha256): replace(loaded, tables={}) for loaded in accepted.kept})
     sources = Counter(row["source"] for row in rows["result_rows"])
     return Collected({name: table.num_rows for name, table in tables.items()}, dict(sources), problems, accepted.notes)
 
 
-def _predictions(
-    facts: FactBase, calibration: Calibration, evidence: Evidence, trust: Mapping[str, str], findings: Sequence[Finding]
-) -> Rows:
-    """Return the rows of the tables that `reuse.PREDICTIONS` names."""
-    # Worker processes, which load submissions, need no predictor.
-    from tunemark.collector.predict.cross_validation import cross_validate, throughput_rows  # noqa: PLC0415
-    from tunemark.collector.predict.option_rates import option_rows  # noqa: PLC0415
+def _errors(facts: FactBase, evidence: Evidence, held_out: "Sequence[HeldOut]") -> Rows:
+    """Return the errors of the memory model and of the rules of thumb."""
     from tunemark.collector.predict.rules_of_thumb import rule_rows  # noqa: PLC0415
 
-    fitted, held_out = cross_validate(calibration.rows)
     memory = list(memory_errors(facts, evidence.records))
-    return throughput_rows(fitted, held_out) | {
-        "option_rates": list(option_rows(facts, fitted, trust, findings)),
+    return {
         "memory_errors": [row for row, _ in memory],
         "rule_errors": list(rule_rows(memory, (one for one in held_out if one.left_out == "source"))),
     }
 
 
 def _load_submissions(
-    root: Path,
-    facts: FactBase,
-    schemas: "dict[str, pa.Schema]",
-    known: "Mapping[Loaded, LoadedSubmission]",
-    advance: Callable[[], object],
+    root: Path, facts: FactBase, schemas: "dict[str, pa.Schema]", advance: Callable[[], object]
 ) -> list[LoadedSubmission]:
-    """Return the contents of all submission files, in their order; `known` are those that the last collection loaded with the same facts."""
-    files = submission_files(root).files
-    # Without a last collection no file is read twice.
-    loaded = {path: kept for path in files if known and (kept := known.get((shown_path(path, root), _sha256(path)))) is not None}
-    new = [path for path in files if path not in loaded]
-    for path, each in zip(new, in_processes(partial(load_submission, root=root, facts=facts, schemas=schemas), new), strict=True):
-        loaded[path] = each
+    """Return the contents of all submission files, in their order."""
+    submissions = []
+    for loaded in in_processes(partial(load_submission, root=root, facts=facts, schemas=schemas), submission_files(root).files):
+        submissions.append(loaded)
         advance()
-    for _ in range(len(files) - len(new)):
-        advance()
-    return [loaded[path] for path in files]
+    return submissions
 
 
-def _sha256(path: Path) -> str:
-    """Return the hash of a file's bytes; empty if it cannot be read, which is reported where it is judged."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return ""
+def _inputs_sha256(root: Path) -> str:
+    """Return a hash of the names and contents of all files that the rows come from."""
+    digest = hashlib.sha256()
+    for folder in (data_folder(root), root / SUBMISSIONS):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            digest.update(f"{path.relative_to(folder)}\0".encode(errors="surrogateescape"))
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def submission_files(root: Path) -> RecordFiles:
@@ -247,7 +193,7 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
     candidate = verdict.candidate(file)
     checked = {name.name: getattr(candidate, name.name) for name in fields(candidate)}
     headline = rows["result_rows"][0]
-    return LoadedSubmission(**checked, headline=headline, sha256=verdict.sha256, tables=tables, run=run, calibration=calibration)
+    return LoadedSubmission(**checked, headline=headline, tables=tables, run=run, calibration=calibration)
 
 
 def _headlines(submissions: list[LoadedSubmission], facts: FactBase) -> list[Row]:
@@ -305,9 +251,9 @@ def finding_rows(findings: Iterable[Finding], rules: Iterable[Rule]) -> Rows:
 # Published and converted results are part of the project: any problem in them stops the collection.
 
 
-def _add_documents(rows: Rows, facts: FactBase, *, checked: bool) -> FileProblems:
+def _add_documents(rows: Rows, facts: FactBase) -> FileProblems:
     """Add the rows of all documents and their results; return a problem for each source without a document, which is left out."""
-    verdicts = _valid(PUBLISHED, facts, checked=checked)
+    verdicts = _valid(PUBLISHED, facts)
     documents = {file: verdict.record for file, verdict in verdicts.items() if isinstance(verdict.record, SourceDocument)}
     results = [(file, result, verdict) for file, verdict in verdicts.items() for result in published_results(verdict.record)]
     known = {document.id for document in documents.values()}
@@ -325,9 +271,9 @@ def _add_documents(rows: Rows, facts: FactBase, *, checked: bool) -> FileProblem
     return [(f"{PUBLISHED}/{source}/{DOCUMENT}", missing_document(source, number)) for source, number in sorted(undescribed.items())]
 
 
-def _add_converted(rows: Rows, facts: FactBase, *, checked: bool) -> None:
+def _add_converted(rows: Rows, facts: FactBase) -> None:
     results = []
-    for file, verdict in _valid(CONVERTED, facts, checked=checked).items():
+    for file, verdict in _valid(CONVERTED, facts).items():
         if not isinstance(verdict.record, ConvertedResult):
             record_format = getattr(verdict.record, "format", None)
             fix = f"is not a converted result; {CONVERTED} must contain only converted results"
@@ -337,22 +283,14 @@ def _add_converted(rows: Rows, facts: FactBase, *, checked: bool) -> None:
     merge(rows, converted_rows(results))
 
 
-def _valid(folder: str, facts: FactBase, *, checked: bool) -> dict[str, Verdict]:
-    """Return the verdict on each file of a folder of the facts; raises TunemarkError (exit code 3) for the first problem.
-
-    Files that were `checked` by the last collection, with the same code and facts, are only read.
-    """
+def _valid(folder: str, facts: FactBase) -> dict[str, Verdict]:
+    """Return the verdict on each file of a folder of the facts; raises TunemarkError (exit code 3) for the first problem."""
     root = facts.root.parent
-    verdicts = {shown_path(path, root): _read(path) if checked else judge(path, facts) for path in records_in(root / folder).files}
+    verdicts = {shown_path(path, root): judge(path, facts) for path in records_in(root / folder).files}
     for file, verdict in verdicts.items():
         if verdict.problems:
             raise _as_error(file, verdict.problems[0])
     return verdicts
-
-
-def _read(path: Path) -> Verdict:
-    content = path.read_bytes()
-    return Verdict((), read_record(content), sha256=hashlib.sha256(content).hexdigest())
 
 
 def _as_error(file: str, problem: Problem) -> TunemarkError:

@@ -5,15 +5,11 @@
 create table collection (
     as_of date not null,
     inputs_sha256 varchar,
-    facts_sha256 varchar,
-    predictions_sha256 varchar,
     complete boolean
 );
 comment on table collection is 'When the database was built: one row.';
 comment on column collection.as_of is 'Day of the current prices: the day of collecting, or `collect --as-of`.';
-comment on column collection.inputs_sha256 is 'Hash of all files that the rows come from, and of the code that makes them.';
-comment on column collection.facts_sha256 is 'Hash of the files of data, and of the code.';
-comment on column collection.predictions_sha256 is 'Hash of all that the tables of predictions depend on.';
+comment on column collection.inputs_sha256 is 'Hash of all files that the rows come from.';
 comment on column collection.complete is 'True if no file had a problem or a note.';
 
 -- Facts ---------------------------------------------------------------------------------------------

@@ -1,12 +1,11 @@
 """Accelerators: facts with their source, results on them and their prices."""
 
 from collections.abc import Iterator
-from functools import partial
 from urllib.parse import urlencode
 
 from tunemark.schema.formats import significant, usd
 from tunemark.site import tables, wording
-from tunemark.site.page import Fact, Later, Page, Reads, accelerator_path
+from tunemark.site.page import Fact, Page, accelerator_path
 from tunemark.site.pages import prices
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import MOST_BESIDE, best_rates, results_table
@@ -40,9 +39,8 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     for row in catalogue.accelerators:
         results = catalogue.results_where(accelerator=row["accelerator"])
         offers = [price for price in catalogue.prices if price["accelerator"] == row["accelerator"]]
-        reads = Reads(tuple(result["result_id"] for result in results), (offers,))
-        context = Later(partial(_context, catalogue, row, results, offers))
-        yield Page(accelerator_path(row["accelerator"]), row["name"], "accelerator.md.j2", context, CRUMBS, reads=reads)
+        context = _context(catalogue, row, results, offers)
+        yield Page(accelerator_path(row["accelerator"]), row["name"], "accelerator.md.j2", context, CRUMBS)
 
 
 def _context(catalogue: Catalogue, row: Row, results: list[Row], offers: list[Row]) -> dict[str, object]:

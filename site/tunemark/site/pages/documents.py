@@ -1,12 +1,11 @@
 """Source documents: their summary, their tables reproduced digit for digit, and their results."""
 
 import re
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from urllib.parse import urlencode
 
 from tunemark.site import tables, wording
-from tunemark.site.page import Fact, Later, Page, Reads, audit_path, document_path, result_path, statement_path
+from tunemark.site.page import Fact, Page, audit_path, document_path, result_path, statement_path
 from tunemark.site.pages import audit
 from tunemark.site.pages.mlperf import differences, entries_table
 from tunemark.site.pages.published import claims_table
@@ -31,8 +30,7 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
         {"table": _list(catalogue), "count": sum(row["trust"] != "measured" for row in catalogue.results)},
     )
     for row in catalogue.sources:
-        context, reads = Later(partial(_context, catalogue, row)), _reads(catalogue, row["source"])
-        yield Page(document_path(row["source"]), row["title"], "document.md.j2", context, CRUMBS, reads=reads)
+        yield Page(document_path(row["source"]), row["title"], "document.md.j2", _context(catalogue, row), CRUMBS)
 
 
 def _context(catalogue: Catalogue, row: Row) -> dict[str, object]:
@@ -49,31 +47,6 @@ def _context(catalogue: Catalogue, row: Row) -> dict[str, object]:
         "audit": audit_path(source),
         "statements": _statements(catalogue, source),
     }
-
-
-def _reads(catalogue: Catalogue, source: str) -> Reads:
-    """Return the rows that the page of a document shows: its results and statements, its tables, and the records that these refer to."""
-    printed = [table for table in catalogue.tables if table["source"] == source]
-    cells = [cell for table in printed for cell in catalogue.cells.get((source, table["table_id"]), ())]
-    records = {row["result_id"] for row in catalogue.results_where(source=source)}
-    records |= {row["statement_id"] for row in catalogue.statements if row["source"] == source}
-    for cell in cells:
-        records |= {*cell["result_ids"], *(record for record, _ in REFERENCE.findall(cell["template"]))}
-    statements = [
-        (
-            record,
-            catalogue.claims.get(record),
-            catalogue.labels.get(record),
-            [(finding, _with_a_page(catalogue, finding["record_ids"])) for finding in catalogue.findings_about.get(record, ())],
-        )
-        for record in sorted(records - catalogue.result_ids)
-    ]
-    return Reads(tuple(sorted(records & catalogue.result_ids)), (printed, cells, catalogue.findings_by_source.get(source), statements))
-
-
-def _with_a_page(catalogue: Catalogue, records: Iterable[str]) -> list[bool]:
-    """Return True for each record that is a result, which has a page of its own."""
-    return [record in catalogue.result_ids for record in records]
 
 
 def _list(catalogue: Catalogue) -> Table:

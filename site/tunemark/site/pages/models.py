@@ -1,12 +1,11 @@
 """Models: their architecture and the results of fine-tuning them."""
 
 from collections.abc import Iterator
-from functools import partial
 from urllib.parse import urlencode
 
 from tunemark.site import recommend_data, tables, wording
 from tunemark.site.cost_over_time import token_frontiers
-from tunemark.site.page import Fact, Later, Page, Reads, model_path
+from tunemark.site.page import Fact, Page, model_path
 from tunemark.site.pages.workloads import workloads_of_model
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import MOST_BESIDE, best_rates, results_table
@@ -43,9 +42,8 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     yield Page("models/index", "Models", "models.md.j2", lists)
     for row in catalogue.models:
         results = catalogue.results_where(model=row["model"])
-        reads = Reads(tuple(result["result_id"] for result in results), (row["model"] in asked,))
-        context = Later(partial(_context, catalogue, row, results, asked=row["model"] in asked))
-        yield Page(model_path(row["model"]), row["name"], "model.md.j2", context, CRUMBS, reads=reads)
+        context = _context(catalogue, row, results, asked=row["model"] in asked)
+        yield Page(model_path(row["model"]), row["name"], "model.md.j2", context, CRUMBS)
 
 
 def _context(catalogue: Catalogue, row: Row, results: list[Row], *, asked: bool) -> dict[str, object]:

@@ -19,7 +19,7 @@ from tunemark.schema.statistics.comparison import ARMS, Change, arm_run, paired_
 from tunemark.schema.statistics.intervals import share_difference
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.site import studies, tables, wording
-from tunemark.site.charts import ACCENT, HEIGHT, INK, Chart, drawn, inline, kept
+from tunemark.site.charts import ACCENT, HEIGHT, INK, Chart, drawn, inline
 from tunemark.site.page import Fact, Page, result_path, study_path, workload_path
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import accuracy_cell, cost_cell, memory_cell, rate_cell, status_cell
@@ -248,7 +248,6 @@ def devices_column(head: str = "Accelerator") -> Column[Row]:
     return Column(head, lambda row: result_link(wording.devices(row), row))
 
 
-@kept
 def scatter(
     name: str,
     caption: str,
@@ -291,7 +290,6 @@ def scatter(
     return drawn(name, caption, alt.layer(marked, encoded))
 
 
-@kept
 def reference_line(name: str, caption: str, values: list[Row], x: str, y: str) -> Chart | None:
     """Return a line chart on logarithmic scales with y = x dashed, for speed-ups over device counts."""
     import altair as alt  # noqa: PLC0415
@@ -312,7 +310,6 @@ def reference_line(name: str, caption: str, values: list[Row], x: str, y: str) -
     return drawn(name, caption, alt.layer(rule, layer))
 
 
-@kept
 def bars(name: str, caption: str, values: list[Row], x: str, series: str) -> Chart | None:
     """Return horizontal bars. The values have the keys `label`, `x` and `series`."""
     import altair as alt  # noqa: PLC0415
@@ -334,7 +331,6 @@ def bars(name: str, caption: str, values: list[Row], x: str, series: str) -> Cha
     return drawn(name, caption, drawing, max(HEIGHT, BAND * len(labels)))
 
 
-@kept
 def ranges(name: str, caption: str, values: list[Row], x: str, series: str, *, scale: str = "log") -> Chart | None:
     """Return ratios as points with their ranges as lines, with a dashed line at 1. The scale is `log` or `linear`.
 

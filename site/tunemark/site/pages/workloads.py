@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.formats import MISSING
 from tunemark.site import tables, wording
-from tunemark.site.page import RATES, Fact, Later, Page, Reads, model_path, workload_path
+from tunemark.site.page import RATES, Fact, Page, model_path, workload_path
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import (
     Group,
@@ -46,10 +45,8 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     for workload in catalogue.workloads:
         key = workload["workload"]
         measured, published = catalogue.results_where(workload=key, source="measured"), _published(catalogue, workload)
-        pooled = [catalogue.configurations.get(row["configuration"]) for row in measured]
-        reads = Reads(tuple(row["result_id"] for row in (*measured, *published)), (pooled,))
-        context = Later(partial(_context, catalogue, workload, measured, published))
-        yield Page(workload_path(key), workload["title"], "workload.md.j2", context, CRUMBS, reads=reads)
+        context = _context(catalogue, workload, measured, published)
+        yield Page(workload_path(key), workload["title"], "workload.md.j2", context, CRUMBS)
 
 
 def _context(catalogue: Catalogue, workload: Row, measured: list[Row], published: list[Row]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Definitions: the meaning, unit and scope of a figure; rooflines and formulas."""
+"""Definitions: the meaning, unit and scope of a figure, rooflines and formulas."""
 
 import math
 import re
@@ -7,11 +7,8 @@ from collections.abc import Iterator
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label
 from tunemark.collector.audit.interval import ROUGHLY, Interval
-from tunemark.collector.audit.rule import AMBIGUOUS, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
-from tunemark.schema.formats import GIB
-from tunemark.schema.physics.architecture import count_parameters
+from tunemark.collector.audit.rule import AMBIGUOUS, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.schema.records.claims import Formula, Metric, Roof
-from tunemark.schema.vocabulary import Method
 
 BYTES_OF = {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}
 NOT_A_PEAK = {"held by the allocator at the end of a step"}
@@ -25,20 +22,17 @@ MEANINGS = {
     ),
 }
 """Quantities that documents give the same name."""
-FLOP_UNIT = re.compile(r"([0-9][0-9,.]*) ?([KMGTP])(?:F|FLOP|FLOPS|FLOPs)", re.IGNORECASE)
-PREFIXES = "KMGTP"
-SAME_VALUE = 0.01
-"""Share by which a stored figure may differ from the printed one in the unit that was used."""
 NOT_IN_MEMORY = {"gradient_accumulation": "micro-steps follow each other, so activations of two are never in memory together"}
 """Factors that a formula for memory must not have, with the reason."""
 
 
 @rule(id="metric", family="definitions", verdicts=(SUSPICIOUS, INCONSISTENT, AMBIGUOUS))
 def metrics(evidence: Evidence) -> Iterator[Finding]:
-    """Figure that does not match its name.
+    """Figure that does not match its name, or one name for different counts.
 
     A peak is the highest value, a rate measures completed work, and a unit is the number that bytes were divided by
-    (definitions#throughput, definitions#memory).
+    (definitions#throughput, definitions#memory). Slots, real tokens and supervised tokens are three counts, and so are allocated, reserved
+    and used memory.
     """
     for statement, metric in evidence.assertions(Metric):
         name, quantities, counted = label(metric.quantity), (metric.quantity,), {"counts": metric.counts}
@@ -59,6 +53,7 @@ def metrics(evidence: Evidence) -> Iterator[Finding]:
             words = f"the code reads one {metric.scope} only; the others may have more"
             records, claim = (statement.id, *several), f"{name} of results on several devices"
             yield Finding(AMBIGUOUS, records, claim, words, {"scope": metric.scope}, quantities=quantities)
+    yield from _counted_differently(evidence)
 
 
 def _wrong_unit(statement: str, metric: Metric, results: list[AuditedResult]) -> Iterator[Finding]:
@@ -83,12 +78,8 @@ def _wrong_unit(statement: str, metric: Metric, results: list[AuditedResult]) ->
         yield Finding(INCONSISTENT, (statement, *(record for record, _, _ in wrong)), shown, words, numbers, quantities=(metric.quantity,))
 
 
-@rule(id="counted-differently", family="definitions", verdicts=(AMBIGUOUS,))
-def counted_differently(evidence: Evidence) -> Iterator[Finding]:
-    """One name for different counts in several sources.
-
-    Slots, real tokens and supervised tokens are three counts (definitions#tokens). So are allocated, reserved and used memory (definitions#memory).
-    """
+def _counted_differently(evidence: Evidence) -> Iterator[Finding]:
+    """Yield names that several sources give to different counts (definitions#step, definitions#tokens, definitions#memory)."""
     for name, meanings in MEANINGS.items():
         metrics_of = [(statement.id, metric) for statement, metric in evidence.assertions(Metric) if metric.counts in meanings]
         counted = grouped(metrics_of, lambda item: item[1].counts)
@@ -150,97 +141,42 @@ def _implied_peak(result: AuditedResult) -> tuple[Interval, str] | None:
     return implied, words
 
 
-@rule(id="flop-unit", family="definitions", verdicts=(AMBIGUOUS,))
-def flop_units(evidence: Evidence) -> Iterator[Finding]:
-    """FLOPs printed with a decimal prefix but counted in powers of two.
+@rule(id="formula", family="definitions", verdicts=(INCONSISTENT,))
+def formulas(evidence: Evidence) -> Iterator[Finding]:
+    """Wrong units in a formula, or tables that contradict it.
 
-    G means 10^9 (SI brochure, 9th edition, table 7) and Gi means 2^30. Confusing the two gives an error of 7.4%.
-    """
-    for result in evidence.results:
-        for name, claim in result.claims.items():
-            match = FLOP_UNIT.fullmatch(claim.printed.strip())
-            if match is None or claim.readings:
-                continue
-            printed, power = float(match[1].replace(",", "")), PREFIXES.index(match[2].upper()) + 1
-            decimal, binary = printed * 1e3**power, printed * 2.0 ** (10 * power)
-            if abs(claim.value / binary - 1) < SAME_VALUE:
-                words = (
-                    f"read as 10^{3 * power}: {decimal:.4e} FLOP; read as 2^{10 * power}, as the trainer's code shifts by {10 * power} bits: "
-                    f"{binary:.4e} FLOP, {binary / decimal - 1:.1%} more. The printed unit means the first"
-                )
-                numbers = {"decimal_flop": decimal, "binary_flop": binary}
-                yield about_figures(AMBIGUOUS, result, (name,), words, numbers)
-
-
-@rule(id="memory-unit", family="definitions", verdicts=(INCONSISTENT,))
-def unit_of_memory(evidence: Evidence) -> Iterator[Finding]:
-    """Memory unit that the parameters contradict.
-
-    GiB is 2^30 bytes and GB is 10^9. They are 7% apart, enough for the parameter count of a model to show which one was meant.
-    """
-    for result in evidence.results:
-        readings = result.readings("model_memory_bytes")
-        if result.model is None or len(readings) < 2 or result.conditions.method is Method.QLORA:  # noqa: PLR2004 - one reading is no choice
-            continue
-        size = 2.0 * count_parameters(result.model).total
-        fitting = [(meaning, memory) for meaning, memory in readings if memory.low <= size <= memory.high]
-        printed = readings[0]
-        if fitting and printed not in fitting and abs(printed[1].value / size - 1) > abs(fitting[0][1].value / size - 1):
-            words = (
-                f"{size / 2:,.0f} parameters x 2 bytes = {size / 1e9:.2f} GB = {size / GIB:.2f} GiB: the figure is right when read as {fitting[0][0]}, "
-                "and wrong as printed"
-            )
-            numbers = {"claimed_bytes": printed[1].value, "parameter_bytes": size}
-            yield about_figures(INCONSISTENT, result, ("model_memory_bytes",), words, numbers)
-
-
-@rule(id="formula-units", family="definitions", verdicts=(INCONSISTENT,))
-def formula_units(evidence: Evidence) -> Iterator[Finding]:
-    """Wrong units in a formula.
-
-    Both sides of an equation have the same unit, and memory of one micro-step does not grow with the number of micro-steps.
+    Both sides of an equation have the same unit, and memory of one micro-step does not grow with the number of micro-steps. A formula and
+    a table of one document describe the same amounts.
     """
     for statement, formula in evidence.assertions(Formula):
         written = " x ".join(f"{term.name}{'' if term.power == 1 else f'^{term.power}'} [{term.unit}]" for term in formula.terms)
-        name, powers = label(formula.quantity), defaultdict[str, int](int)
+        name, quantities = label(formula.quantity), (formula.quantity,)
+        powers = defaultdict[str, int](int)
         for term in formula.terms:
             for unit, power in _parsed(term.unit).items():
                 powers[unit] += power * term.power
         units = {unit: power for unit, power in powers.items() if power}
         if units != _parsed(formula.unit):
             claim, words = f"a formula for {name} in {formula.unit}", f"{written} has the unit {_written(units)}, not {formula.unit}"
-            yield Finding(INCONSISTENT, (statement.id,), claim, words, {"unit": _written(units)}, quantities=(formula.quantity,))
+            yield Finding(INCONSISTENT, (statement.id,), claim, words, {"unit": _written(units)}, quantities)
         for term in formula.terms:
-            reason = NOT_IN_MEMORY.get(term.name)
-            if reason and formula.quantity.endswith("_bytes"):
-                claim = f"a formula in which {name} grows with {term.name}"
-                words, quantities = f"{written}: {reason}", (formula.quantity,)
+            if term.name in NOT_IN_MEMORY and formula.quantity.endswith("_bytes"):
+                claim, words = f"a formula in which {name} grows with {term.name}", f"{written}: {NOT_IN_MEMORY[term.name]}"
                 yield Finding(INCONSISTENT, (statement.id,), claim, words, {"factor": term.name}, quantities, (term.name,))
-
-
-@rule(id="formula-values", family="definitions", verdicts=(INCONSISTENT,))
-def formula_values(evidence: Evidence) -> Iterator[Finding]:
-    """Tables that contradict a formula of the same document.
-
-    A formula and a table of one document describe the same amounts.
-    """
-    for statement, formula in evidence.assertions(Formula):
         for result in evidence.with_ids(formula.records):
             claimed = result.interval(formula.quantity)
             # A term without a value is known only if it is the number of parameters.
-            of_result = {"parameters": result.parameters}
-            known = [of_result.get(term.name) if term.value is None else term.value for term in formula.terms]
+            known = [{"parameters": result.parameters}.get(term.name) if term.value is None else term.value for term in formula.terms]
             factors = [(term, factor) for term, factor in zip(formula.terms, known, strict=True) if factor is not None]
             if claimed is None or len(factors) < len(known):
                 continue
             value = math.prod(factor**term.power for term, factor in factors)
-            if claimed.low / ROUGHLY <= value <= claimed.high * ROUGHLY:
-                continue
-            product = " x ".join(f"{factor:.4g} {term.name}" for term, factor in factors)
-            claim = f"{label(formula.quantity)} {result.claims[formula.quantity].printed} in a table, and a formula for it"
-            words = f"{product} = {value / 1e9:.4g} x 10^9, {value / claimed.value:.2f} times the table"
-            numbers = {"formula": value, "table": claimed.value}
-            yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, numbers, quantities=(formula.quantity,))
+            if not claimed.low / ROUGHLY <= value <= claimed.high * ROUGHLY:
+                product = " x ".join(f"{factor:.4g} {term.name}" for term, factor in factors)
+                claim = f"{name} {result.claims[formula.quantity].printed} in a table, and a formula for it"
+                words = f"{product} = {value / 1e9:.4g} x 10^9, {value / claimed.value:.2f} times the table"
+                numbers = {"formula": value, "table": claimed.value}
+                yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, numbers, quantities)
 
 
 def _parsed(text: str) -> dict[str, int]:

@@ -1,15 +1,14 @@
-"""Siblings: a rate against like rows of its document, and a printed share against the rate of its row."""
+"""Siblings: the rate of a result against like results of its own document, and of other sources."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from statistics import median
 
-from tunemark.collector.audit.bounds import flop_conventions, flop_per_token, least_flop_per_token, rates_below_peak
-from tunemark.collector.audit.distributions import similar_size, states_recompute
-from tunemark.collector.audit.evidence import DEVICES_SETTINGS, AuditedResult, Evidence, grouped, label, same_settings
-from tunemark.collector.audit.interval import Interval
-from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.bounds import flop_per_token, least_flop_per_token, rates_below_peak
+from tunemark.collector.audit.distributions import UsualUtilisation, similar_size
+from tunemark.collector.audit.evidence import DEVICES_SETTINGS, AuditedResult, Evidence, grouped, same_settings
+from tunemark.collector.audit.rule import SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import samples_per_s
 from tunemark.schema.physics.architecture import count_parameters
 
@@ -30,19 +29,8 @@ SIMILAR_DEVICES = 8
 """Factor within which numbers of devices are alike: communication slows steps down."""
 FEWEST_SIBLINGS = 3
 """Minimum number of siblings with a median that one wrong row does not set."""
-ONE_PEAK = ("source", "conditions.method", "conditions.accelerator", "conditions.precision")
-KINDS_OF_ROWS: dict[str, Callable[[AuditedResult], tuple[object, ...]]] = {
-    "model_flop_per_s": attrgetter(*ONE_PEAK[:2]),
-    "mfu": attrgetter(*ONE_PEAK),
-    "hfu": lambda result: (*attrgetter(*ONE_PEAK)(result), states_recompute(result)),
-}
-"""What rows share that follow one convention, and for shares of a peak, one peak."""
-FEWEST_ROWS = 5
-"""Minimum number of rows that show by which convention a table counts."""
-ONE_WRONG_OF = 5
-"""Rows of a table among which at most one may leave the convention."""
-RELATION_TOLERANCE = 0.05
-"""Share by which a printed utilisation may differ from its table's convention beyond its digits: rates are rounded as well."""
+LIKE = attrgetter("level", "result.conditions.accelerator", "result.conditions.method", "result.devices")
+"""What results of different sources must share to be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +76,9 @@ def far_from_siblings(evidence: Evidence) -> Iterator[Finding]:
                 f"and models of this size, such as {usual.result.id}, is {middle / 1e12:.3g}: {factor:.1f} times {'less' if each.flop_per_s > middle else 'more'}"
             )
             numbers = {"flop_per_s": each.flop_per_s, "siblings": middle}
-            claim = (
-                f"{each.result.printed(each.quantity)} on {each.result.device_name or each.result.labels.get('accelerator', 'a device')}"
-            )
+            device = each.result.device_name or each.result.labels.get("accelerator", "a device")
             # A finding concerns all of its records, and siblings are right.
+            claim = f"{each.result.printed(each.quantity)} on {device}"
             yield Finding(SUSPICIOUS, (each.result.id,), claim, words, numbers, quantities=(each.quantity,))
 
 
@@ -127,61 +114,27 @@ def _alike(result: AuditedResult, other: AuditedResult) -> bool:
     return all(not a or not b or max(a, b) <= factor * min(a, b) for a, b, factor in pairs)
 
 
-@rule(id="share-of-table", family="comparison", verdicts=(INCONSISTENT,))
-def shares_of_a_table(evidence: Evidence) -> Iterator[Finding]:
-    """Utilisation in print that leaves the convention of its table.
+@rule(id="cross-source", family="comparison", verdicts=(SUSPICIOUS,))
+def across_sources(evidence: Evidence) -> Iterator[Finding]:
+    """Far better than other sources on the same device.
 
-    MFU, HFU and FLOP/s are tokens per second times the FLOPs of a token, over the same peak in all rows. Conventions differ
-    (attention left out, causal half or whole square, recomputed work), but a table keeps to one.
+    For one method, device and level of software, utilisation changes slowly with the model. A large factor needs an explanation,
+    unless two other sources reach as much with like devices.
     """
-    for quantity in ("mfu", "hfu", "model_flop_per_s"):
-        published = (result for result in evidence.with_figure(quantity) if not result.measured)
-        rows = [result for result in published if result.interval("tokens_per_s") and result.model and result.conditions.sequence_length]
-        for results in grouped(rows, KINDS_OF_ROWS[quantity]).values():
-            yield from _off_convention(quantity, results)
-
-
-def _off_convention(quantity: str, results: Sequence[AuditedResult]) -> Iterator[Finding]:
-    if len(results) < FEWEST_ROWS:
-        return
-    ratios = {name: [_ratio(result, quantity, name) for result in results] for name in _conventions(results[0])}
-    middles = {name: median(ratio.value for ratio in values) for name, values in ratios.items()}
-    off = {
-        name: [not ratio.widened(RELATION_TOLERANCE).overlaps(Interval.exact(middles[name])) for ratio in ratios[name]] for name in ratios
-    }
-    convention = min(off, key=lambda name: (sum(off[name]), _spread(ratios[name], middles[name])))
-    if sum(off[convention]) * ONE_WRONG_OF > len(results):
-        return
-    for result, ratio, wrong in zip(results, ratios[convention], off[convention], strict=True):
-        if wrong:
-            factor = ratio.value / middles[convention]
-            words = (
-                f"{len(results)} rows of the table follow tokens/s x FLOPs of a token ({convention}); by this row's rate its figure "
-                f"would be {factor:.2f} times smaller"
-                if factor > 1
-                else f"{len(results)} rows of the table follow tokens/s x FLOPs of a token ({convention}); by this row's rate its figure "
-                f"would be {1 / factor:.2f} times larger"
-            )
-            claim, numbers = result.printed(quantity, "tokens_per_s"), {f"{label(quantity)}, relative": factor}
-            yield Finding(INCONSISTENT, (result.id,), claim, words, numbers, quantities=(quantity, "tokens_per_s"))
-
-
-def _spread(ratios: Sequence[Interval], middle: float) -> float:
-    return sum(abs(ratio.value / middle - 1) for ratio in ratios)
-
-
-def _conventions(result: AuditedResult) -> tuple[str, ...]:
-    return tuple(_flop_per_token(result))
-
-
-def _flop_per_token(result: AuditedResult) -> dict[str, float]:
-    length = result.conditions.sequence_length
-    return flop_conventions(result.model, result.conditions.method, length) if result.model and length else {}
-
-
-def _ratio(result: AuditedResult, quantity: str, convention: str) -> Interval:
-    """Return a printed share per device, or a printed FLOP/s of all devices, over the FLOP/s of the rate by a convention."""
-    rate, claim = result.interval("tokens_per_s"), result.interval(quantity)
-    if rate is None or claim is None:
-        return Interval.exact(1.0)
-    return claim * (result.devices if quantity != "model_flop_per_s" else 1) / (rate * _flop_per_token(result)[convention])
+    factor, usual = evidence.facts.known.practice("cross-source"), UsualUtilisation(evidence)
+    for group in grouped(usual.attained.values(), LIKE).values():
+        published = [item for item in group if not item.result.measured]
+        for item in group:
+            # Measured results may be many: each is compared with documents only.
+            peers = [other for other in published if other.result.source != item.result.source and similar_size(item, other)]
+            middle = sorted(other.share for other in peers)[len(peers) // 2] if peers else item.share
+            limit = usual.limit(item.result)
+            if item.share > factor * middle and (item.hardware_share > limit.share or not limit.measured):
+                claim = f"{item.result.printed(item.rate.quantity)} on {item.result.device_name}"
+                words = (
+                    f"{item.share:.1%} of the dense peak. {len(peers)} results of other sources with the same device, method, software level "
+                    f"and model size reach {middle:.1%}: {item.share / middle:.1f} times less{f'; {limit.words}' if limit.measured else ''}"
+                )
+                records = (item.result.id, *(other.result.id for other in peers))
+                numbers = {"utilisation": item.share, "peers": middle}
+                yield Finding(SUSPICIOUS, records, claim, words, numbers, quantities=(item.rate.quantity,))

@@ -8,11 +8,12 @@ from itertools import product
 from operator import attrgetter
 
 from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, utilisation
-from tunemark.collector.audit.evidence import METHOD_NAME, AuditedResult, Evidence, grouped, label, quoted, source_of
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, quoted, source_of
 from tunemark.collector.audit.interval import ROUGHLY, Interval
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.rules.unstated_conditions import SAMPLE_LENGTHS
 from tunemark.collector.audit.token_rates import samples_per_s, token_rates
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
@@ -44,22 +45,38 @@ SIZE_TOLERANCE = 1.02
 """Factor by which a model may exceed the largest advised size: names round the number of parameters."""
 EFFECT_TOLERANCE = 0.05
 """Tolerance in points, since printed effects are round numbers."""
-PROPERTY = {"memory_bandwidth_gb_s": ("memory bandwidth", "GB/s"), "memory_gib": ("memory", "GiB")}
-"""Properties of devices with their name and unit."""
 FEWEST_ROWS = 3
 """Minimum number of rows with a figure for a document to be its origin."""
 TEXT_TOLERANCE = 0.03
 """Share by which a text may round a figure of a table beyond its own digits."""
 POWER = {"linear": 1.0, "quadratic": 2.0}
-UNKNOWN_LENGTHS = (1_024, 4_096)
-"""Lengths that bound the utilisation implied by a rate of samples of unknown length."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A value of a setting and the record that states it."""
+
+    record: str
+    words: str
+    value: Scalar
+    at_most: bool = False
+
+    def contradicts(self, other: "_Place") -> bool:
+        """Return True if both values cannot be right."""
+        if self.value == other.value:
+            return False
+        limit, place = (self, other) if self.at_most else (other, self)
+        if limit.at_most and isinstance(limit.value, int | float) and isinstance(place.value, int | float):
+            return place.value > limit.value
+        return True
 
 
 @rule(id="stated-twice", family="statements", verdicts=(INCONSISTENT,))
 def stated_twice(evidence: Evidence) -> Iterator[Finding]:
-    """Different values of a setting in two places.
+    """Different values of a setting in two places, or a link that leads nowhere.
 
-    A run has one value of each setting. A heading, a footnote, a comment and a configuration that differ cannot all be right.
+    A run has one value of each setting. A heading, a footnote, a comment and a configuration that differ cannot all be right. A reader must
+    be able to open what a document refers to.
     """
     stated: dict[tuple[str, str], list[_Place]] = defaultdict(list)
     for statement, assertion in evidence.assertions(Stated):
@@ -84,25 +101,10 @@ def stated_twice(evidence: Evidence) -> Iterator[Finding]:
         shown = lines if len(lines) <= LINES_SHOWN else [*lines[:LINES_SHOWN], f"and {len(lines) - LINES_SHOWN} more like these"]
         claim = f"{setting}, stated in two places"
         yield Finding(INCONSISTENT, (*statements, *records), claim, "; ".join(shown), {"setting": setting}, conditions=(setting,))
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A value of a setting and the record that states it."""
-
-    record: str
-    words: str
-    value: Scalar
-    at_most: bool = False
-
-    def contradicts(self, other: "_Place") -> bool:
-        """Return True if both values cannot be right."""
-        if self.value == other.value:
-            return False
-        limit, place = (self, other) if self.at_most else (other, self)
-        if limit.at_most and isinstance(limit.value, int | float) and isinstance(place.value, int | float):
-            return place.value > limit.value
-        return True
+    for statement, link in evidence.assertions(Link):
+        if not link.exists:
+            claim, words = f"link to {link.target}", f"not found in {link.checked_in}"
+            yield Finding(INCONSISTENT, (statement.id,), claim, words, {"target": link.target}, conditions=("link",))
 
 
 def _value(result: AuditedResult, name: str) -> Scalar:
@@ -112,37 +114,25 @@ def _value(result: AuditedResult, name: str) -> Scalar:
     return value if isinstance(value, str | int | float | bool) else None
 
 
-@rule(id="link", family="statements", verdicts=(INCONSISTENT,))
-def links(evidence: Evidence) -> Iterator[Finding]:
-    """Broken link.
-
-    A reader must be able to open the target of a link.
-    """
-    for statement, link in evidence.assertions(Link):
-        if not link.exists:
-            claim, words = f"link to {link.target}", f"not found in {link.checked_in}"
-            yield Finding(INCONSISTENT, (statement.id,), claim, words, {"target": link.target}, conditions=("link",))
-
-
 @rule(id="unsupported", family="statements", verdicts=(SUSPICIOUS,))
 def unsupported(evidence: Evidence) -> Iterator[Finding]:
-    """Conclusion that no figure supports.
+    """Conclusion or figure in the text that no row supports.
 
-    A conclusion needs figures on its subject: held-out figures for quality, FLOPs for the use of a device, two systems for a
-    comparison, and two values for a threshold.
+    A conclusion needs figures on its subject: held-out figures for quality, FLOPs for the use of a device, two systems for a comparison,
+    and two values for a threshold. A summary repeats figures of its tables: one that none of them contains was rounded away, comes from
+    another version, or was never measured.
     """
     for statement, conclusion in evidence.assertions(Conclusion):
         reason = _lack_of_support(evidence, conclusion)
         if reason:
-            yield Finding(
-                SUSPICIOUS,
-                (statement.id, *conclusion.records),
-                f"a conclusion about {conclusion.about}{quoted(statement)}",
-                reason,
-                {"about": conclusion.about},
-                quantities=conclusion.basis or QUANTITIES_ABOUT[conclusion.about],
-                conditions=(conclusion.over,) if conclusion.over else (),
-            )
+            records, claim = (statement.id, *conclusion.records), f"a conclusion about {conclusion.about}{quoted(statement)}"
+            quantities = conclusion.basis or QUANTITIES_ABOUT[conclusion.about]
+            conditions = (conclusion.over,) if conclusion.over else ()
+            yield Finding(SUSPICIOUS, records, claim, reason, {"about": conclusion.about}, quantities, conditions)
+    for statement in evidence.statements.values():
+        # Only sentences have this label: a row of a table that is no result of a run has figures of its own.
+        if "claim" in statement.labels and isinstance(statement.assertion, Conclusion | None):
+            yield from _figures_without_rows(evidence, statement)
 
 
 def _lack_of_support(evidence: Evidence, conclusion: Conclusion) -> str:
@@ -163,10 +153,7 @@ def _lack_of_support(evidence: Evidence, conclusion: Conclusion) -> str:
             return f"it claims a threshold over {conclusion.over}, but {held}: nothing was varied"
     if conclusion.about == "quality" and not shown & HELD_OUT:
         basis = ", ".join(label(name) for name in sorted(shown)) or "no figure"
-        trained = [result for result in results if "epochs" in result.claims and result.training_rows]
-        epochs = dict.fromkeys(f"{result.claims['epochs'].value:g} epochs over {result.training_rows:,} rows" for result in trained)
-        after = f" after {', '.join(epochs)}" if epochs else ""
-        return f"it rests on {basis}{after}. A loss on training rows cannot distinguish learning from memorising, and there is no held-out figure"
+        return f"it rests on {basis}. A loss on training rows cannot distinguish learning from memorising, and there is no held-out figure"
     if conclusion.about == "utilisation" and shown and shown <= BUSY:
         basis = ", ".join(f"{result.printed(*sorted(shown))} ({result.id})" for result in results)
         return f"it rests on {basis}, the share of time in which something ran, which does not measure work: {_attained(results)}"
@@ -182,64 +169,89 @@ def _attained(results: list[AuditedResult]) -> str:
         if utilised is not None:
             parts.append(f"{result.id} attains {utilised[0].value:.0%} of the dense peak")
         elif rate is not None and peak is not None and model is not None:
-            shares = {length: rate[0].value * length * flop_per_token(result, model, length) / peak for length in UNKNOWN_LENGTHS}
+            shares = {length: rate[0].value * length * flop_per_token(result, model, length) / peak for length in SAMPLE_LENGTHS}
             at = ", ".join(f"{share:.0%} at {length:,} tokens per row" for length, share in shares.items())
             parts.append(f"{result.id} attains, of the dense peak, {at}")
     return "; ".join(parts) or "the attained FLOP/s are unknown"
 
 
-@rule(id="figure-without-row", family="statements", verdicts=(SUSPICIOUS,))
-def figures_without_rows(evidence: Evidence) -> Iterator[Finding]:
-    """Figure in the text that no row of the document supports.
-
-    A summary repeats figures of its tables. One that none of them contains was rounded away, comes from another version, or was
-    never measured.
-    """
-    for statement in evidence.statements.values():
-        # Only sentences have this label: a row of a table that is no result of a run has figures of its own.
-        if "claim" not in statement.labels or not isinstance(statement.assertion, Conclusion | None):
+def _figures_without_rows(evidence: Evidence, statement: Statement) -> Iterator[Finding]:
+    source = [result for result in evidence.published if result.source == source_of(statement.id)]
+    named = isinstance(statement.assertion, Conclusion) and evidence.with_ids(statement.assertion.records)
+    for quantity, claim in statement.claims.items():
+        rows = [(result, value) for result in named or source for _, value in result.readings(quantity)]
+        printed = Interval.of(claim).widened(TEXT_TOLERANCE)
+        if claim.value <= 0 or len(rows) < FEWEST_ROWS or any(value.overlaps(printed) for _, value in rows):
             continue
-        source = [result for result in evidence.published if result.source == source_of(statement.id)]
-        named = isinstance(statement.assertion, Conclusion) and evidence.with_ids(statement.assertion.records)
-        for quantity, claim in statement.claims.items():
-            rows = [(result, value) for result in named or source for _, value in result.readings(quantity)]
-            printed = Interval.of(claim).widened(TEXT_TOLERANCE)
-            if claim.value <= 0 or len(rows) < FEWEST_ROWS or any(value.overlaps(printed) for _, value in rows):
-                continue
-            nearest, value = min(rows, key=lambda row: abs(math.log(row[1].value / claim.value)))
-            words = (
-                f"none of {len(rows)} rows with this figure has it; the nearest is {nearest.claims[quantity].printed} ({nearest.id}), "
-                f"{abs(value.value / claim.value - 1):.0%} {'more' if value.value > claim.value else 'less'}"
-            )
-            claimed, numbers = f"{label(quantity)} {claim.printed}{quoted(statement)}", {"claimed": claim.value, "nearest": value.value}
-            yield Finding(SUSPICIOUS, (statement.id, nearest.id), claimed, words, numbers, quantities=(quantity,))
+        nearest, value = min(rows, key=lambda row: abs(math.log(row[1].value / claim.value)))
+        words = f"none of {len(rows)} rows with this figure has it; the nearest is {nearest.claims[quantity].printed} ({nearest.id})"
+        claimed, numbers = f"{label(quantity)} {claim.printed}{quoted(statement)}", {"claimed": claim.value, "nearest": value.value}
+        yield Finding(SUSPICIOUS, (statement.id, nearest.id), claimed, words, numbers, quantities=(quantity,))
 
 
-@rule(id="advice-contradicts", family="statements", verdicts=(INCONSISTENT,))
-def contradictions(evidence: Evidence) -> Iterator[Finding]:
-    """Advice in one place that contradicts advice in another.
+@rule(id="advice", family="statements", verdicts=(INCONSISTENT,))
+def advice(evidence: Evidence) -> Iterator[Finding]:
+    """Advice that other advice, or the memory tables of its document, contradict.
 
-    One document cannot call the same thing possible and not recommended.
+    One document cannot call the same thing possible and not recommended. The memory that its tables require must fit on an advised device,
+    and the smallest sufficient device is the smallest one with enough memory.
     """
-    advice = list(evidence.assertions(Advice))
-    for (statement, yes), (other, no) in product(advice, advice):
-        if yes.says != "possible" or yes.devices != 1 or no.says == "possible" or source_of(statement.id) != source_of(other.id):
-            continue
-        devices = ", ".join(sorted(set(yes.accelerators) & set(no.accelerators)))
-        methods = not yes.methods or not no.methods or set(yes.methods) & set(no.methods)
-        low, high = yes.parameters_from_b or 0.0, yes.parameters_to_b or math.inf
-        other_low, other_high = no.parameters_from_b or 0.0, no.parameters_to_b or math.inf
-        # A single size on the edge is inside; two ranges that only touch do not overlap.
-        overlap = other_low <= low <= other_high if low == high else max(low, other_low) < min(high, other_high)
-        if devices and methods and overlap:
-            claim = f"{_size(yes)} on {devices}: possible in one place, '{no.says}' in another"
-            words = f"{_words(statement)} contradicts {_words(other)}: {_size(yes)} lies in {_size(no)}"
-            numbers = {"device": devices}
-            yield Finding(INCONSISTENT, (statement.id, other.id), claim, words, numbers, conditions=("accelerator", "model"))
+    given = list(evidence.assertions(Advice))
+    for (statement, yes), (other, no) in product(given, given):
+        if yes.says == "possible" and yes.devices == 1 and no.says != "possible" and source_of(statement.id) == source_of(other.id):
+            devices = ", ".join(sorted(set(yes.accelerators) & set(no.accelerators)))
+            methods = not yes.methods or not no.methods or set(yes.methods) & set(no.methods)
+            if devices and methods and _sizes_overlap(yes, no):
+                claim = f"{_size(yes)} on {devices}: possible in one place, '{no.says}' in another"
+                words = f"{_words(statement)} contradicts {_words(other)}: {_size(yes)} lies in {_size(no)}"
+                yield Finding(
+                    INCONSISTENT, (statement.id, other.id), claim, words, {"device": devices}, conditions=("accelerator", "model")
+                )
+    for statement, advised in given:
+        yield from _against_tables(evidence, statement, advised)
 
 
-def _size(advice: Advice) -> str:
-    low, high = advice.parameters_from_b, advice.parameters_to_b
+def _against_tables(evidence: Evidence, statement: Statement, advised: Advice) -> Iterator[Finding]:
+    """Yield findings that a need of the document's tables exceeds the advised device, or fits a smaller one than the smallest."""
+    cards = [evidence.facts.accelerators[key] for key in advised.accelerators if key in evidence.facts.accelerators]
+    sizes = [card.memory_gib or 0 for card in cards]
+    if not any(sizes) or advised.devices > 1:
+        return
+    needs = [need for need in _stated_needs(evidence, source_of(statement.id), advised) if need.interval(PEAK)]
+    if advised.says == "possible" and advised.methods:
+        for result in needs:
+            if Interval.of(result.claims[PEAK]).low > max(sizes) * GIB:
+                words = f"{_words(statement)}: {result.id} requires {result.claims[PEAK].printed}, {max(sizes) * GIB / BILLION:.0f} GB are there"
+                yield _advice_finding(statement, result, f"{_size(advised)} on {max(sizes):g} GB", words, max(sizes))
+    needs = [need for need in needs if not advised.models or need.conditions.model in advised.models]
+    if advised.least and needs and min(sizes):
+        most = max(needs, key=_peak)
+        smaller = _smaller(evidence, source_of(statement.id), _peak(most) * SPARE_MEMORY, min(sizes))
+        if smaller:
+            words = f"{most.id} requires {most.claims[PEAK].printed}. With a tenth more it fits the {smaller.name}, which the document names too"
+            yield _advice_finding(statement, most, f"smallest device: {_words(statement)}", words, smaller.memory_gib or 0)
+
+
+def _advice_finding(statement: Statement, result: AuditedResult, claim: str, words: str, memory_gib: float) -> Finding:
+    numbers = {"needed_bytes": _peak(result), "memory_bytes": memory_gib * GIB}
+    return Finding(INCONSISTENT, (statement.id, result.id), claim, words, numbers, quantities=(PEAK,), conditions=("accelerator",))
+
+
+def _smaller(evidence: Evidence, source: str, needed: float, advised_gib: float) -> AcceleratorCard | None:
+    """Return the smallest device of a document that has enough memory and less than the advised one, or None."""
+    cards = [card for card in evidence.accelerators_of(source) if card.memory_gib and needed <= card.memory_gib * GIB < advised_gib * GIB]
+    return min(cards, key=lambda card: (card.memory_gib or 0, card.key), default=None)
+
+
+def _sizes_overlap(yes: Advice, no: Advice) -> bool:
+    low, high = yes.parameters_from_b or 0.0, yes.parameters_to_b or math.inf
+    other_low, other_high = no.parameters_from_b or 0.0, no.parameters_to_b or math.inf
+    # A single size on the edge is inside; two ranges that only touch do not overlap.
+    return other_low <= low <= other_high if low == high else max(low, other_low) < min(high, other_high)
+
+
+def _size(stated: Advice) -> str:
+    low, high = stated.parameters_from_b, stated.parameters_to_b
     if low == high and low is not None:
         return f"{low:g}B"
     if low is None and high is not None:
@@ -251,75 +263,17 @@ def _words(statement: Statement) -> str:
     return f"{statement.id} ({', '.join(statement.labels.values())})"
 
 
-def _advised_cards(evidence: Evidence, advice: Advice) -> list[AcceleratorCard]:
-    return [evidence.facts.accelerators[key] for key in advice.accelerators if key in evidence.facts.accelerators]
-
-
-def _stated_needs(evidence: Evidence, source: str, advice: Advice) -> Iterator[AuditedResult]:
+def _stated_needs(evidence: Evidence, source: str, advised: Advice) -> Iterator[AuditedResult]:
     """Yield the rows of a document's tables, on no device, for models of the advised sizes and methods."""
-    smallest, largest = advice.parameters_from_b or 0, (advice.parameters_to_b or math.inf) * SIZE_TOLERANCE
+    smallest, largest = advised.parameters_from_b or 0, (advised.parameters_to_b or math.inf) * SIZE_TOLERANCE
     for result in evidence.results:
         in_table = result.source == source and result.model is not None and result.accelerator is None
-        if in_table and result.conditions.method in advice.methods and smallest <= (result.parameters or 0) / BILLION <= largest:
+        if in_table and result.conditions.method in advised.methods and smallest <= (result.parameters or 0) / BILLION <= largest:
             yield result
 
 
 def _peak(result: AuditedResult) -> float:
     return result.claims[PEAK].value
-
-
-@rule(id="advice-and-tables", family="statements", verdicts=(INCONSISTENT,))
-def advice_against_tables(evidence: Evidence) -> Iterator[Finding]:
-    """Advice that the document's memory tables do not allow.
-
-    The memory that a table requires must fit on the advised device.
-    """
-    for statement, advice in evidence.assertions(Advice):
-        memory = max((card.memory_gib or 0 for card in _advised_cards(evidence, advice)), default=0)
-        if advice.says != "possible" or not memory or advice.devices > 1 or not advice.methods:
-            continue
-        for result in _stated_needs(evidence, source_of(statement.id), advice):
-            needed = result.interval(PEAK)
-            if needed and needed.low > memory * GIB:
-                model = result.model.name if result.model else result.conditions.model
-                records = (statement.id, result.id)
-                claim = f"{_size(advice)} {' or '.join(METHOD_NAME[method] for method in advice.methods)} on {memory:g} GB"
-                words = (
-                    f"{_words(statement)}: {result.id} requires {result.claims[PEAK].printed} for {model}, {result.method_name}: "
-                    f"{needed.value / BILLION:.0f} GB > {memory * GIB / BILLION:.0f} GB"
-                )
-                numbers = {"needed_bytes": needed.value, "memory_bytes": memory * GIB}
-                yield Finding(INCONSISTENT, records, claim, words, numbers, quantities=(PEAK,), conditions=("accelerator",))
-
-
-@rule(id="not-the-least", family="statements", verdicts=(INCONSISTENT,))
-def not_the_least(evidence: Evidence) -> Iterator[Finding]:
-    """Larger device than needed, called the smallest.
-
-    The smallest sufficient device is the smallest one with enough memory for the requirement that the document states.
-    """
-    for statement, advice in evidence.assertions(Advice):
-        source = source_of(statement.id)
-        advised = min((card.memory_gib or 0 for card in _advised_cards(evidence, advice)), default=0)
-        needs = [
-            result
-            for result in _stated_needs(evidence, source, advice)
-            if PEAK in result.claims and (not advice.models or result.conditions.model in advice.models)
-        ]
-        if not advice.least or not advised or advice.devices > 1 or not needs:
-            continue
-        most = max(needs, key=_peak)
-        needed = _peak(most) * SPARE_MEMORY
-        smaller = [card for card in evidence.accelerators_of(source) if card.memory_gib and needed <= card.memory_gib * GIB < advised * GIB]
-        if smaller:
-            best = min(smaller, key=lambda card: (card.memory_gib or 0, card.key))
-            claim = f"smallest device: {_words(statement)}"
-            words = (
-                f"{most.id} requires {most.claims[PEAK].printed}. With a tenth more, {needed / BILLION:.1f} GB, it fits the {best.name} with "
-                f"{best.memory_gib:g} GiB, which the document names too"
-            )
-            numbers = {"needed_bytes": needed, "memory_bytes": (best.memory_gib or 0) * GIB}
-            yield Finding(INCONSISTENT, (statement.id, most.id), claim, words, numbers, quantities=(PEAK,), conditions=("accelerator",))
 
 
 @rule(id="memory-tables", family="statements", verdicts=(INCONSISTENT,))
@@ -341,25 +295,27 @@ def memory_tables(evidence: Evidence) -> Iterator[Finding]:
         if not apart and not below:
             continue
         named = sorted({result.id: result for result in (*below, *tables)}.values(), key=_peak)
-        what = f"{least.model.name if least.model else ''} {least.method_name}"
         required = f"{_peak(least) / BILLION:g} to {_peak(most) / BILLION:g} GB" if apart else f"{_peak(least) / BILLION:g} GB"
         ran = f"; {', '.join(result.id for result in below)} ran in less" if below else ""
         claim = "; ".join(f"{result.claims[PEAK].printed} ({result.id}, {result.section})" for result in named)
-        words = f"{'tables' if apart else 'a table'} of the document require{'' if apart else 's'} {required} for {what}{ran}"
+        words = f"the document requires {required} for {least.model.name if least.model else ''} {least.method_name}{ran}"
         numbers = {"lowest": _peak(named[0]), "highest": _peak(most)}
         yield Finding(INCONSISTENT, tuple(result.id for result in named), claim, words, numbers, quantities=(PEAK,))
 
 
 @rule(id="effect", family="statements", verdicts=(INCONSISTENT, SUSPICIOUS))
 def effects(evidence: Evidence) -> Iterator[Finding]:
-    """Effect that the rows do not show.
+    """Effect, growth or decisive property that the rows do not show.
 
-    The effect of a measure is the difference between rows with and without it.
+    The effect of a measure is the difference between rows with and without it. Without stored scores, all activations are per token and grow
+    linearly with the length (Dao et al. 2022, FlashAttention). More of a decisive property gives more of the quantity for equal work.
     """
     for statement, effect in evidence.assertions(Effect):
+        claim, quantities = f"{effect.measure}: {effect.printed}", (effect.quantity,)
+        if effect.grows is not None and effect.over == "sequence_length" and effect.quantity == PEAK:
+            yield from _growth(evidence, statement, effect, POWER[effect.grows])
         if effect.low is None and effect.high is None:
             continue
-        claim, quantities = f"{effect.measure}: {effect.printed}", (effect.quantity,)
         results = evidence.with_ids(effect.records)
         pairs = list(zip(results[::2], results[1::2], strict=False))
         if not pairs:
@@ -375,76 +331,55 @@ def effects(evidence: Evidence) -> Iterator[Finding]:
                 words = f"1 - {after.printed} / {before.printed} = {reduction:.1%}, but the claim is {low:.0%} to {high:.0%}"
                 records = (statement.id, treated.id, untreated.id)
                 yield Finding(INCONSISTENT, records, claim, words, {"measured": reduction}, quantities=quantities)
+    for statement, driver in evidence.assertions(Driver):
+        yield from _not_decisive(evidence, statement, driver)
 
 
-@rule(id="growth", family="statements", verdicts=(SUSPICIOUS,))
-def growth(evidence: Evidence) -> Iterator[Finding]:
-    """Claimed growth with length that memory does not show.
+def _growth(evidence: Evidence, statement: Statement, effect: Effect, power: float) -> Iterator[Finding]:
+    """Yield a finding if activations of the document's most frequent decoder grow with another power of the length."""
+    models = [result.model for result in evidence.published if result.source == source_of(statement.id) and result.model]
+    decoders = Counter(model.key for model in models if not FAMILIES[model.family].encoder)
+    if not decoders:
+        return
+    model = evidence.facts.models[max(sorted(decoders), key=lambda key: decoders[key])]
+    lengths = (model.context_length // 2, model.context_length)
 
-    Without stored scores, all activations are per token and grow linearly (Dao et al. 2022, FlashAttention).
-    """
-    for statement, effect in evidence.assertions(Effect):
-        models = [result.model for result in evidence.published if result.source == source_of(statement.id) and result.model]
-        decoders = Counter(model.key for model in models if not FAMILIES[model.family].encoder)
-        if effect.grows is None or effect.over != "sequence_length" or effect.quantity != PEAK or not decoders:
-            continue
-        # The decoder with the most results in the document is the example.
-        model = evidence.facts.models[max(sorted(decoders), key=lambda key: decoders[key])]
-        lengths = (model.context_length // 2, model.context_length)
-        flash, eager = (
-            math.log(_activations(model, lengths[1], kernel) / _activations(model, lengths[0], kernel)) / math.log(lengths[1] / lengths[0])
-            for kernel in ("flash", "eager")
-        )
-        if abs(flash - POWER[effect.grows]) <= 0.5:  # noqa: PLR2004 - nearest whole power
-            continue
-        advised = any(
-            stated.measure == "flash-attention" and source_of(other.id) == source_of(statement.id)
-            for other, stated in evidence.assertions(Effect)
-        )
+    def activations(length: int, kernel: str) -> int:
+        ledger = estimate_memory(TrainingShape(model, Method.LORA, length, attention=kernel))  # type: ignore[arg-type]
+        return sum(line.bytes for line in ledger.lines if line.group == "activations")
+
+    flash, eager = (math.log2(activations(lengths[1], kernel) / activations(lengths[0], kernel)) for kernel in ("flash", "eager"))
+    if abs(flash - power) > 0.5:  # noqa: PLR2004 - nearest whole power
         claim = f"{effect.measure}: {effect.printed}"
         words = (
-            f"activations of {model.name} from {lengths[0]:,} to {lengths[1]:,} tokens grow with the power {flash:.2f} of the length under a kernel that stores no "
-            f"scores{', which the same document advises' if advised else ''} (Dao et al. 2022), and {eager:.2f} with stored scores. {effect.grows.capitalize()} "
-            f"growth would have the power {POWER[effect.grows]:g}"
+            f"activations of {model.name} from {lengths[0]:,} to {lengths[1]:,} tokens grow with the power {flash:.2f} of the length under a kernel "
+            f"that stores no scores, and {eager:.2f} with stored scores. {str(effect.grows).capitalize()} growth would have the power {power:g}"
         )
         numbers = {"power, flash": flash, "power, eager": eager}
         yield Finding(SUSPICIOUS, (statement.id,), claim, words, numbers, quantities=(PEAK,), conditions=("sequence_length",))
 
 
-def _activations(model: ModelCard, length: int, kernel: str) -> int:
-    """Return the bytes of activations in the estimate of a micro-step of one row."""
-    ledger = estimate_memory(TrainingShape(model, Method.LORA, length, attention=kernel))  # type: ignore[arg-type]
-    return sum(line.bytes for line in ledger.lines if line.group == "activations")
-
-
-@rule(id="driver", family="statements", verdicts=(SUSPICIOUS,))
-def drivers(evidence: Evidence) -> Iterator[Finding]:
-    """Property that is claimed to be decisive but is not.
-
-    If a property is decisive, more of it gives more of the quantity for equal work.
-    """
-    for statement, driver in evidence.assertions(Driver):
-        amounts = [
-            (result, float(amount))
-            for result in evidence.with_ids(driver.records)
-            if result.accelerator and result.interval(driver.quantity) and (amount := getattr(result.accelerator, driver.property))
-        ]
-        against = [
-            (less, more, small, large)
-            for less, small in amounts
-            for more, large in amounts
-            if less.conditions.micro_batch == more.conditions.micro_batch
-            and small < large
-            and less.claims[driver.quantity].value > more.claims[driver.quantity].value
-        ]
-        if against:
-            records = (statement.id, *(result.id for less, more, *_ in against for result in (less, more)))
-            name, unit = PROPERTY[driver.property]
-            claim = f"{name} decides {label(driver.quantity)}"
-            words = "; ".join(
-                f"{less.device_name} with {small:g} {unit} has {less.claims[driver.quantity].printed}, {more.device_name} with {large:g} {unit} has "
-                f"{more.claims[driver.quantity].printed}"
-                for less, more, small, large in against
+def _not_decisive(evidence: Evidence, statement: Statement, driver: Driver) -> Iterator[Finding]:
+    amounts = [
+        (result, float(amount))
+        for result in evidence.with_ids(driver.records)
+        if result.accelerator and result.interval(driver.quantity) and (amount := getattr(result.accelerator, driver.property))
+    ]
+    against = [
+        (less, more)
+        for (less, small), (more, large) in product(amounts, amounts)
+        if less.conditions.micro_batch == more.conditions.micro_batch
+        and small < large
+        and less.claims[driver.quantity].value > more.claims[driver.quantity].value
+    ]
+    if against:
+        records = (statement.id, *(result.id for pair in against for result in pair))
+        words = "; ".join(
+            " beats ".join(
+                f"{result.device_name} with {getattr(result.accelerator, driver.property):g} and {result.claims[driver.quantity].printed}"
+                for result in pair
             )
-            numbers = {"pairs against it": len(against)}
-            yield Finding(SUSPICIOUS, records, claim, words, numbers, quantities=(driver.quantity,), conditions=("accelerator",))
+            for pair in against
+        )
+        claim, numbers = f"{driver.property} decides {label(driver.quantity)}", {"pairs against it": len(against)}
+        yield Finding(SUSPICIOUS, records, claim, words, numbers, quantities=(driver.quantity,), conditions=("accelerator",))

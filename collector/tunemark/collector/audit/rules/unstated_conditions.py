@@ -1,7 +1,11 @@
-"""Unstated conditions: the device or checkpoint behind a name, the length of a sample, and whether a batch is per device or global."""
+"""Unstated conditions: what a name, a unit or a missing setting leaves open, with the consequence of each reading.
+
+A new one is one function in `OPEN`.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import combinations
 
 from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, weight_bytes
@@ -22,23 +26,41 @@ SXM_SYSTEMS = frozenset({"dgx", "hgx"})
 """Words for NVIDIA's systems, whose devices are SXM modules."""
 SAMPLE_LENGTHS = (1_024, 2_048, 4_096)
 """Lengths that show how utilisation depends on an unstated length."""
+FLOP_UNIT = re.compile(r"([0-9][0-9,.]*) ?([KMGTP])(?:F|FLOP|FLOPS|FLOPs)", re.IGNORECASE)
+PREFIXES = "KMGTP"
+SAME_VALUE = 0.01
+"""Share by which a stored figure may differ from the printed one in the unit that was used."""
 
 
-@rule(id="device-not-said", family="definitions", verdicts=(AMBIGUOUS,))
-def devices(evidence: Evidence) -> Iterator[Finding]:
-    """Device name with several variants.
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A condition or a figure with several readings."""
 
-    Devices with the same name can differ in peak, bandwidth and memory, which changes the meaning of a time and of a peak memory.
-    """
+    results: tuple[AuditedResult, ...]
+    claim: str
+    readings: tuple[tuple[str, str, float], ...]
+    """Each reading, its consequence in words, and the amount that changes."""
+    quantities: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+
+
+def devices(evidence: Evidence) -> Iterator[Open]:
+    """Yield device names with variants that differ in peak, bandwidth or memory."""
     cards = list(evidence.facts.accelerators.values())
     spelled = {card.key: _words(" ".join((card.key, card.name, *card.aliases))) for card in cards}
     known = frozenset().union(*spelled.values())
-    for (_, _, _, words), rows in grouped(
-        _not_said(evidence), lambda row: (row[0].source, row[1].key, row[0].section, _words(row[2]) & known)
-    ).items():
-        results, card, printed = [result for result, *_ in rows], rows[0][1], rows[0][2]
-        peaks_printed = [result.claims["peak_memory_bytes"].value for result in results if "peak_memory_bytes" in result.claims]
-        needed = FITS * max(peaks_printed, default=0.0)
+    not_said = [
+        (result, result.accelerator, printed)
+        for result in evidence.published
+        # The instance or the repository may state which one it is.
+        if result.accelerator and not result.conditions.instance and "accelerator" not in result.conditions.from_repository
+        if (printed := result.labels.get("accelerator")) or "accelerator" in result.conditions.assumed
+    ]
+    named = [(result, card, printed or FIRST_NUMBER.split(card.name)[0]) for result, card, printed in not_said]
+    groups = grouped(named, lambda row: (row[0].source, row[1].key, row[0].section, _words(row[2]) & known))
+    for (_, _, _, words), rows in groups.items():
+        results, card, printed = tuple(result for result, *_ in rows), rows[0][1], rows[0][2]
+        needed = FITS * max((row.claims["peak_memory_bytes"].value for row in results if "peak_memory_bytes" in row.claims), default=0.0)
         # A card without a peak cannot change the meaning of a time.
         kinds = [
             kind
@@ -48,27 +70,16 @@ def devices(evidence: Evidence) -> Iterator[Finding]:
             and (kind.memory_gib or 0) * GIB >= needed
             and Dtype.BF16 in kind.peak_tflops
         ]
-        if len(kinds) < 2 or not any(_differ(first, second) for first, second in combinations(kinds, 2)):  # noqa: PLR2004 - one kind leaves nothing open
-            continue
-        peaks = [kind.peak_tflops[Dtype.BF16] for kind in kinds]
-        shown = "; ".join(
-            f"read as {kind.name}: {peak:g} TFLOP/s in bf16, {kind.memory_bandwidth_gb_s or 0:g} GB/s, {kind.memory_gib or 0:g} GiB"
-            for kind, peak in zip(kinds, peaks, strict=True)
-        )
-        numbers = {f"bf16_tflops, {kind.key}": peak for kind, peak in zip(kinds, peaks, strict=True)}
-        records = tuple(result.id for result in results)
-        yield Finding(AMBIGUOUS, records, f"device {printed!r}", shown, numbers, conditions=("accelerator",))
-
-
-def _not_said(evidence: Evidence) -> Iterator[tuple[AuditedResult, AcceleratorCard, str]]:
-    """Yield results with the printed name of their device, unless the instance or the repository states which one it is."""
-    for result in evidence.published:
-        card, conditions = result.accelerator, result.conditions
-        printed = result.labels.get("accelerator")
-        if card is None or conditions.instance or "accelerator" in conditions.from_repository:
-            continue
-        if printed or "accelerator" in conditions.assumed:
-            yield result, card, f"{printed or FIRST_NUMBER.split(card.name)[0]}"
+        if any(_differ(first, second) for first, second in combinations(kinds, 2)):
+            readings = tuple(
+                (
+                    kind.name,
+                    f"{kind.peak_tflops[Dtype.BF16]:g} TFLOP/s in bf16, {kind.memory_bandwidth_gb_s or 0:g} GB/s, {kind.memory_gib or 0:g} GiB",
+                    kind.peak_tflops[Dtype.BF16],
+                )
+                for kind in kinds
+            )
+            yield Open(results, f"device {printed!r}", readings, conditions=("accelerator",))
 
 
 def _words(name: str) -> frozenset[str]:
@@ -89,12 +100,8 @@ def _differ(first: AcceleratorCard, second: AcceleratorCard) -> bool:
     return any(a and b and max(a, b) > SAME_PEAK * min(a, b) for a, b in pairs)
 
 
-@rule(id="checkpoint-not-said", family="definitions", verdicts=(AMBIGUOUS,))
-def checkpoints(evidence: Evidence) -> Iterator[Finding]:
-    """Model name that several checkpoints share.
-
-    Checkpoints with the same name may differ in context length, which determines the row lengths that they support.
-    """
+def checkpoints(evidence: Evidence) -> Iterator[Open]:
+    """Yield model names that several checkpoints share, some of which end before the rows do. Their weights have the same shapes."""
     for shared in evidence.facts.known.shared_names:
         unnamed = [
             result
@@ -104,52 +111,39 @@ def checkpoints(evidence: Evidence) -> Iterator[Finding]:
             and not any(variant.word in result.labels.get("model", "").lower() for variant in shared.variants)
         ]
         for (_, length), results in grouped(unnamed, lambda result: (result.source, result.conditions.sequence_length or 0)).items():
-            short = [variant for variant in shared.variants if variant.context_length < length]
-            long = [variant for variant in shared.variants if variant.context_length >= length]
-            if not short or not long:
-                continue
-            meanings = [f"read as {variant.word}: beyond its context of {variant.context_length:,}" for variant in short]
-            meanings += [f"read as {variant.word}: within its context of {variant.context_length:,}" for variant in long]
-            claim = f"model {results[0].labels.get('model', shared.model)!r} at {length:,} tokens"
-            words = f"{'; '.join(meanings)} ({shared.source}). Their weights have the same shapes, so no other figure can distinguish them"
-            numbers = {f"context, {variant.word}": variant.context_length for variant in shared.variants}
-            yield Finding(AMBIGUOUS, tuple(result.id for result in results), claim, words, numbers, conditions=("model", "sequence_length"))
+            within = {variant.word: variant.context_length >= length for variant in shared.variants}
+            readings = tuple(
+                (
+                    variant.word,
+                    f"{'within' if within[variant.word] else 'beyond'} its context of {variant.context_length:,}",
+                    variant.context_length,
+                )
+                for variant in shared.variants
+            )
+            if len(set(within.values())) > 1:
+                claim = f"model {results[0].labels.get('model', shared.model)!r} at {length:,} tokens ({shared.source})"
+                yield Open(tuple(results), claim, readings, conditions=("model", "sequence_length"))
 
 
-@rule(id="memory-of-which-device", family="definitions", verdicts=(AMBIGUOUS,))
-def memory_ran_out(evidence: Evidence) -> Iterator[Finding]:
-    """Out of memory on a device that is not named.
-
-    Running out of memory is a statement about a model and a device together.
-    """
+def memory_of_which_device(evidence: Evidence) -> Iterator[Open]:
+    """Yield results that ran out of memory on a device that is not named, of which the document has several sizes."""
     for result in evidence.published:
         if not result.out_of_memory or result.accelerator is not None or result.model is None:
             continue
-        needed, words = weight_bytes(result.model, result.conditions.method, result.conditions.precision)
-        if result.conditions.method is Method.FULL:
-            # Each weight has a gradient of the same size.
-            needed, words = 2 * needed, f"{words}, and the same for gradients"
-        sizes = sorted({card.memory_gib * GIB for card in evidence.accelerators_of(result.source) if card.memory_gib})
-        small, large = [size for size in sizes if size < needed], [size for size in sizes if size >= needed]
-        if not small or not large:
-            continue
-        claim = f"out of memory: {result.model.name}, {result.method_name}"
-        calculation = (
-            f"weights {needed / 1e9:.1f} GB ({words}). No device is named. On the document's devices with {', '.join(f'{size / GIB:g}' for size in small)} GiB "
-            f"the weights alone do not fit. On the one with {large[-1] / GIB:g} GiB they leave {(large[-1] - needed) / 1e9:.1f} GB for the rest, "
-            "which may be enough"
-        )
-        numbers = {"weights_bytes": needed, **{f"memory_bytes, {number}": size for number, size in enumerate(sizes, start=1)}}
-        yield Finding(AMBIGUOUS, (result.id,), claim, calculation, numbers, conditions=("accelerator",))
+        needed, _ = weight_bytes(result.model, result.conditions.method, result.conditions.precision)
+        # Each weight has a gradient of the same size.
+        needed *= 2 if result.conditions.method is Method.FULL else 1
+        sizes = sorted({card.memory_gib for card in evidence.accelerators_of(result.source) if card.memory_gib})
+        if any(size * GIB < needed for size in sizes) and any(size * GIB >= needed for size in sizes):
+            claim = f"out of memory: {result.model.name}, {result.method_name}, weights {needed / 1e9:.1f} GB, no device named"
+            readings = tuple(
+                (f"{size:g} GiB", f"{size * GIB / 1e9 - needed / 1e9:+.1f} GB beside the weights", size * GIB) for size in sizes
+            )
+            yield Open((result,), claim, readings, conditions=("accelerator",))
 
 
-@rule(id="batch-scope", family="definitions", verdicts=(AMBIGUOUS,))
-def batches(evidence: Evidence) -> Iterator[Finding]:
-    """Batch that may be per device or global.
-
-    A micro-batch is per device, a global batch covers all devices (definitions#throughput). The reading changes throughput by the number of
-    devices.
-    """
+def batches(evidence: Evidence) -> Iterator[Open]:
+    """Yield batches on several devices that may be per device or global (definitions#throughput)."""
     unscoped = [
         result
         for result in evidence.published
@@ -163,47 +157,72 @@ def batches(evidence: Evidence) -> Iterator[Finding]:
         first = results[0]
         printed = first.labels.get("batch_size", "")
         rows = int(printed) if printed.isdigit() else first.conditions.micro_batch or 0
-        claim = f"batch {rows} on {first.devices} devices"
-        words = f"read as per device: {rows} x {first.devices} = {rows * first.devices} rows in a micro-step; read as global: {rows}"
-        numbers = {"rows, of each": rows * first.devices, "rows, of all": rows}
-        yield Finding(AMBIGUOUS, tuple(result.id for result in results), claim, words, numbers, conditions=("micro_batch", "global_batch"))
+        readings = tuple(
+            (name, f"{number} rows in a micro-step", number) for name, number in (("per device", rows * first.devices), ("global", rows))
+        )
+        yield Open(tuple(results), f"batch {rows} on {first.devices} devices", readings, conditions=("micro_batch", "global_batch"))
 
 
-@rule(id="sample-length", family="definitions", verdicts=(AMBIGUOUS,))
-def missing_length(evidence: Evidence) -> Iterator[Finding]:
-    """Rate of samples without the length of a sample.
-
-    Work grows with the length of a row. Without the length, a rate of rows does not describe a device.
-    """
+def lengths(evidence: Evidence) -> Iterator[Open]:
+    """Yield rates of samples without the length of a sample, which determines its work."""
     for result in evidence.results:
         rate, peak, model = samples_per_s(result), peak_flop_per_s(result), result.model
         if rate is None or peak is None or model is None or result.conditions.sequence_length is not None:
             continue
-        lengths = [length for length in SAMPLE_LENGTHS if length <= model.context_length] or [model.context_length]
-        shares = {length: rate[0].value * length * flop_per_token(result, model, length) / peak for length in lengths}
-        claim = "a rate of samples without the length of a sample"
-        words = f"{rate[1]} = {rate[0].value:.3f} rows/s; " + ", ".join(
-            f"{share:.1%} of the dense peak at {length:,} tokens" for length, share in shares.items()
-        )
-        numbers = {f"utilisation at {length}": share for length, share in shares.items()}
-        yield Finding(AMBIGUOUS, (result.id,), claim, words, numbers, quantities=("samples_per_s",), conditions=("sequence_length",))
+        possible = [length for length in SAMPLE_LENGTHS if length <= model.context_length] or [model.context_length]
+        shares = {length: rate[0].value * length * flop_per_token(result, model, length) / peak for length in possible}
+        readings = tuple((f"{length:,} tokens", f"{share:.1%} of the dense peak", share) for length, share in shares.items())
+        claim = f"{rate[1]} = {rate[0].value:.3f} rows/s without the length of a sample"
+        yield Open((result,), claim, readings, ("samples_per_s",), ("sequence_length",))
 
 
-@rule(id="method-not-said", family="definitions", verdicts=(AMBIGUOUS,))
-def method_not_said(evidence: Evidence) -> Iterator[Finding]:
-    """Unstated method, LoRA or QLoRA.
-
-    Parameter-efficient can mean LoRA or QLoRA, which have 16-bit or 4-bit weights and different speeds.
-    """
+def methods(evidence: Evidence) -> Iterator[Open]:
+    """Yield parameter-efficient methods that may be LoRA or QLoRA, which have 16-bit or 4-bit weights and different speeds."""
     for result in evidence.published:
-        if "method" not in result.conditions.assumed or result.model is None:
-            continue
-        sizes = {method: weight_bytes(result.model, method)[0] for method in (Method.LORA, Method.QLORA)}
-        peak = result.readings("peak_memory_bytes")
-        both_fit = bool(peak) and peak[0][1].value > max(sizes.values())
-        claim = f"method: {result.labels.get('method', 'not stated')}"
-        words = "; ".join(f"read as {METHOD_NAME[method]}: weights of {size / 1e9:.1f} GB" for method, size in sizes.items()) + (
-            f". Both fit into {result.claims['peak_memory_bytes'].printed}" if both_fit else ""
-        )
-        numbers = {f"bytes, {method.value}": size for method, size in sizes.items()}
-        yield Finding(AMBIGUOUS, (result.id,), claim, words, numbers, conditions=("method",))
+        if "method" in result.conditions.assumed and result.model is not None:
+            sizes = {method: weight_bytes(result.model, method)[0] for method in (Method.LORA, Method.QLORA)}
+            readings = tuple((METHOD_NAME[method], f"weights of {size / 1e9:.1f} GB", size) for method, size in sizes.items())
+            yield Open((result,), f"method: {result.labels.get('method', 'not stated')}", readings, conditions=("method",))
+
+
+def flop_units(evidence: Evidence) -> Iterator[Open]:
+    """Yield FLOPs printed with a decimal prefix but counted in powers of two: G is 10^9 (SI brochure, 9th edition, table 7), Gi is 2^30."""
+    for result in evidence.results:
+        for name, claim in result.claims.items():
+            match = FLOP_UNIT.fullmatch(claim.printed.strip())
+            if match is None or claim.readings:
+                continue
+            printed, power = float(match[1].replace(",", "")), PREFIXES.index(match[2].upper()) + 1
+            decimal, binary = printed * 1e3**power, printed * 2.0 ** (10 * power)
+            if abs(claim.value / binary - 1) < SAME_VALUE:
+                readings = (
+                    (f"10^{3 * power}", f"{decimal:.4e} FLOP, as the unit means", decimal),
+                    (f"2^{10 * power}", f"{binary:.4e} FLOP, {binary / decimal - 1:.1%} more, as the code of the trainer counts", binary),
+                )
+                yield Open((result,), result.printed(name), readings, (name,))
+
+
+OPEN: tuple[Callable[[Evidence], Iterator[Open]], ...] = (
+    devices,
+    checkpoints,
+    memory_of_which_device,
+    batches,
+    lengths,
+    methods,
+    flop_units,
+)
+
+
+@rule(id="not-said", family="definitions", verdicts=(AMBIGUOUS,))
+def not_said(evidence: Evidence) -> Iterator[Finding]:
+    """Condition that the document leaves open.
+
+    The variant of a device, the checkpoint behind a name, the length of a sample, the scope of a batch, the method and the unit change what
+    a figure means. Each reading is shown with its consequence.
+    """
+    for find in OPEN:
+        for each in find(evidence):
+            words = "; ".join(f"read as {reading}: {consequence}" for reading, consequence, _ in each.readings)
+            numbers = {f"if {reading}": amount for reading, _, amount in each.readings}
+            records = tuple(result.id for result in each.results)
+            yield Finding(AMBIGUOUS, records, each.claim, words, numbers, each.quantities, each.conditions)

@@ -6,7 +6,7 @@ from tunemark.collector.audit.bounds import activations_kept, flop_conventions, 
 from tunemark.collector.audit.distributions import UsualUtilisation, states_recompute
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.interval import Interval
-from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
+from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.collector.audit.token_rates import TokenRate, settled_reading, token_rates
 
 PROFILE_TO_RUN = 1.5
@@ -28,6 +28,10 @@ def above_peak(evidence: Evidence) -> Iterator[Finding]:
     """
     usual, low = UsualUtilisation(evidence), evidence.facts.known.practice("low-utilisation")
     for result in evidence.results:
+        for name in ("mfu", "hfu"):
+            claimed = result.interval(name)
+            if claimed and claimed.low > 1:
+                yield about_figures(IMPOSSIBLE, result, (name,), f"{claimed.value:.1%} > 100%", {name: claimed.value})
         for quantity, rates in grouped(token_rates(result), lambda rate: rate.quantity).items():
             shares = [(rate, utilised) for rate in rates if (utilised := utilisation(result, rate))]
             if len(shares) > 1 and settled_reading(result, quantity) is None:
@@ -94,22 +98,6 @@ def with_recompute(evidence: Evidence) -> Iterator[Finding]:
             )
             numbers = {"utilisation": twice[0].value, "weights_bytes": weights, "activations_bytes": activations}
             yield about_figures(verdict, result, (rate.quantity, "peak_memory_bytes"), calculation, numbers)
-
-
-@rule(id="claimed-utilisation", family="utilisation", verdicts=(IMPOSSIBLE, INCONSISTENT))
-def claimed_shares(evidence: Evidence) -> Iterator[Finding]:
-    """Claimed utilisation above 1, or MFU above HFU.
-
-    HFU is MFU plus recomputed work (definitions#mfu, definitions#hfu). Neither can exceed 1.
-    """
-    for result in evidence.results:
-        mfu, hfu = result.interval("mfu"), result.interval("hfu")
-        for name, share in (("mfu", mfu), ("hfu", hfu)):
-            if share and share.low > 1:
-                yield about_figures(IMPOSSIBLE, result, (name,), f"{share.value:.1%} > 100%", {name: share.value})
-        if mfu and hfu and mfu.low > hfu.high:
-            words = f"MFU {mfu.value:.2%} > HFU {hfu.value:.2%}, but HFU adds recomputed work to MFU"
-            yield about_figures(INCONSISTENT, result, ("mfu", "hfu"), words, {"mfu": mfu.value, "hfu": hfu.value})
 
 
 @rule(id="mfu-and-rate", family="utilisation", verdicts=(SUSPICIOUS,))

@@ -1,4 +1,4 @@
-"""Output of trainers: the last dictionary or table of the HF Trainer, progress bars of tqdm, and the output of `time`.
+"""Text that trainers print: the last dictionary or table of the HF Trainer, progress bars of tqdm, and the output of `time`.
 
 Nothing in a log is ever evaluated: a dictionary is parsed as Python literals, everything else with regular expressions.
 """
@@ -6,99 +6,90 @@ Nothing in a log is ever evaluated: a dictionary is parsed as Python literals, e
 import ast
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tunemark.collector.audit.interval import half_digit
 from tunemark.collector.importers.import_io import LogProblem
+from tunemark.collector.importers.own_log import AGREES, OwnLog
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.published import Claim
 
 LONGEST_LINE = 100_000
 NOTHING = "contains neither a final dictionary of a Trainer ({'train_runtime': ...}) nor its table, a progress bar or the output of `time`"
 
-# The runs of a log ---------------------------------------------------------------------------------
-
 
 @dataclass(slots=True)
-class TrainerRun:
-    """The figures of one training in a log."""
+class _Run(OwnLog):
+    """One training in a log."""
 
-    line: int
-    """Line of its first figure."""
-    claims: dict[str, Claim] = field(default_factory=dict)
-    """Figures by quantity, as printed."""
-    finished: bool = False
-    """True once its final dictionary or table was seen."""
     timed: bool = False
     """True once the output of `time` was seen."""
     tabled: bool = False
     """True once its table has begun."""
-    out_of_memory: int | None = None
-    """Line of an out-of-memory error."""
-    not_a_number: str | None = None
-    """A loss that is not a number, with its line."""
-    notes: list[str] = field(default_factory=list)
-    """Contradictions between its figures."""
 
 
 @dataclass(slots=True)
-class TrainerLog:
+class _Log:
     """The contents of a log."""
 
     file: str
-    runs: list[TrainerRun] = field(default_factory=list)
+    runs: list[_Run] = field(default_factory=list)
     problems: list[LogProblem] = field(default_factory=list)
-    unassigned: TrainerRun | None = None
+    unassigned: _Run | None = None
     """Bars after a finished training: of an evaluation, or of the next training if a final dictionary follows."""
     table: str | None = None
     """`train` or `eval` within such a table."""
 
     @property
-    def last(self) -> TrainerRun:
+    def last(self) -> _Run:
         """The latest training, or one without figures at the beginning of the log."""
-        return self.runs[-1] if self.runs else TrainerRun(1)
+        return self.runs[-1] if self.runs else self.new()
 
-    def problem(self, number: int, reason: str, *, noted: bool = False) -> None:
+    def new(self) -> _Run:
+        """Return a training without figures."""
+        return _Run(self.file, "a trainer", self.problems, finished=False)
+
+    def problem(self, number: int, reason: str) -> None:
         """Add a problem of a line."""
-        self.problems.append(LogProblem(self.file, number, reason, noted))
+        self.problems.append(LogProblem(self.file, number, reason))
 
-    def run(self, number: int, *, new: bool) -> TrainerRun:
+    def run(self, *, new: bool) -> _Run:
         """Return the training that a line belongs to."""
         if new or not self.runs:
-            self.runs.append(TrainerRun(number))
+            self.runs.append(self.new())
         return self.runs[-1]
 
 
-def read_trainer_log(text: str, file: str) -> TrainerLog:
-    """Return the trainings of a log, in order. A final dictionary, or a bar that starts again, begins the next one."""
-    log = TrainerLog(file)
+def read_printed_log(text: str, file: str) -> list[OwnLog]:
+    """Return the trainings of a log, in order. A final dictionary, or a bar that starts again, begins the next one.
+
+    Raises TunemarkError with exit code 3 if there is none.
+    """
+    log = _Log(file)
     # Progress bars rewrite their line: a carriage return separates as a line feed does.
     for number, line in enumerate(text.split("\n"), start=1):
         if len(line) > LONGEST_LINE:
             log.problem(number, f"a line of {len(line):,} characters; a trainer prints none above {LONGEST_LINE:,}; ignored")
             continue
         for part in line.split("\r"):
-            _read(log, plain(part), number)
+            _read(log, ANSI.sub("", part).strip(), number)
     for run in log.runs:
         step = step_of(run.claims)
         if step is not None:
             run.claims["step_time_s"] = step
-        for note in contradictions(run.claims):
-            run.notes.append(note)
-            log.problem(run.line, note, noted=True)
     if not log.runs:
-        log.problem(1, NOTHING)
-    return log
+        raise TunemarkError(file, "", NOTHING, exit_code=Exit.INVALID)
+    return list(log.runs)
 
 
-def _read(log: TrainerLog, line: str, number: int) -> None:
+def _read(log: _Log, line: str, number: int) -> None:
     if OUT_OF_MEMORY.search(line):
-        run = log.run(number, new=log.last.finished)
+        run = log.run(new=log.last.finished)
         run.out_of_memory = run.out_of_memory or number
         return
     times = times_in(line)
     if times:
-        run = log.run(number, new=not log.last.claims.keys().isdisjoint(times))
+        run = log.run(new=not log.last.claims.keys().isdisjoint(times))
         for name, (seconds, printed) in times.items():
             if name == "wall_s" and not seconds:
                 log.problem(number, f"the process took {printed}; left out")
@@ -113,19 +104,19 @@ def _read(log: TrainerLog, line: str, number: int) -> None:
     start = dictionary.start() if dictionary else len(line)
     bars = list(BAR.finditer(line[:start]))
     if bars:
-        _bar(log, bars[-1], number)
+        _bar(log, bars[-1])
     if dictionary:
         end = line.rfind("}") + 1
         _dictionary(log, line[start : end if end > start else len(line)], number)
 
 
-def _table(log: TrainerLog, line: str, number: int) -> bool:
+def _table(log: _Log, line: str, number: int) -> bool:
     """Read a line of the Trainer's table; return True if it is one."""
     heading = HEADING.search(line)
     if heading:
         log.table = heading["part"]
         if log.table == "train":
-            log.run(number, new=log.last.tabled or (log.last.timed and log.last.finished)).tabled = True
+            log.run(new=log.last.tabled or (log.last.timed and log.last.finished)).tabled = True
         return True
     cell = TABLE_LINE.match(line) if log.table else None
     if cell is None:
@@ -133,7 +124,7 @@ def _table(log: TrainerLog, line: str, number: int) -> bool:
         return False
     key, printed = cell["key"], cell["value"]
     if key in FIGURES and not (key == "epoch" and log.table == "eval"):
-        run = log.run(number, new=False)
+        run = log.run(new=False)
         # The dictionary has more digits than the table.
         if FIGURES[key] not in run.claims:
             _claim(log, run, (key, printed), table_value(key, printed), number)
@@ -141,7 +132,7 @@ def _table(log: TrainerLog, line: str, number: int) -> bool:
     return True
 
 
-def _dictionary(log: TrainerLog, text: str, number: int) -> None:
+def _dictionary(log: _Log, text: str, number: int) -> None:
     try:
         pairs = printed_pairs(text)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
@@ -151,12 +142,12 @@ def _dictionary(log: TrainerLog, text: str, number: int) -> None:
     final = FINAL in pairs
     if not final and not any(key.startswith("eval_") for key in pairs):
         if any(is_nan(pairs.get(key, "")) for key in LOSSES):
-            _not_a_number(log.run(number, new=log.last.finished), "loss", pairs, number)
+            _not_a_number(log.run(new=log.last.finished), "loss", pairs, number)
         return
     if final and log.unassigned is not None:
         log.runs.append(log.unassigned)
     log.unassigned = None
-    run = log.run(number, new=final and (log.last.finished or log.last.timed))
+    run = log.run(new=final and (log.last.finished or log.last.timed))
     for key, printed in pairs.items():
         if key in FIGURES and not (key == "epoch" and not final):
             _claim(log, run, (key, printed), as_number(printed), number)
@@ -165,11 +156,11 @@ def _dictionary(log: TrainerLog, text: str, number: int) -> None:
     run.finished = run.finished or final
 
 
-def _not_a_number(run: TrainerRun, key: str, pairs: dict[str, str], number: int) -> None:
+def _not_a_number(run: _Run, key: str, pairs: dict[str, str], number: int) -> None:
     run.not_a_number = run.not_a_number or f"{key} is {pairs[key]} in line {number}"
 
 
-def _claim(log: TrainerLog, run: TrainerRun, pair: tuple[str, str], value: float | None, number: int) -> None:
+def _claim(log: _Log, run: _Run, pair: tuple[str, str], value: float | None, number: int) -> None:
     key, printed = pair
     if value is None:
         log.problem(number, f"{key} is {printed[:40]}, not a finite number; left out")
@@ -179,19 +170,19 @@ def _claim(log: TrainerLog, run: TrainerRun, pair: tuple[str, str], value: float
         run.claims[FIGURES[key]] = Claim(value=value, printed=printed)
 
 
-def _bar(log: TrainerLog, bar: re.Match[str], number: int) -> None:
+def _bar(log: _Log, bar: re.Match[str]) -> None:
     last = log.last
     if last.finished and not last.timed:
         # After the final dictionary, a full bar with the same number of steps is the last state of that training's own bar.
         known = last.claims.get("total_steps") or last.claims.get("steps")
         if bar["done"] != bar["total"] or (known is not None and known.value != int(bar["total"])):
-            log.unassigned = log.unassigned or TrainerRun(number)
+            log.unassigned = log.unassigned or log.new()
             _claim_bar(log.unassigned, bar)
             return
-    _claim_bar(log.run(number, new=last.timed), bar)
+    _claim_bar(log.run(new=last.timed), bar)
 
 
-def _claim_bar(run: TrainerRun, bar: re.Match[str]) -> None:
+def _claim_bar(run: _Run, bar: re.Match[str]) -> None:
     # The bar of an evaluation shows less time than the bar of the training around it.
     elapsed, before = clock_s(bar["elapsed"]), run.claims.get("progress_elapsed_s")
     if before is not None and elapsed < before.value:
@@ -208,14 +199,6 @@ def _claim_bar(run: TrainerRun, bar: re.Match[str]) -> None:
         run.claims["step_time_s"] = Claim(value=1 / rate, printed=bar["rate"], note="Printed as steps per second.")
 
 
-# Figures compared with each other ------------------------------------------------------------------
-
-AGREES = 0.01
-"""Steps times seconds a step may differ from the training time by this share, for rounding and the first step."""
-CONTRADICTS = 0.1
-"""Figures that differ by more, after rounding, cannot be of one training."""
-
-
 def step_of(claims: Mapping[str, Claim]) -> Claim | None:
     """Return the step time, noted as the time of an optimizer step, if steps x step time is the training time; else None."""
     step, steps, total = (claims.get(name) for name in ("step_time_s", "steps", "train_time_s"))
@@ -224,18 +207,6 @@ def step_of(claims: Mapping[str, Claim]) -> Claim | None:
     if abs(step.value * steps.value / total.value - 1) > AGREES:
         return None
     return step.model_copy(update={"note": "An optimizer step: steps times this figure is the training time."})
-
-
-def contradictions(claims: Mapping[str, Claim]) -> Iterator[str]:
-    """Yield a sentence for each pair of figures that cannot both be right."""
-    wall, total = claims.get("wall_s"), claims.get("train_time_s")
-    if wall and total and wall.value < total.value * (1 - AGREES):
-        yield f"The whole process took {wall.printed}, less than its training ({total.printed} s)."
-    rate, steps = claims.get("steps_per_s"), claims.get("steps")
-    if rate and steps and total and total.value and "total_steps" not in claims:
-        counted = steps.value / total.value
-        if abs(counted / rate.value - 1) > CONTRADICTS + half_digit(rate):
-            yield f"{steps.printed} steps in {total.printed} s are {counted:.4g} a second, and {rate.printed} are printed."
 
 
 # Single lines --------------------------------------------------------------------------------------
@@ -291,11 +262,6 @@ OUT_OF_MEMORY = re.compile(
 )
 UNIT_GF = 2**30
 """The Trainer's table prints floating point operations in units of 2^30, as GF."""
-
-
-def plain(line: str) -> str:
-    """Return a line without colours and other terminal escapes."""
-    return ANSI.sub("", line).strip()
 
 
 def printed_pairs(text: str) -> dict[str, str]:

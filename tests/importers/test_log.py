@@ -1,19 +1,23 @@
-"""Logs of a person's own training: a record, its utilisation, its audit, its prediction and its neighbours, in one command."""
+"""Logs of a person's own training: figures exactly as printed, a record, its utilisation, its audit, its prediction and its neighbours."""
 
+import io
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from factories import Tunemark
 from harness_making import warm
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tunemark.collector.importers import llamafactory, torchtune_log, trainer_state, wandb_export
-from tunemark.collector.importers.own_log import OwnLog, Stated, judge, record_of
+from tunemark.collector.importers.log import judge
+from tunemark.collector.importers.log_formats import read_log
+from tunemark.collector.importers.own_log import OwnLog, Stated, record_of
+from tunemark.collector.importers.printed_log import read_printed_log
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.published import PublishedResult
@@ -32,7 +36,19 @@ H100 = Stated(
 )
 CONDITIONS = (
     *("--method", "lora", "--model", "llama-3.1-8b", "--accelerator", "nvidia-h100-80gb-sxm", "--devices", 1),
-    *("--micro-batch", 2, "--accumulate", 4, "--seq", 2048, "--packed", "--precision", "bf16", "--checkpointing", "full"),
+    *(
+        "--micro-batch",
+        2,
+        "--seq",
+        2048,
+        "--packed",
+        "--set",
+        "gradient_accumulation=4",
+        "--set",
+        "precision=bf16",
+        "--set",
+        "checkpointing=full",
+    ),
 )
 FINAL = {
     "step": 10,
@@ -58,6 +74,11 @@ def state_in(folder: Path, **changes: Any) -> Path:
     return path
 
 
+def read_one(path: Path) -> OwnLog:
+    (log,) = read_log(path)
+    return log
+
+
 def values(log: OwnLog) -> dict[str, float]:
     return {name: claim.value for name, claim in log.claims.items()}
 
@@ -67,7 +88,7 @@ def values(log: OwnLog) -> dict[str, float]:
 
 def test_speed_and_tokens_of_a_state_are_those_of_its_last_timed_entry(tmp_path: Path):
     early = {"step": 5, "loss": 2.0, "train_runtime": 15.0, "train_tokens_per_second": 1_000.0, "num_input_tokens_seen": 15_000}
-    log = trainer_state._read(state_in(tmp_path, log_history=[early, FINAL]))
+    log = read_one(state_in(tmp_path, log_history=[early, FINAL]))
     assert values(log) == {
         "steps": 10,
         "epochs": 1.0,
@@ -81,14 +102,14 @@ def test_speed_and_tokens_of_a_state_are_those_of_its_last_timed_entry(tmp_path:
 
 
 def test_a_state_of_a_checkpoint_is_a_partial_record_without_a_time(tmp_path: Path, facts: FactBase):
-    log = trainer_state._read(state_in(tmp_path, max_steps=20, log_history=[{"step": 5, "loss": 2.0}]))
+    log = read_one(state_in(tmp_path, max_steps=20, log_history=[{"step": 5, "loss": 2.0}]))
     result = record_of(log, H100, facts, "999-001")
     assert (result.status.value, "train_time_s" in result.claims, result.claims["total_steps"].value) == ("partial", False, 20)
 
 
 def test_a_diverged_training_is_a_failed_record(tmp_path: Path, facts: FactBase):
     path = state_in(tmp_path, log_history=[{"step": 5, "loss": float("nan")}, FINAL])
-    result = record_of(trainer_state._read(path), H100, facts, "999-001")
+    result = record_of(read_one(path), H100, facts, "999-001")
     assert result.status.value == "failed"
     assert result.note == "The training diverged: log_history[0].loss is nan."
 
@@ -104,21 +125,21 @@ def test_a_diverged_training_is_a_failed_record(tmp_path: Path, facts: FactBase)
 def test_a_file_that_is_no_state_is_named_with_line_and_column(text: str, said: str, tmp_path: Path):
     (tmp_path / "trainer_state.json").write_text(text, encoding="utf-8")
     with pytest.raises(TunemarkError) as error:
-        trainer_state._read(tmp_path / "trainer_state.json")
+        read_one(tmp_path / "trainer_state.json")
     assert said in str(error.value)
 
 
 def test_a_figure_that_is_no_number_is_reported_with_its_field_and_the_rest_is_kept(tmp_path: Path):
-    log = trainer_state._read(state_in(tmp_path, log_history=[7, FINAL | {"train_runtime": "soon"}]))
+    log = read_one(state_in(tmp_path, log_history=[7, FINAL | {"train_runtime": "soon"}]))
     assert [str(problem) for problem in log.problems] == [
-        "trainer_state.json: log_history[0] is '7', not an object; left out",
-        "trainer_state.json: log_history[1].train_runtime is 'soon', not a finite number; left out",
+        "trainer_state.json: 1 entries of log_history are not objects; left out",
+        "trainer_state.json: log_history[0].train_runtime is 'soon', not a finite number; left out",
     ]
     assert values(log)["samples_per_s"] == 4.0
 
 
 def test_fields_without_a_meaning_are_listed_as_not_used(tmp_path: Path):
-    log = trainer_state._read(state_in(tmp_path, log_history=[{"loss": 2.0, "grad_norm": 1.0}, FINAL], best_metric=0.5))
+    log = read_one(state_in(tmp_path, log_history=[{"loss": 2.0, "grad_norm": 1.0}, FINAL], best_metric=0.5))
     assert log.unused == {"grad_norm", "best_metric"}
 
 
@@ -126,23 +147,23 @@ def test_fields_without_a_meaning_are_listed_as_not_used(tmp_path: Path):
 def test_a_real_training_with_transformers_is_imported_whole(tmp_path: Path, tunemark: Tunemark):
     subprocess.run(warm("trainer_process", tmp_path), check=True, capture_output=True, timeout=200)
     state = json.loads((tmp_path / "trainer_state.json").read_text(encoding="utf-8"))
-    said = tunemark("import", "trainer-state", tmp_path / "trainer_state.json", *CONDITIONS, "--json")
+    said = tunemark("import", "log", tmp_path / "trainer_state.json", *CONDITIONS, "--json")
     assert said.code == 0
-    claims = json.loads(said.out)["record"]["claims"]
+    claims = json.loads(said.out)[0]["record"]["claims"]
     final = state["log_history"][-1]
     assert claims["tokens"]["value"] == 6 * 2 * 32
     assert claims["steps"]["value"] == 6
     assert claims["train_time_s"]["value"] == final["train_runtime"]
     assert claims["train_loss"]["value"] == final["train_loss"]
     assert claims["total_flops"]["value"] == final["total_flos"]
-    assert tunemark("import", "llamafactory", tmp_path, *CONDITIONS).code == 0
+    assert tunemark("import", "log", tmp_path, *CONDITIONS).code == 0
 
 
 # torchtune --------------------------------------------------------------------------------------------
 
 
 def test_the_rate_of_torchtune_is_the_median_without_the_warm_up_times_the_devices(logs: Path, facts: FactBase):
-    log = torchtune_log._read(logs / "torchtune.txt")
+    log = read_one(logs / "torchtune.txt")
     result = record_of(log, Stated(method="full", devices=4), facts, "999-001")
     assert result.claims["tokens_per_s"].value == 4 * 8_200.25
     assert result.claims["peak_memory_bytes"].value == pytest.approx(60.54 * 2**30)
@@ -151,12 +172,12 @@ def test_the_rate_of_torchtune_is_the_median_without_the_warm_up_times_the_devic
 
 def test_the_rate_of_one_device_needs_the_number_of_devices(logs: Path, facts: FactBase):
     with pytest.raises(TunemarkError, match="--devices"):
-        record_of(torchtune_log._read(logs / "torchtune.txt"), Stated(method="full"), facts, "999-001")
+        record_of(read_one(logs / "torchtune.txt"), Stated(method="full"), facts, "999-001")
 
 
 def test_lines_and_fields_that_cannot_be_read_are_named(tmp_path: Path):
     (tmp_path / "log.txt").write_text("Step 1 | loss:1.0 lr\nhello\nStep 2 | loss:0.9 tokens_per_second_per_gpu:fast\n", encoding="utf-8")
-    assert [str(problem) for problem in torchtune_log._read(tmp_path / "log.txt").problems[:3]] == [
+    assert [str(problem) for problem in read_one(tmp_path / "log.txt").problems[:3]] == [
         "log.txt:1: 'lr' is not name:value; left out",
         "log.txt:2: 'hello' is not `Step N | name:value ...`; left out",
         "log.txt:3: tokens_per_second_per_gpu is 'fast', not a finite number; left out",
@@ -165,14 +186,14 @@ def test_lines_and_fields_that_cannot_be_read_are_named(tmp_path: Path):
 
 def test_two_trainings_in_one_torchtune_log_are_reported(tmp_path: Path):
     (tmp_path / "log.txt").write_text("Step 1 | loss:1.0\nStep 2 | loss:0.9\nStep 1 | loss:1.0\n", encoding="utf-8")
-    assert any("more than one training" in str(problem) for problem in torchtune_log._read(tmp_path / "log.txt").problems)
+    assert any("more than one training" in str(problem) for problem in read_one(tmp_path / "log.txt").problems)
 
 
 @given(noise=st.text(alphabet="Step 0123456789|:.losnaif-\n", max_size=200))
 def test_any_text_is_read_or_refused(noise: str, tmp_path_factory: pytest.TempPathFactory):
     path = tmp_path_factory.mktemp("noise") / "log.txt"
     path.write_text(f"Step 1 | loss:1.0\n{noise}", encoding="utf-8")
-    log = torchtune_log._read(path)
+    log = read_one(path)
     assert log.losses
     assert log.losses[0] == 1.0
 
@@ -181,7 +202,7 @@ def test_any_text_is_read_or_refused(noise: str, tmp_path_factory: pytest.TempPa
 
 
 def test_a_folder_of_llamafactory_states_its_own_conditions(logs: Path, facts: FactBase):
-    log = llamafactory._read(logs / "llamafactory")
+    log = read_one(logs / "llamafactory")
     result = record_of(log, Stated(accelerator="nvidia-h100-80gb-sxm", devices=1), facts, "999-001")
     conditions = result.conditions
     assert (conditions.model, conditions.method.value, conditions.micro_batch, conditions.gradient_accumulation) == (
@@ -199,7 +220,7 @@ def test_a_folder_of_llamafactory_states_its_own_conditions(logs: Path, facts: F
 
 def test_the_log_of_steps_is_enough_for_a_rate(logs: Path, tmp_path: Path):
     shutil.copy(logs / "llamafactory/trainer_log.jsonl", tmp_path)
-    log = llamafactory._read(tmp_path)
+    log = read_one(tmp_path)
     assert (values(log)["tokens"], values(log)["train_time_s"], values(log)["steps"]) == (800_000, 201, 50)
 
 
@@ -207,20 +228,20 @@ def test_results_of_another_training_are_reported(logs: Path, tmp_path: Path):
     folder = shutil.copytree(logs / "llamafactory", tmp_path / "out")
     results = json.loads((folder / "train_results.json").read_text(encoding="utf-8"))
     (folder / "train_results.json").write_text(json.dumps(results | {"train_runtime": 90.0}), encoding="utf-8")
-    problems = [str(problem) for problem in llamafactory._read(folder).problems]
+    problems = [str(problem) for problem in read_one(folder).problems]
     assert problems == ["train_results.json: train_runtime is 90.0, and 200.5 in trainer_state.json: files of different trainings"]
 
 
 def test_an_option_counts_more_than_the_arguments_and_the_contradiction_is_noted(logs: Path, facts: FactBase):
-    log = llamafactory._read(logs / "llamafactory")
+    log = read_one(logs / "llamafactory")
     result = record_of(log, Stated(micro_batch=4), facts, "999-001")
     assert result.conditions.micro_batch == 4
-    assert [str(problem) for problem in log.problems] == ["llamafactory: --micro-batch is 4, and the log states 1; the option is used"]
+    assert [str(problem) for problem in log.problems] == ["llamafactory: micro_batch is 4, and the log states 1; the option is used"]
 
 
 def test_a_folder_without_a_log_is_refused(tmp_path: Path):
     with pytest.raises(TunemarkError, match=r"neither trainer_state\.json"):
-        llamafactory._read(tmp_path)
+        read_one(tmp_path)
 
 
 # Weights & Biases -------------------------------------------------------------------------------------
@@ -228,7 +249,7 @@ def test_a_folder_without_a_log_is_refused(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["wandb-history.csv", "wandb-history.jsonl"])
 def test_the_speed_of_a_history_is_work_over_time_after_the_warm_up(name: str, logs: Path):
-    log = wandb_export._read(logs / name)
+    log = read_one(logs / name)
     found = values(log)
     assert found["step_time_s"] == pytest.approx((90.0 - 50.0) / 30)
     assert found["tokens_per_s"] == pytest.approx(30 * 16_384 / 40.0)
@@ -238,13 +259,13 @@ def test_the_speed_of_a_history_is_work_over_time_after_the_warm_up(name: str, l
 
 def test_the_export_of_a_chart_is_refused_with_the_fix(tmp_path: Path):
     (tmp_path / "chart.csv").write_text('"Step","run-1 - train/loss","run-1 - train/loss__MIN"\n1,2.0,2.0\n', encoding="utf-8")
-    with pytest.raises(TunemarkError, match=r"chart\.csv:1: 'run-1 - train/loss'.*run\.history"):
-        wandb_export._read(tmp_path / "chart.csv")
+    with pytest.raises(TunemarkError, match=r"chart\.csv:1: .*'run-1 - train/loss' is a column of a chart.*run\.history"):
+        read_one(tmp_path / "chart.csv")
 
 
 def test_rows_and_cells_of_a_history_that_cannot_be_read_are_named(tmp_path: Path):
     (tmp_path / "h.csv").write_text("_runtime,train/global_step,train/loss\n1,5,2.0\nsoon,6,1.9\n3,7\n", encoding="utf-8")
-    assert [str(problem) for problem in wandb_export._read(tmp_path / "h.csv").problems][:2] == [
+    assert [str(problem) for problem in read_one(tmp_path / "h.csv").problems][:2] == [
         "h.csv:3: _runtime is 'soon', not a finite number; left out",
         "h.csv:4: 2 cells for 3 columns; left out",
     ]
@@ -252,7 +273,7 @@ def test_rows_and_cells_of_a_history_that_cannot_be_read_are_named(tmp_path: Pat
 
 def test_two_runs_in_one_history_are_reported(tmp_path: Path):
     (tmp_path / "h.csv").write_text("_runtime,train/global_step,train/loss\n1,5,2.0\n2,6,1.9\n1,5,2.0\n", encoding="utf-8")
-    assert any("more than one run" in str(problem) for problem in wandb_export._read(tmp_path / "h.csv").problems)
+    assert any("more than one run" in str(problem) for problem in read_one(tmp_path / "h.csv").problems)
 
 
 # The shared part --------------------------------------------------------------------------------------
@@ -261,7 +282,7 @@ def test_two_runs_in_one_history_are_reported(tmp_path: Path):
 def test_rows_that_need_not_be_full_give_no_rate_of_tokens(tmp_path: Path, facts: FactBase):
     entry = {name: value for name, value in FINAL.items() if name != "num_input_tokens_seen"}
     for packing, rate in ((True, 2.0), (None, None)):
-        log = trainer_state._read(state_in(tmp_path, log_history=[entry]))
+        log = read_one(state_in(tmp_path, log_history=[entry]))
         result = record_of(log, Stated(method="lora", packing=packing), facts, "999-001")
         step = result.claims.get("step_time_s")
         assert (step.value if step else None) == rate
@@ -270,7 +291,7 @@ def test_rows_that_need_not_be_full_give_no_rate_of_tokens(tmp_path: Path, facts
 
 def test_the_time_of_a_resumed_session_gives_no_rate_of_all_tokens(tmp_path: Path, facts: FactBase):
     session = FINAL | {"train_runtime": 4.0, "train_steps_per_second": 0.5}
-    log = trainer_state._read(state_in(tmp_path, log_history=[session]))
+    log = read_one(state_in(tmp_path, log_history=[session]))
     result = record_of(log, H100, facts, "999-001")
     assert {"tokens", "tokens_per_s", "step_time_s"}.isdisjoint(result.claims)
     assert [str(problem) for problem in log.problems] == [
@@ -280,12 +301,12 @@ def test_the_time_of_a_resumed_session_gives_no_rate_of_all_tokens(tmp_path: Pat
 
 def test_a_byte_order_mark_is_no_part_of_a_history(tmp_path: Path):
     (tmp_path / "plain.csv").write_text("_runtime,train/global_step,train/loss\n1,5,2.0\n3,7,1.9\n", encoding="utf-8-sig")
-    assert values(wandb_export._read(tmp_path / "plain.csv"))["step_time_s"] == 1.0
+    assert values(read_one(tmp_path / "plain.csv"))["step_time_s"] == 1.0
 
 
 def test_the_judgement_has_rate_utilisation_prediction_and_neighbours_without_the_record_itself(tmp_path: Path, facts: FactBase):
     path = state_in(tmp_path, log_history=[FINAL | {"num_input_tokens_seen": 163_840, "train_samples_per_second": 4.0}])
-    result = record_of(trainer_state._read(path), H100, facts, "999-001")
+    result = record_of(read_one(path), H100, facts, "999-001")
     judged = judge(result, "tuned", facts)
     assert judged.derived["tokens_per_s"][0] == 163_840 / 20
     mfu = judged.derived["mfu"][0]
@@ -299,7 +320,7 @@ def test_the_judgement_has_rate_utilisation_prediction_and_neighbours_without_th
 
 
 def test_rows_that_are_padded_dynamically_may_be_shorter_than_the_longest(logs: Path, facts: FactBase):
-    result = record_of(llamafactory._read(logs / "llamafactory"), Stated(accelerator="nvidia-h100-80gb-sxm", devices=1), facts, "999-001")
+    result = record_of(read_one(logs / "llamafactory"), Stated(accelerator="nvidia-h100-80gb-sxm", devices=1), facts, "999-001")
     assert (result.conditions.padding, result.conditions.assumed) == ("dynamic", ("rows are padded to the longest of their batch",))
     judged = judge(result, "plain", facts)
     assert judged.findings == ()
@@ -308,45 +329,233 @@ def test_rows_that_are_padded_dynamically_may_be_shorter_than_the_longest(logs: 
 
 def test_an_impossible_rate_is_found(tmp_path: Path, facts: FactBase):
     path = state_in(tmp_path, log_history=[FINAL | {"num_input_tokens_seen": 2_000_000}])
-    judged = judge(record_of(trainer_state._read(path), H100, facts, "999-001"), "tuned", facts)
+    judged = judge(record_of(read_one(path), H100, facts, "999-001"), "tuned", facts)
     assert any(finding.verdict.value == "impossible" and "tokens" in finding.quantities for finding in judged.findings)
 
 
 def test_the_command_prints_everything_and_writes_a_record_that_validates(logs: Path, tmp_path: Path, tunemark: Tunemark):
-    said = tunemark(
-        "import", "wandb-export", logs / "wandb-history.csv", *CONDITIONS, "--software", "tuned", "--out", tmp_path / "run.json"
-    )
+    said = tunemark("import", "log", logs / "wandb-history.csv", *CONDITIONS, "--set", "software=tuned", "--out", tmp_path / "run.json")
     assert said.code == 0
     for words in ("Tokens/s", "MFU", "HFU", "Predicted with tuned software", "This training: ", "nearest result"):
         assert words in said.out
     record = read_record((tmp_path / "run.json").read_bytes())
     assert isinstance(record, PublishedResult)
     assert record.claims["step_time_s"].value == pytest.approx(4 / 3)
-    again = tunemark("import", "wandb-export", logs / "wandb-history.csv", *CONDITIONS, "--out", tmp_path / "run.json")
+    again = tunemark("import", "log", logs / "wandb-history.csv", *CONDITIONS, "--out", tmp_path / "run.json")
     assert (again.code, "already exists" in again.err) == (2, True)
-    into = tunemark("import", "wandb-export", logs / "wandb-history.csv", *CONDITIONS, "--out", tmp_path / "published")
+    into = tunemark("import", "log", logs / "wandb-history.csv", *CONDITIONS, "--out", tmp_path / "published")
     assert into.code == 0
     assert tunemark("validate", tmp_path / "published").code == 0
 
 
 def test_json_is_everything_and_the_exit_code_tells_of_what_could_not_be_read(tmp_path: Path, tunemark: Tunemark):
     path = state_in(tmp_path, log_history=[{"loss": "low"}, FINAL])
-    said = tunemark("import", "trainer-state", path, *CONDITIONS, "--json")
+    said = tunemark("import", "log", path, *CONDITIONS, "--json")
     assert said.code == 3
-    content = json.loads(said.out)
-    assert set(content) == {"record", "derived", "findings", "prediction", "nearest", "places", "losses", "problems", "not_used"}
+    (content,) = json.loads(said.out)
+    assert set(content) == {"figures", "record", "derived", "findings", "prediction", "nearest", "places", "losses", "problems", "not_used"}
     assert content["problems"][0]["reason"] == "log_history[0].loss is 'low', not a finite number; left out"
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "--method"),
+        (("--out", "run.json"), "--method"),
+        (("--method", "lora", "--set", "paddding=static"), "padding"),
         (("--method", "lora", "--model", "no-such-model"), "no-such-model"),
         (("--method", "lora", "--source", "12"), "--source"),
-        (("--method", "lora", "--software", "fast"), "--software"),
+        (("--method", "lora", "--set", "software=fast"), "software"),
     ],
 )
 def test_a_missing_method_and_unknown_words_are_usage_errors(options: tuple[str, ...], said: str, tmp_path: Path, tunemark: Tunemark):
-    answer = tunemark("import", "trainer-state", state_in(tmp_path), *options)
+    answer = tunemark("import", "log", state_in(tmp_path), *options)
     assert (answer.code, said in answer.err) == (2, True)
+
+
+# Text that a trainer prints ---------------------------------------------------------------------------
+
+NOT_IN_THE_LOG = {"device_memory_total_bytes", "device_memory_each_bytes"}
+PRINTED = "{'train_runtime': 100.0, 'train_samples_per_second': 1.0, 'train_loss': 2.5, 'epoch': 1.0}"
+
+
+def claims_of(text: str) -> list[dict[str, tuple[float, str]]]:
+    return [{name: (claim.value, claim.printed) for name, claim in run.claims.items()} for run in read_printed_log(text, "log")]
+
+
+def problems_of(text: str) -> list[str]:
+    return [str(problem) for problem in read_printed_log(text, "log")[0].problems]
+
+
+def test_pasting_the_two_logs_of_source_000_gives_the_claims_of_its_two_records(data: Path, project: Path):
+    found = read_log(data / "trainer-log.txt")
+    assert not found[0].problems
+    assert len(found) == 2
+    for number, run in enumerate(found, start=1):
+        known = read_record((project / f"data/published/000/000-{number:03d}.json").read_bytes())
+        assert isinstance(known, PublishedResult)
+        wanted = {name: (claim.value, claim.printed) for name, claim in known.claims.items() if name not in NOT_IN_THE_LOG}
+        assert {name: (claim.value, claim.printed) for name, claim in run.claims.items()} == wanted
+        assert run.claims["step_time_s"].note == known.claims["step_time_s"].note
+
+
+def test_a_bar_that_rewrites_its_line_counts_once():
+    bars = "".join(f"\r {step}/10 [00:{step:02d}<00:01,  1.00s/it]" for step in range(1, 11))
+    (claims,) = claims_of(bars)
+    assert claims == {"progress_elapsed_s": (10.0, "00:10"), "steps": (10.0, "10"), "step_time_s": (1.0, "1.00s/it")}
+
+
+def test_a_bar_that_ends_early_gives_the_planned_steps():
+    (claims,) = claims_of("40%|##  | 20/50 [00:20<00:30,  1.00s/it]")
+    assert claims["total_steps"] == (50.0, "50")
+
+
+def test_bars_of_an_evaluation_are_not_those_of_the_training():
+    (claims,) = claims_of(
+        f"100%|##| 50/50 [01:40<00:00,  2.00s/it]\n{PRINTED}\n100%|##| 9/9 [00:03<00:00,  3.00it/s]\n{{'eval_loss': 1.5, 'eval_runtime': 3.0, 'epoch': 1.0}}"
+    )
+    assert (claims["steps"], claims["eval_loss"], claims["eval_time_s"]) == ((50.0, "50"), (1.5, "1.5"), (3.0, "3.0"))
+
+
+def test_runs_that_follow_one_another_are_kept_apart():
+    one = f"100%|##| 50/50 [01:40<00:00,  2.00s/it]\n{PRINTED}\n"
+    two = f"100%|##| 25/25 [01:40<00:00,  4.00s/it]\n{PRINTED}\n"
+    assert [claims["steps"][0] for claims in claims_of(one + two)] == [50.0, 25.0]
+    assert [claims["steps"][0] for claims in claims_of(one + "real 2m0.5s\nuser 3m0s\nsys 0m1s\n" + two)] == [50.0, 25.0]
+
+
+def test_hours_in_the_output_of_time():
+    (claims,) = claims_of("real\t1h31m41.436s\nuser\t0m0.000s\nsys\t78m18.630s")
+    assert claims == {"wall_s": (5_501.436, "1h31m41.436s"), "user_s": (0.0, "0m0.000s"), "system_s": (4_698.63, "78m18.630s")}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"INFO 2026-11-20 12:00:00 {PRINTED}",
+        f"[rank0]: {PRINTED}",
+        f"\x1b[32m{PRINTED}\x1b[0m",
+        PRINTED.replace("'", '"'),
+        f"INFO:root: {PRINTED} (done)",
+    ],
+)
+def test_a_dictionary_is_read_whatever_stands_around_it(text: str):
+    assert claims_of(text) == claims_of(PRINTED)
+
+
+def test_a_dictionary_after_the_bar_on_its_line_is_read_with_it():
+    (claims,) = claims_of(f"100%|##| 50/50 [01:40<00:00,  2.00s/it]{PRINTED}")
+    assert (claims["steps"], claims["train_time_s"]) == ((50.0, "50"), (100.0, "100.0"))
+
+
+TABLE = """***** train metrics *****
+  epoch                    =        3.0
+  total_flos               =     2345GF
+  train_loss               =     0.4321
+  train_runtime            = 0:01:23.45
+  train_samples            =       3668
+  train_samples_per_second =     12.345
+  train_steps_per_second   =      1.543
+***** eval metrics *****
+  epoch                   =        3.0
+  eval_loss               =     0.5123
+  eval_runtime            = 0:00:01.20
+"""
+
+
+def test_the_table_of_the_trainer_is_read():
+    (claims,) = claims_of(TABLE)
+    assert claims["train_time_s"] == (83.45, "0:01:23.45")
+    assert claims["total_flops"] == (2345 * 2**30, "2345GF")
+    assert (claims["epochs"], claims["eval_loss"], claims["eval_time_s"]) == ((3.0, "3.0"), (0.5123, "0.5123"), (1.2, "0:00:01.20"))
+
+
+def test_a_table_after_its_dictionary_adds_only_what_is_new():
+    (claims,) = claims_of(f"{PRINTED}\n{TABLE}")
+    assert (claims["train_time_s"], claims["train_loss"]) == ((100.0, "100.0"), (2.5, "2.5"))
+    assert claims["steps_per_s"] == (1.543, "1.543")
+    assert len(claims_of(f"{TABLE}\n{TABLE}")) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "wall", "user"),
+    [
+        ("3.20user 0.50system 0:15.25elapsed 24%CPU (0avgtext+0avgdata 1024maxresident)k", 15.25, 3.2),
+        ("real 62.50\nuser 3.20\nsys 0.50", 62.5, 3.2),
+        ("\tUser time (seconds): 3.20\n\tSystem time (seconds): 0.50\n\tElapsed (wall clock) time (h:mm:ss or m:ss): 1:02:03", 3_723, 3.2),
+    ],
+)
+def test_every_form_of_time_is_read(text: str, wall: float, user: float):
+    (claims,) = claims_of(text)
+    assert (claims["wall_s"][0], claims["user_s"][0], claims["system_s"][0]) == (wall, user, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        *(
+            (f"{{'train_runtime': 100.0, 'train_loss': {value}}}", "log:1: train_loss is")
+            for value in ("nan", "[1]", "'much'", "__import__('os').system('true')")
+        ),
+        ("1/1 [00:02<00:00,  2.00s/it]\n{'train_runtime': 100.0, 'train_loss': 2.", "log:2: a dictionary that is cut off"),
+        ("{'train_samples_per_second': 0.0, 'epoch': 1.0, 'eval_loss': 2.0}", "not an amount; left out"),
+    ],
+)
+def test_a_figure_that_cannot_be_used_is_left_out_and_reported(text: str, said: str):
+    assert said in problems_of(text)[0]
+
+
+@given(noise=st.text(alphabet="{}'[]:,/<%|srealuty019 .itm\r\n-", max_size=300), at=st.integers(0, 200))
+@example(noise="{'train_runtime': " + "(" * 5_000, at=0)
+def test_any_printed_text_is_read_and_never_raises(noise: str, at: int):
+    good = f"{PRINTED}\n 5/5 [00:10<00:00,  2.00s/it]\nreal 1m1s\n"
+    assert any(run.claims for run in read_printed_log(good[:at] + noise + good[at:], "log"))
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "note"),
+    [
+        ("{'train_runtime': 100.0, 'train_loss': nan}", "failed", "The training diverged"),
+        (f"{{'loss': nan, 'grad_norm': nan}}\n{PRINTED}", "failed", "The training diverged"),
+        (" 3/50 [00:06<01:34,  2.00s/it]\nRuntimeError: HIP out of memory.\nreal 0m20.5s\n", "oom", "Out of memory in line 2 of the log."),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "oom", "Out of memory in line 1"),
+        (" 3/50 [00:06<01:34,  2.00s/it]", "partial", "The log does not contain the end of the training."),
+        (f"{PRINTED}\nreal 1m0.0s\n", "ok", "The whole process took 1m0.0s, less than its training (100.0 s)."),
+    ],
+)
+def test_the_record_states_how_a_printed_training_ended(facts: FactBase, text: str, status: str, note: str):
+    (run,) = read_printed_log(text, "log")
+    result = record_of(run, Stated(method="lora"), facts, "999-001")
+    assert result.status.value == status
+    assert note in (result.note or "")
+
+
+def test_records_of_standard_input_are_written_once_and_counted_in_their_document(
+    tmp_path: Path, data: Path, tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch
+):
+    for code in (0, 2):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((data / "trainer-log.txt").read_bytes())))
+        assert tunemark("import", "log", "-", "--source", "005-003", "--method", "lora", "--out", tmp_path).code == code
+    assert sorted(path.name for path in tmp_path.rglob("*.json")) == ["005-003.json", "005-004.json", "source.json"]
+    assert json.loads((tmp_path / "005" / "source.json").read_bytes())["results"] == 2
+    assert tunemark("validate", tmp_path).code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--set", "instance=g5.13xlarge"), "not in data/prices; did you mean 'g5.12xlarge'"),
+        (("--accelerator", "h100"), "did you mean 'nvidia-h100-80gb-sxm'"),
+        (("--method", "lorra"), "--method: 'lorra': did you mean 'lora' or 'qlora'?"),
+        (("--set", "instance=g5.12xlarge", "--accelerator", "nvidia-l4"), "an instance g5.12xlarge has nvidia-a10g"),
+    ],
+)
+def test_names_are_checked_also_when_nothing_is_written(data: Path, tunemark: Tunemark, options: tuple[str, ...], said: str):
+    answered = tunemark("import", "log", data / "trainer-log.txt", *options)
+    assert (answered.code, answered.out) == (2, "")
+    assert said in answered.err
+
+
+def test_without_a_method_the_figures_are_shown(data: Path, tunemark: Tunemark):
+    first, second = json.loads(tunemark("import", "log", data / "trainer-log.txt", "--json").out)
+    assert second["figures"]["tokens"]["printed"] == "9603960.0"
+    assert "record" not in first

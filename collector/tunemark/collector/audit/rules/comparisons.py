@@ -1,0 +1,250 @@
+"""Comparisons in words: a sentence that compares, ranks or summarises results, against the figures of these results."""
+
+import math
+from collections.abc import Iterator
+
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, label, quoted
+from tunemark.collector.audit.interval import ROUGHLY, Interval
+from tunemark.collector.audit.printed_figures import precision_class
+from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.rules.expectations import TIMES
+from tunemark.collector.audit.token_rates import rows_per_step
+from tunemark.schema.records.claims import Claim, Comparison, Extreme, Range
+from tunemark.schema.records.published import Statement
+from tunemark.schema.statistics.intervals import SIGNIFICANT_ERRORS
+
+RATIO_TOLERANCE = 0.004
+"""Share by which a printed ratio may differ beyond its rounding, since documents divide figures before rounding them."""
+TIMES_TOLERANCE = 0.05
+"""Share by which a ratio of rates may differ from the ratio of the times of the same work."""
+TIMES_AND_RATES = {*TIMES, "tokens_per_s", "samples_per_s", "samples_per_s_reported", "relative_speed"}
+TOTAL_OF = {"host_memory_peak_share": "host_memory_total_bytes", "device_memory_peak_share": "device_memory_total_bytes"}
+CONDITION_OF = {
+    "model": "model",
+    "method": "method",
+    "dataset": "dataset",
+    "sequence length": "sequence_length",
+    "rows of the training": "dataset",
+    "precision": "precision",
+    "rows of a step": "global_batch",
+    "torch": "framework",
+}
+"""Aspects that must agree in a comparison, each with its condition."""
+CHANGES_WORK = frozenset({"model", "method", "dataset", "sequence length", "rows of the training"})
+"""Aspects that change the work. The others change how the work is done."""
+ACCURACIES = frozenset({"accuracy", "accuracy_baseline", "accuracy_stochastic_rounding", "accuracy_epoch1", "accuracy_epoch2"})
+Contradiction = tuple[str, dict[str, float]] | None
+
+
+@rule(id="comparison", family="comparison", verdicts=(INCONSISTENT,))
+def compared(evidence: Evidence) -> Iterator[Finding]:
+    """Ratio, difference or comparing word that the figures contradict.
+
+    A speed-up is the time before divided by the time after, and a percentage change is the ratio minus 1. Higher means a ratio above 1, and
+    slightly means by less than a quarter. Shares of different totals are first multiplied by their totals, and rates of the same work have
+    the ratio of its times.
+    """
+    for statement, stated in evidence.assertions(Comparison):
+        claims = evidence.compared_claims(stated)
+        if not claims or any(claim.readings or claim.value <= 0 for claim in claims):
+            continue
+        first, last = Interval.of(claims[0]), Interval.of(claims[1])
+        reasons = [_against_change(stated, first, last)]
+        if stated.relation != "beside":
+            reasons += [
+                _against_word(stated, first, last),
+                _against_amounts(evidence, stated, first, last),
+                _against_times(evidence, stated, first, last),
+            ]
+        claim = f"{label(stated.quantity)}: {claims[0].printed} compared with {claims[1].printed}{quoted(statement)}"
+        quantities = tuple(dict.fromkeys((stated.quantity, stated.base_quantity or stated.quantity)))
+        for words, numbers in filter(None, reasons):
+            yield Finding(INCONSISTENT, (statement.id, *stated.records), claim, words, numbers, quantities=quantities)
+
+
+def _against_change(stated: Comparison, first: Interval, last: Interval) -> Contradiction:
+    """Return a contradiction if a printed ratio or percentage is not that of the figures."""
+    if stated.change is None or stated.change_is == "points":
+        return None
+    ratio = last / first if stated.quantity in TIMES else first / last
+    less = 1 if stated.change_is == "share" else 0
+    low, high = (bound - less + sign * abs(bound - less) * RATIO_TOLERANCE for bound, sign in ((ratio.low, -1), (ratio.high, 1)))
+    if Interval(ratio.value - less, low, high).overlaps(Interval.of(stated.change)):
+        return None
+    words = f"{stated.change_is} = {ratio.value - less:.3f}, not {stated.change.printed}"
+    return words, {"computed": ratio.value - less, "printed": stated.change.value}
+
+
+def _against_word(stated: Comparison, first: Interval, last: Interval) -> Contradiction:
+    ratio = first / last
+    wrong = {
+        "higher": ratio.high < 1,
+        "slightly higher": ratio.high < 1 or ratio.low > ROUGHLY,
+        "lower": ratio.low > 1,
+        "slightly lower": ratio.low > 1 or ratio.high < 1 / ROUGHLY,
+        "about equal": ratio.low > ROUGHLY or ratio.high < 1 / ROUGHLY,
+    }[stated.relation]
+    words = f"{first.value:g} / {last.value:g} = {ratio.value:.2f}, which is not '{stated.relation}'"
+    return (words, {"ratio": ratio.value}) if wrong else None
+
+
+def _against_amounts(evidence: Evidence, stated: Comparison, first: Interval, last: Interval) -> Contradiction:
+    """Return a contradiction if shares of different totals compare in the opposite order as amounts."""
+    results = evidence.with_ids((stated.records[0], stated.records[-1]))
+    totals = [known for result in results if (known := _total(evidence, result, stated.quantity))]
+    if len(totals) < 2 or totals[0] == totals[1]:  # noqa: PLR2004 - a pair
+        return None
+    (total, unit), (last_total, _) = totals[0], totals[1]
+    amounts, shares = (first * total) / (last * last_total), first / last
+    if (shares.value < 1) == (amounts.value < 1):
+        return None
+    words = (
+        f"{first.value:.2%} x {total:g} {unit} = {first.value * total:.2f}, {last.value:.2%} x {last_total:g} {unit} = {last.value * last_total:.2f}: "
+        f"a ratio of {amounts.value:.1f}, but the shares have a ratio of {shares.value:.2f}. Shares of different totals cannot be compared"
+    )
+    return words, {"ratio of amounts": amounts.value, "ratio of shares": shares.value}
+
+
+def _total(evidence: Evidence, result: AuditedResult, quantity: str) -> tuple[float, str] | None:
+    """Return the total of a share with its unit, or None if it is unknown."""
+    if quantity == "cpu_utilisation_mean":
+        cores = next((row.vcpus for row in evidence.facts.prices if row.vcpus and row.instance == result.conditions.instance), None)
+        return (float(cores), "vCPU") if cores else None
+    claim = result.claims.get(TOTAL_OF.get(quantity, ""))
+    return (claim.value / 1e9, "GB") if claim else None
+
+
+def _against_times(evidence: Evidence, stated: Comparison, first: Interval, last: Interval) -> Contradiction:
+    """Return a contradiction if the times of the same work have another ratio than the rates."""
+    results = evidence.with_ids((stated.records[0], stated.records[-1]))
+    if not stated.quantity.startswith("samples_per_s") or len(results) < 2 or len({result.training_rows for result in results}) > 1:  # noqa: PLR2004 - a pair
+        return None
+    mine, theirs = (result.interval("epoch_time_s") or result.interval("train_time_s") for result in results)
+    if mine is None or theirs is None or (first / last).widened(TIMES_TOLERANCE).overlaps(theirs / mine):
+        return None
+    by_rate, by_time = first.value / last.value, theirs.value / mine.value
+    words = f"rates {first.value:g} / {last.value:g} = {by_rate:.2f}, but times of the same rows {theirs.value:g} s / {mine.value:g} s = {by_time:.2f}"
+    return words, {"ratio of rates": by_rate, "ratio of times": by_time}
+
+
+@rule(id="summary", family="comparison", verdicts=(INCONSISTENT,))
+def summaries(evidence: Evidence) -> Iterator[Finding]:
+    """Range or superlative that a row contradicts.
+
+    A range over rows spans the lowest to the highest of them, and the best of several rows has the most extreme figure.
+    """
+    for statement, claimed in evidence.assertions(Range):
+        values = {result.id: value for result in evidence.with_ids(claimed.records) if (value := result.interval(claimed.quantity))}
+        low, high = Interval.of(claimed.low), Interval.of(claimed.high)
+        outside = [record for record, value in values.items() if value.high < low.low or value.low > high.high]
+        if outside:
+            rows = ", ".join(f"{evidence.by_id[record].claims[claimed.quantity].printed} ({record})" for record in values)
+            claim = f"{label(claimed.quantity)} {claimed.low.printed} to {claimed.high.printed} over {len(values)} rows{quoted(statement)}"
+            words = f"the rows are {rows}. Outside the range: {', '.join(outside)}"
+            numbers = {"lowest": min(value.value for value in values.values()), "highest": max(value.value for value in values.values())}
+            yield Finding(INCONSISTENT, (statement.id, *outside, *values), claim, words, numbers, quantities=(claimed.quantity,))
+    for statement, extreme, claims in _extremes(evidence):
+        best = (max if extreme.where == "highest" else min)(claims, key=lambda record: claims[record].value)
+        if claims[best].value != claims[extreme.best].value:
+            claim = f"{extreme.where} {label(extreme.quantity)}: {claims[extreme.best].printed}{quoted(statement)}"
+            numbers = {"claimed": claims[extreme.best].value, "best": claims[best].value}
+            words, records = f"{best} has {claims[best].printed}", (statement.id, extreme.best, best)
+            yield Finding(INCONSISTENT, records, claim, words, numbers, quantities=(extreme.quantity,))
+
+
+def _extremes(evidence: Evidence) -> Iterator[tuple[Statement, Extreme, dict[str, Claim]]]:
+    """Yield superlatives with the figures of the rows that they are about, if the best row has one."""
+    for statement, extreme in evidence.assertions(Extreme):
+        claims = {record: claim for record in extreme.among if (claim := evidence.claims_of(record).get(extreme.quantity))}
+        if extreme.best in claims:
+            yield statement, extreme, claims
+
+
+@rule(id="comparability", family="comparison", verdicts=(INCONSISTENT, SUSPICIOUS))
+def comparability(evidence: Evidence) -> Iterator[Finding]:
+    """Comparison of results under different conditions.
+
+    Times and rates compare devices only when model, method, data, length, batch and precision agree (definitions#comparability).
+    """
+    for statement, stated in evidence.assertions(Comparison):
+        results = evidence.with_ids(dict.fromkeys(stated.records))
+        devices = {(result.conditions.accelerator, result.devices) for result in results}
+        if stated.quantity not in TIMES_AND_RATES or len(devices) < 2:  # noqa: PLR2004 - one device is not compared
+            continue
+        keys = {result.id: _comparability_keys(result) for result in results}
+        differing = {
+            name: values
+            for name in CONDITION_OF
+            if len(set((values := {record: known[name] for record, known in keys.items() if known[name] is not None}).values())) > 1
+        }
+        if not differing:
+            continue
+        other_work = bool(CHANGES_WORK & set(differing))
+        lines = (f"{name}: {', '.join(f'{value} ({record})' for record, value in values.items())}" for name, values in differing.items())
+        ending = "Their times and rates measure different work" if other_work else "They did the same work under different conditions"
+        yield Finding(
+            INCONSISTENT if other_work else SUSPICIOUS,
+            (statement.id, *stated.records),
+            f"{label(stated.quantity)} of {len(results)} results compared",
+            f"{'; '.join(lines)}. {ending}",
+            {"differing": ", ".join(differing)},
+            quantities=(stated.quantity,),
+            conditions=tuple(dict.fromkeys(CONDITION_OF[name] for name in differing)),
+        )
+
+
+def _comparability_keys(result: AuditedResult) -> dict[str, object]:
+    conditions, rows, steps = result.conditions, rows_per_step(result), result.interval("steps")
+    return {
+        "model": conditions.model,
+        "method": conditions.method.value,
+        "dataset": conditions.dataset,
+        "sequence length": conditions.sequence_length,
+        "rows of the training": round(steps.value) * rows if steps and rows else None,
+        "precision": precision_class(conditions.precision),
+        "rows of a step": rows,
+        "torch": conditions.framework.get("torch"),
+    }
+
+
+@rule(id="significance", family="significance", verdicts=(SUSPICIOUS,))
+def differences(evidence: Evidence) -> Iterator[Finding]:
+    """Difference in accuracy within two standard errors.
+
+    A share over n rows has the standard error sqrt(p (1 - p) / n). A difference below two standard errors can be chance, and the highest of
+    several shares is high partly by chance.
+    """
+    for statement, stated in evidence.assertions(Comparison):
+        claims = evidence.compared_claims(stated)
+        if claims and stated.relation not in {"beside", "about equal"}:
+            pair = {stated.records[0]: claims[0], f"{stated.records[-1]}, the reference": claims[1]}
+            records = (statement.id, *stated.records)
+            yield from _not_significant(evidence, stated.quantity, pair, stated.records[0], records, stated.relation + quoted(statement))
+    for statement, extreme, figures in _extremes(evidence):
+        near = (statement.id, extreme.best)
+        yield from _not_significant(evidence, extreme.quantity, figures, extreme.best, near, f"is the {extreme.where}{quoted(statement)}")
+
+
+def _not_significant(
+    evidence: Evidence, quantity: str, claims: dict[str, Claim], best: str, records: tuple[str, ...], words: str
+) -> Iterator[Finding]:
+    """Yield a finding if other shares over the same rows lie within two standard errors of the best one."""
+    results = evidence.with_ids([best])
+    rows = results[0].dataset.test_rows if results and results[0].dataset else None
+    if quantity not in ACCURACIES or not rows:
+        return
+    # A figure that is not a share has no standard error; another rule reports it.
+    errors = {record: math.sqrt(max(0.0, claim.value * (1 - claim.value)) / rows) for record, claim in claims.items()}
+    others = [record for record in claims if record != best]
+    distances = {record: (claims[best].value - claims[record].value, math.hypot(errors[best], errors[record])) for record in others}
+    near = {record: each for record, each in distances.items() if abs(each[0]) < SIGNIFICANT_ERRORS * each[1]}
+    if near:
+        shown = "; ".join(
+            f"{record} {claims[record].printed}: {difference * 100:+.2f} points, standard error {error * 100:.2f}"
+            for record, (difference, error) in near.items()
+        )
+        claim = f"{label(quantity)} {claims[best].printed} {words}"
+        calculation = f"over {rows:,} rows, {len(near)} of {len(others)} others lie within {SIGNIFICANT_ERRORS} standard errors of the difference ({shown})"
+        numbers = {"near": len(near), "others": len(others), "rows": rows}
+        known = tuple(record for record in near if record in evidence.by_id)
+        yield Finding(SUSPICIOUS, (*records, *known), claim, calculation, numbers, quantities=(quantity,))

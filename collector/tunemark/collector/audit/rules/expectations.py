@@ -1,0 +1,425 @@
+"""Expectations: results that differ in one condition only, whose figures must then be equal, or ordered.
+
+`EQUAL` lists what is the same in a group of results, and `ORDERED` what must not exceed what in a pair. A new expectation is one row.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import permutations, product
+from operator import attrgetter
+
+from tunemark.collector.audit.bounds import rates_below_peak
+from tunemark.collector.audit.evidence import (
+    DEVICES_SETTINGS,
+    METHOD_SETTINGS,
+    AuditedResult,
+    Evidence,
+    Pair,
+    grouped,
+    label,
+    same_software,
+    with_model,
+)
+from tunemark.collector.audit.interval import MORE_MEMORY, Interval
+from tunemark.collector.audit.published_shape import levers_of, published_shape
+from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.token_rates import token_rates, training_or_wall_time
+from tunemark.schema.formats import GIB
+from tunemark.schema.physics.architecture import block_linears, count_parameters
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method
+
+PEAK, MODEL_MEMORY = "peak_memory_bytes", "model_memory_bytes"
+HOST_MEMORY = ("host_memory_peak_share", "host_memory_total_bytes")
+TIMES = ("train_time_s", "wall_s", "epoch_time_s", "step_time_s")
+FEWEST_STEPS = 20
+"""A run of fewer steps is mostly warm-up (definitions#steady-window)."""
+MORE_PARAMETERS = 1.03
+"""Factor above which a model counts as larger."""
+TWICE = 2.0
+"""Ratio above which a speed-up beyond the number of devices is a contradiction, and host memory per process has grown."""
+GATHERED_BLOCKS = 2
+"""Blocks whose weights are gathered at a time: the current one and the next (FSDP's prefetch, Zhao et al. 2023, section 3.3)."""
+COMMUNICATION_BYTES = GIB
+"""Memory of communication buffers, and of gradient buckets, that one device alone does not need."""
+STORED_DIFFERENTLY = 1.1
+"""Ratio of model memory above which buffers and rounding of the allocator are no explanation."""
+
+Value = tuple[Interval, str]
+"""A figure with its words."""
+
+
+def figure(name: str) -> Callable[[AuditedResult], Value | None]:
+    """Return the function that reads one printed figure."""
+
+    def of(result: AuditedResult) -> Value | None:
+        readings = [value for meaning, value in result.readings(name) if "together" not in meaning]
+        return (readings[0], result.printed(name)) if readings else None
+
+    return of
+
+
+def epoch_tokens(result: AuditedResult) -> Value | None:
+    """Return tokens per second x epoch time: the data in tokens."""
+    rate, time = result.interval("tokens_per_s"), result.interval("epoch_time_s")
+    words = f"{rate.value:,.0f} tokens/s x {time.value:,.0f} s = {rate.value * time.value / 1e6:.1f}M tokens" if rate and time else ""
+    return (rate * time, words) if rate and time else None
+
+
+def seconds_per_row(result: AuditedResult) -> Value | None:
+    """Return seconds per row of the training data, by whole epochs or by the steps that were done."""
+    steps, epochs, time = result.interval("steps"), result.interval("epochs"), training_or_wall_time(result)
+    conditions, rows = result.conditions, result.training_rows
+    batch = conditions.global_batch or (conditions.micro_batch if result.devices == 1 else None)
+    if time is None:
+        return None
+    if epochs is not None and rows is not None and result.finished:
+        done, words = epochs * rows, f"{epochs.value:g} x {rows:,} rows"
+    elif steps is not None and batch is not None and steps.value >= FEWEST_STEPS:
+        done, words = steps * batch, f"{steps.value:,.0f} steps x {batch} rows"
+    else:
+        return None
+    return time / done, f"{time.value:g} s / ({words}) = {1e3 * time.value / done.value:.2f} ms per row"
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """A figure that is the same for all results of a group."""
+
+    group: Callable[[AuditedResult], object]
+    value: Callable[[AuditedResult], Value | None]
+    quantities: tuple[str, ...]
+    verdict: AuditVerdict
+    limit: Callable[[Evidence, list[AuditedResult]], float]
+    """Ratio that highest and lowest may have."""
+    reason: str
+    differing: str = "conditions.accelerator"
+    """What must differ in the group; empty if nothing must."""
+    suspicious_below: float = 1.0
+    """Ratio up to which the finding is only suspicious."""
+
+
+def _group_of(each: Equal) -> Callable[[tuple[AuditedResult, Value]], object]:
+    return lambda row: each.group(row[0])
+
+
+def _practice(key: str) -> Callable[[Evidence, list[AuditedResult]], float]:
+    return lambda evidence, _: evidence.facts.known.practice(key)
+
+
+def _vocabularies(evidence: Evidence, results: list[AuditedResult]) -> float:
+    """Return the ratio of token counts of one text: another tokenizer changes them by tens of per cent."""
+    same = len({result.model.vocabulary if result.model else None for result in results}) == 1 and results[0].model is not None
+    slack = (1 + evidence.facts.known.practice("clock-slack")) ** 2
+    return slack if same else slack * evidence.facts.known.practice("tokeniser-spread")
+
+
+SHAPE = ("conditions.model", "conditions.micro_batch", "conditions.sequence_length")
+STORED = ("gradient_checkpointing", "strategy")
+"""Settings that divide or recompute tensors."""
+EQUAL = (
+    Equal(
+        lambda result: (result.source, result.section) if result.interval("epoch_time_s") else None,
+        epoch_tokens,
+        ("tokens_per_s", "epoch_time_s"),
+        INCONSISTENT,
+        _vocabularies,
+        "epochs of one dataset have the same tokens",
+        differing="",
+    ),
+    Equal(
+        lambda result: (
+            (
+                *attrgetter("source", *SHAPE, "conditions.method", "conditions.accelerator_count")(result),
+                *map(result.conditions.settings.get, STORED),
+            )
+            if result.conditions.micro_batch and result.accelerator
+            else None
+        ),
+        figure(PEAK),
+        (PEAK,),
+        INCONSISTENT,
+        _practice("same-work-memory"),
+        "the tensors of a micro-step have the same size on every device",
+    ),
+    Equal(
+        lambda result: attrgetter("source", "conditions.model", "conditions.method", "devices")(result) if result.accelerator else None,
+        figure(MODEL_MEMORY),
+        (MODEL_MEMORY,),
+        INCONSISTENT,
+        lambda *_: 1.0,
+        "parameters and their format do not change with the device",
+        suspicious_below=STORED_DIFFERENTLY,
+    ),
+)
+
+
+@rule(id="same-work", family="comparison", verdicts=(INCONSISTENT, SUSPICIOUS))
+def equal_figures(evidence: Evidence) -> Iterator[Finding]:
+    """Figures that differ although nothing that decides them does.
+
+    Tokens of an epoch, memory of a micro-step and memory of the parameters follow from conditions that the document states to be the same.
+    """
+    for each in EQUAL:
+        valued = [(result, value) for result in evidence.published if each.group(result) and (value := each.value(result))]
+        for rows in grouped(valued, _group_of(each)).values():
+            results = [result for result, _ in rows]
+            if each.differing and len({attrgetter(each.differing)(result) for result in results}) == 1:
+                continue
+            ordered = sorted(rows, key=lambda row: row[1][0].value)
+            (_, (low, _)), (_, (high, _)) = ordered[0], ordered[-1]
+            if (high / low).low <= each.limit(evidence, results):
+                continue
+            ratio = high.value / low.value
+            verdict = SUSPICIOUS if ratio <= each.suspicious_below else each.verdict
+            shown = "; ".join(f"{result.id}, {result.device_name}: {words}" for result, (_, words) in ordered)
+            claim = f"{' and '.join(map(label, each.quantities))} of {len(ordered)} results"
+            words = f"{shown}. Highest / lowest = {ratio:.2f}, but {each.reason}"
+            yield Finding(verdict, tuple(result.id for result, _ in ordered), claim, words, {"ratio": ratio}, quantities=each.quantities)
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A figure of the first result of a pair that is at most a multiple of the second's."""
+
+    pairs: Callable[[Evidence], Iterator[Pair]]
+    ratio: Callable[[AuditedResult, AuditedResult], tuple[Interval, str, tuple[str, ...]] | None]
+    """First over second, in words, with the quantities."""
+    limit: Callable[[Evidence, AuditedResult, AuditedResult], float]
+    reason: str
+    inconsistent_above: float = float("inf")
+
+
+def _methods(first: Method, second: Method) -> Callable[[Evidence], Iterator[Pair]]:
+    """Return pairs of two methods with the same model, devices and micro-step, from one table."""
+    same = attrgetter("source", "section", *SHAPE, "conditions.accelerator", "conditions.accelerator_count", "offloads_to_host")
+
+    def pairs(evidence: Evidence) -> Iterator[Pair]:
+        for group in grouped(with_model(evidence.published), same).values():
+            for result, other in product(group, group):
+                methods = (result.conditions.method, other.conditions.method) == (first, second)
+                if methods and same_software(result, other, METHOD_SETTINGS | {"framework_config"}):
+                    yield result, other
+
+    return pairs
+
+
+def _repeats(evidence: Evidence) -> Iterator[Pair]:
+    """Yield pairs of results that state the same batch, length and format, and no setting that is known to differ."""
+    required = attrgetter("micro_batch", "sequence_length", "precision", "accelerator", "accelerator_count")
+    optional = attrgetter("global_batch", "gradient_accumulation", "padding", "packing", "dataset")
+    for pair in evidence.published_pairs():
+        for result, other in (pair, pair[::-1]):
+            a, b = result.conditions, other.conditions
+            same = None not in required(a) and required(a) == required(b)
+            agree = all(None in both or both[0] == both[1] for both in zip(optional(a), optional(b), strict=True))
+            if same and agree and (not a.settings or not b.settings or a.settings == b.settings):
+                yield result, other
+
+
+def _without_offload(pairs: Callable[[Evidence], Iterator[Pair]]) -> Callable[[Evidence], Iterator[Pair]]:
+    """Return the pairs of which the code of the document offloads neither."""
+
+    def offloaded(evidence: Evidence, result: AuditedResult) -> bool:
+        levers = levers_of(result.conditions, evidence.facts.known.memory_reading(result.source))
+        return any(lever.shape.get("offload") is True for lever in levers)
+
+    return lambda evidence: (pair for pair in pairs(evidence) if not any(offloaded(evidence, result) for result in pair))
+
+
+def _models(evidence: Evidence) -> Iterator[Pair]:
+    """Yield pairs of models of the same width, depth and vocabulary in one place of a table, the larger first."""
+    place = attrgetter("source", "section", "conditions.method", "conditions.accelerator", *SHAPE[1:])
+    shape = attrgetter("model.hidden_size", "model.layers", "model.vocabulary")
+    for group in grouped(with_model(evidence.published), lambda result: (place(result), shape(result))).values():
+        for large, small in permutations(group, 2):
+            if (large.parameters or 0) > (small.parameters or 0) * MORE_PARAMETERS:
+                yield large, small
+
+
+def _counts(evidence: Evidence) -> Iterator[Pair]:
+    """Yield pairs of results that differ only in the number of devices, more devices first."""
+    setup = attrgetter("source", "conditions.model", "conditions.method", "conditions.accelerator")
+    counted = [result for result in with_model(evidence.results) if result.conditions.accelerator_count is not None]
+    for group in grouped(counted, setup).values():
+        # Measured results may be many, so keep one per number of devices and kind of work.
+        results = {(result.devices, *_work(result)[:3]) if result.measured else result.id: result for result in group}.values()
+        for few, many in product(results, results):
+            if few.devices < many.devices and _work(few) == _work(many) and same_software(few, many, DEVICES_SETTINGS):
+                yield many, few
+
+
+def _work(result: AuditedResult) -> tuple[object, ...]:
+    stated = result.conditions
+    return stated.micro_batch, stated.sequence_length, stated.dataset, result.offloads_to_host, stated.packing
+
+
+def _same_steps(evidence: Evidence) -> Iterator[Pair]:
+    """Yield pairs whose devices do the same work in a step: with more, the fixed costs of a step weigh less."""
+    for many, few in _counts(evidence):
+        before, after = few.conditions.global_batch, many.conditions.global_batch
+        if not (before and after and after / many.devices > before / few.devices):
+            yield many, few
+
+
+def _memory(first: AuditedResult, second: AuditedResult) -> tuple[Interval, str, tuple[str, ...]] | None:
+    mine, theirs = figure(PEAK)(first), figure(PEAK)(second)
+    if mine is None or theirs is None:
+        return None
+    return mine[0] / theirs[0], f"{mine[0].value / 1e9:.1f} GB / {theirs[0].value / 1e9:.1f} GB", (PEAK,)
+
+
+def _host_memory(first: AuditedResult, second: AuditedResult) -> tuple[Interval, str, tuple[str, ...]] | None:
+    """Return the ratio of host memory per process."""
+    mine, theirs = host_bytes(first), host_bytes(second)
+    if mine is None or theirs is None:
+        return None
+    words = f"{mine.value / 1e9:.2f} GB of {first.devices} processes / {theirs.value / 1e9:.2f} GB of {second.devices}, each"
+    return mine / theirs / (first.devices / second.devices), words, HOST_MEMORY
+
+
+def host_bytes(result: AuditedResult) -> Interval | None:
+    """Return the peak of host memory from its share and total, or None."""
+    share, total = (result.interval(quantity) for quantity in HOST_MEMORY)
+    return share * total if share and total else None
+
+
+def _time_of_a_row(first: AuditedResult, second: AuditedResult) -> tuple[Interval, str, tuple[str, ...]] | None:
+    mine, theirs = seconds_per_row(first), seconds_per_row(second)
+    if mine is None or theirs is None:
+        return None
+    names = tuple(name for name in ("train_time_s", "wall_s") if name in first.claims or name in second.claims)
+    return mine[0] / theirs[0], f"{mine[1]} / {theirs[1]}", names
+
+
+def _slowdown(first: AuditedResult, second: AuditedResult) -> tuple[Interval, str, tuple[str, ...]] | None:
+    """Return the rate of the second over that of the first, in the same reading if the steps of both are ambiguous in the same way."""
+    mine, theirs = rates_below_peak(first), rates_below_peak(second)
+    if not len(mine) == len(theirs) == 1:
+        if first.conditions.gradient_accumulation != second.conditions.gradient_accumulation:
+            return None
+        mine, theirs = ([rate for rate in token_rates(each) if rate.quantity == "step_time_s" and rate.meaning] for each in (first, second))
+    if not mine or not theirs:
+        return None
+    words = f"{theirs[-1].tokens_per_s.value:,.0f} tokens/s / {mine[-1].tokens_per_s.value:,.0f} tokens/s"
+    return theirs[-1].tokens_per_s / mine[-1].tokens_per_s, words, (mine[-1].quantity,)
+
+
+def _speedup(quantity: str) -> Callable[[AuditedResult, AuditedResult], tuple[Interval, str, tuple[str, ...]] | None]:
+    """Return the efficiency of more devices by a time or by the rate of tokens."""
+
+    def efficiency(many: AuditedResult, few: AuditedResult) -> tuple[Interval, str, tuple[str, ...]] | None:
+        after, before = many.interval(quantity), few.interval(quantity)
+        if before is None or after is None:
+            return None
+        speedup = before / after if quantity in TIMES else after / before
+        words = f"{few.printed(quantity)} -> {many.printed(quantity)}, {speedup.value:.2f}x with {many.devices / few.devices:g} times the devices"
+        return speedup / (many.devices / few.devices), words, (quantity,)
+
+    return efficiency
+
+
+def _in_32_bits(evidence: Evidence, result: AuditedResult, other: AuditedResult) -> float:
+    """Return the ratio that QLoRA reaches if all that is not quantised is kept in 32 bits, at the upper end of the prediction."""
+    theirs = figure(PEAK)(other)
+    shape = published_shape(result.conditions, evidence.facts, evidence.facts.known.memory_reading(result.source))
+    if shape is None or theirs is None:
+        return MORE_MEMORY
+    ledger = estimate_memory(replace(shape, parameters=Dtype.FP32, activations=Dtype.FP32))
+    return max(MORE_MEMORY, ledger.peak_reserved * ledger.error[1] / theirs[0].high)
+
+
+def _with_buffers(_: Evidence, __: AuditedResult, few: AuditedResult) -> float:
+    """Return the ratio of memory that gathered weights of two blocks and communication buffers explain."""
+    block = sum(linear.weights for linear in block_linears(few.model)) if few.model else 0
+    mine = figure(PEAK)(few)
+    return MORE_MEMORY + (GATHERED_BLOCKS * 2.0 * block + COMMUNICATION_BYTES) / (mine[0].high if mine else 1)
+
+
+def _allowed(key: str) -> Callable[[Evidence, AuditedResult, AuditedResult], float]:
+    return lambda evidence, *_: evidence.facts.known.practice(key)
+
+
+ORDERED = (
+    Ordered(
+        _repeats,
+        _time_of_a_row,
+        _allowed("same-run"),
+        "a run repeated on the same device takes about the same time, so the work or the device was different",
+        inconsistent_above=0.0,
+    ),
+    Ordered(
+        _without_offload(_methods(Method.QLORA, Method.LORA)),
+        _memory,
+        _in_32_bits,
+        "4-bit weights take a quarter of the memory and all else is the same (Dettmers et al. 2023), even if it is kept in 32 bits",
+    ),
+    Ordered(
+        _without_offload(_methods(Method.LORA, Method.FULL)),
+        _memory,
+        lambda *_: MORE_MEMORY,
+        "frozen weights have no gradients and no optimizer states (Hu et al. 2021, section 4.2)",
+    ),
+    Ordered(
+        _methods(Method.LORA, Method.FULL),
+        _slowdown,
+        _allowed("lora-slowdown"),
+        "LoRA executes 6 N FLOPs per token with recomputation, and full fine-tuning 8 N (definitions#hfu)",
+    ),
+    Ordered(
+        _methods(Method.QLORA, Method.LORA),
+        _slowdown,
+        _allowed("qlora-slowdown"),
+        "the only additional work of QLoRA is unpacking weights",
+    ),
+    Ordered(
+        _models,
+        lambda large, small: _inverse(_memory(large, small)),
+        lambda *_: 1.0,
+        "of two models with the same width, depth and vocabulary, the one with more parameters needs more memory",
+    ),
+    *(
+        Ordered(_same_steps, _speedup(name), _allowed("superlinear"), "n devices do at most n times the work of one (Amdahl 1967)", TWICE)
+        for name in (*TIMES, "tokens_per_s")
+    ),
+    Ordered(
+        _counts,
+        _memory,
+        _with_buffers,
+        "each device holds the same rows and no more states (Rajbhandari et al. 2020); gathered weights and buffers are allowed for",
+    ),
+    Ordered(_counts, _host_memory, lambda *_: TWICE, "each process holds about the same amount of host memory"),
+)
+
+
+def _inverse(found: tuple[Interval, str, tuple[str, ...]] | None) -> tuple[Interval, str, tuple[str, ...]] | None:
+    if found is None:
+        return None
+    words = " / ".join(reversed(found[1].split(" / ")))
+    return Interval.exact(1.0) / found[0], words, found[2]
+
+
+@rule(id="wrong-order", family="comparison", verdicts=(SUSPICIOUS, INCONSISTENT))
+def ordered_figures(evidence: Evidence) -> Iterator[Finding]:
+    """More memory or time than a result that needs more.
+
+    Frozen and quantised weights save memory and work, larger models need more, and n devices do at most n times the work of one. Two results
+    of one document that differ in nothing else must keep this order, within what published results show.
+    """
+    for each in ORDERED:
+        for first, second in each.pairs(evidence):
+            found = each.ratio(first, second)
+            if found is None or found[0].low < each.limit(evidence, first, second):
+                continue
+            ratio, words, quantities = found
+            verdict = INCONSISTENT if ratio.low > each.inconsistent_above else SUSPICIOUS
+            claim = f"{_name(first)}: {first.printed(*quantities)}; {_name(second)}: {second.printed(*quantities)}"
+            calculation = f"{words} = {ratio.value:.2f}, but {each.reason}"
+            yield Finding(verdict, (first.id, second.id), claim, calculation, {"ratio": ratio.value}, quantities=quantities)
+
+
+def _name(result: AuditedResult) -> str:
+    """Return model, method and devices, by which two results of a pair differ."""
+    devices = f"{result.devices} x {result.device_name}" if result.device_name else f"{result.devices} devices"
+    size = f" ({count_parameters(result.model).total / 1e9:.2f}B)" if result.model else ""
+    return f"{result.model.name if result.model else 'unknown model'}{size}, {result.method_name}, {devices}"

@@ -1,0 +1,348 @@
+"""Identities: figures of one record that must multiply, divide or add up to each other within their printed digits.
+
+An identity is a row of `PRODUCTS`, or a function that yields equations. A new one is one row or one function in `IDENTITIES`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, source_of
+from tunemark.collector.audit.interval import Interval
+from tunemark.collector.audit.rule import INCONSISTENT, Finding, rule
+from tunemark.collector.audit.token_rates import LAST_BATCH, expected_rows, plain_rate, rows_per_step
+from tunemark.schema.formats import HOUR_S
+from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.records.claims import Bill, Offer
+from tunemark.schema.records.published import Claim
+from tunemark.schema.vocabulary import Method, Padding
+
+MILLION = 1_000_000
+DIVIDED_FIRST = 0.006
+"""Share by which a printed quotient may differ beyond its digits: documents divide figures before or after rounding them."""
+HOURLY = "price_usd_per_hour"
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """Two sides that must agree: the figures as calculated in each reading, and the expected amount."""
+
+    records: tuple[str, ...]
+    quantities: tuple[str, ...]
+    printed: str
+    """The figures as printed."""
+    left: tuple[tuple[str, Interval], ...]
+    """Each reading's calculation with its value."""
+    right: Interval
+    meaning: str
+    """The expected amount in words."""
+    slack: float = DIVIDED_FIRST
+    conditions: tuple[str, ...] = ()
+
+    def holds(self) -> bool:
+        """Return True if a reading agrees with the expected amount."""
+        return any(value.widened(self.slack).overlaps(self.right) for _, value in self.left)
+
+    def finding(self) -> Finding:
+        """Return the finding that no reading agrees."""
+        words = "; ".join(f"{calculation} = {value.value:,.6g}" for calculation, value in self.left)
+        first = self.left[0][1].value
+        change = f": {first / self.right.value - 1:+.1%}" if self.right.value else ""
+        numbers = {"computed": first, "expected": self.right.value}
+        calculation = f"{words}, but {self.meaning} = {self.right.value:,.6g}{change}"
+        return Finding(INCONSISTENT, self.records, self.printed, calculation, numbers, self.quantities, self.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of a result or a statement, and the other records that they come from."""
+
+    record: str
+    claims: Mapping[str, Claim]
+    others: tuple[str, ...] = ()
+    exact: Mapping[str, Interval] = field(default_factory=dict)
+    """Figures without a claim, such as a number of devices."""
+
+    def readings(self, name: str) -> tuple[tuple[str, Interval], ...]:
+        """Return the meanings of a figure with their values; a plain figure has one meaning without words."""
+        if name in self.exact:
+            return (("", self.exact[name]),)
+        claim = self.claims.get(name)
+        if claim is None or claim.value <= 0:
+            return ()
+        return tuple((each.meaning, Interval.of(claim, each.value)) for each in claim.readings) or (("", Interval.of(claim)),)
+
+    def plain(self, name: str) -> Interval | None:
+        """Return a figure with one meaning, or None."""
+        readings = self.readings(name)
+        return readings[0][1] if len(readings) == 1 and not readings[0][0] else None
+
+    def printed(self, *names: str) -> str:
+        """Return figures as printed, for a sentence."""
+        return ", ".join(f"{label(name)} {self.claims[name].printed}" for name in names if name in self.claims)
+
+
+PRODUCTS = (
+    ("step_time_s", "steps", "train_time_s", 1.0),
+    ("steps_per_s", "train_time_s", "steps", 1.0),
+    ("epoch_time_s", "epochs", "train_time_s", 1.0),
+    (HOURLY, "train_time_s", "cost_usd", HOUR_S),
+    (HOURLY, "epoch_time_s", "cost_per_epoch_usd", HOUR_S),
+    (HOURLY, "hours_of_a_day", "price_usd_per_day", 1.0),
+    (HOURLY, "hours_of_a_week", "price_usd_per_week", 1.0),
+    ("device_memory_peak_share", "device_memory_total_bytes", "peak_memory_bytes", "devices"),
+)
+"""Factor, factor, product, divisor: a number, or the name of a figure. Steps and epochs follow each other without a gap, a price is for an
+hour, and a share is of a total over all devices."""
+
+
+def products(evidence: Evidence) -> Iterator[Equation]:
+    """Yield the products of figures that one record prints."""
+    slack = evidence.facts.known.practice("clock-slack")
+    for figures in _all_figures(evidence):
+        for first, second, product, divisor in PRODUCTS:
+            # A total over several devices is not the peak of one.
+            expected = [value for meaning, value in figures.readings(product) if "together" not in meaning]
+            factor = figures.plain(second)
+            by = figures.plain(divisor) if isinstance(divisor, str) else Interval.exact(divisor)
+            if len(expected) != 1 or factor is None or by is None or not figures.readings(first):
+                continue
+            left = tuple((_written(meaning, value, factor, by), value * factor / by) for meaning, value in figures.readings(first))
+            names = tuple(name for name in (first, second, product) if name in figures.claims)
+            records = (figures.record, *figures.others)
+            yield Equation(records, names, figures.printed(*names), left, expected[0], label(product), max(slack, DIVIDED_FIRST))
+
+
+def _written(meaning: str, first: Interval, second: Interval, by: Interval) -> str:
+    divided = f" / {by.value:,.10g}" if by.value != 1 else ""
+    return f"{first.value:,.10g} x {second.value:,.10g}{divided}{f' ({meaning})' if meaning else ''}"
+
+
+def _all_figures(evidence: Evidence) -> Iterator[Figures]:
+    """Yield the figures of all records; a bill has the price of its offer, and the time of its result's epochs."""
+    hours = {"hours_of_a_day": Interval.exact(24.0), "hours_of_a_week": Interval.exact(168.0)}
+    for result in evidence.results:
+        exact = {name: interval for name in ("steps", "epochs") if (interval := result.interval(name))}
+        yield Figures(result.id, result.claims, exact={**exact, "devices": Interval.exact(float(result.devices))})
+    for statement in evidence.statements.values():
+        others: tuple[str, ...] = ()
+        claims = dict(statement.claims)
+        if isinstance(statement.assertion, Bill):
+            price, run = price_of(evidence, statement.id, statement.assertion), evidence.by_id.get(statement.assertion.result or "")
+            if price:
+                others, claims[HOURLY] = (price[0],), price[1]
+            if run and "epoch_time_s" in run.claims and "epochs" in claims:
+                others, claims["epoch_time_s"] = (*others, run.id), run.claims["epoch_time_s"]
+        yield Figures(statement.id, claims, others, exact=hours)
+
+
+def price_of(evidence: Evidence, statement: str, bill: Bill) -> tuple[str, Claim] | None:
+    """Return the hourly price of a bill with its statement: of its offer, else the document's lowest price for the device."""
+    if bill.offer is not None:
+        claim = evidence.claims_of(bill.offer).get(HOURLY)
+        return (bill.offer, claim) if claim else None
+    offers = [
+        (other.id, other.claims[HOURLY])
+        for other, offer in evidence.assertions(Offer)
+        if source_of(other.id) == source_of(statement) and offer.accelerator == bill.accelerator and HOURLY in other.claims
+    ]
+    return min(offers, key=lambda price: price[1].value, default=None)
+
+
+def costs_of_samples(evidence: Evidence) -> Iterator[Equation]:
+    """Yield costs of a million samples against length / tokens per second x price."""
+    name = "cost_per_1m_samples_usd"
+    for statement, bill in evidence.assertions(Bill):
+        price, result = price_of(evidence, statement.id, bill), evidence.by_id.get(bill.result or "")
+        claim, rate = statement.claims.get(name), plain_rate(result) if result else None
+        length = result.conditions.sequence_length if result else None
+        if claim is None or not claim.value or price is None or result is None or rate is None or length is None:
+            continue
+        cost = Interval.exact(float(length * MILLION)) / rate.tokens_per_s / HOUR_S * Interval.of(price[1])
+        words = f"10^6 x {length:,} tokens / {rate.tokens_per_s.value:,.0f} tokens/s x {price[1].printed} an hour"
+        records = (statement.id, result.id, price[0])
+        yield Equation(records, (name,), f"{claim.printed} for a million samples", ((words, cost),), Interval.of(claim), "the claim")
+
+
+def rows_of_a_training(evidence: Evidence) -> Iterator[Equation]:
+    """Yield rate x time against the rows of a training: epochs x rows of the data, or steps x rows of a step."""
+    slack = evidence.facts.known.practice("clock-slack")
+    for result, (time,) in evidence.with_intervals("train_time_s"):
+        rows, steps, batch = expected_rows(result), result.interval("steps"), rows_per_step(result)
+        if rows is not None and result.finished:
+            # Trainers count all rows of the data, but drop the last steps that are not full.
+            work = Interval(rows.value, rows.low, rows.high * (1 + max(LAST_BATCH, (batch or 0) / rows.value)))
+            meaning = f"epochs x rows of the data = {result.claims['epochs'].value:g} x {result.training_rows:,}"
+        elif rows is None and steps is not None and batch is not None:
+            work, meaning = steps * batch, f"steps x rows of a step = {steps.value:g} x {batch}"
+        else:
+            continue
+        for name in ("samples_per_s", "samples_per_s_reported"):
+            names, readings = (name, "train_time_s"), result.readings(name)
+            left = tuple((f"{rate.value:g} x {time.value:g}{f' ({words})' if words else ''}", rate * time) for words, rate in readings)
+            if left:
+                yield Equation((result.id,), names, result.printed(*names), left, work, meaning, slack)
+
+
+def rows_of_a_step(evidence: Evidence) -> Iterator[Equation]:
+    """Yield samples/s over steps/s against micro-batch x accumulation x replicas."""
+    slack = evidence.facts.known.practice("clock-slack")
+    for result, (steps,) in evidence.with_intervals("steps_per_s"):
+        conditions, readings = result.conditions, result.readings("samples_per_s")
+        # With known rows of the data, the rows of a training settle an ambiguous rate.
+        settled = len(readings) > 1 and expected_rows(result) is not None
+        if conditions.micro_batch is None or result.replicas is None or not readings or settled:
+            continue
+        factors = (conditions.micro_batch, conditions.gradient_accumulation or 1, result.replicas)
+        expected = factors[0] * factors[1] * factors[2]
+        # Trainers count all rows of the data, so the rate may include a last step that was not full.
+        number, time = result.interval("steps"), result.interval("train_time_s")
+        number = number or (steps * time if time else None)
+        meaning = "micro-batch x accumulation x replicas = " + " x ".join(map(str, factors))
+        # The verdict applies to the batch settings too: the document does not show which side is wrong.
+        yield Equation(
+            (result.id,),
+            ("samples_per_s", "steps_per_s"),
+            result.printed("samples_per_s", "steps_per_s", "steps", "train_time_s"),
+            ((f"{readings[0][1].value:g} / {steps.value:g} rows of a step", readings[0][1] / steps),),
+            Interval.exact(float(expected)),
+            meaning,
+            max(slack, 1 / number.value if number else 0.0),
+            ("micro_batch", "gradient_accumulation", "data_parallel"),
+        )
+
+
+def lengths_of_trainer_flops(evidence: Evidence) -> Iterator[Equation]:
+    """Yield the length of rows by the Trainer's FLOPs: 6 x parameters without embeddings x tokens, padding included."""
+    for result, (flops, time) in evidence.with_intervals("total_flops", "train_time_s"):
+        length = result.conditions.sequence_length
+        if not result.readings("samples_per_s") or length is None or result.model is None:
+            continue
+        count = count_parameters(result.model)
+        each = 6.0 * (count.total - count.embedding)
+        # Rows that are padded dynamically may be shorter than the longest, not longer.
+        shorter = result.conditions.padding is Padding.DYNAMIC and not result.conditions.packing
+        expected = Interval(float(length), 0.0 if shorter else length, length)
+        left = tuple(
+            (
+                f"{flops.value:.4g} / (6 x {count.total - count.embedding:,}) / ({rate.value:g} rows/s x {time.value:g} s)",
+                flops / each / (rate * time),
+            )
+            for _, rate in result.readings("samples_per_s")
+        )
+        names = ("total_flops", "samples_per_s", "train_time_s")
+        printed = result.printed(*names)
+        yield Equation((result.id,), names[:1], printed, left, expected, "tokens of a row", LAST_BATCH, ("sequence_length",))
+
+
+def rows_of_an_evaluation(evidence: Evidence) -> Iterator[Equation]:
+    """Yield the rate x time of an evaluation against the rows of the fixed set, which each of several ranks may see a part of."""
+    for result, (rate, time) in evidence.with_intervals("eval_samples_per_s", "eval_time_s"):
+        rows = result.dataset.test_rows if result.dataset else None
+        if rows is None:
+            continue
+        ranks = result.setting("processes") or result.setting("nproc") or 1
+        cores = (result.accelerator.cores_per_unit or 1) * result.devices if result.accelerator else 1
+        words = f"{rate.value:g} rows/s x {time.value:g} s"
+        parts = range(1, max(ranks, cores) + 1)
+        left = tuple((f"{words}{f' x {part} ranks' if part > 1 else ''}", rate * time * part) for part in parts)
+        names = ("eval_samples_per_s", "eval_time_s")
+        yield Equation((result.id,), names, result.printed(*names), left, Interval.exact(float(rows)), "rows of the set", LAST_BATCH)
+
+
+def whole_and_part(evidence: Evidence) -> Iterator[Equation]:
+    """Yield figures that are at most another: training in the process, CPU time on all cores, MFU in HFU."""
+    slack = evidence.facts.known.practice("clock-slack")
+    cores = {row.instance: row.vcpus for row in evidence.facts.prices if row.vcpus}
+    for result in evidence.results:
+        count = cores.get(result.conditions.instance or "")
+        wall, user, system = (result.interval(name) for name in ("wall_s", "user_s", "system_s"))
+        pairs: list[tuple[tuple[str, ...], Interval | None, Interval | None, str]] = [
+            (("train_time_s", "wall_s"), result.interval("train_time_s"), wall, "the time of the whole process")
+        ]
+        pairs += [(("mfu", "hfu"), result.interval("mfu"), result.interval("hfu"), "HFU, which adds recomputed work to MFU")]
+        if count and wall and user and system:
+            pairs += [(("user_s", "system_s", "wall_s"), user + system, wall * count, f"{count} cores x wall time")]
+        for names, part, whole, meaning in pairs:
+            if part and whole:
+                calculation = ((f"{' + '.join(map(label, names[:-1]))}, at most {label(names[-1])}", part),)
+                upper = Interval(whole.value, 0.0, whole.high)
+                yield Equation((result.id,), names, result.printed(*names), calculation, upper, meaning, slack)
+
+
+def columns(evidence: Evidence) -> Iterator[Equation]:
+    """Yield columns of a table relative to its baseline: relative speed, saved memory, scaling efficiency."""
+    for name, of in COLUMNS.items():
+        for rows in grouped(evidence.with_figure(name), lambda result: (result.source, result.section)).values():
+            table = [result for result in evidence.results if (result.source, result.section) == (rows[0].source, rows[0].section)]
+            for result in rows:
+                computed, printed = of(result, table), result.interval(name)
+                if computed and printed:
+                    base, words, value = computed
+                    yield Equation((result.id, base.id), (name,), result.printed(name), ((words, value),), printed, "the printed figure")
+
+
+Computed = tuple[AuditedResult, str, Interval] | None
+
+
+def _relative_speed(result: AuditedResult, table: list[AuditedResult]) -> Computed:
+    base = next((row for row in table if "relative_speed" in row.claims and row.claims["relative_speed"].value == 1), None)
+    return _rates(result, base, 1)
+
+
+def _efficiency(result: AuditedResult, table: list[AuditedResult]) -> Computed:
+    return _rates(result, next((row for row in table if "scaling_efficiency" in row.claims and row.devices == 1), None), result.devices)
+
+
+def _rates(result: AuditedResult, base: AuditedResult | None, devices: int) -> Computed:
+    mine, theirs = result.interval("tokens_per_s"), base.interval("tokens_per_s") if base else None
+    if base is None or mine is None or theirs is None:
+        return None
+    return base, f"{mine.value:g} / ({devices} x {theirs.value:g})", mine / (theirs * devices)
+
+
+def _saving(result: AuditedResult, table: list[AuditedResult]) -> Computed:
+    """Return (before - after) / before; the first full fine-tuning of the model in the table is before."""
+    full = (row for row in table if row.conditions.method is Method.FULL and row.conditions.model == result.conditions.model)
+    base = next((row for row in full if row.interval("peak_memory_bytes")), None)
+    mine, theirs = result.interval("peak_memory_bytes"), base.interval("peak_memory_bytes") if base else None
+    if base is None or mine is None or theirs is None:
+        return None
+    left = mine / theirs
+    return (
+        base,
+        f"({theirs.value / 1e9:g} - {mine.value / 1e9:g}) / {theirs.value / 1e9:g}",
+        Interval(1 - left.value, 1 - left.high, 1 - left.low),
+    )
+
+
+COLUMNS: dict[str, Callable[[AuditedResult, list[AuditedResult]], Computed]] = {
+    "relative_speed": _relative_speed,
+    "scaling_efficiency": _efficiency,
+    "memory_reduction": _saving,
+}
+"""Relative column -> how it is computed from its row and the rows of its table."""
+
+
+IDENTITIES = (
+    products,
+    costs_of_samples,
+    rows_of_a_training,
+    rows_of_a_step,
+    lengths_of_trainer_flops,
+    rows_of_an_evaluation,
+    whole_and_part,
+    columns,
+)
+
+
+@rule(id="identity", family="arithmetic", verdicts=(INCONSISTENT,))
+def identities(evidence: Evidence) -> Iterator[Finding]:
+    """Figures that do not multiply to each other.
+
+    A rate is work over time, a total is the number of its parts times one part, a cost is hours times the price of an hour, and a share is a
+    part of its total. Figures of one record that state all factors must agree within their printed digits.
+    """
+    for identity in IDENTITIES:
+        for equation in identity(evidence):
+            if not equation.holds():
+                yield equation.finding()
