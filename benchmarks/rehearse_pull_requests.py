@@ -45,6 +45,7 @@ def make_base(folder: Path) -> Path:
     """Return a repository with the facts and submissions of this checkout."""
     for name in FACTS:
         shutil.copytree(ROOT / "data" / name, folder / "data" / name)
+    shutil.copy(ROOT / "data" / "support.json", folder / "data")
     shutil.copytree(ROOT / "submissions", folder / "submissions")
     shutil.copy(ROOT / "README.md", folder)
     git(folder, "init", "--quiet", "--initial-branch=main")

@@ -24,7 +24,8 @@ class Budget:
     """The most lines that a part of the repository may have."""
 
     name: str
-    folder: str
+    folders: str
+    """Folders, separated by blanks."""
     endings: tuple[str, ...]
     limit: int
     """Lines that a test holds. It only ever falls: a rise is a decision with a reason."""
@@ -32,21 +33,22 @@ class Budget:
 
     def lines(self, root: Path) -> int:
         """Return the lines of its files."""
-        files = [path for path in (root / self.folder).rglob("*") if path.suffix in self.endings and "__pycache__" not in path.parts]
+        roots = [root / folder for folder in self.folders.split()]
+        files = [path for each in roots for path in each.rglob("*") if path.suffix in self.endings and "__pycache__" not in path.parts]
         return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
 
 
 PYTHON = (".py",)
 BUDGETS = (
     Budget("schema", "schema", PYTHON, 10_850, 8_000),
-    Budget("harness", "harness", PYTHON, 10_900, 7_000),
-    Budget("collector", "collector", PYTHON, 23_400, 12_000),
-    Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 8_600, 3_400),
-    Budget("site", "site", PYTHON, 14_400, 4_600),
+    Budget("harness", "harness", PYTHON, 10_200, 7_000),
+    Budget("collector", "collector", PYTHON, 21_750, 12_000),
+    Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 7_050, 3_400),
+    Budget("site", "site", PYTHON, 4_850, 4_600),
     Budget("site, scripts and styles", "site", (".js", ".css"), 3_060, 2_600),
-    Budget("site, templates", "site", (".j2",), 2_100, 4_000),
-    Budget("collector and site, SQL", "collector", (".sql",), 1_000, 2_600),
-    Budget("tests", "tests", PYTHON, 32_900, 16_000),
+    Budget("site, templates", "site", (".j2",), 4_500, 4_000),
+    Budget("collector and site, SQL", "collector site", (".sql",), 1_700, 2_600),
+    Budget("tests", "tests", PYTHON, 28_900, 16_000),
     Budget("benchmarks", "benchmarks", PYTHON, 5_600, 4_000),
 )
 

@@ -130,7 +130,7 @@ def test_the_lock_pins_hashes_and_holds_no_url_and_no_path():
 
 
 def test_every_citation_of_a_definition_names_a_heading_of_the_definitions_page():
-    page = (ROOT / "site/tunemark/site/templates/definitions.md.j2").read_text(encoding="utf-8")
+    page = (ROOT / "site/tunemark/site/pages/definitions.md.j2").read_text(encoding="utf-8")
     headings = {re.sub(r"[^a-z0-9]+", "-", heading.lower()) for heading in re.findall(r"^## (.+)$", page, re.MULTILINE)}
     files = [path for room in ROOMS for path in (ROOT / room).rglob("*") if path.suffix in {".py", ".j2", ".sql"}]
     cited = {

@@ -70,7 +70,6 @@ def test_a_reader_that_has_seen_enough_is_no_error(command):
         ("run smoke-lora --until-ci 7", "--until-ci: '7' is not a fraction between 0 and 1; give 1% or 0.01"),
         ("predict nope.json", "FILE: 'nope.json': no such file; `tunemark run` writes submissions to submissions/WORKLOAD/, and names the file"),
         ("predict data", "FILE: 'data': is a folder; name the submissions in it"),
-        ("plan smoke-lora --emit slurm --instance p4d.24xlarge --json", "--json: cannot be combined with --emit, which prints a script"),
         ("recommend -m llama-3.1-8b", "--tokens: give the size of the data with either --tokens or --samples"),
         ("run", "missing argument 'workload'"),
         ("run --foo", "no such option: --foo"),
@@ -78,7 +77,6 @@ def test_a_reader_that_has_seen_enough_is_no_error(command):
         ("sweep smoke-lora --over micro_batchh=1,2", "--over: 'micro_batchh': not a setting of smoke-lora; did you mean 'micro_batch' or"),
         ("plan smoke-lora --set foo=1", "--set: 'foo': not a setting of the workload card"),
         ("plan smoke-lora --accelerator nvidia-h1000", "accelerator: 'nvidia-h1000': not in data/accelerators; did you mean 'nvidia-h100"),
-        ("plan smoke-lora --accelerator nvidia-l4", "--accelerator: 'nvidia-l4': applies only to scripts; add --emit"),
         ("plan smoke-lora --instance p4d.24xlargee", "--instance: 'p4d.24xlargee': not in data/prices/prices.csv; did you mean 'p4d.24xlarge'"),
     ],
 )  # fmt: skip

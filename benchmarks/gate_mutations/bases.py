@@ -17,8 +17,8 @@ from tunemark.schema.records.base import canonical_json, content_id
 Content = dict[str, Any]
 """A submission as JSON content."""
 COMMITTED = {
-    "lora": "smoke-lora/20261124-cpu-41a46f99b0e0.json",
-    "bert": "smoke-bert/20261124-cpu-70bc58de1ffa.json",
+    "lora": "smoke-lora/20261124-cpu-64bd0b9a841b.json",
+    "bert": "smoke-bert/20261124-cpu-ca824cbd6a3b.json",
     "fsdp": "smoke-full/20261124-cpu-c46c5f3ac432.json",
     "qlora": "smoke-lora/20261124-cpu-358d046c1336.json",
 }

@@ -20,6 +20,7 @@ from tunemark.collector.predict.calibration_rows import Calibration
 from tunemark.collector.predict.cross_validation import HeldOut
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import shared_settings
+from tunemark.schema.measurement_warnings import RANDOM_WEIGHTS
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.division import Override, division_of
 from tunemark.schema.records.plan import Plan
@@ -83,8 +84,8 @@ def make_plan_content() -> dict[str, Any]:
             },
             "optimizer": card.optimizer,
             "precision": {"parameters": "fp32", "compute": "fp32"},
-            "device": {"backend": "cpu", "accelerator": None, "count": 1, "strategy": "single"},
-            "measurement": {"max_steps": card.stop.max_steps, "seed": card.seed},
+            "device": {"backend": "cpu", "accelerator": None, "count": 1, "strategy": "single", "threads": 2},
+            "measurement": {"max_steps": card.stop.max_steps, "seed": card.seed, "no_step_s": 900.0, "until_relative_ci": None},
             "reasons": {"device.count": "this version trains on one device"},
         },
     )
@@ -172,7 +173,7 @@ def bare_content(steps: int = 130, **overrides: Any) -> dict[str, Any]:
         },
         "utilisation": None,
         "evaluation": None,
-        "warnings": [{"kind": "random_weights", "message": "weights are random, the loss says nothing"}],
+        "warnings": [{"kind": "random_weights", "message": RANDOM_WEIGHTS}],
     }
     return with_overrides(content, overrides)
 
@@ -227,6 +228,7 @@ def copy_data(root: Path, *folders: str) -> Path:
     """Copy facts, and further folders of data, into a new checkout without records, and return its folder."""
     for folder in (*FACT_FOLDERS, *folders):
         shutil.copytree(CHECKOUT / "data" / folder, root / "data" / folder)
+    shutil.copy(CHECKOUT / "data" / "support.json", root / "data" / "support.json")
     return root
 
 

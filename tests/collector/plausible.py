@@ -20,8 +20,7 @@ from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.plan.resolve import resolve
 from tunemark.schema.records.division import division_of
-from tunemark.schema.records.plan import Plan
-from tunemark.schema.records.requested import Requested
+from tunemark.schema.records.plan import Plan, Requested
 from tunemark.schema.records.submission import DeviceFacts, Submission
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
@@ -309,7 +308,11 @@ def _gates(content: dict[str, Any], plan: Plan, facts: FactBase, shape: Any, ove
     neuron = plan.device.backend is Backend.NEURON
     reached = len(adapted_linears(shape.model, plan.lora.target_modules)) * shape.model.layers if plan.lora else 39
     detail = f"a gradient reaches {reached} of {reached} {'adapters' if plan.lora else 'weights'}"
-    gradient = {"name": "adapter_gradient", "passed": None if sharded or neuron else True, "detail": "sharded" if sharded else detail}
+    gradient = {
+        "name": "adapter_gradient",
+        "passed": None if sharded or neuron else True,
+        "detail": f"the model is sharded by {plan.device.strategy.value}" if sharded else detail,
+    }
     applies = plan.data.packing and plan.data.document_borders and not sharded and not neuron
     packed = {"name": "packed_documents", "passed": True if applies else None, "detail": "documents are not packed"}
     golden = facts.golden_losses(plan.workload) if plan.workload in facts.workloads else None

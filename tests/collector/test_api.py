@@ -11,7 +11,7 @@ from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.submission import Submission
 
-RANKABLE = CHECKOUT / "submissions" / "smoke-lora" / "20261124-cpu-41a46f99b0e0.json"
+RANKABLE = CHECKOUT / "submissions" / "smoke-lora" / "20261124-cpu-64bd0b9a841b.json"
 
 
 @pytest.fixture(autouse=True)

@@ -1,17 +1,14 @@
 """What a run saw beside its steps: checked against what devices can do, and loaded into tables of its own."""
 
-from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from factories import FACTS, make_content, make_submission, save
 
-from tunemark.collector.gate.check import record_problems
 from tunemark.collector.store.loading import collect
 from tunemark.collector.store.sql_query import run_query
-from tunemark.schema.derive import derive
-from tunemark.schema.records.upgrade import Problem
 
 STEPS = 40
 EFFECTIVE = {
@@ -57,51 +54,6 @@ def used(devices: list[dict[str, Any]], **energy: Any) -> dict[str, Any]:
     return {"utilisation": {**seen, "energy": {"source": "counter", **energy} if energy else None}}
 
 
-SLOW = [{"rank": rank, "own_work_s": [1.0] * STEPS} for rank in range(2)]
-SHORT = [{"rank": rank, "own_work_s": [0.01] * 5} for rank in range(2)]
-LOSSES = [{"name": "loss_band", "passed": True, "detail": "all is well"}]
-
-
-def problems_of(overrides: dict[str, Any]) -> list[Problem]:
-    submission = make_submission(STEPS, **overrides)
-    return list(record_problems(submission, submission.model_dump(mode="json"), derive(submission), FACTS, datetime.now(tz=UTC)))
-
-
-@pytest.mark.parametrize(
-    ("overrides", "field", "said"),
-    [
-        (two_processes(effective={**EFFECTIVE, "processes": 1}), "effective.processes", "plan.device.count is 2"),
-        (two_processes(ranks=[]), "ranks", "must list all 2 processes"),
-        (two_processes(ranks=SLOW), "ranks.0.own_work_s", "own work is part of a step"),
-        (two_processes(ranks=SHORT), "ranks.0.own_work_s", "one value for each"),
-        (on_h100(**probe(2e15)), "probe.before_flop_per_s", "above the dense peak"),
-        (on_h100(**probe(1e14, "fp32")), "probe.dtype", "format of the run"),
-        (on_h100(**used([], joules=50_000.0, window_s=5.0)), "utilisation.energy.joules", "check the unit"),
-        (on_h100(**used([], joules=50.0, window_s=0.0)), "utilisation.energy.window_s", "write both"),
-        (on_h100(**used([], joules=50.0, window_s=500.0)), "utilisation.energy.window_s", "longer than the whole process"),
-        (on_h100(**used([{"index": 0, "samples": 1}] * 2)), "utilisation.devices", "listed twice"),
-        (on_h100(**used([{"index": 0, "samples": 1, "power_mean_w": 5_000.0}])), "utilisation.devices.0.power_mean_w", "board power"),
-        (on_h100(**used([{"index": 0, "samples": 1, "busy_mean": 0.9, "busy_peak": 0.5}])), "utilisation.devices.0.busy_mean", "highest sample"),
-        (on_h100(**used([{"index": 0, "samples": 1, "memory_used_peak_bytes": 2**40}])), "utilisation.devices.0.memory_used_peak_bytes", "unit"),
-        ({"gates": [*LOSSES, *LOSSES]}, "gates", "is listed twice"),
-        ({"gates": LOSSES, "trace.loss": [7.6] * 20 + [3.0] * (STEPS - 20), "plan.measurement.seed": FACTS.golden_losses("smoke-lora").seed}, "gates.loss_band", "the trace gives"),
-    ],
-)  # fmt: skip
-def test_an_impossible_observation_is_refused(overrides: dict[str, Any], field: str, said: str) -> None:
-    problems = problems_of(overrides)
-    assert [problem.field for problem in problems if said in problem.fix][:1] == [field], problems
-
-
-def test_a_possible_observation_is_not_refused() -> None:
-    plausible = used(
-        [{"index": 0, "samples": 9, "busy_mean": 0.9, "busy_peak": 1.0, "power_mean_w": 690.0, "power_peak_w": 698.0}],
-        joules=1_030.0,
-        window_s=1.5,
-    )
-    for overrides in (two_processes(), on_h100(**probe(8e14), **plausible), {}):
-        assert problems_of(overrides) == []
-
-
 @pytest.fixture
 def db(checkout: Path) -> Path:
     save(checkout, make_submission(STEPS, **two_processes()))
@@ -127,7 +79,8 @@ def test_flops_and_reasons_are_loaded(db: Path) -> None:
     ).rows[0]
     assert flop == total > 0
     value, reason = run_query("select value, reason from result_facts where topic = 'derived' and name = 'mfu'", db).rows[0]
-    assert (value, reason) == (None, "the device is not in the catalogue, so its peak is unknown")
+    assert value is None
+    assert "unknown" in reason
     assert run_query("select count(*) from memory_lines where measured_bytes is not null", db).rows[0][0] == 4
 
 
@@ -146,15 +99,9 @@ def test_a_study_is_a_row_with_its_runs_in_order(checkout: Path) -> None:
 def test_the_support_matrix_is_loaded_where_there_is_one(checkout: Path) -> None:
     path = checkout / "build" / "tunemark.duckdb"
     collect(checkout, path)
-    assert run_query("select count(*) from support", path).rows == [(0,)]
-    (checkout / "data" / "support.json").write_text(
-        '{"format": "tunemark.support/2", "features": ["A", "B"], "cannot": {"cpu": {"B": "no"}}, "needs": {"cpu": {"A": "x"}}}'
-    )
-    collect(checkout, path)
-    assert run_query("select feature, supported, reason, needs from support order by 1", path).rows == [
-        ("A", True, None, "x"),
-        ("B", False, "no", None),
-    ]
+    found = run_query("select feature, supported, needs from support where backend = 'cuda' order by position", path).rows
+    assert ("QLoRA", True, "bitsandbytes") in found
+    assert ("tensor parallel", False, None) in found
 
 
 def test_axes_and_matrices_of_workloads_are_loaded(checkout: Path) -> None:
@@ -167,10 +114,11 @@ def test_axes_and_matrices_of_workloads_are_loaded(checkout: Path) -> None:
 
 
 def test_the_gate_knows_the_probes_and_throttle_reasons_of_the_harness() -> None:
-    from tunemark.collector.gate import model_checks, telemetry_checks
+    from tunemark.collector.gate import machine_quantities, physics
     from tunemark.harness.vendors.cuda import THROTTLE_REASONS
     from tunemark.harness.vendors.protocol import all_vendors
 
     sizes = {vendor.backend: vendor.probe_size for vendor in all_vendors() if vendor.probe_size and vendor.backend.value != "fake"}
-    assert {backend: model_checks.PROBE_SIZES.get(backend, model_checks.PROBE_SIZE) for backend in sizes} == sizes
-    assert set(THROTTLE_REASONS.values()) < telemetry_checks.THROTTLE_REASONS
+    known = {backend: physics.QUANTITIES["probe_size"](SimpleNamespace(backend=backend)) for backend in sizes}
+    assert known == sizes
+    assert set(THROTTLE_REASONS.values()) < machine_quantities.THROTTLE_REASONS

@@ -1,91 +1,120 @@
-"""Single values that another figure of the same record contradicts: each is refused where it stands, or needs a second run."""
+"""The table of relations: each row is fulfilled by honest records, refuses a record that breaks it, and says which field is wrong."""
 
-from pathlib import Path
+import json
+from enum import Enum
+from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
-from changed_bases import changed
 from factories import FACTS
-from gate_mutations.bases import file_name
+from gate_mutations import examination  # noqa: F401 - it registers the corruptions
+from gate_mutations.bases import bases
+from gate_mutations.corruptions import CORRUPTIONS
+from gate_mutations.honest import honest
 
-from tunemark.collector.gate.check import Verdict, judge_bytes
-from tunemark.schema.formats import GIB
-from tunemark.schema.records.base import canonical_json
+from tunemark.collector.gate.relations import QUANTITIES, Row, named, places, relation_problems, row_problems, rows
+from tunemark.collector.gate.run_facts import Run
+from tunemark.schema.derive import derive
+from tunemark.schema.records.submission import Submission
 
-NOT_ON_GPUS = "torch has no allocator for it that counts peaks"
-
-
-def verdict(base: str, values: dict[str, Any]) -> Verdict:
-    content = changed(base, values).model_dump(mode="json", exclude_defaults=False)
-    return judge_bytes(canonical_json(content), Path("submissions") / file_name(content), FACTS)
-
-
-@pytest.mark.parametrize(
-    ("base", "values", "field"),
-    [
-        ("ddp", {"ranks.0.device_allocated_bytes": 2 * GIB}, "ranks.0.device_allocated_bytes"),
-        ("ddp", {"ranks.1.device_reserved_bytes": 70 * GIB}, "ranks.1.device_reserved_bytes"),
-        ("fsdp", {"ranks.0.device_allocated_bytes": GIB}, "ranks.0.device_allocated_bytes"),
-        ("fsdp", {"ranks.1.host_rss_bytes": None}, "ranks.1.host_rss_bytes"),
-        ("ddp", {"ranks.0.own_work_s.12": lambda seconds: seconds / 10}, "ranks.0.own_work_s"),
-        ("ddp", {"ranks.0.own_work_s": lambda all_s: [float(np.mean(all_s))] * len(all_s)}, "ranks.0.own_work_s"),
-        ("h100", {"gates.1.detail": "a gradient reaches 28 of 28 adapters"}, "gates.packed_documents"),
-        ("h100", {"gates.2.detail": "a gradient reaches 28 of 28 adapters"}, "gates.loss_band"),
-        ("fsdp", {"gates.0.detail": "documents are not packed"}, "gates.adapter_gradient"),
-        ("qlora", {"model.parameter_bytes.offset of 4-bit blocks": 1_120}, "model.parameter_bytes.offset of 4-bit blocks"),
-        (
-            "qlora",
-            {"model.parameter_bytes.scales of scales of 4-bit blocks": 7_840},
-            "model.parameter_bytes.scales of scales of 4-bit blocks",
-        ),
-        ("qlora", {"plan.lora.alpha": 3}, "plan.lora.alpha"),
-        ("oom", {"outcome.fix": None}, "outcome.fix"),
-        ("oom", {"utilisation.devices.0.memory_used_peak_bytes": 8 * GIB}, "utilisation.devices.0.memory_used_peak_bytes"),
-        ("fsdp", {"trace.loss.20": 0.75}, "trace.loss"),
-        ("bert", {"utilisation.energy.idle_w": 70.0}, "utilisation.energy.idle_w"),
-        ("fsdp", {"utilisation.energy.window_s": 13.3}, "utilisation.energy.window_s"),
-        ("h100", {"environment.devices.0.driver": None}, "environment.devices.0.driver"),
-        ("h100", {"environment.devices.0.memory_bytes": int(84.5 * GIB)}, "environment.devices.0.memory_bytes"),
-        ("h100", {"events.0.amount": 60 * GIB}, "events"),
-        ("h100", {"utilisation.devices.0.clock_mean_mhz": 2_490.0}, "utilisation.devices.0.clock_mean_mhz"),
-        ("h100", {"utilisation.foreign_cpu_busy_mean": 51.9}, "utilisation.foreign_cpu_busy_mean"),
-        ("lora", {"environment.os": "Windows 11 AMD64"}, "memory.host_swap.peak_bytes"),
-        ("h100", {"effective.optimizer": "torch SGD"}, "model.optimizer_state_bytes"),
-        ("h100", {"environment.packages.torch": "2.9.1"}, "environment.packages.torch"),
-        ("ddp", {"ranks.1.own_work_s": lambda all_s: [0.0] * len(all_s)}, "ranks.1.own_work_s"),
-        ("fsdp", {"trace.loss": lambda losses: [*losses[:40], *losses[20:40]]}, "trace.loss"),
-        (
-            "h100",
-            {"trace.micro_completed_at_s": lambda steps: [[inside[0] + (at - inside[0]) * 0.2 for at in inside] for inside in steps]},
-            "trace.micro_completed_at_s",
-        ),
-    ],
-)
-def test_a_value_that_another_one_contradicts_is_refused_where_it_stands(base: str, values: dict[str, Any], field: str) -> None:
-    assert field in [problem.field for problem in verdict(base, values).problems]
+OTHER = {str: "x", float: -1.0, int: -1, bool: True, dict: {"x": 1}, tuple: ("x",)}
+"""A value of each type that no field of the table has."""
 
 
-@pytest.mark.parametrize(
-    ("base", "values", "field"),
-    [
-        ("h100", {"utilisation.devices.0.busy_mean": 0.47}, "utilisation.devices.0.busy_mean"),
-        ("h100", {"utilisation.cpu_busy_mean": 0.02}, "utilisation.cpu_busy_mean"),
-        ("h100", {"process.wall_s": lambda seconds: seconds + 40}, "process.wall_s"),
-        ("h100", {"trace.micro_completed_at_s": []}, "trace.micro_completed_at_s"),
-    ],
-)
-def test_a_value_that_is_possible_but_unlikely_needs_a_second_run(base: str, values: dict[str, Any], field: str) -> None:
-    found = verdict(base, values)
-    assert found.problems == ()
-    assert field in [doubt.field for doubt in found.doubts]
+UNREADABLE = (ValueError, TypeError, AttributeError, ArithmeticError, IndexError)
 
 
-@pytest.mark.parametrize("base", ["h100", "ddp", "fsdp", "qlora", "oom", "bert", "lora"])
-def test_the_unchanged_record_is_accepted(base: str) -> None:
-    assert verdict(base, {}).problems == ()
+def run_of(submission: Submission) -> Run | None:
+    """Return a record with what follows from it, or None if nothing can be derived from a changed one."""
+    try:
+        return Run(submission, FACTS, derive(submission))
+    except UNREADABLE:
+        return None
 
 
-def test_a_reading_of_memory_has_a_peak_or_a_reason_and_never_both() -> None:
-    with pytest.raises(ValueError, match="a reason says why a peak is unknown"):
-        changed("h100", {"memory.device_used.reason": NOT_ON_GPUS})
+@cache
+def records() -> list[Submission]:
+    """Return the bases, and honest records of all ends, devices and options."""
+    contents = [*(base.content for base in bases()), *(variant.make() for variant in honest())]
+    return [Submission.model_validate_json(json.dumps(content)) for content in contents]
+
+
+def replaced(node: Any, path: list[str], value: Any) -> Any:
+    """Return a record with the value at a path; nothing is validated."""
+    if not path:
+        return value
+    name, *rest = path
+    if isinstance(node, tuple):
+        return tuple(replaced(each, rest, value) if str(place) == name else each for place, each in enumerate(node))
+    if isinstance(node, dict):
+        return {**node, name: replaced(node.get(name), rest, value)}
+    return node.model_copy(update={name: replaced(getattr(node, name), rest, value)})
+
+
+def breaking(row: Row, run: Run, entry: object, value: Any) -> Any:
+    """Return a value that breaks a row, of the type of the field."""
+    if row.is_ == "known":
+        return None
+    if isinstance(value, Enum):
+        members = [member for member in type(value) if member.value not in (row.one_of or ()) and member is not value]
+        return members[0]
+    bounds = [(row.most, 1), (row.least, -1)]
+    for stated, sign in bounds:
+        bound = named(stated, run, entry) if isinstance(stated, str) else stated
+        if isinstance(bound, int | float) and isinstance(value, int | float):
+            bound = bound * row.times + row.plus
+            return type(value)(bound + sign * (abs(bound) / 2 + 1))
+    return OTHER.get(type(value), 1)
+
+
+@cache
+def refusing() -> frozenset[int]:
+    """Return the places of the rows that refuse a record with one changed value, or a corruption of the examination."""
+    found = set()
+    for record in records():
+        run = Run(record, FACTS, derive(record))
+        for place, row in enumerate(rows()):
+            if place in found or row.of or row.holds:
+                continue
+            for field, entry, value in places(row.field, run):
+                changed = replaced(record, field.split("."), breaking(row, run, entry, value))
+                found |= {place} if _refuses(row, run_of(changed)) else set()
+    for corruption in CORRUPTIONS:
+        for base in corruption.bases if corruption.family not in {"identity", "supersede"} else ():
+            try:
+                changed = Submission.model_validate_json(json.dumps(corruption.applied(base)[0]))
+            except ValueError:
+                continue
+            run = run_of(changed)
+            found |= {place for place, row in enumerate(rows()) if place not in found and _refuses(row, run)}
+    return frozenset(found)
+
+
+def _refuses(row: Row, run: Run | None) -> bool:
+    try:
+        return run is not None and any(True for _ in row_problems(row, run))
+    except UNREADABLE:
+        return False
+
+
+def test_honest_records_of_all_kinds_fulfil_each_row() -> None:
+    assert [str(problem) for record in records() for problem in relation_problems(Run(record, FACTS, derive(record)))] == []
+
+
+@pytest.mark.parametrize("place", range(len(rows())), ids=lambda place: f"{rows()[place].field} {rows()[place].why[:40]}")
+def test_each_row_refuses_a_record_that_breaks_it(place: int) -> None:
+    assert place in refusing()
+
+
+def test_each_problem_names_field_value_and_what_an_honest_person_can_do() -> None:
+    changed = replaced(records()[0], ["process", "wall_s"], 1e-3)
+    problems = list(relation_problems(Run(changed, FACTS, derive(changed))))
+    assert {problem.field for problem in problems} >= {"process.wall_s"}
+    assert all(problem.value and problem.fix.endswith("keep the original record; if this is it, open an issue") for problem in problems)
+
+
+def test_each_quantity_is_used_by_a_row_or_another_quantity() -> None:
+    text = json.dumps([row.model_dump() for row in rows()])
+    own = [name for name in QUANTITIES if f'"{name}"' not in text and not any(name in row.when.replace("!", "").split() for row in rows())]
+    helpers = {name for name in own if not QUANTITIES[name][0].__name__.startswith("<")}
+    assert set(own) - helpers == set()

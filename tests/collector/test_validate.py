@@ -199,7 +199,7 @@ def test_outside_submissions_any_file_name_is_valid(tmp_path: Path) -> None:
 
 
 def test_an_edited_file_is_refused() -> None:
-    assert problems_of(VALID.replace(b"\n", b"\r\n"))[0].startswith("file: its bytes differ from those that `tunemark run` writes")
+    assert problems_of(VALID.replace(b"\n", b"\r\n"))[0].startswith("file: its bytes are not those that `tunemark run` writes")
 
 
 def test_all_files_are_checked_and_the_exit_code_says_that_one_is_invalid(checkout: Path, tunemark: Tunemark) -> None:

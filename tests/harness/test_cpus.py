@@ -4,9 +4,9 @@ import pytest
 from harness_making import make_machine
 
 from tunemark.harness.commands.doctor import report
-from tunemark.harness.commands.emit import Format, script
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import resolve
+from tunemark.harness.plan.target import find_target
 from tunemark.harness.vendors.vendor_tools import cpu_model
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -78,8 +78,7 @@ def test_doctor_says_when_the_peak_of_a_cpu_is_unknown(facts):
     assert report(facts, machine_with("Apple M4 Max"))["catalogue"] == "apple-m4-max-cpu: its peak is unknown"
 
 
-def test_a_script_for_a_cpu_is_refused(facts):
-    with pytest.raises(TunemarkError, match="is a CPU, and scripts are for accelerators"):
-        script(Format.SLURM, "smoke-lora", Options(), facts, "aws-graviton3", None)
-    with pytest.raises(TunemarkError, match="is a CPU, and scripts are for accelerators"):
-        script(Format.SKYPILOT, "smoke-lora", Options(), facts, None, "c7i.8xlarge")
+def test_a_plan_for_another_machines_cpu_is_refused(facts):
+    for chosen in (("aws-graviton3", None), (None, "c7i.8xlarge")):
+        with pytest.raises(TunemarkError, match="is a CPU; plan on the CPU itself"):
+            find_target(facts, *chosen, None, 1)

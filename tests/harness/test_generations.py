@@ -4,8 +4,8 @@ import pytest
 from harness_making import make_machine
 
 from tunemark.harness.commands.doctor import report
-from tunemark.harness.commands.emit import find_target
 from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.plan.target import find_target
 from tunemark.harness.vendors.protocol import all_vendors, vendor_of
 from tunemark.schema.features import Feature
 from tunemark.schema.records.submission import DeviceFacts
@@ -70,7 +70,7 @@ def test_the_devices_own_target_overrides_its_card(facts):
     assert planned(facts, make_gpu("Tesla T4", "8.6")).plan.precision.compute is Dtype.BF16
 
 
-def test_a_script_for_another_machine_goes_by_the_card(facts):
+def test_a_plan_for_another_machine_goes_by_the_card(facts):
     there = find_target(facts, "nvidia-t4", None, None, 1).machine()
     assert planned(facts, there).plan.precision.compute is Dtype.FP16
     assert planned(facts, find_target(facts, "nvidia-l4", None, None, 1).machine()).plan.precision.compute is Dtype.BF16

@@ -163,40 +163,6 @@ def at_commit(monkeypatch, commit):
         monkeypatch.setattr(f"tunemark.harness.{module}.harness_version", lambda: harness)
 
 
-def test_points_of_another_harness_commit_are_named_and_measured_again(tmp_path, monkeypatch, capsys):
-    def sweep(scripted):
-        return run_sweep("smoke-lora", ["batch_size=2,4"], Options(), scripted.bench)
-
-    at_commit(monkeypatch, "aaaaaaaaaaaa")
-    first = sweep(ScriptedBench(tmp_path, lambda _plan, ran: {"status": Status.INTERRUPTED if ran else Status.OK}))
-    capsys.readouterr()
-    at_commit(monkeypatch, "bbbbbbbbbbbb")
-    later = ScriptedBench(tmp_path)
-    result = sweep(later)
-    assert later.ran == ["batch.micro_batch=2", "batch.micro_batch=4"]
-    assert result.study_id != first.study_id
-    said = capsys.readouterr().err
-    assert f"sweep {first.study_id} has the same settings and 2 runs" in said
-    assert "harness commit aaaaaaaaaa then, bbbbbbbbbb now" in said
-    assert "check out commit aaaaaaaaaa" in said
-    sweep(ScriptedBench(tmp_path))
-    assert "other software" not in capsys.readouterr().err
-    at_commit(monkeypatch, "aaaaaaaaaaaa")
-    back = ScriptedBench(tmp_path)
-    assert sweep(back).study_id == first.study_id
-    assert back.ran == ["batch.micro_batch=4"]
-
-
-def test_points_of_another_library_version_are_named_and_those_of_another_machine_are_ignored(tmp_path, capsys):
-    def sweep(machine):
-        run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path, machine=machine).bench)
-        return capsys.readouterr().err
-
-    sweep(make_machine(packages={"torch": "2.13.0"}))
-    assert "torch 2.13.0 then, 2.14.0 now" in sweep(make_machine(packages={"torch": "2.14.0"}))
-    assert "other software" not in sweep(make_machine(cpu="Another CPU"))
-
-
 def test_a_commit_of_results_is_no_other_source():
     assert {folder.split("/")[0] for folder in MEASURING} == {"schema", "harness", "data"}
     assert all((ROOT / folder).is_dir() for folder in MEASURING)

@@ -368,7 +368,7 @@ def test_two_weighted_values_have_the_error_of_the_formula() -> None:
     assert error == pytest.approx(math.sqrt(2 / 1 * ((3 * -1) ** 2 + (1 * 3) ** 2)) / 4)
 
 
-def rules(*, warmup: int = 0, steps: int = 20, seconds: float = 1e9) -> Measurement:
+def rules(*, warmup: int = 0, steps: int = 20, seconds: float = 1e8) -> Measurement:
     return Measurement(min_warmup_steps=warmup, min_steady_steps=steps, min_steady_s=seconds)
 
 
@@ -384,7 +384,7 @@ def test_twenty_equal_steps_after_warm_up_are_steady_and_nineteen_are_not() -> N
     assert steady_window(equal, rules(warmup=10)) == SteadyWindow(10, 30, stable=True, verdict="no change above 1% over 20 steps")
     short = steady_window(equal, rules(warmup=11, steps=5))
     assert (short.first, short.stable) == (11, False)
-    assert short.verdict == "only 19 steps in 19.0 s after warm-up; a steady window needs 5 steps or 1e+09 s, and at least 20 steps"
+    assert short.verdict == "only 19 steps in 19.0 s after warm-up; a steady window needs 5 steps or 1e+08 s, and at least 20 steps"
 
 
 def test_an_undisturbed_run_without_warm_up_is_steady_from_its_first_step() -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fixture_database import ROOT, make_database
@@ -15,9 +16,11 @@ from playwright.sync_api import Page as BrowserPage
 
 from tunemark.site.build import build_site
 from tunemark.site.commands import open_server
-from tunemark.site.page import Page
-from tunemark.site.pages import all_pages
-from tunemark.site.queries import Catalogue, Database
+from tunemark.site.database import Database
+from tunemark.site.page import Page, SiteOptions
+from tunemark.site.pages import other_pages, result_pages
+from tunemark.site.queries import Catalogue
+from tunemark.site.render import markdown
 
 CHROMIUM = Path("/usr/bin/chromium")
 QUIET = [
@@ -71,13 +74,25 @@ def built_by_command(database: Path, make_once: MakeOnce) -> Path:
 @pytest.fixture(scope="session")
 def catalogue(database: Path) -> Catalogue:
     """Return the catalogue of the fixture database, open. Tests must not change it."""
-    return Catalogue.read(Database(database))
+    return Catalogue(Database(database), SiteOptions())
+
+
+@pytest.fixture(scope="session")
+def listed(catalogue: Catalogue) -> list[dict[str, Any]]:
+    """Return the rows of all results as pages show them."""
+    return catalogue.results
 
 
 @pytest.fixture(scope="session")
 def pages(catalogue: Catalogue) -> dict[str, Page]:
     """Return the pages of the fixture database by path."""
-    return {page.path: page for page in all_pages(catalogue)}
+    return {page.path: page for page in (*result_pages(catalogue), *other_pages(catalogue))}
+
+
+@pytest.fixture(scope="session")
+def shown(pages: dict[str, Page]) -> Callable[[str], str]:
+    """Return a function that returns the Markdown of a page by its path."""
+    return lambda path: markdown(pages[path])
 
 
 @pytest.fixture(scope="module")

@@ -51,8 +51,11 @@ source = "https://example.org/network"
 FAMILY = {"found_by": "it was found", "formats": ["fp32"]}
 SUPPORT = {
     "format": "tunemark.support/3",
-    "features": ["LoRA", "flash attention"],
-    "families": {"cpu": FAMILY | {"cannot": {"flash attention": HOSTILE}}, "cuda": FAMILY | {"cannot": {}}},
+    "features": ["LoRA", "flash attention", "tf32"],
+    "families": {
+        "cpu": FAMILY | {"cannot": {"flash attention": "its kernels are for GPUs", "tf32": HOSTILE}},
+        "cuda": FAMILY | {"cannot": {}},
+    },
 }
 
 

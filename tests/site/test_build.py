@@ -51,10 +51,6 @@ def test_mkdocs_alone_builds_the_written_pages_strictly(built: Path, tmp_path: P
     assert (tmp_path / "build" / "site" / "index.html").is_file()
 
 
-def test_the_same_database_gives_the_same_bytes(built_by_command: Path, built: Path) -> None:
-    assert files(built_by_command / "docs") == files(built / "docs")
-
-
 def test_nothing_on_a_page_is_loaded_from_elsewhere(built: Path) -> None:
     loading = re.compile(
         r"<(?:script|img|iframe|source|video|audio|embed|object|link(?![^>]*rel=.?canonical))\b[^>]*\b(?:src|href|data)=[\"']?(?:https?:)?//",

@@ -1,41 +1,36 @@
-"""The data as files: Parquet, CSV, DuckDB, the JSON API with its schemas, feed, badges, and metadata of pages."""
+"""The data as files: Parquet, CSV, DuckDB, the JSON API, the feed, and metadata of pages."""
 
 import csv
-import hashlib
 import json
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
-from datetime import date
 from html import unescape
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
+from xml.etree import ElementTree as ET
 
 import duckdb
-import jsonschema
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from fixture_database import CRASHED, H100, MEASURED, ROOT
-from lxml import etree
+from fixture_database import MEASURED, ROOT
 from playwright.sync_api import Browser, Page, expect
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.json_schema import ID_BASE, schema_files
-from tunemark.site import downloads, duckdb_wasm, heads, metadata, syndication, wording
-from tunemark.site.api import FOLDER, Api
+from tunemark.site import data_files, duckdb_wasm, heads
 from tunemark.site.build import build_site
 from tunemark.site.commands import _address, open_server
-from tunemark.site.downloads import MAIN, RELATIONS
-from tunemark.site.page import DEFAULT_URL, FEED
-from tunemark.site.pages.data import QUERIES
+from tunemark.site.data_files import API, MAIN, TABLES
+from tunemark.site.page import DEFAULT_URL, FEED, address
+from tunemark.site.pages import FOLDER
 from tunemark.site.queries import Catalogue
+from tunemark.site.sql_page import read
 
-FIELDS = Path(__file__).parent / "golden" / "api_v1_fields.json"
+QUERIES = read(FOLDER.joinpath("sql.md.j2")).head["examples"]
 ATOM = {"a": "http://www.w3.org/2005/Atom"}
-COSTS = ("usd_per_1k_samples", "usd_per_1m_tokens", "usd_per_epoch", "usd_per_run")
 
 
 @pytest.fixture(scope="module")
@@ -60,84 +55,48 @@ def test_two_builds_of_one_database_differ_only_in_the_duckdb_file(site: Path, b
 
     ours, theirs = contents(site), contents(built_by_command / "site")
     assert ours.keys() == theirs.keys()
-    assert {name for name in ours if ours[name] != theirs[name]} <= {downloads.DUCKDB_FILE}
+    assert {name for name in ours if ours[name] != theirs[name]} <= {data_files.DUCKDB_FILE}
 
 
-@pytest.mark.parametrize("relation", RELATIONS, ids=lambda relation: relation.name)
-def test_parquet_csv_and_duckdb_have_the_same_rows_and_columns(site: Path, catalogue: Catalogue, relation: downloads.Relation) -> None:
-    table = pq.read_table(site / relation.path("parquet"))
-    names = [field.name for field in downloads.fields(catalogue.database, relation)]
+@pytest.mark.parametrize("name", TABLES)
+def test_parquet_csv_and_duckdb_have_the_same_rows_and_columns(site: Path, catalogue: Catalogue, name: str) -> None:
+    table = pq.read_table(site / "data" / f"{name}.parquet")
+    names = [field["field"] for field in data_files.fields(catalogue.database, name)]
     assert table.column_names == names
-    assert table.num_rows == downloads.count(catalogue.database, relation)
-    with duckdb.connect(str(site / downloads.DUCKDB_FILE), read_only=True) as connection:
-        assert connection.table(relation.name).count("*").fetchall() == [(table.num_rows,)]
-        (comment,) = connection.execute("select comment from duckdb_tables() where table_name = ?", [relation.name]).fetchall()
-        assert comment == (relation.contents,)
-    if relation.main:
-        with (site / relation.path("csv")).open(encoding="utf-8", newline="") as file:
+    with duckdb.connect(str(site / data_files.DUCKDB_FILE), read_only=True) as connection:
+        assert connection.table(name).count("*").fetchall() == [(table.num_rows,)]
+        (comment,) = connection.execute("select comment from duckdb_tables() where table_name = ?", [name]).fetchall()
+        assert comment == (data_files.contents(catalogue.database, name),)
+    if name in MAIN:
+        with (site / "data" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         assert len(rows) == table.num_rows
         assert not rows or list(rows[0]) == names
         assert not [value for row in rows for value in row.values() if value.startswith(("=", "@", "+"))]
 
 
-def test_results_have_costs_and_utilisation(site: Path) -> None:
-    with (site / "data" / "results.csv").open(encoding="utf-8", newline="") as file:
-        rows = {row["result_id"]: row for row in csv.DictReader(file)}
-    priced = [row for row in rows.values() if row["price_provider"]]
-    assert priced
-    assert all(row["usd_per_hour"] and row["price_effective_on"] for row in priced)
-    assert any(row["usd_per_1m_tokens"] and row["usd_per_1k_samples"] for row in priced)
-    assert {*COSTS, "mfu", "hfu", "mafu"} <= rows[MEASURED].keys()
-    assert rows[CRASHED]["usd_per_1m_tokens"] == ""
-    assert re.fullmatch(r"2026-11-\d\dT10:00:00\.000001Z", rows[MEASURED]["started_at"])
-
-
-@pytest.mark.parametrize("relation", MAIN, ids=lambda relation: relation.name)
-def test_each_field_of_the_main_tables_has_a_meaning(catalogue: Catalogue, relation: downloads.Relation) -> None:
-    assert not [field.name for field in downloads.fields(catalogue.database, relation) if not field.meaning]
+@pytest.mark.parametrize("name", MAIN)
+def test_each_field_of_the_main_tables_has_a_meaning(catalogue: Catalogue, name: str) -> None:
+    assert not [field["field"] for field in data_files.fields(catalogue.database, name) if not field["meaning"]]
 
 
 # API -----------------------------------------------------------------------------------------------
 
 
-def test_each_file_of_the_api_matches_the_schema_at_its_id(site: Path) -> None:
-    index = json.loads((site / FOLDER / "index.json").read_text(encoding="utf-8"))
-    checked = set()
-    for endpoint in index["endpoints"]:
-        schema = json.loads((site / endpoint["schema_id"].removeprefix(DEFAULT_URL)).read_text(encoding="utf-8"))
-        assert schema["$id"] == endpoint["schema_id"]
-        jsonschema.Draft202012Validator.check_schema(schema)
-        validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
-        paths = sorted((site / FOLDER).glob(endpoint["path"].replace("{result_id}", "*")))
-        assert paths
-        for path in paths:
-            validator.validate(json.loads(path.read_text(encoding="utf-8")))
-        checked.update(paths)
-    assert checked == set((site / FOLDER).rglob("*.json"))
-
-
 def test_each_result_has_a_file_and_its_links_have_targets(site: Path, catalogue: Catalogue) -> None:
     for row in catalogue.results:
-        content = json.loads((site / FOLDER / "results" / f"{row['result_id']}.json").read_text(encoding="utf-8"))
+        content = json.loads((site / API / "results" / f"{row['result_id']}.json").read_text(encoding="utf-8"))
         assert content["result"]["result_id"] == row["result_id"]
         assert all((site / path).is_file() for path in content["links"].values() if path)
-    claims = json.loads((site / FOLDER / "results" / "003-001.json").read_text(encoding="utf-8"))["claims"]
+    claims = json.loads((site / API / "results" / "003-001.json").read_text(encoding="utf-8"))["claims"]
     assert {"quantity", "value", "printed", "note"} == claims[0].keys()
 
 
 def test_the_index_lists_downloads_that_exist(site: Path) -> None:
-    index = json.loads((site / FOLDER / "index.json").read_text(encoding="utf-8"))
-    paths = [index["duckdb"], *(entry[kind] for entry in index["downloads"] for kind in ("parquet", "csv", "json") if entry[kind])]
+    index = json.loads((site / API / "index.json").read_text(encoding="utf-8"))
+    paths = [index["duckdb"], *(entry[kind] for entry in index["tables"] for kind in ("parquet", "csv", "json") if entry[kind])]
     assert len(paths) > 20
     assert [path for path in paths if not (site / path).is_file()] == []
-
-
-def test_no_field_of_version_1_is_removed_or_renamed(catalogue: Catalogue) -> None:
-    """Add new fields to the golden file. If a field must go, start version 2 of the API."""
-    fields = {relation.name: [field.name for field in downloads.fields(catalogue.database, relation)] for relation in MAIN}
-    fields["result"] = list(Api(catalogue).schemas["result"]["properties"])
-    assert fields == json.loads(FIELDS.read_text(encoding="utf-8"))
 
 
 def test_the_schemas_of_records_are_served_at_their_id(site: Path) -> None:
@@ -147,11 +106,11 @@ def test_the_schemas_of_records_are_served_at_their_id(site: Path) -> None:
         assert (site / address.removeprefix(DEFAULT_URL)).read_text(encoding="utf-8") == text
 
 
-# Feed and badges -----------------------------------------------------------------------------------
+# Feed ----------------------------------------------------------------------------------------------
 
 
 def test_the_feed_is_ordered_and_as_old_as_its_newest_entry(site: Path) -> None:
-    feed = etree.parse(site / FEED).getroot()
+    feed = ET.parse(site / FEED).getroot()  # noqa: S314 - our own file
     updated = [each.text for each in feed.findall("a:entry/a:updated", ATOM)]
     assert updated == sorted(updated, reverse=True)
     assert feed.findtext("a:updated", namespaces=ATOM) == updated[0]
@@ -161,29 +120,7 @@ def test_the_feed_is_ordered_and_as_old_as_its_newest_entry(site: Path) -> None:
     assert "Result: " in titles
     assert "Prices: 2 prices from Lambda, in force from 2025-06-01" in titles
     for link in feed.findall("a:entry/a:link", ATOM):
-        assert (site / link.attrib["href"].removeprefix(DEFAULT_URL)).is_file()
-
-
-def test_a_document_is_an_entry_on_the_day_it_was_read(catalogue: Catalogue) -> None:
-    read = replace(catalogue, sources=[row | {"read_on": date(2026, 12, 24)} for row in catalogue.sources if row["source"] == "003"])
-    newest = syndication.entries(read)[0]
-    assert newest.updated.isoformat() == "2026-12-24T00:00:00+00:00"
-    assert newest.title.startswith("Source: ")
-    assert newest.path == "documents/003.html"
-
-
-def test_a_badge_shows_rate_and_trust_and_has_a_title(site: Path) -> None:
-    badge = etree.parse(site / "badges" / f"{MEASURED}.svg").getroot()
-    title = badge.findtext("{http://www.w3.org/2000/svg}title") or ""
-    assert re.fullmatch(r"Tunemark: [\d.]+[kM]? tokens/s, (measured|reproduced)", title)
-    assert badge.attrib["role"] == "img"
-    assert not (site / "badges" / f"{CRASHED}.svg").exists()
-    assert "results" in (site / "badges" / "accelerators" / f"{H100}.svg").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(("value", "text"), [(0.0123, "0.0123"), (151, "151"), (999.96, "1k"), (14_823, "14.8k"), (2_140_000, "2.14M")])
-def test_a_rate_on_a_badge_has_three_digits(value: float, text: str) -> None:
-    assert syndication.short(value) == text
+        assert (site / link.attrib["href"].removeprefix(DEFAULT_URL).partition("#")[0]).is_file()
 
 
 # Metadata ------------------------------------------------------------------------------------------
@@ -197,7 +134,7 @@ def test_each_page_has_one_description_and_one_canonical_address_and_is_in_the_s
         (description,) = re.findall(r'<meta name="description" content="([^"]*)">', tags)
         assert 30 < len(unescape(description)) <= heads.LONGEST, path
         (canonical,) = re.findall(r'<link rel="canonical" href="([^"]*)">', tags)
-        assert unescape(canonical) == heads.address(DEFAULT_URL, str(path.relative_to(site).with_suffix("")))
+        assert unescape(canonical) == address(DEFAULT_URL, str(path.relative_to(site).with_suffix("")))
         (title,) = re.findall(r'<meta property="og:title" content="([^"]*)">', tags)
         assert f"<title>{unescape(title)} - Tunemark</title>" in unescape(tags)
         (feed,) = re.findall(r'<link rel="alternate feed" type="application/atom\+xml"[^>]* href="([^"]*)">', tags)
@@ -205,20 +142,6 @@ def test_each_page_has_one_description_and_one_canonical_address_and_is_in_the_s
         found.append(unescape(canonical))
     assert sorted(found) == sorted(listed)
     assert (site / heads.CARD).is_file()
-
-
-def test_each_kind_of_page_has_a_description_of_its_own() -> None:
-    folder = ROOT / "site/tunemark/site/templates"
-    pages = {path.name for path in folder.glob("*.md.j2") if '{% extends "base.md.j2" %}' in path.read_text(encoding="utf-8")}
-    # Pages of results describe their result; those made from the plain template have a title that says enough.
-    assert pages - heads.DESCRIPTIONS.keys() <= {"result.md.j2", "tables.md.j2", "study.md.j2", "study_findings.md.j2"}
-
-
-def test_the_description_of_a_result_has_its_figures_and_its_verdict(catalogue: Catalogue) -> None:
-    (row,) = [row for row in catalogue.results if row["result_id"] == MEASURED]
-    assert wording.summary(row | {"impossible": False}).startswith("Tokens/s ")
-    assert "refutes" in wording.summary(row | {"impossible": True})
-    assert wording.summary(row | {"failed": True, "status": "oom"}).startswith("Failed: ")
 
 
 def test_another_theme_is_an_error() -> None:
@@ -235,35 +158,7 @@ def test_home_and_data_page_describe_the_dataset(site: Path) -> None:
         assert described["@type"] == "Dataset"
         assert described["license"].startswith("https://creativecommons.org/licenses/by/4.0")
         for each in described["distribution"]:
-            file = site / each["contentUrl"].removeprefix(DEFAULT_URL)
-            assert each["contentSize"] == f"{file.stat().st_size} B"
-
-
-def test_croissant_describes_each_parquet_file_with_its_hash_and_columns(site: Path) -> None:
-    described = json.loads((site / metadata.CROISSANT).read_text(encoding="utf-8"))
-    assert described["conformsTo"] == "http://mlcommons.org/croissant/1.0"
-    assert {"name", "description", "license", "url", "datePublished", "creator", "version", "citeAs"} <= described.keys()
-    files = {each["@id"]: site / each["contentUrl"].removeprefix(DEFAULT_URL) for each in described["distribution"]}
-    for each in described["distribution"]:
-        assert each["@type"] == "cr:FileObject"
-        assert each["sha256"] == hashlib.sha256(files[each["@id"]].read_bytes()).hexdigest()
-    ids = [field["@id"] for each in described["recordSet"] for field in each["field"]]
-    assert len(set(ids)) == len(ids)
-    for each in described["recordSet"]:
-        columns = [field["source"]["extract"]["column"] for field in each["field"]]
-        (file,) = {field["source"]["fileObject"]["@id"] for field in each["field"]}
-        assert columns == pq.read_schema(files[file]).names
-        assert "key" not in each or each["key"]["@id"] in ids
-
-
-def test_llms_txt_has_title_summary_and_links_with_targets(site: Path) -> None:
-    text = (site / metadata.LLMS).read_text(encoding="utf-8")
-    assert re.match(r"# Tunemark\n\n> .+\n\n", text)
-    links = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): .+$", text, re.MULTILINE)
-    assert len(links) > 20
-    for link in links:
-        path = site / link.removeprefix(DEFAULT_URL)
-        assert (path / "index.html" if link.endswith("/") else path).is_file(), link
+            assert (site / each["contentUrl"].removeprefix(DEFAULT_URL)).is_file()
 
 
 def test_the_page_for_unknown_addresses_has_links_from_the_root(site: Path) -> None:
@@ -288,7 +183,7 @@ def test_the_address_of_the_site_is_declared_alike() -> None:
 
 def test_an_address_of_a_site_ends_with_a_slash() -> None:
     assert _address("https://example.org/bench") == "https://example.org/bench/"
-    assert heads.address("https://example.org/bench/", "results/index") == "https://example.org/bench/results/"
+    assert address("https://example.org/bench/", "results/index") == "https://example.org/bench/results/"
     assert _address(None) is None
     for wrong in ("example.org", 'https://x.org/"><b>', "ftp://x.org"):
         with pytest.raises(TunemarkError, match="--site-url"):
@@ -298,12 +193,12 @@ def test_an_address_of_a_site_ends_with_a_slash() -> None:
 # SQL -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.title)
-def test_each_example_query_runs(site: Path, query) -> None:
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: query["title"])
+def test_each_example_query_runs(site: Path, query: dict[str, str]) -> None:
     with duckdb.connect() as connection:
-        connection.execute(f"attach '{site / downloads.DUCKDB_FILE}' as tunemark (read_only)")
+        connection.execute(f"attach '{site / data_files.DUCKDB_FILE}' as tunemark (read_only)")
         connection.execute("use tunemark")
-        assert connection.execute(query.sql).description
+        assert connection.execute(query["sql"]).description
 
 
 def test_a_site_without_sql_has_neither_the_page_nor_a_link_nor_its_script(site: Path) -> None:
@@ -361,8 +256,8 @@ def sql_page(database: Path, browser: Browser, tmp_path_factory: pytest.TempPath
 def test_each_example_runs_in_the_browser_without_another_host(sql_page: tuple[Page, list[str]]) -> None:
     page, seen = sql_page
     for query in QUERIES:
-        page.get_by_label("Example").select_option(label=query.title)
-        expect(page.locator("[data-sql-text]")).to_have_value(query.sql)
+        page.get_by_label("Example").select_option(label=query["title"])
+        expect(page.locator("[data-sql-text]")).to_have_value(query["sql"].rstrip("\n"))
         expect(page.locator("[data-sql-state]")).to_contain_text(" in ")
         expect(page.locator("[data-sql-error]")).to_be_hidden()
         expect(page.locator("[data-sql-result] table")).to_be_visible()

@@ -10,7 +10,9 @@ from fixture_database import HOSTILE, STRANGE, STRANGE_ENTRY
 from markupsafe import Markup
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.site.render import escape, file_name, front_matter, one_line, script_json, web_link
+from tunemark.site.render import file_name, front_matter, script_json
+from tunemark.site.text import escape, one_line
+from tunemark.site.wording import web_link
 
 COLUMNS = {
     "claims": ("note", "printed"),
@@ -24,7 +26,7 @@ COLUMNS = {
     "runs": ("file",),
     "sources": ("caveats", "summary", "title"),
     "statements": ("note", "section"),
-    "support": ("feature", "reason"),
+    "support": ("reason",),
     "throughput_errors": ("model", "no_data"),
     "throughput_refused": ("reason",),
     "warnings": ("message",),

@@ -13,7 +13,7 @@ from test_browser import NARROW, Visit
 
 from tunemark.schema import recommendation_words as words
 from tunemark.schema.recommendation import NODES, OBJECTIVES, OWN, TRUSTS, DisputedRate, Offer, Question, Rate, recommend
-from tunemark.site.pages.home import front, time_and_cost_svg, with_links
+from tunemark.site.home import front, time_and_cost_svg, with_links
 from tunemark.site.recommend_data import columnar
 
 METHODS, SOFTWARE, LENGTHS = ("full", "lora", "qlora"), ("plain", "tuned"), (512, 2048)

@@ -115,7 +115,6 @@ def derive(submission: Submission) -> Derived:
         compile_overhead_s=sum(compile_overhead(submission, window, rates.step_time.p50).values()) if rates and window else None,
         slowest_rank=slowest_rank(submission, window) if window is not None else None,
         rankable=submission.outcome.status is Status.OK
-        and not submission.process.warm_worker
         and window is not None
         and window.stable
         and window.steps >= RANKABLE_STEPS

@@ -286,3 +286,9 @@ TORCH_MODULES = {Backend.CUDA: "torch.cuda", Backend.ROCM: "torch.cuda", Backend
 """Module of torch with the allocator of a family. Others have no peaks."""
 SEEN_OF_RESERVED = 0.98
 """Memory in use over memory reserved: the framework keeps what it has reserved, so that no sample misses it."""
+
+
+MLPERF_LABEL: Literal["MLPerf, unofficial conversion, not verified by MLCommons Association"] = (
+    "MLPerf, unofficial conversion, not verified by MLCommons Association"
+)
+"""The words that must accompany every figure from the logs of MLPerf."""

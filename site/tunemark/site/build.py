@@ -21,12 +21,11 @@ from mkdocs.exceptions import Abort, MkDocsException
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import refuse_unwritable, replace_folder
 from tunemark.schema.formats import counted
-from tunemark.site import charts, costs, downloads, duckdb_wasm, heads, metadata, recommend_data, reproduce, stamp, syndication
-from tunemark.site.api import Api
-from tunemark.site.page import DEFAULT_URL, SiteOptions
-from tunemark.site.pages import compare, other_pages, predictions, result_pages
-from tunemark.site.pages.results import EXPLORER_PATH, explorer_json
-from tunemark.site.queries import Catalogue, Database
+from tunemark.site import charts, compare, costs, data_files, duckdb_wasm, explorer, feed, heads, recommend_data, reproduce, stamp
+from tunemark.site.database import Database
+from tunemark.site.page import DEFAULT_URL, FEED, SiteOptions
+from tunemark.site.pages import other_pages, result_pages
+from tunemark.site.queries import Catalogue
 from tunemark.site.render import markdown
 
 SQL_SCRIPT = "sql.js"
@@ -71,7 +70,7 @@ def build_site(
         _refuse_foreign(out / name)
     options = SiteOptions(url or _site_url(config), duckdb_wasm.download_bytes(sql) if sql else None)
     with Database(database) as opened:
-        catalogue = Catalogue.read(opened, options)
+        catalogue = Catalogue(opened, options)
         progress(f"building the site of {counted(len(catalogue.results), 'result')} from {database}")
         written = _swap(out / "docs", lambda folder: _write_docs(catalogue, folder))
         progress(f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding the result pages")
@@ -81,8 +80,9 @@ def build_site(
             stamp.put_back(folder, written.large_tables)
             number = stamp.stamp(folder, chain(written.stamped, map(stamp.stamped_page, result_pages(catalogue))), options.url)
             _write_data(catalogue, folder)
-            _publish(catalogue, folder, sql)
-            heads.write(folder, _with_dataset(catalogue, folder, written.laid_out), options.url)
+            if sql:
+                duckdb_wasm.copy(sql, folder)
+            heads.write(folder, _with_dataset(catalogue, written.laid_out), options.url)
             return number
 
         number = _swap(out / "site", make)
@@ -91,35 +91,29 @@ def build_site(
 
 
 def _write_data(catalogue: Catalogue, folder: Path) -> None:
-    """Write all data files below a folder: for other tools and sites, for the API, and for the scripts of pages. MkDocs does not see them."""
-    tables = downloads.write_files(catalogue.database, folder)
-    downloads.write_duckdb(catalogue.database, folder)
+    """Write all data files below a folder: for other tools and sites, and for the scripts of pages. MkDocs does not see them."""
+    database = catalogue.database
+    files = {row["result_id"]: reproduce.downloads(row) for row in catalogue.results}
+    data_files.write(database, folder, {result: {"record": each.record, "steps": each.steps} for result, each in files.items()})
     texts = {
-        compare.DATA_PATH: compare.compare_json(catalogue),
-        costs.DATA_PATH: costs.cost_json(catalogue),
-        costs.CSV_PATH: downloads.csv_text(costs.default_costs(catalogue)),
-        EXPLORER_PATH: explorer_json(catalogue),
-        predictions.ERRORS_CSV: downloads.csv_text(catalogue.predictions["throughput_errors"]),
-        **dict(recommend_data.data_files(catalogue)),
+        compare.DATA_PATH: compare.compare_json(database),
+        costs.DATA_PATH: costs.cost_json(database),
+        explorer.DATA_PATH: explorer.explorer_json(database),
+        "data/prediction_errors.csv": data_files.csv_text(
+            database.rows("from throughput_errors order by left_out, left_out_group, result_id")
+        ),
+        **dict(recommend_data.data_files(database)),
     }
     for path, text in texts.items():
         _write(folder / path, text)
     reproduce.write_files(catalogue, folder)
-    syndication.write(catalogue, folder)
-    Api(catalogue, tables).write(folder)
+    (folder / FEED).write_bytes(feed.atom(database, catalogue.site.url))
 
 
-def _publish(catalogue: Catalogue, folder: Path, sql: Path | None) -> None:
-    """Add the description of the data, and DuckDB for browsers, to a site."""
-    metadata.write(catalogue, folder)
-    if sql:
-        duckdb_wasm.copy(sql, folder)
-
-
-def _with_dataset(catalogue: Catalogue, folder: Path, laid_out: list[heads.Head]) -> list[heads.Head]:
+def _with_dataset(catalogue: Catalogue, laid_out: list[heads.Head]) -> list[heads.Head]:
     """Return the heads, with the description of the dataset on the home page and on the data page."""
-    described = metadata.dataset(catalogue, folder)
-    return [replace(head, data=described) if head.path in {"index", metadata.DATA_PAGE} else head for head in laid_out]
+    described = data_files.dataset(catalogue.database, catalogue.site.url)
+    return [replace(head, data=described) if head.path in {"index", "data/index"} else head for head in laid_out]
 
 
 def _site_url(config: Path) -> str:

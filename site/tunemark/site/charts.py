@@ -191,3 +191,99 @@ def _lines(curves: list[Row], reached: set[int]) -> "alt.Chart":
     y = alt.Y("loss:Q", title="eval loss", scale=alt.Scale(zero=False))
     lines = alt.Chart(inline(values)).mark_line(strokeWidth=1.1, opacity=0.75, point={"size": 14, "opacity": 0.8})
     return lines.encode(x=x, y=y, color=colour, detail="run:N", tooltip=["run:Q", "minutes:Q", "samples:Q", "loss:Q"])
+
+
+# Charts of rows ------------------------------------------------------------------------------------
+
+POINT = 60
+"""Area of a point."""
+LABELS = {"labelLimit": 170, "labelExpr": "split(datum.label, '|')"}
+"""Labels of bars and ranges: a line break where the text has a bar."""
+BAND = 34
+"""Height of a label's band of bars or ranges in pixels."""
+
+
+def row_chart(
+    kind: str,
+    name: str,
+    caption: str,
+    rows: list[Row],
+    *,
+    x: str,
+    y: str = "",
+    series: str = "",
+    scale: str = "log",
+    rule: float | None = None,
+    diagonal: bool = False,
+) -> Chart:
+    """Return a chart of rows; `x`, `y` and `series` are the titles of these columns.
+
+    Kinds: `points` and `lines` show y over x with the text `label` on hover, and a line for each `line`; `rule` draws a dashed
+    line at x = rule, `diagonal` one at y = x. `bars` show x for each `label`, `ranges` show x with a line from `low` to `high`
+    and a dashed line at 1. The scale is `log` or `linear`; bars begin at 0.
+    """
+    if kind in {"points", "lines"}:
+        return drawn(name, caption, _over(rows, x, y, series, scale, lines=kind == "lines", rule=rule, diagonal=diagonal))
+    labels = list(dict.fromkeys(row["label"] for row in rows))
+    drawing = _bars(rows, labels, x, series) if kind == "bars" else _ranges(rows, labels, x, series, scale)
+    return drawn(name, caption, drawing, max(HEIGHT, BAND * len(labels)))
+
+
+def _over(rows: list[Row], x: str, y: str, series: str, scale: str, *, lines: bool, rule: float | None, diagonal: bool) -> "alt.LayerChart":
+    import altair as alt  # noqa: PLC0415
+
+    # Speed-ups of many families overlap: their lines are thin, and device counts are powers of two.
+    axis = alt.Scale(type=scale, base=2, nice=False, padding=12) if diagonal else alt.Scale(type=scale, nice=False, padding=12)
+    size, opacity = (POINT / 2, 0.4) if diagonal else (POINT, 0.8)
+    points = alt.Chart(inline(rows))
+    dots = {"size": size, "opacity": opacity}
+    marks = points.mark_line(strokeWidth=1.3, opacity=opacity, point=dots) if lines else points.mark_point(filled=True, **dots)
+    # Series differ in more than their colour.
+    second = {"strokeDash": alt.StrokeDash("series:N", title=series)} if lines else {"shape": alt.Shape("series:N", title=series)}
+    encoded = marks.encode(
+        x=alt.X("x:Q", title=x, scale=axis, axis=alt.Axis(grid=False, format="~g")),
+        y=alt.Y("y:Q", title=y, scale=axis, axis=alt.Axis(format="~g")),
+        color=alt.Color("series:N", title=series) if series else alt.value(ACCENT),
+        detail="line:N",
+        tooltip=["label:N", "x:Q", "y:Q"],
+        **(second if series else {}),
+    )
+    layers = [encoded]
+    if rule is not None:
+        layers.insert(0, _dashed([{"x": rule}], alt.X("x:Q")))
+    if diagonal:
+        ends = [{"x": end, "y": end} for end in (min(row["x"] for row in rows), max(row["x"] for row in rows))]
+        layers.insert(0, alt.Chart(inline(ends)).mark_line(strokeDash=[5, 4], color=INK, opacity=0.7).encode(x="x:Q", y="y:Q"))
+    return alt.layer(*layers)
+
+
+def _dashed(values: list[Row], x: "alt.X") -> "alt.Chart":
+    import altair as alt  # noqa: PLC0415
+
+    return alt.Chart(inline(values)).mark_rule(strokeDash=[5, 4], color=INK, opacity=0.7).encode(x=x)
+
+
+def _bars(rows: list[Row], labels: list[str], x: str, series: str) -> "alt.Chart":
+    import altair as alt  # noqa: PLC0415
+
+    marks = alt.Chart(inline(rows)).mark_bar(opacity=0.85)
+    return marks.encode(
+        y=alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(**LABELS)),
+        x=alt.X("x:Q", title=x),
+        yOffset=alt.YOffset("series:N"),
+        color=alt.Color("series:N", title=series),
+        tooltip=["label:N", "series:N", "x:Q"],
+    )
+
+
+def _ranges(rows: list[Row], labels: list[str], x: str, series: str, scale: str) -> "alt.LayerChart":
+    import altair as alt  # noqa: PLC0415
+
+    points = alt.Chart(inline(rows))
+    y = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(**LABELS))
+    across = alt.X("x:Q", title=x, scale=alt.Scale(type=scale, nice=False, padding=12, zero=False), axis=alt.Axis(format="~g", tickCount=8))
+    colour, offset = alt.Color("series:N", title=series), alt.YOffset("series:N")
+    lines = points.mark_rule(strokeWidth=2, opacity=0.6).encode(y=y, x=alt.X("low:Q"), x2="high:Q", yOffset=offset, color=colour)
+    tooltip = ["label:N", "series:N", "x:Q", "low:Q", "high:Q"]
+    dots = points.mark_point(filled=True, size=POINT, opacity=1).encode(y=y, x=across, yOffset=offset, color=colour, tooltip=tooltip)
+    return alt.layer(_dashed([{"x": 1}], alt.X("x:Q")), lines, dots)

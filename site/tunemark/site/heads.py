@@ -14,53 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.site import wording
-from tunemark.site.page import FEED, Page
-from tunemark.site.render import ENDING, one_line, script_json, title_text
+from tunemark.site.page import ENDING, FEED, NAME, QUESTION, Page, address
+from tunemark.site.render import script_json
+from tunemark.site.text import one_line, title_text
 
-NAME = "Tunemark"
-QUESTION = "Which accelerator should I fine-tune this model on, how long will it take, and what will it cost?"
 CARD = "assets/card.png"
 """Picture of 1200 x 630 px that other sites show with a link."""
 LONGEST = 300
 """Characters of a description."""
 NOT_FOUND_FILE = "404.html"
-DESCRIPTIONS = {
-    "home.md.j2": f"{QUESTION} Ranked answers from measured, published and predicted results.",
-    "results.md.j2": "Every fine-tuning result, to filter by accelerator, model, method and trust.",
-    "compare.md.j2": "Compare two to four results or accelerators: ratios with intervals, and what explains the difference.",
-    "cost.md.j2": "Cost per run, epoch, sample and token at dated prices, on a price basis of your choice.",
-    "prices.md.j2": "Prices of accelerators per hour, day and week, for the whole instance and per accelerator, with dates and sources.",
-    "data.md.j2": "All results as Parquet, CSV, JSON and DuckDB; a static JSON API with schemas; a feed and badges.",
-    "sql.md.j2": "Query all results with SQL in the browser. Nothing is sent to a server.",
-    "accelerators.md.j2": "Accelerators for fine-tuning: results, memory, dense peaks and prices, with their sources.",
-    "accelerator.md.j2": "{title}: fine-tuning results, memory, bandwidth and dense peaks with their sources, and dated prices.",
-    "models.md.j2": "Models with fine-tuning results: parameters, shapes, and all results.",
-    "model.md.j2": "Fine-tuning {title}: results on all accelerators, with throughput, memory and cost.",
-    "workloads.md.j2": "The standard benchmarks: model, method, data, batch, optimizer and quality target.",
-    "workload.md.j2": "{title}: conditions of this standard benchmark, and a ranking of comparable results.",
-    "documents.md.j2": "Documents and MLPerf rounds with imported fine-tuning results, and their caveats.",
-    "document.md.j2": "Fine-tuning results of {title}, as printed, with caveats and audit findings.",
-    "audit.md.j2": "Findings of the audit: figures that are impossible, inconsistent, suspicious or ambiguous.",
-    "audit_source.md.j2": "{title}: each finding with its calculation.",
-    "audit_rules.md.j2": "The rules of the audit and their reasons.",
-    "studies.md.j2": "Studies of fine-tuning: sweeps, memory frontiers, A/B comparisons and findings from published results.",
-    "definitions.md.j2": "How each figure is defined and computed: throughput, MFU, memory, cost, intervals and trust levels.",
-    "glossary.md.j2": "Terms of fine-tuning benchmarks, one definition each.",
-    "contribute.md.j2": "Measure your own accelerator: run a workload and open a pull request with its submission.",
-    "fields.md.j2": "Every field of a submission and of a published result, with type and meaning.",
-    "device_setup.md.j2": "How to measure one family of devices: driver, packages, commands, what is refused and what was never run.",
-    "support.md.j2": "What the harness supports on each family of devices.",
-    "predictions.md.j2": "Errors of predicted throughput and memory for results that were left out of the fit.",
-    "gate.md.j2": "How many wrong submissions and facts the checks of Tunemark refuse, beside the checkers of other benchmarks.",
-    "provenance.md.j2": "The source of each fact about accelerators, models and prices.",
-    "limitations.md.j2": "What the data, the predictions and the audit do not cover.",
-    "data_changes.md.j2": "What was added to the data and what was corrected, newest first.",
-    "rerun.md.j2": "Results that should be measured again, with the command for each.",
-    "reading.md.j2": "How to read a number: quantities, trust levels, comparability and warnings.",
-}
-"""Template -> description of its pages."""
-OTHER = "{title}. Fine-tuning results with their conditions and evidence."
 DESCRIPTION = re.compile(r'<meta name="description" content="[^"]*">')
 CANONICAL = re.compile(r'\s*<link rel="canonical" href="[^"]*">')
 SEARCH_DIALOG = 'data-md-component="search" role="dialog"'
@@ -95,23 +57,16 @@ def head_of(page: Page) -> Head:
 
 
 def description(page: Page) -> str:
-    """Return the description of a page: the figures of a result, or the description of its template."""
-    row = page.context.get("result")
-    title = title_text(page.title)
-    known = DESCRIPTIONS.get(page.template, OTHER).replace("{title}", title)
-    return _shortened(one_line(f"{title}: {wording.summary(row)} Result {row['result_id']}." if isinstance(row, dict) else known))
+    """Return the description of a page."""
+    return _shortened(
+        one_line(
+            str(page.context.get("description") or f"{title_text(page.title)}. Fine-tuning results with their conditions and evidence.")
+        )
+    )
 
 
 def _shortened(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1].rsplit(' ', 1)[0]}…"
-
-
-def address(url: str, path: str) -> str:
-    """Return the public address of a page. The first page of a folder is the folder."""
-    folder, _, last = f"{path}".rpartition("/")
-    if last == "index":
-        return f"{url}{folder}/" if folder else url
-    return f"{url}{path}{ENDING}"
 
 
 def with_head(text: str, head: Head, url: str) -> str:

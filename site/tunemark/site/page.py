@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 Crumb = tuple[str, str]
 """Label and path of a parent page."""
@@ -11,8 +10,10 @@ Crumb = tuple[str, str]
 DEFAULT_URL = "https://tunemark.dev/"
 """Public address of the site, as in mkdocs.yml. The `$id` of each JSON Schema is a file below it."""
 
+ENDING = ".html"
+NAME = "Tunemark"
+QUESTION = "Which accelerator should I fine-tune this model on, how long will it take, and what will it cost?"
 FEED = "feed.xml"
-BADGES = "badges"
 RATES = ("tokens_per_s", "samples_per_s")
 """The rate of a result is the first of these that it has."""
 
@@ -70,31 +71,9 @@ def api_path(name: str) -> str:
     return f"api/v1/{name}.json"
 
 
-def badge_path(row: Mapping[str, Any]) -> str | None:
-    """Return the path of a result's badge, or None if the result failed, is impossible, or has no rate."""
-    if row["failed"] or row["impossible"] or all(row[name] is None for name in RATES):
-        return None
-    return badge_file(row["result_id"])
-
-
-def badge_file(result_id: str) -> str:
-    """Return the path of the badge of a result that has one."""
-    return f"{BADGES}/{result_id}.svg"
-
-
 def accelerator_path(accelerator: str) -> str:
     """Return the path of an accelerator's page."""
     return f"accelerators/{accelerator}"
-
-
-def prices_path(accelerator: str) -> str:
-    """Return the path of an accelerator's prices and their sources."""
-    return f"{accelerator_path(accelerator)}#prices"
-
-
-def model_path(model: str) -> str:
-    """Return the path of a model's page."""
-    return f"models/{model}"
 
 
 def workload_path(workload: str) -> str:
@@ -102,26 +81,14 @@ def workload_path(workload: str) -> str:
     return f"workloads/{workload}"
 
 
-def study_path(study: str) -> str:
-    """Return the path of a study's page."""
-    return f"studies/{study}"
-
-
 def document_path(source: str) -> str:
     """Return the path of a source document's page."""
     return f"documents/{source}"
 
 
-def statement_path(source: str, statement: str) -> str:
-    """Return the path of a statement on its document's page."""
-    return f"{document_path(source)}#{statement}"
-
-
-def audit_path(source: str) -> str:
-    """Return the path of the findings about a source."""
-    return f"audit/{source}"
-
-
-def rule_path(rule: str) -> str:
-    """Return the path of an audit rule's explanation."""
-    return f"audit/rules#rule-{rule}"
+def address(url: str, path: str) -> str:
+    """Return the public address of a page. The first page of a folder is the folder."""
+    folder, _, last = path.rpartition("/")
+    if last == "index":
+        return f"{url}{folder}/" if folder else url
+    return f"{url}{path}{ENDING}"

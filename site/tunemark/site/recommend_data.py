@@ -4,14 +4,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from tunemark.schema.recommendation import Offer, Rate, offers_of
-from tunemark.site.queries import Catalogue
+from tunemark.site.database import Database
 from tunemark.site.render import compact_json
 from tunemark.site.tables import Row
 
 FOLDER = "data/recommend"
 INDEX = f"{FOLDER}/index.json"
 RATES = "select * exclude (model) from option_rates where model = ? order by all"
-MODELS = "select model, max(sequence_length) as longest, bool_or(tokens_per_s is not null) as known from option_rates group by 1 order by 1"
+MODELS = """
+    select model as key, name, max(sequence_length) as longest from option_rates join models using (model)
+    group by all having bool_or(tokens_per_s is not null) order by name, key
+"""
+CARDS = "from accelerators where unit <> 'cpu' order by vendor, name, accelerator"
+OFFERS = (
+    "from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region, effective_on desc, price"
+)
 LISTS = frozenset({"result_ids", "disputed"})
 """Columns whose values are lists."""
 CODED = LISTS | {
@@ -31,62 +38,58 @@ CODED |= {"needed_bytes", "memory_bytes"}
 """Columns that are written as codes into a list of values: texts, lists, and long numbers that repeat."""
 
 
-def data_files(catalogue: Catalogue) -> Iterator[tuple[str, str]]:
+def data_files(database: Database) -> Iterator[tuple[str, str]]:
     """Yield path and text of each data file of the home page."""
-    keys = [row["key"] for row in models(catalogue)]
-    listed = [asdict(offer) for offer in offers(catalogue)]
+    keys = [row["key"] for row in models(database)]
+    listed = [asdict(offer) for offer in offers(database)]
     yield (
         INDEX,
         compact_json(
             {
-                "accelerators": rentable(catalogue),
-                "memory_gib": known(catalogue, "memory_gib"),
-                "watts": known(catalogue, "tdp_w"),
+                "accelerators": rentable(database),
+                "memory_gib": known(database, "memory_gib"),
+                "watts": known(database, "tdp_w"),
                 "offers": listed,
                 "models": keys,
-                "workloads": workloads(catalogue),
+                "workloads": workloads(database),
             }
         ),
     )
     for key in keys:
-        yield f"{FOLDER}/{key}.json", compact_json(columnar(catalogue.database.rows(RATES, key)))
+        yield f"{FOLDER}/{key}.json", compact_json(columnar(database.rows(RATES, key)))
 
 
-def models(catalogue: Catalogue) -> list[Row]:
+def models(database: Database) -> list[Row]:
     """Return the models with rates: key, name, and the longest rows; by name."""
-    names = {row["model"]: row["name"] for row in catalogue.models}
-    rows = catalogue.database.rows(MODELS)
-    found = [{"key": row["model"], "name": names[row["model"]], "longest": row["longest"]} for row in rows if row["known"]]
-    return sorted(found, key=lambda row: row["name"])
+    return database.rows(MODELS)
 
 
-def workloads(catalogue: Catalogue) -> dict[str, list[tuple[str, str, int]]]:
+def workloads(database: Database) -> dict[str, list[tuple[str, str, int]]]:
     """Return the workload cards of each model: name, method and tokens per row."""
     cards: dict[str, list[tuple[str, str, int]]] = {}
-    for row in sorted(catalogue.workloads, key=lambda row: row["workload"]):
-        if row["sequence_length"]:
-            cards.setdefault(row["model"], []).append((row["workload"], row["method"], row["sequence_length"]))
+    for row in database.rows("from workloads where sequence_length > 0 order by workload"):
+        cards.setdefault(row["model"], []).append((row["workload"], row["method"], row["sequence_length"]))
     return cards
 
 
-def rentable(catalogue: Catalogue) -> dict[str, str]:
+def rentable(database: Database) -> dict[str, str]:
     """Return the names of accelerators by key, CPUs left out."""
-    return {row["accelerator"]: row["name"] for row in catalogue.accelerators if row["unit"] != "cpu"}
+    return {row["accelerator"]: row["name"] for row in database.rows(CARDS)}
 
 
-def known(catalogue: Catalogue, column: str) -> dict[str, float]:
+def known(database: Database, column: str) -> dict[str, float]:
     """Return a fact of accelerators by key where it is known, CPUs left out."""
-    return {row["accelerator"]: row[column] for row in catalogue.accelerators if row["unit"] != "cpu" and row[column]}
+    return {row["accelerator"]: row[column] for row in database.rows(CARDS) if row[column]}
 
 
-def offers(catalogue: Catalogue) -> list[Offer]:
+def offers(database: Database) -> list[Offer]:
     """Return all offers in force."""
-    return offers_of((row for row in catalogue.prices if row["newest"]), rentable(catalogue), known(catalogue, "tdp_w"))
+    return offers_of(database.rows(OFFERS), rentable(database), known(database, "tdp_w"))
 
 
-def rates(catalogue: Catalogue, model: str) -> list[Rate]:
+def rates(database: Database, model: str) -> list[Rate]:
     """Return the rates of a model."""
-    return [Rate.of_row(row) for row in catalogue.database.rows(RATES, model)]
+    return [Rate.of_row(row) for row in database.rows(RATES, model)]
 
 
 def _compact(value: Sequence[object]) -> tuple[object, ...]:

@@ -1,63 +1,26 @@
-"""Render pages to Markdown. Every value is escaped, unless the template marks it as Markup.
-
-Text from submissions is untrusted: none of it may become Markdown, HTML, a link or a script.
-"""
+"""Render pages to Markdown. Every value is escaped (text.py), unless the template marks it as Markup."""
 
 import json
 import posixpath
 import re
-import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
+from statistics import median
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.vocabulary import AuditVerdict
-from tunemark.site.page import Page
-from tunemark.site.tables import Cell, Column, Table, TableRow
+from tunemark.schema.formats import counted
+from tunemark.site.columns import FORMATS
+from tunemark.site.page import ENDING, Page
+from tunemark.site.tables import Cell, Column, Row, Table, TableRow
+from tunemark.site.text import code_spans, escape, title_text
+from tunemark.site.wording import VERDICTS, web_link
 
-# Every character that is active in HTML or inline Markdown. Numeric entities are inert in both, so that one
-# function serves running text, table cells and attributes.
-ACTIVE = re.compile(r"[&<>\"'`\\*_{}\[\]|~^#$]")
-LOOKALIKES = str.maketrans({"<": "‹", ">": "›", "&": "＆", '"': "”", "'": "’", "`": "’", "\\": "/"})  # noqa: RUF001 - they look alike on purpose
-LINK = re.compile(r"https?://[^\s<>\"'`\\{}|^]+")
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-def escape(value: object) -> Markup:
-    """Return text as inert Markup. Markup is returned unchanged, None is empty, white space and control characters become single spaces."""
-    if isinstance(value, Markup):
-        return value
-    return _escaped("" if value is None else str(value))
-
-
-@lru_cache(maxsize=100_000)
-def _escaped(text: str) -> Markup:
-    """Return text as inert Markup. Thousands of pages repeat the same words, so they are kept."""
-    return Markup(ACTIVE.sub(lambda match: f"&#{ord(match[0])};", one_line(text)))  # noqa: S704 - this is the escape itself
-
-
-def code_spans(text: str) -> Markup:
-    """Return our own text with its `code` marked up; everything else is escaped."""
-    parts = (f"<code>{escape(part)}</code>" if number % 2 else escape(part) for number, part in enumerate(re.split(r"`([^`]*)`", text)))
-    return Markup("".join(parts))  # noqa: S704 - each part is escaped
-
-
-def one_line(text: str) -> str:
-    """Return text on one line, without control characters and bidirectional overrides."""
-    if text.isprintable():
-        return " ".join(text.split())
-    kept = "".join(" " if unicodedata.category(char) in {"Cc", "Zl", "Zp"} else char for char in text if unicodedata.category(char) != "Cf")
-    return " ".join(kept.split())
-
-
-def title_text(text: str) -> str:
-    """Return text for a page title without active characters, since the theme prints titles unescaped."""
-    return one_line(text).translate(LOOKALIKES)
 
 
 def front_matter(text: str) -> Markup:
@@ -76,11 +39,6 @@ def compact_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def web_link(text: str | None) -> str | None:
-    """Return the text if it is an http(s) address, else None. No other scheme becomes a link."""
-    return text if text and LINK.fullmatch(text) else None
-
-
 def file_name(key: str) -> str:
     """Return a key for use as a file name. Raise TunemarkError if it could leave its folder."""
     if FILE_NAME.fullmatch(key):
@@ -90,8 +48,6 @@ def file_name(key: str) -> str:
     )
 
 
-ENDING = ".html"
-VERDICTS = frozenset(AuditVerdict)
 FILE_ENDINGS = frozenset({".csv", ".duckdb", ".js", ".json", ".mjs", ".parquet", ".svg", ".txt", ".xml"})
 """Endings of paths that are files already, not pages."""
 CITATION = re.compile(r"definitions&#35;([a-z][a-z-]*)")
@@ -115,7 +71,49 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(front_matter=front_matter, script_json=script_json, here=_here, trusted=_trusted, cited=_cited, cells=_cells)
+    environment.filters.update(FORMATS, code_spans=code_spans, counted=counted, listed=listed, phrases=phrases, spread=spread)
+    environment.globals.update(VERDICTS=VERDICTS)
     return environment
+
+
+@lru_cache(maxsize=100)
+def template(text: str) -> Template:
+    """Return a template of our own text. Values that it shows are escaped."""
+    return _environment().from_string(text)
+
+
+def inline(text: str, row: Row) -> str:
+    """Return our own text with values of a row, unescaped: a path or a title, which are escaped where they are shown."""
+    return _inline(text).render(row)
+
+
+@lru_cache(maxsize=1_000)
+def _inline(text: str) -> Template:
+    return _environment().overlay(autoescape=False, finalize=None).from_string(text)
+
+
+def macros(page: Page) -> Any:  # noqa: ANN401 - the macros are attributes
+    """Return the macros of macros.html.j2 for use in Python, with links relative to a page."""
+    return _environment().get_template("macros.html.j2").make_module({"page": page})
+
+
+def listed(names: Sequence[object]) -> Markup:
+    """Return names as a list with `and`."""
+    shown = [escape(name) for name in names]
+    return shown[0] if len(shown) == 1 else Markup("{} and {}").format(Markup(", ").join(shown[:-1]), shown[-1])
+
+
+def phrases(rows: Iterable[Row], text: str) -> list[Markup]:
+    """Return a text for each row, whose columns it shows: `{{ efficiency | share }} on {{ accelerator_name }}`."""
+    each = template(text)
+    return [Markup(each.render(row)) for row in rows]  # noqa: S704 - the template escapes its values
+
+
+def spread(values: Iterable[float], show: str) -> str:
+    """Return the median of values in a format, and their range in brackets."""
+    known = list(values)
+    middle, low, high = (FORMATS[show](pick(known)) for pick in (median, min, max))
+    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 @pass_context

@@ -16,10 +16,12 @@ from pathlib import Path
 from tunemark.schema.files import ROOT_VARIABLE, project_root
 from tunemark.schema.records.published import FORMAT, SET_FORMAT
 from tunemark.site import wording
-from tunemark.site.page import api_path, badge_path, result_path, workload_path
+from tunemark.site.page import api_path, result_path, workload_path
 from tunemark.site.queries import Catalogue
-from tunemark.site.render import file_name, one_line, web_link
+from tunemark.site.render import file_name
 from tunemark.site.tables import Row
+from tunemark.site.text import one_line
+from tunemark.site.wording import web_link
 
 RECORDS = "data/records"
 STEP_COLUMNS = (
@@ -164,7 +166,6 @@ class Downloads:
 
     record: str | None
     steps: str | None
-    badge: str | None
     api: str
 
 
@@ -176,7 +177,6 @@ def downloads(row: Row) -> Downloads:
     return Downloads(
         record=record if _source_file(row) else None,
         steps=steps if has_steps else None,
-        badge=badge_path(row),
         api=api_path(f"results/{name}"),
     )
 

@@ -19,8 +19,9 @@ from markdown.extensions.toc import slugify  # type: ignore[import-untyped]
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site.heads import Head, description, with_head
-from tunemark.site.page import Page
-from tunemark.site.render import ENDING, markdown, one_line, title_text
+from tunemark.site.page import ENDING, Page
+from tunemark.site.render import markdown
+from tunemark.site.text import one_line, title_text
 
 LAID_OUT = ("guide", "")
 """Folders whose pages all go through MkDocs."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tunemark.schema.formats import MISSING
-from tunemark.schema.quantities import QUANTITIES
 
 Item = TypeVar("Item")
 Show = Callable[[Any], str]
@@ -108,20 +107,3 @@ def text(value: object, *, href: str | None = None, small: str = "", sort: float
 def number(value: float | None, show: Callable[[Any], str] = str) -> Cell:
     """Return a cell with a formatted number; a dash if it is unknown."""
     return Cell(MISSING if value is None else show(value), sort=value)
-
-
-def quantity(key: str, value: float | None, *, small: str = "", mark: str = "") -> Cell:
-    """Return a cell with a registered quantity; a dash if it is unknown, never 0."""
-    known = value is not None
-    return Cell(QUANTITIES[key].text(value), small=small if known else "", sort=value, mark=mark if known else "")
-
-
-def quantity_column(key: str, cell: Callable[[Row], Cell] | None = None) -> Column[Row]:
-    """Return the column of a registered quantity. By default the cell shows the database column of the same name."""
-    registered = QUANTITIES[key]
-    return Column(registered.label, cell or (lambda row: quantity(key, row[key])), numeric=True, explained=registered.meaning)
-
-
-def text_column(head: str, name: str, show: Callable[[Any], object] = lambda value: value) -> Column[Row]:
-    """Return the column that shows one database column as text."""
-    return Column(head, lambda row: text(show(row[name])))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from tunemark.schema.formats import MISSING, duration, gib, significant
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.recommendation import provider_name
-from tunemark.schema.records.converted import MLPERF_LABEL
+from tunemark.schema.vocabulary import MLPERF_LABEL
 from tunemark.site.tables import Row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -23,6 +23,13 @@ PHASES = {
 }
 SERIES = {"sweep": "sweep", "frontier": "frontier", "ab": "A/B comparison", "repeat": "repeats", "tune": "tuning"}
 """Kind of a series of runs -> name."""
+SERIES_MEANING = {
+    "sweep": "Vary one or several settings. A point that fails is a result and does not stop the others.",
+    "frontier": "Find the largest micro-batch and sequence length that fit, by doubling and then bisection. A fresh process confirms the largest.",
+    "ab": "Run two arms in turn in fresh processes, so that slow drifts of the machine cancel in their ratio.",
+    "tune": "Find the fastest configuration of the tuned division, one setting at a time, in short trials. Trials are never ranked.",
+    "repeat": "Repeat the same run in fresh processes to see how much results on one machine vary.",
+}
 BACKENDS = {
     "cpu": "CPU",
     "cuda": "NVIDIA, CUDA",
@@ -37,11 +44,45 @@ TRUST = {
     "measured": "Run by the Tunemark harness. The raw step log is in the repository, and every figure is derived from it.",
     "reproduced": "Two independent series of runs of one configuration agree within the interval for one more run.",
 }
+VERDICTS = {
+    "impossible": "No reading of the figures can be true.",
+    "inconsistent": "Figures of the same document contradict each other.",
+    "suspicious": "The figure can be true, but it is far from known values and should be checked.",
+    "ambiguous": "The figure has several meanings, and the document does not say which one it uses.",
+}
+"""Verdicts of the audit with their meaning, worst first."""
+CONDITIONS = {
+    "model": "Model",
+    "method": "Method",
+    "task": "Task",
+    "accelerator": "Accelerator",
+    "accelerator_count": "Device count",
+    "instance": "Instance",
+    "backend": "Backend",
+    "strategy": "Strategy",
+    "dataset": "Dataset",
+    "sequence_length": "Sequence length",
+    "padding": "Padding",
+    "packing": "Packing",
+    "micro_batch": "Micro-batch",
+    "gradient_accumulation": "Gradient accumulation",
+    "global_batch": "Global batch",
+    "precision": "Precision",
+    "optimizer": "Optimizer",
+    "step_definition": "Meaning of a step",
+    "weights": "Weights",
+    "parameters": "Parameters",
+    "trainable_parameters": "Trainable parameters",
+    "steps": "Steps",
+    "epochs": "Epochs",
+}
+"""Condition of a result -> its label, in the order of a page."""
 MLPERF = "mlperf-"
 """Prefix of MLPerf sources."""
 MLPERF_SHORT = "MLPerf, unofficial"
 MAX_DIGITS = 5
 COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
+LINK = re.compile(r"https?://[^\s<>\"'`\\{}|^]+")
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
 
 SUMMARY = (
@@ -114,6 +155,11 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def condition(key: str) -> str:
+    """Return the label of a condition of a result."""
+    return CONDITIONS.get(key, words(key))
+
+
 def setting(key: str) -> str:
     """Return the name of a recorded setting."""
     return SETTINGS.get(key, words(key))
@@ -165,14 +211,24 @@ def recorded(topic: str, name: str, value: str | None) -> str:
     return value
 
 
-def trust(row: Row) -> str:
+def trust_label(trust: str, source: str) -> str:
     """Return the trust label of a result, which accompanies each of its figures."""
-    return MLPERF_SHORT if row["trust"] == "converted" and row["source"].startswith(MLPERF) else str(row["trust"])
+    return MLPERF_SHORT if trust == "converted" and source.startswith(MLPERF) else trust
+
+
+def trust_meaning(trust: str, source: str) -> str:
+    """Return the meaning of a result's trust label in a sentence."""
+    return f"{MLPERF_LABEL}." if trust_label(trust, source) == MLPERF_SHORT else TRUST.get(trust, "")
+
+
+def trust(row: Row) -> str:
+    """Return the trust label of a result."""
+    return trust_label(row["trust"], row["source"])
 
 
 def trust_in_full(row: Row) -> str:
-    """Return the meaning of a result's trust label in a sentence."""
-    return f"{MLPERF_LABEL}." if trust(row) == MLPERF_SHORT else TRUST.get(row["trust"], "")
+    """Return the meaning of a result's trust label."""
+    return trust_meaning(row["trust"], row["source"])
 
 
 def backend(key: str) -> str:
@@ -202,6 +258,11 @@ def day(started_us: int | None) -> str:
     return MISSING if started_us is None else f"{EPOCH + timedelta(microseconds=started_us):%Y-%m-%d}"
 
 
+def web_link(text: str | None) -> str | None:
+    """Return the text if it is an http(s) address, else None. No other scheme becomes a link."""
+    return text if text and LINK.fullmatch(text) else None
+
+
 def rate(value: float | None, low: float | None = None, high: float | None = None) -> str:
     """Return a rate with enough digits to distinguish it from the ends of its interval."""
     return MISSING if value is None else significant(value, _digits(low, high))
@@ -220,27 +281,23 @@ def seconds(value: float | None) -> str:
     return MISSING if value is None else duration(value)
 
 
-def seconds_interval(low: float | None, high: float | None) -> str:
-    """Return the interval of a time; empty when there is none."""
-    return "" if low is None or high is None else f"{duration(low)} to {duration(high)}"
-
-
 def _digits(low: float | None, high: float | None) -> int:
     if low is None or high is None:
         return 3
     return next((digits for digits in range(3, MAX_DIGITS) if significant(low, digits) != significant(high, digits)), MAX_DIGITS)
 
 
+def offer_text(instances: float | None, provider: str | None, instance: str | None, kind: str | None, effective_on: str | None) -> str:
+    """Return the offer that a cost is based on; empty without one."""
+    if provider is None:
+        return ""
+    several = f"{instances:.0f}{TIMES}" if instances and instances > 1 else ""
+    return f"{several}{provider_name(provider)} {instance}, {words(kind)}, {effective_on}"
+
+
 def offer(cost: Row | None) -> str:
     """Return the offer that a cost is based on; empty without one."""
-    if cost is None:
-        return ""
-    return f"{instance_count(cost)}{provider_name(cost['provider'])} {cost['instance']}, {words(cost['kind'])}, {cost['effective_on']}"
-
-
-def instance_count(cost: Row) -> str:
-    """Return the number of rented instances as a prefix, such as `2 x `; empty for one instance."""
-    return f"{cost['instances']:.0f}{TIMES}" if cost["instances"] and cost["instances"] > 1 else ""
+    return "" if cost is None else offer_text(*(cost[name] for name in ("instances", "provider", "instance", "kind", "effective_on")))
 
 
 def result_title(row: Row) -> str:

@@ -187,8 +187,8 @@ def reason_to_leave_out(record: Submission) -> str | None:
         return "a run whose tunemark process was killed, recovered from its log"
     if record.plan.data.source is DataSource.FILE:
         return "a run on your own text"
-    if record.process.warm_worker:
-        return f"a trial of the study {record.study.study_id if record.study else ''}"
+    if record.study and record.study.kind in {"frontier", "tune"}:
+        return f"a trial of the study {record.study.study_id}"
     rules, times = record.plan.measurement, record.trace.step_times_s[record.plan.measurement.min_warmup_steps :]
     # A run that its card ended is not a try, however slow the machine.
     asked = record.requested

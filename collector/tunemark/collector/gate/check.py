@@ -4,7 +4,6 @@ Invalid content never raises an exception; it becomes a problem in the verdict.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +40,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB, MIB
 from tunemark.schema.processes import in_processes
-from tunemark.schema.records.base import content_id, is_canonical
+from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.submission import Submission, submission_name
 from tunemark.schema.records.upgrade import InvalidRecord, Problem, read_record
 from tunemark.schema.vocabulary import Dtype, Status
@@ -196,7 +195,7 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
 
 def _submission_problems(record: Submission, derived: Derived, content: bytes, path: Path, facts: FactBase) -> list[Problem]:
     return [
-        *_canonical(content),
+        *_canonical(record, content),
         *_file_name(record, content, path),
         *_without_raising(text_problems(record.model_dump(mode="json"))),
         *_without_raising(derived_problems(record, derived, facts)),
@@ -218,8 +217,8 @@ def _without_raising(problems: Iterator[Problem]) -> Iterator[Problem]:
         yield Problem("file", "", f"a check could not be made: {type(error).__name__}: {error}; please report this file")
 
 
-def _canonical(content: bytes) -> list[Problem]:
-    if is_canonical(content, json.loads(content)):
+def _canonical(record: Submission, content: bytes) -> list[Problem]:
+    if content == canonical_json(record):
         return []
     fix = "its bytes are not those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the original file"
     return [Problem("file", "", fix)]

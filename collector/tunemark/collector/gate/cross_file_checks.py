@@ -11,11 +11,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 from tunemark.collector.gate.identity import Identity, copies
 from tunemark.collector.gate.read import SUBMISSIONS, git
-from tunemark.collector.gate.run_quantities import CLOCK
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.trace import Study
 from tunemark.schema.records.upgrade import Problem
 
+CLOCK = timedelta(days=1)
+"""Clocks are often wrong by hours but seldom by days."""
 FileProblems = list[tuple[str, Problem]]
 """Problems, each with its file."""
 SECOND_RUN = "the record stays valid, and a second run can confirm it"

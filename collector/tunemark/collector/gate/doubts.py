@@ -340,7 +340,7 @@ def _samples(r: Run) -> Doubts:
     counts = [("utilisation.samples", r.use.samples, HOST_INTERVAL_S)]
     counts += [(f"utilisation.devices.{index}.samples", use.samples, every) for index, use in enumerate(r.use.devices) if every]
     for field, samples, every_s in counts:
-        fitting = (r.window_s if r.stable else r.trained_s / 4) / every_s
+        fitting = (r.window_s if r.stable else r.trained_s / 2) / every_s
         if fitting > (MANY_SAMPLES if r.stable else SOME_SAMPLES) and samples < 0.6 * fitting:
             yield field, str(samples), f"one every {every_s:g} s makes {fitting:.0f}"
 

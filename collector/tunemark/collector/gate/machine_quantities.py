@@ -186,10 +186,12 @@ def foreign_package(r: Run) -> str:
 
 
 def version_of(text: str) -> Version | None:
-    """Return a version of a Python package, or None. Some packages use the year as their first number."""
+    """Return a version of a Python package, or None. Some packages use the year as their first number; none looks like an address."""
     try:
         version = Version(text)
     except InvalidVersion:
+        return None
+    if re.fullmatch(r"(\d{1,3}\.){3}\d{1,3}", text):
         return None
     return version if version.major <= 2_100 else None  # noqa: PLR2004 - a year
 
@@ -307,18 +309,6 @@ def least_reserved(r: Run) -> int | None:
     """Return the least memory that a process reserved."""
     sizes = [rank.device_reserved_bytes for rank in r.s.ranks if rank.device_reserved_bytes is not None]
     return min(sizes, default=r.memory.device_reserved.peak_bytes) if r.ok else None
-
-
-def host_bytes(r: Run) -> int | None:
-    """Return the peaks of host memory and swap."""
-    held = (r.memory.host_rss.peak_bytes or 0) + (r.memory.host_swap.peak_bytes or 0)
-    return held or None
-
-
-def states_on_host(r: Run) -> int | None:
-    """Return the optimizer states that processes keep in host memory."""
-    ran, states = r.s.effective, r.s.model.optimizer_state_bytes if r.s.model else None
-    return states * r.count if states and ran is not None and "cpu" in ran.optimizer_states_on and not r.cpu else None
 
 
 # Telemetry

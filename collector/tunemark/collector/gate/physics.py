@@ -55,7 +55,6 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "least_state_bytes": lambda r: 0.99 * _trained(r, _state_widths(r)[0]) / r.state_shards if r.s.model and r.weights else None,
     "probe_size": lambda r: {Backend.CPU: 1_024, Backend.MPS: 4_096}.get(r.backend, 8_192),
     "compute_format": lambda r: r.plan.precision.compute.value,
-    "rate_before": lambda r: r.s.probe.before_flop_per_s if r.s.probe else None,
     "different_rates": lambda r: r.s.probe is None or r.s.probe.before_flop_per_s != r.s.probe.after_flop_per_s,
     "highest_probe": lambda r: _probe_peak(r) or (_fastest_core(r) * r.environment.cpu_usable_cores if r.cpu else FASTEST_DEVICE),
     "mean_rate": lambda r: float(r.flops.sum() / r.times.sum()) if r.flops.sum() else None,

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from tunemark.collector.gate import machine_quantities, physics, run_quantities
-from tunemark.collector.gate.replay import ORIGINAL
+from tunemark.collector.gate.derive import ORIGINAL
 from tunemark.collector.gate.run_facts import Run
 from tunemark.schema.records.upgrade import Problem
 

@@ -1,4 +1,4 @@
-"""A submission with what follows from it: the quantities that relations, physics and doubts compare."""
+"""A submission with what follows from it: the quantities that the other modules of the gate compare."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise
 from math import log, sqrt
 from typing import Any
 
 import numpy as np
 
+from tunemark.collector.gate.cross_file_checks import CLOCK
 from tunemark.collector.gate.run_facts import Run
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.formats import GIB
@@ -46,8 +47,6 @@ from tunemark.schema.vocabulary import (
 
 FIRST_RUN = datetime(2026, 11, 20, tzinfo=UTC)
 """The day of the first commit: no harness existed before."""
-CLOCK = timedelta(days=1)
-"""Clocks are often wrong by hours but seldom by days."""
 TORCH_WORDS = {"CUDA": {Backend.CUDA, Backend.ROCM}, "HIP": {Backend.ROCM}, "XPU": {Backend.XPU}, "MPS backend": {Backend.MPS}}
 """Back ends whose out-of-memory message in torch names this kind of device."""
 KERNELS = {
@@ -66,8 +65,6 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "last_step_s": lambda r: r.trace.completed_at_s[-1] if r.steps else None,
     "train_begins_late_s": lambda r: r.train_begins_s + 0.25 + 0.01 * r.trained_s if r.steps and r.train_begins_s is not None else None,
     "train_ends_early_s": lambda r: r.train_ends_s - 0.25 - 0.01 * r.trained_s if r.train_ends_s is not None else None,
-    "first_step_s": lambda r: float(r.times[0]) if r.steps else None,
-    "median_step_s": lambda r: float(np.median(r.times[1:])) if r.steps > 1 else None,
     "waits": lambda r: (r.trace.data_wait_s or 0.0) > 0.1 * r.trained_s,
     "not_computing_s": lambda r: None if r.share is None else (1 - r.share) * float(r.times.sum()),
     "too_short": lambda r: r.rules.max_train_s is not None and planned_steps(r) is None and r.steps < RANKABLE_STEPS,
@@ -406,7 +403,7 @@ def quantised_as_stored(r: Run) -> bool:
 
 
 def gradient_gate(r: Run) -> str | None:
-    """Return what the check of gradients observed."""
+    """Return the observation of the check of gradients."""
     gate = r.gate("adapter_gradient")
     return gate.detail if gate else None
 
@@ -435,7 +432,7 @@ def gradients_reach(r: Run) -> bool:
 
 
 def packed_gate(r: Run) -> str | None:
-    """Return what the check of packed documents observed."""
+    """Return the observation of the check of packed documents."""
     gate = r.gate("packed_documents")
     return gate.detail if gate else None
 
@@ -485,7 +482,7 @@ def wrong_counts(r: Run) -> int:
 
 
 def many_rows(r: Run) -> bool:
-    """Return True if so many rows were trained that their mean says something."""
+    """Return True if enough rows were trained for a mean."""
     return sum(r.trace.rows) >= 50  # noqa: PLR2004 - a standard error of a seventh of the spread
 
 

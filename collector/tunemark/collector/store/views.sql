@@ -870,6 +870,81 @@ left join accelerators a using (accelerator)
 left join sources s on s.source = r.source;
 comment on view results is 'All results with readable names. Start here.';
 
+create view figures as
+with stored as (
+    unpivot (
+        select
+            result_id as record_id,
+            columns(['step_time_s', 'tokens_per_s', 'samples_per_s', 'peak_memory_bytes', 'train_time_s', 'epoch_time_s', 'wall_s', 'loss_start', 'train_loss', 'eval_loss', 'accuracy', 'mfu', 'hfu', 'energy_per_run_j'])
+        from result_rows
+    ) on columns(* exclude (record_id)) into name quantity value value
+), known as (
+    select record_id, quantity, value from stored
+    union all
+    select record_id, quantity, value from claims anti join stored using (record_id, quantity)
+), marks as (
+    select record.record_id, figure.quantity, bool_or(f.verdict = 'impossible') as impossible
+    from findings f, unnest(f.record_ids) as record(record_id), unnest(f.quantities) as figure(quantity)
+    where f.verdict = 'impossible' or (f.verdict = 'suspicious' and record.record_id = f.record_ids[1])
+    group by all
+)
+select known.*, coalesce(impossible, false) as impossible, impossible is not null as doubted
+from known
+left join marks using (record_id, quantity);
+comment on view figures is 'Figures of results and statements: the stored column, or the printed claim if there is none.';
+comment on column figures.impossible is 'True if the audit calls the figure impossible.';
+comment on column figures.doubted is 'True if the audit calls the figure impossible, or suspicious by itself.';
+
+create view stated as
+with claim_maps as (
+    select
+        record_id,
+        map_from_entries(list((quantity, value))) as claim,
+        map_from_entries(list((quantity, printed))) as printed
+    from claims
+    group by record_id
+), label_maps as (
+    select record_id, map_from_entries(list((label, printed))) as label from labels group by record_id
+)
+select coalesce(c.record_id, l.record_id) as record_id, claim, printed, label
+from claim_maps c
+full join label_maps l using (record_id);
+comment on view stated is 'All that a document states about a result, or in a statement: maps by quantity and by label.';
+comment on column stated.claim is 'Printed figures in the unit of the quantity, such as claim[''mfu''].';
+comment on column stated.printed is 'The same figures as printed.';
+comment on column stated.label is 'Words, such as label[''model''].';
+
+create view usable_results as
+with figure_maps as (
+    select
+        record_id,
+        map_from_entries(list((quantity, value)) filter (not impossible)) as figure,
+        list(quantity) filter (doubted) as doubted
+    from figures
+    group by record_id
+)
+select
+    r.* exclude (started_at),
+    figure,
+    coalesce(doubted, []) as doubted,
+    claim,
+    printed,
+    label,
+    coalesce(r.model_name, label['model']) as model_label,
+    coalesce(accelerator_name, 'accelerator unknown') || coalesce(chr(160) || '×' || chr(160) || accelerator_count, '') as devices,
+    coalesce(figure['peak_memory_bytes'], case when accelerator_count = 1 then figure['device_memory_total_bytes'] end) as memory_bytes
+from results r
+left join figure_maps f on f.record_id = r.result_id
+left join stated s on s.record_id = r.result_id
+where not r.failed and not r.impossible;
+comment on view usable_results is 'Results from which findings are drawn: they succeeded, and the audit calls neither their rate nor a condition impossible.';
+comment on column usable_results.figure is 'Figures that the audit does not call impossible: figure[''mfu''] is the stored column, or the printed claim if there is none.';
+comment on column usable_results.doubted is 'Quantities that the audit calls suspicious or impossible.';
+comment on column usable_results.claim is 'As in `stated`, and so are the next two columns.';
+comment on column usable_results.model_label is 'Name of the model, or as printed.';
+comment on column usable_results.devices is 'Accelerator with its number, for readers.';
+comment on column usable_results.memory_bytes is 'Peak memory of a device. On one device, a total over all devices counts as well.';
+
 create view throughput_accuracy as
 select
     left_out,
@@ -983,3 +1058,349 @@ create view basis_costs as
 select * from first_offers
 where kind = 'on_demand' and provider_rank is not null;
 comment on view basis_costs is 'Cost of each result on the default basis: the cheapest on-demand list price. Rankings and tables use it.';
+
+create view results_with_costs as
+select
+    r.* replace (r.started_at at time zone 'UTC' as started_at),
+    c.price,
+    c.provider as price_provider,
+    c.instance as price_instance,
+    c.region as price_region,
+    c.kind as price_kind,
+    c.effective_on as price_effective_on,
+    c.instances as price_instances,
+    c.usd_per_hour,
+    c.usd_per_1k_samples,
+    c.usd_per_1k_samples_low,
+    c.usd_per_1k_samples_high,
+    c.usd_per_1m_tokens,
+    c.usd_per_1m_tokens_low,
+    c.usd_per_1m_tokens_high,
+    c.usd_per_epoch,
+    c.usd_per_training,
+    c.usd_per_run
+from results r
+left join basis_costs c using (result_id);
+comment on view results_with_costs is 'All results: conditions, figures, utilisation, and the cost on the default price basis. Published as `results`.';
+
+
+create view rankings as
+with ranked as (
+    select
+        r.result_id,
+        r.workload,
+        r.comparability_group,
+        r.division,
+        coalesce(r.configuration, r.result_id) as configuration,
+        coalesce(c.runs, 1) as runs,
+        coalesce(c.tokens_per_s_low, r.tokens_per_s_low, r.tokens_per_s) as low,
+        coalesce(c.tokens_per_s_high, r.tokens_per_s_high, r.tokens_per_s) as high
+    from results r
+    left join configurations c on c.configuration = r.configuration
+    where r.source = 'measured' and r.rankable and not r.failed and r.tokens_per_s is not null and r.comparability_group is not null
+), configured as (
+    select distinct on (workload, comparability_group, division, configuration) * from ranked order by result_id desc
+)
+select
+    r.result_id,
+    r.runs,
+    1 + count(*) filter (other.low > own.high) as best,
+    count(*) - count(*) filter (other.high < own.low) as worst
+from ranked r
+join configured own on own.workload = r.workload and own.comparability_group = r.comparability_group and own.division is not distinct from r.division and own.configuration = r.configuration
+join configured other on other.workload = r.workload and other.comparability_group = r.comparability_group and other.division is not distinct from r.division
+group by r.result_id, r.runs;
+comment on view rankings is 'Rank of each rankable result by tokens/s, within its workload, comparability group and division. Repeats of a configuration share a rank. `best` and `worst` differ where 95% intervals overlap: those for one more run, or that of a single run.';
+
+-- Meanings of columns that are neither a registered quantity nor described beside their table --------
+
+comment on column results.task is 'What is trained, such as causal_lm.';
+comment on column results.method is 'Fine-tuning method: full | lora | qlora | peft.';
+comment on column results.instance is 'Instance of a cloud provider.';
+comment on column results.dataset is 'Dataset or token source.';
+comment on column results.sequence_length is 'Tokens per row, including padding.';
+comment on column results.padding is 'How rows are padded.';
+comment on column results.packing is 'True if several documents share a row.';
+comment on column results.micro_batch is 'Rows per forward and backward pass on one device.';
+comment on column results.gradient_accumulation is 'Micro-steps per optimizer step.';
+comment on column results.global_batch is 'Rows per optimizer step, over all devices.';
+comment on column results.precision is 'Number format of the matrix products.';
+comment on column results.fp8 is 'Which matrices of the blocks multiply in fp8: `frozen weights`, or torchao''s recipe for trained ones; `none` if none do.';
+comment on column results.optimizer is 'Optimizer as stated or used.';
+comment on column results.step_time_p5_s is '5th percentile of the step times in the steady window.';
+comment on column results.step_time_p95_s is '95th percentile of the step times in the steady window.';
+comment on column results.step_time_cv is 'Coefficient of variation of the step times in the steady window.';
+comment on column results.padding_efficiency is 'Real tokens as a share of all slots in a batch.';
+comment on column results.peak_memory_method is 'How the peak memory was measured.';
+comment on column results.time_to_target_high_s is 'Upper end of the interval.';
+comment on column results.evaluation_rows is 'Rows evaluated.';
+comment on column results.steady_steps is 'Steps in the steady window.';
+comment on column results.steady_verdict is 'Reason why there is or is not a steady window.';
+comment on column results.fused_kernels is 'Fused kernels that the run used.';
+comment on column results.compile is 'What is compiled with torch.compile.';
+comment on column results.gradient_checkpointing is 'What is recomputed in the backward pass.';
+comment on column results.energy_window_s is 'Duration over which the energy was measured.';
+comment on column results.harness_version is 'Version of the Tunemark harness.';
+comment on column results.harness_commit is 'Commit of the Tunemark harness.';
+comment on column results.note is 'Remarks about the result.';
+comment on column results.impossible is 'True if the audit refutes the rate, the time or a condition of comparison. Such results are never ranked.';
+comment on column results.findings is 'Number of findings of the audit.';
+comment on column results.model_name is 'Name of the model.';
+comment on column results.accelerator_name is 'Name of the accelerator, or the name that the document prints.';
+comment on column results.source_title is 'Title of the source.';
+comment on column results.failed is 'True if the run did not finish.';
+comment on column results.ambiguous is 'True if a figure has several readings.';
+
+comment on column results_with_costs.price is 'Price that the cost columns use, a key of `prices`; null if no offer fits.';
+comment on column results_with_costs.price_provider is 'Provider of that offer.';
+comment on column results_with_costs.price_instance is 'Instance of that offer.';
+comment on column results_with_costs.price_region is 'Region of that offer.';
+comment on column results_with_costs.price_kind is 'Kind of price; the default basis is the cheapest on-demand list price.';
+comment on column results_with_costs.price_effective_on is 'Day on which the price is known to apply.';
+comment on column results_with_costs.price_instances is 'Number of instances that the result needs.';
+comment on column results_with_costs.usd_per_hour is 'Hourly price of all instances of the result, or of the whole instance in `prices`.';
+comment on column results_with_costs.usd_per_1k_samples is 'Cost of 1,000 samples.';
+comment on column results_with_costs.usd_per_1m_tokens is 'Cost of a million tokens.';
+comment on column results_with_costs.usd_per_epoch is 'Cost of one pass over the data.';
+
+comment on column accelerators.name is 'Display name.';
+comment on column accelerators.vendor is 'Vendor.';
+comment on column accelerators.architecture is 'Generation.';
+comment on column accelerators.memory_gib is 'Memory in GiB.';
+comment on column accelerators.memory_bandwidth_gb_s is 'Memory bandwidth in GB/s.';
+comment on column accelerators.memory_bus_bits is 'Width of the memory bus in bits.';
+comment on column accelerators.peak_clock_mhz is 'Clock of the compute units for which the peaks are given, MHz.';
+comment on column accelerators.peak_fp16_tflops is 'Dense peak in fp16, TFLOP/s.';
+comment on column accelerators.peak_tf32_tflops is 'Dense peak in tf32, TFLOP/s.';
+comment on column accelerators.peak_fp32_tflops is 'Dense peak in fp32, TFLOP/s.';
+comment on column accelerators.peak_fp8_tflops is 'Dense peak in fp8, TFLOP/s.';
+comment on column accelerators.peak_int8_tops is 'Dense peak in int8, TOP/s.';
+comment on column accelerators.interconnect_gb_s is 'Bandwidth to its peers in GB/s, both directions together.';
+comment on column accelerators.launch_year is 'Year of launch.';
+comment on column accelerators.msrp_usd is 'List price at launch in US dollars.';
+comment on column accelerators.source is 'Source of these facts.';
+comment on column accelerators.notes is 'Remarks.';
+
+comment on column models.model is 'Key of the model.';
+comment on column models.name is 'Display name.';
+comment on column models.family is 'Architecture name in transformers.';
+comment on column models.hidden_size is 'Width of the residual stream.';
+comment on column models.intermediate_size is 'Width of the feed-forward layer.';
+comment on column models.layers is 'Number of blocks.';
+comment on column models.attention_heads is 'Query heads.';
+comment on column models.key_value_heads is 'Key and value heads.';
+comment on column models.head_dim is 'Width of a head.';
+comment on column models.vocabulary is 'Rows of the embedding.';
+comment on column models.context_length is 'Maximum sequence length.';
+comment on column models.experts is 'Number of experts in a mixture; null for dense models.';
+comment on column models.active_experts is 'Experts per token; null for dense models.';
+comment on column models.hub_id is 'Repository on the model hub.';
+comment on column models.gated is 'True if a licence must be accepted before download.';
+comment on column models.source is 'Source of these facts.';
+comment on column models.notes is 'Remarks.';
+
+comment on column workloads.workload is 'Key of the workload.';
+comment on column workloads.title is 'Title.';
+comment on column workloads.description is 'Purpose of the workload.';
+comment on column workloads.tier is 'Size of machine that the workload needs.';
+comment on column workloads.source is 'Source of the configuration.';
+comment on column workloads.task is 'What is trained, such as causal_lm.';
+comment on column workloads.model is 'Key of the model.';
+comment on column workloads.method is 'Fine-tuning method: full | lora | qlora | peft.';
+comment on column workloads.dataset is 'Dataset or token source.';
+comment on column workloads.sequence_length is 'Tokens per row, including padding.';
+comment on column workloads.micro_batch is 'Rows per forward and backward pass on one device.';
+comment on column workloads.gradient_accumulation is 'Micro-steps per optimizer step.';
+comment on column workloads.learning_rate is 'Learning rate of the optimizer.';
+comment on column workloads.optimizer is 'Optimizer as stated or used.';
+comment on column workloads.padding is 'How rows are padded.';
+comment on column workloads.packing is 'True if several documents share a row.';
+comment on column workloads.attention is 'Attention implementation; auto is varlen for packed documents where supported, otherwise sdpa.';
+comment on column workloads.gradient_checkpointing is 'What is recomputed in the backward pass.';
+comment on column workloads.fused_kernels is 'Fused kernels that the run used.';
+comment on column workloads.compile is 'What is compiled with torch.compile.';
+comment on column workloads.devices is 'Number of devices.';
+comment on column workloads.offload is 'What is kept in host memory between uses.';
+comment on column workloads.tensor_parallel is 'Devices that share each layer.';
+comment on column workloads.pipeline_parallel is 'Devices that share the layers of the model in stages.';
+
+comment on column prices.provider is 'Company that rents out the instance.';
+comment on column prices.instance is 'Instance of a cloud provider.';
+comment on column prices.accelerator is 'Key of the accelerator.';
+comment on column prices.accelerator_count is 'Accelerators in the instance; a fraction if the provider sells one.';
+comment on column prices.vcpus is 'Virtual CPUs of the instance.';
+comment on column prices.memory_gib is 'Host memory of the instance in GiB.';
+comment on column prices.region is 'Region of the provider; null if the price has none.';
+comment on column prices.effective_on is 'Day on which the price is known to apply.';
+comment on column prices.source is 'Source of the price.';
+comment on column prices.notes is 'Remarks.';
+
+comment on column findings.rule is 'Key of the audit rule.';
+
+comment on column sources.title is 'Title.';
+comment on column sources.authors is 'Authors.';
+comment on column sources.published_on is 'Date of publication; null if it is unknown.';
+comment on column sources.url is 'Address of the source.';
+comment on column sources.origin_repository is 'Repository with the code of the source, with its commit.';
+comment on column sources.summary is 'Contents in one sentence.';
+comment on column sources.caveats is 'Limits of the source that affect its results.';
+
+comment on column costs.result_id is 'Key of the result.';
+comment on column costs.price is 'Price that the cost columns use, a key of `prices`; null if no offer fits.';
+comment on column costs.provider is 'Company that rents out the instance.';
+comment on column costs.provider_rank is 'Place of the provider in the list of the default price basis, from 1; null if it is not part of it.';
+comment on column costs.instance is 'Instance of a cloud provider.';
+comment on column costs.region is 'Region of the provider; null if the price has none.';
+comment on column costs.kind is 'Kind of price: on_demand | spot | reserved | marketplace.';
+comment on column costs.effective_on is 'Day on which the price is known to apply.';
+comment on column costs.dated_by is 'provider: date of a price list; catalog: version of a catalogue; inferred: from price lists around it.';
+comment on column costs.price_source is 'Source of the price.';
+comment on column costs.accelerator_count is 'Accelerators in the instance; a fraction if the provider sells one.';
+comment on column costs.fabric is 'Network for training between several instances; null if none is known.';
+comment on column costs.instances is 'Number of instances that the result needs.';
+comment on column costs.usd_per_hour is 'Hourly price of all instances of the result, or of the whole instance in `prices`.';
+comment on column costs.usd_per_1k_samples is 'Cost of 1,000 samples.';
+comment on column costs.usd_per_1m_samples is 'Cost of a million samples.';
+comment on column costs.usd_per_1m_tokens is 'Cost of a million tokens.';
+comment on column costs.usd_per_epoch is 'Cost of one pass over the data.';
+
+comment on column option_rates.model is 'Key of the model.';
+comment on column option_rates.method is 'Fine-tuning method: full | lora | qlora | peft.';
+comment on column option_rates.accelerator is 'Key of the accelerator.';
+comment on column option_rates.devices is 'Number of devices.';
+comment on column option_rates.checkpointing is 'Activation checkpointing of the configuration: none | full.';
+comment on column option_rates.sharding is 'Distribution over devices: single | ddp | fsdp2.';
+
+comment on column claims.note is 'Remarks about the result.';
+
+comment on column readings.record_id is 'Key of the result or statement.';
+comment on column readings.quantity is 'Quantity of the ambiguous figure.';
+comment on column readings.meaning is 'What the figure means in this reading.';
+comment on column readings.value is 'Value in this reading, in the unit of the quantity.';
+
+comment on column result_facts.result_id is 'Key of the result.';
+comment on column result_facts.name is 'Name of the fact.';
+comment on column result_facts.value is 'Value as text.';
+
+comment on column steps.result_id is 'Key of the result.';
+
+comment on column runs.result_id is 'Key of the result.';
+
+comment on column run_curves.result_id is 'Key of the result.';
+
+comment on column audit_rules.rule is 'Key of the audit rule.';
+
+create view method_pairs as
+with stated as (
+    select
+        *,
+        row(
+            model_label, source, section, accelerator, accelerator_count, dataset, sequence_length, padding, packing, precision, micro_batch,
+            attention, strategy, gradient_checkpointing, fused_kernels, compile, software
+        ) as conditions,
+        row(
+            model_label, source, section, accelerator, accelerator_count, dataset, padding, packing, precision, micro_batch, attention,
+            strategy, gradient_checkpointing, fused_kernels, compile, software
+        ) as sweep
+    from usable_results
+    where method in ('full', 'lora', 'qlora') and accelerator is not null and model_label is not null
+), single as (
+    -- Of several results of a method, the one counts whose document prints the plain name of the method.
+    select *
+    from (select *, count(*) over (partition by conditions, method) as number from stated)
+    where number = 1 or replace(lower(label['method']), '-', '') = method
+    qualify count(*) over (partition by conditions, method) = 1
+)
+select
+    r.result_id,
+    b.result_id as base_result_id,
+    r.method,
+    b.method as base_method,
+    r.model_label,
+    r.source,
+    r.section,
+    r.accelerator_name,
+    r.accelerator_count,
+    r.devices,
+    r.sequence_length,
+    r.micro_batch,
+    r.sweep,
+    r.memory_bytes,
+    b.memory_bytes as base_memory_bytes,
+    r.memory_bytes / b.memory_bytes as memory_ratio,
+    coalesce(
+        case when not list_contains(r.doubted || b.doubted, 'tokens_per_s') then r.figure['tokens_per_s'] / b.figure['tokens_per_s'] end,
+        case when not list_contains(r.doubted || b.doubted, 'samples_per_s') then r.figure['samples_per_s'] / b.figure['samples_per_s'] end
+    ) as speed_ratio
+from single r
+join single b using (conditions)
+where (r.method, b.method) in (('lora', 'full'), ('qlora', 'lora'), ('qlora', 'full'));
+comment on view method_pairs is 'Two results of one document that differ only in the method: QLoRA, LoRA or full fine-tuning.';
+comment on column method_pairs.sweep is 'Equal for pairs that differ only in their sequence length.';
+comment on column method_pairs.speed_ratio is 'Ratio of tokens/s, or of samples/s if a document has no tokens/s. NULL if the audit calls a rate suspicious.';
+
+create view speed_ups as
+with known as (
+    select
+        r.*,
+        quantity,
+        preference,
+        of_time,
+        figure[quantity] as value,
+        row(
+            model_label, source, method, accelerator, dataset, sequence_length, padding, packing, precision, micro_batch, optimizer, attention,
+            gradient_checkpointing, fused_kernels, compile, weights, software,
+            case when not of_time then section end, case when not of_time then strategy end
+        ) as conditions
+    from usable_results r,
+        (values ('tokens_per_s', 1, false), ('samples_per_s', 2, false), ('train_time_s', 1, true), ('wall_s', 2, true), ('epoch_time_s', 3, true)) as q(quantity, preference, of_time)
+    where figure[quantity] > 0 and accelerator is not null and accelerator_count > 0 and model_label is not null and trust <> 'converted'
+), families as (
+    select conditions, of_time, quantity
+    from known
+    group by conditions, of_time, quantity, preference
+    having count(*) > 1 and count(distinct accelerator_count) = count(*)
+        and (not of_time or (count(epochs) = count(*) and count(dataset) = count(*) and count(distinct epochs) = 1))
+    qualify row_number() over (partition by conditions, of_time order by preference) = 1
+), compared as (
+    select
+        result_id,
+        first(result_id) over family as base_result_id,
+        model_label,
+        method,
+        source,
+        section,
+        accelerator,
+        accelerator_name,
+        accelerator_count,
+        first(accelerator_count) over family as base_accelerator_count,
+        devices,
+        first(devices) over family as base_devices,
+        quantity,
+        of_time,
+        value,
+        first(value) over family as base_value,
+        case when of_time then base_value / value else value / base_value end as speed_up
+    from known
+    join families using (conditions, of_time, quantity)
+    window family as (partition by conditions, of_time order by accelerator_count)
+)
+select *, speed_up / (accelerator_count / base_accelerator_count) as efficiency, efficiency > 1.05 as superlinear
+from compared
+where result_id <> base_result_id;
+comment on view speed_ups is 'Results that differ only in the number of accelerators, each compared with the result on the fewest.';
+comment on column speed_ups.of_time is 'True if the times of training runs with the same epochs and dataset are compared, not rates. The runs may be described in different sections of a document.';
+comment on column speed_ups.efficiency is 'Speed-up divided by the ratio of the device counts.';
+comment on column speed_ups.superlinear is 'True for an efficiency above 105%: another condition must differ, so findings do not use it.';
+
+create view named_costs as
+select * from costs
+where same_instance and kind = 'on_demand' and instances = 1
+qualify row_number() over (partition by result_id order by usd_per_hour, region, price) = 1;
+comment on view named_costs is 'Cost of each result on the instance that it names, at the cheapest on-demand list price.';
+
+create view proven_rates as
+select * from option_rates
+where evidence in ('direct', 'near') and memory <> 'no' and len(result_ids) > 0
+    and list_has_all((select list(result_id) from usable_results), result_ids);
+comment on view proven_rates is 'Rates of the recommendation that are based on usable results, and not on predictions alone.';

@@ -1,16 +1,16 @@
 """`tunemark plan` and `tunemark run`: show how a workload would run, and run it."""
 
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Column, Table
 
-from tunemark.harness.commands.emit import Accelerator, Emit, Instance, find_target, script
 from tunemark.harness.plan.memory_check import memory_note, refuse_too_large
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
+from tunemark.harness.plan.target import find_target
 from tunemark.harness.run.show import answers, as_text, print_json, say
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
@@ -20,6 +20,7 @@ from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.base import flattened
 from tunemark.schema.vocabulary import Status
 
+ELSEWHERE = "On which other machines"
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 EXIT_BY_STATUS = {
     Status.OK: Exit.OK,
@@ -34,13 +35,18 @@ EXIT_BY_STATUS = {
 def plan(
     workload: Workload,
     *,
+    accelerator: Annotated[
+        str | None, typer.Option("--accelerator", rich_help_panel=ELSEWHERE, help="Accelerator card, such as nvidia-h100-80gb-sxm.")
+    ] = None,
+    instance: Annotated[
+        str | None, typer.Option("--instance", rich_help_panel=ELSEWHERE, help="Instance type, such as p4d.24xlarge.")
+    ] = None,
     as_json: Json = False,
-    emit: Emit = None,
-    accelerator: Accelerator = None,
-    instance: Instance = None,
     options: Options,
 ) -> None:
-    """Show how a workload would run here, with the reason for each value, or print a script that runs it elsewhere.
+    """Show how a workload would run here, or on other machines, with the reason for each value.
+
+    `harness/scripts` has templates that start a run on several nodes with SLURM or SkyPilot.
 
     Examples
     --------
@@ -48,20 +54,18 @@ def plan(
 
     - `tunemark plan smoke-bert --set batch.micro_batch=32 --json`
 
-    - `tunemark plan lora-8b --emit slurm --instance p4d.24xlarge --nodes 2`
+    - `tunemark plan lora-8b --accelerator nvidia-h100-80gb-sxm`
+
+    - `tunemark plan lora-8b --instance p4d.24xlarge --nodes 2`
     """
-    if emit is not None:
-        if as_json:
-            raise TunemarkError("--json", "", "cannot be combined with --emit, which prints a script; remove one of them")
-        sys.stdout.write(script(emit, workload, options, FactBase.of_project(), accelerator, instance))
-        return
     facts = FactBase.of_project()
-    if accelerator is not None or instance is not None:
-        # Report a misspelt name first, so that it is not typed again with --emit.
-        find_target(facts, accelerator, instance, options.devices, options.nodes)
-        option, value = ("--accelerator", accelerator) if instance is None else ("--instance", instance)
-        raise TunemarkError(option, value, "applies only to scripts; add --emit slurm or --emit skypilot")
-    machine = options.machine()
+    if accelerator is None and instance is None:
+        machine = options.machine()
+    else:
+        target = find_target(facts, accelerator, instance, options.devices, options.nodes)
+        machine, options = target.machine(), replace(options, devices=target.per_node * target.nodes)
+        for note in target.notes(facts):
+            say(f"note: {note}")
     resolved = resolve(workload, facts, machine, options)
     warn_of_shared_cores(resolved, machine)
     if as_json:
@@ -84,9 +88,9 @@ def plan(
             table.add_row(*as_text(field, text, reason))
         answers().print(table)
     refuse_unsupported(resolved)
-    note = memory_note(resolved.plan, facts.model(resolved.plan.model.key), machine)
-    if note is not None:
-        say(f"note: {note}")
+    memory = memory_note(resolved.plan, facts.model(resolved.plan.model.key), machine)
+    if memory is not None:
+        say(f"note: {memory}")
 
 
 def warn_of_shared_cores(resolved: Resolved, machine: Machine) -> None:

@@ -10,8 +10,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan import resolve as schema_plan
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.division import Override
-from tunemark.schema.records.plan import Plan
-from tunemark.schema.records.requested import LOCAL_WEIGHTS, Requested
+from tunemark.schema.records.plan import LOCAL_WEIGHTS, Plan, Requested
 from tunemark.schema.vocabulary import DataSource
 
 

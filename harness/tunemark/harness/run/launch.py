@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 from tunemark.harness.plan.machine import package_versions
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
 from tunemark.harness.run.node_telemetry import answer
-from tunemark.harness.run.process import Ended, FreshWorker, WorkerProcess, processes_of, stop_signals
+from tunemark.harness.run.process import Ended, Worker, processes_of, stop_signals
 from tunemark.harness.run.record import Superseded, assemble, write
 from tunemark.harness.run.run_log import (
     FOLDER_PREFIX,
@@ -51,8 +51,7 @@ from tunemark.schema.physics.training_shape import BYTES, shape_of_plan
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names
 from tunemark.schema.records.division import Override
-from tunemark.schema.records.plan import Measurement, Plan
-from tunemark.schema.records.requested import Requested
+from tunemark.schema.records.plan import Measurement, Plan, Requested
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
 from tunemark.schema.statistics.steady_state import settled_after, steady_window
@@ -62,8 +61,6 @@ POLL_S = 0.1
 GRACE_S = 5.0
 OUTPUT_TAIL_BYTES = 8_000
 NOTE_FILE = "recovery.json"
-Spawn = Callable[[Resolved, Path], WorkerProcess]
-"""Starts the worker of a plan, whose order lies in the folder."""
 
 
 def run_once(
@@ -74,11 +71,8 @@ def run_once(
     *,
     supersedes: Superseded | None = None,
     study: Study | None = None,
-    spawn: Spawn = FreshWorker,
 ) -> tuple[Submission, Path]:
     """Run a plan and write its submission; return both.
-
-    `spawn` starts the worker: in a fresh process, or for a try in one that a warm process forks.
 
     Raises TunemarkError before the run starts if the plan identifies this machine or a disk is full. If the submission cannot be
     written, it is printed on standard output instead.
@@ -92,7 +86,7 @@ def run_once(
         finished = (
             refused_run(resolved.unsupported)
             if resolved.unsupported
-            else launch(resolved, facts, machine, stopped, _recovery_note(resolved, machine, out, supersedes, study), spawn)
+            else launch(resolved, facts, machine, stopped, _recovery_note(resolved, machine, out, supersedes, study))
         )
         golden = facts.golden_losses(resolved.plan.workload)
         submission = assemble(resolved, machine, finished, supersedes=supersedes, study=study, golden=golden)
@@ -250,7 +244,6 @@ def launch(
     machine: Machine,
     stopped: threading.Event,
     note: RecoveryNote | None = None,
-    spawn: Spawn = FreshWorker,
 ) -> Finished:
     """Run this machine's worker to its end, with progress on the terminal; `stopped` ends it early.
 
@@ -278,7 +271,7 @@ def launch(
         if note is not None:
             (folder / NOTE_FILE).write_text(note.model_dump_json(), encoding="utf-8")
         reader = LogReader(folder / LOG_FILE)
-        process, ended = spawn(resolved, folder), None
+        process, ended = Worker(resolved, folder), None
         devices.follow(process.pid, spawned_at_s)
         try:
             with HostSampler(process.pid, spawned_at_s) as host:
@@ -300,7 +293,6 @@ def launch(
             wall_s=time.monotonic() - spawned_at_s,
             **ended._asdict(),
             ended_by=ended_by,
-            warm_worker=process.warm,
             host_oom_kills=_oom_kills() - kills,
             model_cache=cache,
             output_tail=(folder / OUTPUT_FILE).read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace"),
@@ -308,7 +300,7 @@ def launch(
 
 
 def _watch(
-    process: WorkerProcess,
+    process: Worker,
     reader: LogReader,
     plan: Plan,
     folder: Path,
@@ -317,7 +309,7 @@ def _watch(
     *,
     spawned_at_s: float,
 ) -> tuple[str | None, Ended]:
-    """Follow the worker until it ends; end it on request or when its time is over. The time includes the start of a warm process."""
+    """Follow the worker until it ends; end it on request or when its time is over."""
     judge, watchdog = SteadinessJudge(plan.measurement), Watchdog(plan.measurement, spawned_at_s)
     while True:
         ended = process.poll()
@@ -335,10 +327,9 @@ def _watch(
         stopped.wait(POLL_S)
 
 
-def _end(process: WorkerProcess) -> Ended:
+def _end(process: Worker) -> Ended:
     """End the worker's process group: first with a request, after some seconds by force."""
     for number, grace_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, math.inf)):
-        # A forked worker is collected by the warm process, so it may be gone already.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         until_s = time.monotonic() + grace_s

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
@@ -40,21 +40,8 @@ class Ended(NamedTuple):
     max_rss_bytes: int
 
 
-class WorkerProcess(Protocol):
-    """A worker that has been started. It leads a process group of its own."""
-
-    pid: int
-    warm: bool
-    """True if its libraries were imported before it was started."""
-
-    def poll(self) -> Ended | None:
-        """Return its end, or None while it runs; not called again afterwards."""
-
-
-class FreshWorker:
-    """A worker that is started as a program, and imports the libraries."""
-
-    warm = False
+class Worker:
+    """A worker in a fresh process. It leads a process group of its own."""
 
     def __init__(self, resolved: "Resolved", folder: Path) -> None:
         with (folder / OUTPUT_FILE).open("wb") as output:
@@ -70,7 +57,7 @@ class FreshWorker:
         self.pid = self._process.pid
 
     def poll(self) -> Ended | None:
-        """Return its end, or None while it runs."""
+        """Return its end, or None while it runs; not called again after its end."""
         done, status, usage = os.wait4(self.pid, os.WNOHANG)
         if not done:
             return None

@@ -98,7 +98,6 @@ def assemble(
             wall_s=finished.wall_s,
             user_s=finished.user_s,
             system_s=finished.system_s,
-            warm_worker=finished.warm_worker,
             model_cache=finished.model_cache,
             compile_cache=log.compile_cache["state"] if log.compile_cache else "none",
             compile_cache_reason=log.compile_cache["reason"] if log.compile_cache else None,

@@ -47,8 +47,6 @@ class Finished:
     """Processes that the kernel killed for lack of memory while the worker ran."""
     model_cache: CacheState = "none"
     """State of the hub's cache before the run."""
-    warm_worker: bool = False
-    """True if the worker was forked from a process that had imported the libraries."""
     output_tail: str = ""
     """The last output of the worker."""
 

@@ -1,7 +1,4 @@
-"""The frontier: the largest micro-batch and the longest sequence that fit, with each trial in a short process forked from a warm one.
-
-The largest that fits is confirmed in a fresh process.
-"""
+"""The frontier: the largest micro-batch and the longest sequence that fit, with each trial in a short run of its own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -25,8 +22,6 @@ TRY_STEPS = 3
 HOST_SHARE = 0.8
 """Fraction of the host's memory to use by default: a machine that runs out of memory kills other programs too."""
 UNIT_TOKENS = 64
-CONFIRMED = ", in a fresh process"
-"""Ending of the name of a point that confirms a try."""
 DOES_NOT_FIT = (Status.OOM_DEVICE, Status.OOM_HOST)
 
 
@@ -122,7 +117,9 @@ class Frontier:
         unit = min(UNIT_TOKENS, card_length)
         most = max(1, self.bench.facts.model(self.card.model).context_length // unit)
         before = len(self.series.done)
-        largest = self._largest(lambda units: self._point(units * unit, micro_batch), card_length // unit, most)
+        largest = find_largest(
+            lambda units: self._fits(self._point(units * unit, micro_batch)), card_length // unit, most, self.question.within
+        )
         longest = None if largest.fits is None else largest.fits * unit
         failed = None if largest.fails is None else f"{largest.fails * unit} tokens"
         self._add_edge(longest or unit, micro_batch if longest else None, failed, before)
@@ -133,7 +130,7 @@ class Frontier:
         # Start with the tokens that fitted at the previous length; without one, with the rows that the memory model predicts.
         known = [edge for edge in self.edges if edge.micro_batch]
         start = known[-1].sequence_length * (known[-1].micro_batch or 1) // length if known else self._predicted_rows(length)
-        largest = self._largest(lambda rows: self._point(length, rows), start, self.question.most)
+        largest = find_largest(lambda rows: self._fits(self._point(length, rows)), start, self.question.most, self.question.within)
         self._add_edge(length, largest.fits, None if largest.fails is None else formats.counted(largest.fails, "row"), before)
 
     def _predicted_rows(self, length: int) -> int:
@@ -148,26 +145,6 @@ class Frontier:
 
         return find_largest(fits, self.card.batch.micro_batch, self.question.most, self.question.within).fits or 1
 
-    def _largest(self, point: "Callable[[int], Point]", start: int, most: int) -> "Largest":
-        """Find the largest number whose point fits. It counts once it fits in a fresh process too; otherwise the search goes on below it."""
-        tried: dict[int, bool] = {}
-
-        def fits(number: int) -> bool:
-            if number not in tried:
-                tried[number] = self._fits(point(number))
-            return tried[number]
-
-        failed = None
-        while True:
-            largest = find_largest(fits, start, most, self.question.within)
-            largest = largest if largest.fails is not None else Largest(largest.fits, failed)
-            if largest.fits is None or self.bench.trier is None or self._fits(point(largest.fits), confirm=True):
-                return largest
-            tried[largest.fits], failed = False, largest.fits
-            start = most = largest.fits - 1
-            if not most:
-                return Largest(None, failed)
-
     def _add_edge(self, length: int, rows: int | None, first_failed: str | None, before: int) -> None:
         """Add the edge that the tries since `before` have found, with the peak memory of the largest that fits."""
         name, peak = self._point(length, rows or 0).text, None
@@ -179,10 +156,10 @@ class Frontier:
     def _point(self, length: int, rows: int) -> Point:
         return Point((("data.sequence_length", str(length)), ("batch.micro_batch", str(rows))))
 
-    def _fits(self, point: Point, *, confirm: bool = False) -> bool:
-        """Return True if a point fits, by a try or with `confirm` by a run in a fresh process."""
+    def _fits(self, point: Point) -> bool:
+        """Return True if a point fits."""
         plan = limited(self.bench.plan(self.workload, point.applied(self.options)), self.question.limit_bytes)
-        done = self.series.run(point.text + limit_words(plan) + (CONFIRMED if confirm else ""), plan, attempt=not confirm)
+        done = self.series.run(point.text + limit_words(plan), plan)
         outcome = done.record.submission.outcome
         if plan.limit_memory_bytes and outcome.phase is Phase.IMPORT and done.status in (*DOES_NOT_FIT, Status.CRASH):
             given = f"--limit-memory {formats.gib(plan.limit_memory_bytes)} for each process"

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
@@ -23,7 +22,7 @@ from filelock import FileLock, Timeout
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved, resolve
 from tunemark.harness.run.process import stop_signals
-from tunemark.harness.run.record import environment, harness_version, source_content
+from tunemark.harness.run.record import environment, source_content
 from tunemark.harness.run.show import say
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
@@ -31,12 +30,11 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.files import project_root
-from tunemark.schema.formats import counted
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.plan.overrides import ALIASES, apply_overrides, similar_settings
 from tunemark.schema.records.base import canonical_json, content_id, flattened
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.records.submission import Environment, Harness, Submission
+from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
 from tunemark.schema.records.upgrade import InvalidRecord, read_record
 from tunemark.schema.vocabulary import Status
@@ -143,10 +141,6 @@ Runner = Callable[[Resolved, Study], tuple[Submission, Path]]
 """Runs a plan once and writes its submission. Tests use a scripted one."""
 TRIED_AGAIN = (Status.INTERRUPTED, Status.CRASH, Status.TIMEOUT)
 """Endings that are not a result of the point: the next command runs it again."""
-FORK_REFUSED = "forked subprocess"
-"""In torch's message where a library has opened the device before the fork."""
-SOFTWARE = ("packages", "python", "os", "runtime")
-"""Fields of the environment that may change on the same machine."""
 
 
 class Stopped(Exception):
@@ -162,28 +156,13 @@ class Bench:
     out: Path | None
     runner: Runner
     """Runs in a fresh process."""
-    trier: Runner | None = None
-    """Runs a try in a warm worker; None if tries too have fresh processes."""
-    close: Callable[[], None] = lambda: None
-    """Ends the warm worker. The next try starts another one."""
 
     @classmethod
     def here(cls, facts: FactBase, machine: Machine, out: Path | None) -> "Bench":
-        """Return the bench of this machine: fresh processes for results, a warm worker for tries, submissions in a folder."""
+        """Return the bench of this machine: fresh processes, and submissions in a folder."""
         from tunemark.harness.run.launch import run_once  # noqa: PLC0415 - scripted benches start no process
-        from tunemark.harness.run.warm_worker import WarmWorker  # noqa: PLC0415
 
-        warm, run = WarmWorker(), partial(run_once, facts=facts, machine=machine, out=out)
-
-        def attempt(resolved: Resolved, study: Study) -> tuple[Submission, Path]:
-            submission, path = run(resolved, study=study, spawn=warm.spawn)
-            if submission.process.warm_worker and FORK_REFUSED in (submission.outcome.message or ""):
-                path.unlink()
-                warm.give_up(submission.outcome.message or "")
-                return run(resolved, study=study)
-            return submission, path
-
-        return cls(facts, machine, out, lambda resolved, study: run(resolved, study=study), attempt, warm.close)
+        return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study))
 
     def plan(self, workload: str, options: Options) -> Resolved:
         """Return the plan of a run of the series."""
@@ -239,18 +218,9 @@ class Series:
 
     @classmethod
     def find(cls, kind: Kind, base: Resolved, points: Sequence[str], bench: Bench, *, again: bool, expected: int | None = None) -> "Series":
-        """Return the series of these points: the newest of the same settings by this source on this machine, or a new one.
-
-        If other software versions measured the same settings, a message lists those runs.
-        """
+        """Return the series of these points: the newest of the same settings by this source and software on this machine, or a new one."""
         settings = settings_sha256(kind, base.plan, points)
         identity, records = find_series(settings, base.plan, bench.machine, bench.out, again=again)
-        # Once a series of this software has begun, the message was shown.
-        if not records and not again:
-            same_settings = records_with(settings, base.plan.workload, bench.out)
-            message = other_software_message(same_settings, base.plan, bench.machine, identity)
-            if message:
-                say(message)
         return cls(kind, identity, settings, bench, records, expected)
 
     @contextmanager
@@ -274,7 +244,6 @@ class Series:
         except Stopped as stopped:
             self.ended = f"stopped at {stopped}"
         finally:
-            self.bench.close()
             lock.release()
 
     def finished(self, point: str) -> Record | None:
@@ -282,10 +251,9 @@ class Series:
         records = (record for record in reversed(self.earlier) if record.study.point == point)
         return next((record for record in records if record.submission.outcome.status not in TRIED_AGAIN), None)
 
-    def run(self, point: str, resolved: Resolved, *, attempt: bool = False) -> Done:
+    def run(self, point: str, resolved: Resolved) -> Done:
         """Return the record of a point: the earlier one, or that of a new run. Raises Stopped when the user stopped it.
 
-        `attempt` runs it in the warm worker, if the bench has one: a try that is never ranked.
         An interrupted run leaves its record, and the next command runs it again.
         """
         record = self.finished(point)
@@ -297,8 +265,7 @@ class Series:
             last = max((record.study.position for record in self.earlier), default=0)
             position = last + sum(not done.earlier for done in self.done) + 1
             study = Study(kind=self.kind, study_id=self.study_id, point=point, position=position, settings_sha256=self.settings_sha256)
-            runner = self.bench.trier if attempt and self.bench.trier else self.bench.runner
-            submission, path = runner(resolved, study)
+            submission, path = self.bench.runner(resolved, study)
             if submission.outcome.status is Status.INTERRUPTED:
                 raise Stopped(point)
             done = Done(point, Record(submission, path), earlier=False)
@@ -374,44 +341,3 @@ def read_submission(path: Path, content: bytes) -> Submission | None:
     except InvalidRecord as error:
         raise TunemarkError("submission", str(path), f"is not valid ({error}); fix or remove it", exit_code=Exit.INVALID) from error
     return record if isinstance(record, Submission) else None
-
-
-def other_software_message(same_settings: list[Record], plan: Plan, machine: Machine, new_id: str) -> str | None:
-    """Return a message about the newest series of the same settings on this machine that is not resumed; None without one.
-
-    `new_id` is the series that begins instead.
-    """
-    here = environment(machine, plan.device.count)
-    hardware = here.model_dump(exclude=set(SOFTWARE))
-    there = [record for record in same_settings if record.submission.environment.model_dump(exclude=set(SOFTWARE)) == hardware]
-    if not there:
-        return None
-    last = max(there, key=lambda record: record.submission.started_at)
-    runs = sum(record.study.study_id == last.study.study_id for record in there)
-    before, now = last.submission.harness, harness_version()
-    differences = "; ".join(_software_changes(last.submission, now, here))
-    back = f"check out commit {_commit(before)}" if before.commit not in {None, now.commit} else "restore what differs"
-    return (
-        f"{last.study.kind} {last.study.study_id} has the same settings and {counted(runs, 'run')}, but other software measured it "
-        f"({differences or 'uncommitted source'}). All points are measured again as {new_id}. "
-        f"To resume the earlier runs, {back} and give the same command"
-    )
-
-
-def _software_changes(earlier: Submission, now: Harness, here: Environment) -> Iterator[str]:
-    """Yield the differences in source and libraries between an earlier run and a run that would start now."""
-    then, there = earlier.harness, earlier.environment
-    if then.commit != now.commit or then.version != now.version:
-        yield f"harness commit {_commit(then)} then, {_commit(now)} now"
-    elif then.dirty or now.dirty:
-        yield f"harness commit {_commit(now)} with other uncommitted changes"
-    for name in sorted(there.packages.keys() | here.packages.keys()):
-        before, after = there.packages.get(name, "none"), here.packages.get(name, "none")
-        if before != after:
-            yield f"{name} {before} then, {after} now"
-    if (there.python, there.os) != (here.python, here.os):
-        yield f"Python {there.python} on {there.os} then, {here.python} on {here.os} now"
-
-
-def _commit(harness: Harness) -> str:
-    return harness.commit[:10] if harness.commit else f"unknown, version {harness.version}"

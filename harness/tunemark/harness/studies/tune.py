@@ -1,8 +1,7 @@
 """Tune: find the best configuration of the tuned division on this machine, then measure it beside the card's own.
 
-The search changes one lever at a time and keeps what is faster. Each value is tried in a few steps in the warm worker, after the
-capability table and the memory model have excluded what cannot run. The best configuration and the card's are then measured in
-fresh processes, interleaved. The same command resumes both parts.
+The search changes one lever at a time and keeps what is faster. Each value is tried in a few steps, after the capability table
+and the memory model have excluded what cannot run. The best configuration and the card's are then measured, interleaved. The same command resumes both parts.
 """
 
 import math
@@ -205,7 +204,7 @@ class Tuner:
             name = tried.text + limit_words(resolved)
             if self._left_s() <= self._shortest_s() and self.series.finished(name) is None:
                 raise OutOfTime
-            done = self.series.run(name, within(resolved, self._left_s()), attempt=True)
+            done = self.series.run(name, within(resolved, self._left_s()))
             if done.status is Status.TIMEOUT and self._left_s() <= 0:
                 raise OutOfTime
             result = _try_of(lever, point.text, done, rows / cut)

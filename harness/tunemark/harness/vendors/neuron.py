@@ -25,7 +25,7 @@ from tunemark.harness.vendors.protocol import (
     Vendor,
 )
 from tunemark.schema.features import Feature
-from tunemark.schema.plan.machine import Need
+from tunemark.schema.plan.families import Need
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from tunemark.harness.vendors.vendor_tools import LineStream
 from tunemark.schema.features import Feature
-from tunemark.schema.plan.machine import Family, Generation, Need
+from tunemark.schema.plan.families import Family, Generation, Need
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
 from tunemark.schema.vocabulary import Backend, Dtype
 

@@ -31,7 +31,7 @@ from tunemark.harness.vendors.vendor_tools import (
     whole,
 )
 from tunemark.schema.features import Feature
-from tunemark.schema.plan.machine import Generation
+from tunemark.schema.plan.families import Generation
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
 

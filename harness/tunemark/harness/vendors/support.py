@@ -12,7 +12,7 @@ from tunemark.schema.vocabulary import Backend
 
 
 def support_matrix() -> SupportMatrix:
-    """Return the support matrix of the device families. The scripted one measures nothing and is left out."""
+    """Return the capabilities of each device family. The scripted one measures nothing and is left out."""
     families = {vendor.backend: vendor.family for vendor in all_vendors() if vendor.backend is not Backend.FAKE}
     return SupportMatrix(features=tuple(Feature), families=families)
 

@@ -23,7 +23,7 @@ from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.features import Feature
 from tunemark.schema.files import data_folder, project_root
-from tunemark.schema.plan.machine import Family
+from tunemark.schema.plan.families import Family
 from tunemark.schema.records.base import Count, Frozen, Text
 from tunemark.schema.vocabulary import Backend
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.features import USED, Feature
 from tunemark.schema.plan.conflicts import by_trainer, conflicting_settings, conflicts_with_model, device_conflicts, torch_conflict
-from tunemark.schema.plan.machine import Generation, Machine, Need
+from tunemark.schema.plan.families import Generation, Need
+from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.plan import DeviceChoice, Plan
 from tunemark.schema.vocabulary import Backend
 

@@ -17,7 +17,8 @@ from tunemark.schema.facts.workloads import WorkloadCard, shared_settings
 from tunemark.schema.features import Feature
 from tunemark.schema.physics.architecture import targets_in
 from tunemark.schema.plan.capabilities import unsupported_reason
-from tunemark.schema.plan.machine import FEATURE_OF_FORMAT, Generation, Machine
+from tunemark.schema.plan.families import FEATURE_OF_FORMAT, Generation
+from tunemark.schema.plan.machine import Machine
 from tunemark.schema.plan.overrides import apply_overrides
 from tunemark.schema.records.division import Override
 from tunemark.schema.records.plan import (
@@ -31,9 +32,9 @@ from tunemark.schema.records.plan import (
     Optimizer,
     Plan,
     Precision,
+    Requested,
     needless_rounding,
 )
-from tunemark.schema.records.requested import Requested
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.synthetic_data import FULL_ROWS
 from tunemark.schema.vocabulary import VARLEN, Backend, DataSource, Dtype, Padding, Strategy, Task, Weights

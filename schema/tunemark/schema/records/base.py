@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-import re
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import to_json
 
 LARGEST = 2**53
 """From here on, JSON readers and doubles no longer represent whole numbers exactly."""
@@ -14,8 +12,9 @@ Seconds = Annotated[float, Field(ge=0, le=10 * 365 * 24 * 3600.0, description="S
 Bytes = Annotated[int, Field(ge=0, lt=LARGEST, description="Bytes; GiB = 2^30 bytes and GB = 10^9 bytes are made for display only.")]
 Count = Annotated[int, Field(ge=0, lt=LARGEST)]
 PositiveCount = Annotated[int, Field(ge=1, lt=LARGEST)]
-Setting = Annotated[int, Field(ge=1, lt=2**31, description="A setting; the database stores it in 32 bits.")]
-SettingOrZero = Annotated[int, Field(ge=0, lt=2**31, description="A setting; the database stores it in 32 bits.")]
+# The database stores settings in 32 bits.
+Setting = Annotated[int, Field(ge=1, lt=2**31)]
+SettingOrZero = Annotated[int, Field(ge=0, lt=2**31)]
 Share = Annotated[float, Field(ge=0, le=1, description="A share of a named total, 0 to 1.")]
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80, description="The name of a card in data/.")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -41,36 +40,6 @@ def canonical_json(record: BaseModel | dict[str, Any]) -> bytes:
     """Return the record as canonical JSON bytes: sorted keys, indent 1, one final newline. Equal content gives equal bytes."""
     content = record.model_dump(mode="json", by_alias=True) if isinstance(record, BaseModel) else record
     return (json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-EXPONENT = re.compile(rb"(?<=\d)e(-?)(\d+)(?=,?\n)")
-SMALL = re.compile(rb"(?<=[ -])0\.0000([1-9])(\d*)(?=,?\n)")
-"""Numbers at the end of a line as the fast writer of pydantic writes them. Texts end with a quotation mark."""
-
-
-def is_canonical(content: bytes, parsed: dict[str, Any]) -> bool:
-    """Return True if these bytes, which were parsed to this content, are its canonical JSON.
-
-    The fast writer of pydantic differs from Python's in the order of keys, which it keeps, and in numbers: it writes exponents
-    without a plus and leading zeros, and uses none for numbers from 0.00001 to 0.0001.
-    """
-    if content == _fast_json(parsed):
-        return _sorted_keys(parsed)
-    return content == canonical_json(parsed)
-
-
-def _fast_json(parsed: dict[str, Any]) -> bytes:
-    """Return content as canonical JSON if its keys are sorted."""
-    written = to_json(parsed, indent=1) + b"\n"
-    with_exponent = SMALL.sub(lambda found: found[1] + (b"." + found[2] if found[2] else b"") + b"e-05", written)
-    return EXPONENT.sub(lambda found: b"e" + (found[1] or b"+") + found[2].rjust(2, b"0"), with_exponent)
-
-
-def _sorted_keys(node: Any) -> bool:  # noqa: ANN401 - any JSON value
-    if isinstance(node, dict):
-        names = list(node)
-        return names == sorted(names) and all(map(_sorted_keys, node.values()))
-    return not isinstance(node, list) or all(_sorted_keys(value) for value in node if isinstance(value, dict | list))
 
 
 def content_id(content: bytes) -> str:

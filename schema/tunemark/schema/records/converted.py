@@ -17,12 +17,10 @@ from pydantic import Field, model_validator
 from tunemark.schema.records.base import Count, Frozen, PositiveCount, Seconds, Text
 from tunemark.schema.records.published import Conditions
 from tunemark.schema.statistics.intervals import CONFIDENCE, Interval, ratio_interval
+from tunemark.schema.vocabulary import MLPERF_LABEL
 
 FORMAT: Literal["tunemark.converted/1"] = "tunemark.converted/1"
 
-MLPERF_LABEL: Literal["MLPerf, unofficial conversion, not verified by MLCommons Association"] = (
-    "MLPerf, unofficial conversion, not verified by MLCommons Association"
-)
 MLPERF_SOURCE = "Result logs and system descriptions of MLPerf Training, MLCommons Association, Apache-2.0"
 MLPERF_ID = r"^mlperf-v[0-9]+\.[0-9]+-[a-z0-9][a-z0-9._-]*$"
 

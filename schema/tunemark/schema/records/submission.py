@@ -7,8 +7,7 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from tunemark.schema.records.base import Bytes, Count, Frozen, Key, PositiveCount, ResultId, Seconds, Text, content_id
 from tunemark.schema.records.division import Override, division_of, fixed_setting_changed
-from tunemark.schema.records.plan import Plan
-from tunemark.schema.records.requested import Requested
+from tunemark.schema.records.plan import Plan, Requested
 from tunemark.schema.records.trace import DeviceUse, Effective, Energy, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
 from tunemark.schema.vocabulary import Backend, Division, Phase, Status, WarningKind
 

@@ -211,7 +211,7 @@ class Energy(Frozen):
     """The hardware counter, power integrated at 10 Hz or more, or none."""
     joules: NotNegative | None = None
     """Gross energy; null if and only if the source is `none`."""
-    window_s: Seconds | None = None
+    window_s: Annotated[Seconds, Field(gt=0)] | None = None
     """Seconds between the two readings."""
     idle_w: NotNegative | None = None
     """Power of all devices before the run."""

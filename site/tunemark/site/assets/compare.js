@@ -487,6 +487,7 @@
       } },
     ];
     const state = { results: [], accelerators: [] };
+    const exampleIds = (root.dataset.example ?? "").split(",").filter((id) => known.subjects.has(id));
     const message = root.querySelector("[data-compare-message]");
 
     const link = () => {
@@ -545,7 +546,9 @@
         const example = root.querySelector(`[data-compare-example="${part.name}"]`);
         if (example) example.hidden = state.results.length + state.accelerators.length > 0;
         const implied = part.name === "accelerators" && !ids.length ? ofResults() : [];
-        const compared = implied.length ? implied : ids;
+        // Without a choice, the first example of the page is compared.
+        const usual = part.name === "results" && !state.results.length && !state.accelerators.length ? exampleIds : [];
+        const compared = implied.length ? implied : usual.length ? usual : ids;
         const rendered = compared.length >= FEWEST ? part.render(compared) : { made: null, nodes: [] };
         place.replaceChildren(implied.length ? make("p", { class: "tm-quiet" }, "The accelerators of the chosen results.") : "", ...rendered.nodes);
         place.view = rendered.made;

@@ -1,38 +1,100 @@
-"""One module per kind of page. Each has a function `pages(catalogue)` that yields pages from database rows.
+"""The pages of the site. A page is a file `<name>.md.j2` in this folder or in studies/; sql_page.py describes how it is written.
 
-A new module in this folder is found automatically. Pages under `guide/` are listed on the guide's first page; other
-lists are linked from the navigation in mkdocs.yml.
+What neither SQL nor a template can say is a function or a constant here, which templates use by its name.
 """
 
 from collections.abc import Iterator
-from importlib import import_module
-from pkgutil import iter_modules
+from importlib import resources
 
+from pydantic import BaseModel
+
+from tunemark.schema import recommendation_words
+from tunemark.schema.comparability import COMPARABILITY_KEYS
+from tunemark.schema.privacy import PATTERNS
+from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.records.division import FREE_SETTINGS, MEANING
+from tunemark.schema.records.json_schema import field_reference
+from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.records.submission import Environment, Submission
+from tunemark.schema.vocabulary import MLPERF_LABEL, Status, WarningKind
+from tunemark.site import data_files, documents, feed, home, reproduce, studies, wording
 from tunemark.site.page import Page
 from tunemark.site.queries import Catalogue
+from tunemark.site.result import ResultPages
+from tunemark.site.sql_page import STUDY, Runner, page_files
 
-OF_RESULTS = ("measured", "mlperf", "published")
-"""Modules with one page per result."""
+RECORDS: dict[str, type[BaseModel]] = {"submission": Submission, "published": PublishedResult, "environment": Environment}
+CONSTANTS: dict[str, object] = {
+    "divisions": {division.value: meaning for division, meaning in MEANING.items()},
+    "free_settings": FREE_SETTINGS,
+    "comparability_keys": COMPARABILITY_KEYS,
+    "never_recorded": sorted(PATTERNS),
+    "statuses": [status.value for status in Status],
+    "warning_kinds": [kind.value for kind in WarningKind],
+    "task_names": wording.TASKS,
+    "phase_names": wording.PHASES,
+    "quantity_labels": {key: row.label for key, row in QUANTITIES.items()},
+    "quantity_text": lambda key, value: QUANTITIES[key].text(value),
+    "trust_levels": wording.TRUST,
+    "mlperf_label": MLPERF_LABEL,
+    "quantities": [
+        {
+            "label": row.label,
+            "label_small": row.key,
+            "unit": "count, share or ratio" if row.unit == "1" else row.unit,
+            "better": row.better or "neither",
+            "meaning": row.meaning,
+        }
+        for row in QUANTITIES.values()
+    ],
+}
 
 
-def all_pages(catalogue: Catalogue) -> Iterator[Page]:
-    """Yield every page of the site."""
-    yield from result_pages(catalogue)
-    yield from other_pages(catalogue)
+RESULT, SQL = "result", "sql"
+"""The file of the pages of results, of which there are thousands, and that of the page which needs DuckDB for browsers."""
+STUDY_DEFAULTS = {"path": "studies/{{ name }}", "layout": STUDY, "crumbs": [["Studies", "studies/index"]]}
+"""Description of a study where its file says nothing else."""
+FOLDER = resources.files(__name__)
+
+
+def runner(catalogue: Catalogue) -> Runner:
+    """Return the runner of the site's pages, with all that templates use by name."""
+    database = catalogue.database
+    return Runner(
+        database,
+        {
+            **CONSTANTS,
+            **ResultPages(database).functions(),
+            "first_answer": lambda: home.first_answer(database),
+            "recommendation_words": recommendation_words,
+            "site": catalogue.site,
+            "sources": catalogue.source_rows,
+            "reproduced": lambda row: (reproduce.of_measured if row["source"] == "measured" else reproduce.of_published)(catalogue, row),
+            "citations": lambda row: reproduce.citations(catalogue, row),
+            "downloads": reproduce.downloads,
+            "printed_tables": lambda source: documents.printed_tables(database, source),
+            "additions": lambda: feed.additions(database),
+            "published_tables": lambda: data_files.published_tables(database),
+            "fields_of": lambda table: data_files.fields(database, table),
+            "record_fields": lambda name: [
+                {"field": field, "kind": kind.replace("`", ""), "meaning": meaning}
+                for field, kind, meaning in field_reference(RECORDS[name])
+            ],
+        },
+    )
 
 
 def result_pages(catalogue: Catalogue) -> Iterator[Page]:
-    """Yield the page of each result. What they show is computed when they are written."""
-    for name in OF_RESULTS:
-        yield from import_module(f"{__name__}.{name}").pages(catalogue)
+    """Yield the page of each result."""
+    yield from runner(catalogue).family(next(file for file in page_files(FOLDER) if file.name == RESULT))
 
 
 def other_pages(catalogue: Catalogue) -> Iterator[Page]:
-    """Yield all pages but those of single results; the guide's first page comes last, since it lists the others."""
-    guide = import_module(f"{__name__}.guide")
+    """Yield all pages but those of single results. The first pages of the studies and of the guide come last, since they list the others."""
+    made = runner(catalogue)
     listed: list[Page] = []
-    for name in sorted({found.name for found in iter_modules(__path__)} - {"guide", *OF_RESULTS}):
-        for page in import_module(f"{__name__}.{name}").pages(catalogue):
-            listed += [page] if page.path.startswith("guide/") else []
+    files = [file for file in page_files(FOLDER) if file.name != RESULT and (file.name != SQL or catalogue.site.sql_bytes is not None)]
+    for file in [*page_files(resources.files(studies), **STUDY_DEFAULTS), *files]:
+        for page in made.family(file, listed_pages=listed):
+            listed.append(page)
             yield page
-    yield from guide.pages(catalogue, listed)

@@ -1,0 +1,177 @@
+"""Functions of SQL for what SQL cannot say: the statistics and the arithmetic of the ground floor, and tables that Python computes."""
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from duckdb import CatalogException, DuckDBPyConnection
+
+from tunemark.schema.owned_hardware import OwnedHardware
+from tunemark.schema.recommendation import ANY, Option, Question, Rate, offers_of, recommend
+from tunemark.schema.recommendation_words import hardware, hourly, place
+from tunemark.schema.statistics import intervals
+from tunemark.schema.statistics.comparison import paired_change
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
+from tunemark.site import wording
+from tunemark.site.tables import Row
+
+Read = Callable[..., list[Row]]
+"""Returns the rows of a query with its parameters."""
+ENOUGH = 3
+"""Values from which an interval for one more is given."""
+FIGURE = re.compile(r"\d[\d,]*(\.\d+)?")
+
+
+def add_to(connection: DuckDBPyConnection) -> None:
+    """Add the functions to a connection."""
+    connection.execute(f"create or replace temp macro rankable_steps() as {RANKABLE_STEPS}")
+    # Another connection of this process to the same file may have added them.
+    with suppress(CatalogException):
+        for function, parameters, returned in (
+            (
+                share_difference,
+                ["double", "bigint", "double", "bigint"],
+                "struct(difference double, standard_error double, significant boolean)",
+            ),
+            (one_more_run, ["double[]"], 'struct("value" double, low double, high double)'),
+            (ab_change, ["double[]", "double[]"], "struct(verdict varchar, change double, low double, high double, pairs bigint)"),
+            (shown_interval, ["double", "double"], "varchar"),
+            (exponent_of_length, ["double", "double", "double", "double"], "double"),
+            (break_even_hours, ["double", "double", "double", "double", "double"], "double"),
+            (rounded_half, ["varchar"], "double"),
+        ):
+            connection.create_function(function.__name__, function, parameters, returned, null_handling="special")
+
+
+def share_difference(first: float | None, n_first: int | None, second: float | None, n_second: int | None) -> dict[str, Any] | None:
+    """Return the second share of rows minus the first, its standard error, and if it is significant; NULL if a figure is unknown."""
+    if first is None or second is None or not n_first or not n_second:
+        return None
+    difference = intervals.share_difference(first, n_first, second, n_second)
+    return {"difference": difference.difference, "standard_error": difference.standard_error, "significant": difference.significant}
+
+
+def one_more_run(values: list[float] | None) -> dict[str, float] | None:
+    """Return the geometric mean of values with the 95% interval of one more; NULL for fewer than three."""
+    if values is None or len(values) < ENOUGH:
+        return None
+    interval = intervals.one_more_run(values)
+    return {"value": interval.value, "low": interval.low, "high": interval.high}
+
+
+def ab_change(a: list[float] | None, b: list[float] | None) -> dict[str, Any] | None:
+    """Return the verdict on the change from A to B, in pairs of runs, with its 95% interval if it has one; NULL without pairs."""
+    if not a or not b:
+        return None
+    change = paired_change(a, b)
+    bounded = change.change.bounded
+    return {
+        "verdict": change.verdict,
+        "change": change.change.value,
+        "low": change.change.low if bounded else None,
+        "high": change.change.high if bounded else None,
+        "pairs": change.pairs,
+    }
+
+
+def shown_interval(low: float | None, high: float | None) -> str:
+    """Return a 95% interval as `12,300 to 12,700`; empty if there is none."""
+    return wording.interval(low, high)
+
+
+def exponent_of_length(l1: float | None, l2: float | None, l3: float | None, rise: float | None) -> float | None:
+    """Return the exponent p where memory has a fixed part and a part that grows as length^p; NULL if it is outside 0 to 4.
+
+    Memory M at three lengths gives p by (L3^p - L2^p) / (L2^p - L1^p) = (M3 - M2) / (M2 - M1) = rise, solved by bisection.
+    """
+    if l1 is None or l2 is None or l3 is None or rise is None or not 0 < l1 < l2 < l3:
+        return None
+    second, third = l2 / l1, l3 / l1
+
+    def rise_of(exponent: float) -> float:
+        return float((third**exponent - second**exponent) / (second**exponent - 1))
+
+    low, high = 1e-3, 4.0
+    if not rise_of(low) <= rise <= rise_of(high):
+        return None
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rise_of(middle) < rise else (low, middle)
+    return high
+
+
+def break_even_hours(
+    purchase_usd: float | None, years: float, watts: float | None, usd_per_kwh: float, rented_usd_per_hour: float | None
+) -> float | None:
+    """Return the hours of use per year above which owning is cheaper than renting; NULL if it never is, or a price is unknown."""
+    if purchase_usd is None or watts is None or rented_usd_per_hour is None:
+        return None
+    return OwnedHardware(purchase_usd, years, 1.0, watts, usd_per_kwh).break_even_hours_per_year(rented_usd_per_hour)
+
+
+def rounded_half(printed: str | None) -> float | None:
+    """Return half a unit of the last printed digit, relative to the printed figure: 0.0011 for `4,650`; NULL without a figure.
+
+    Zeros at the end of an integer may come from rounding: 4,650 is 4,645 to 4,655.
+    """
+    digits = FIGURE.search(printed or "")
+    number = digits[0].replace(",", "") if digits else "0"
+    if not digits or not float(number):
+        return None
+    places = len(digits[1]) - 1 if digits[1] else len(number.rstrip("0")) - len(number)
+    return float(0.5 * 10.0**-places / float(number))
+
+
+# Tables that a function computes --------------------------------------------------------------------
+
+OFFERS = "select * replace (cast(effective_on as varchar) as effective_on) from current_prices order by all"
+RENTABLE = "select accelerator, name, tdp_w from accelerators where unit <> 'cpu'"
+OPTIONS = """struct(
+    job bigint, model_name varchar, method varchar, accelerator varchar, devices integer, hardware varchar, place varchar, hourly varchar,
+    instance varchar, usd double, usd_low double, usd_high double, seconds double, result_ids varchar[]
+)[]"""
+
+
+def recommended(read: Read, questions: list[Row], tokens: float, sequence_length: int) -> list[Row]:
+    """Return the options that the recommendation gives for questions, of those that are based on usable results alone.
+
+    A question has a `job`, which its options share, a model, a method or NULL for any, `budget_usd` and `most_devices`.
+    """
+    known = read(RENTABLE)
+    names = {row["accelerator"]: row["name"] for row in known}
+    offers = offers_of(read(OFFERS), names, {row["accelerator"]: row["tdp_w"] for row in known if row["tdp_w"]})
+    rates: dict[str, list[Rate]] = {asked["model"]: [] for asked in questions}
+    for row in read("from proven_rates where list_contains($models, model)", models=list(rates)):
+        rates[row["model"]].append(Rate.of_row(row))
+    options = []
+    for asked in questions:
+        limits = {"budget_usd": asked["budget_usd"], "most_devices": asked["most_devices"]}
+        question = Question(asked["method"] or ANY, tokens, sequence_length, **limits)
+        options += [
+            {"job": asked["job"], "model_name": asked["model_name"]} | _option_row(option)
+            for option in recommend(question, rates[asked["model"]], offers).ranked
+        ]
+    return options
+
+
+def _option_row(option: Option) -> Row:
+    """Return an option as columns."""
+    return {
+        "method": option.rate.method,
+        "accelerator": option.offer.accelerator,
+        "devices": option.devices,
+        "hardware": hardware(option),
+        "place": place(option),
+        "hourly": f"{hourly(option)}, {option.offer.effective_on}",
+        "instance": option.offer.instance,
+        "usd": option.usd,
+        "usd_low": option.usd_low,
+        "usd_high": option.usd_high,
+        "seconds": option.seconds,
+        "result_ids": list(option.rate.result_ids),
+    }
+
+
+TABLES = {"recommended": (recommended, OPTIONS)}
+"""Functions of the database and the rows of a query that return rows, and the type of these rows."""

@@ -1,0 +1,248 @@
+-- Tables that several pages show, made once when the site opens the database. Formats such as interval() are declared in columns.py.
+-- A column x_small is shown below x, x_shown instead of x, x_mark beside it; see columns.cell.
+
+create temp table listed_results as
+with rate_verdicts as (
+    select
+        record_ids[1] as result_id,
+        case when bool_or(verdict = 'inconsistent') then 'inconsistent' else 'suspicious' end as rate_verdict
+    from findings
+    where verdict in ('inconsistent', 'suspicious')
+        and list_has_any(quantities, ['tokens_per_s', 'samples_per_s', 'step_time_s', 'train_time_s'])
+    group by all
+), ambiguous_figures as (
+    select record_id as result_id, map_from_entries(list((quantity, shown) order by quantity)) as reading
+    from (
+        select record_id, quantity, string_agg(quantity_text(quantity, value), ' or ' order by value, meaning) as shown
+        from (select distinct record_id, quantity, value, min(meaning) as meaning from readings group by all)
+        group by all
+    )
+    group by all
+)
+select
+    r.* exclude (started_at),
+    epoch_us(r.started_at) as started_us,
+    strftime(r.started_at, '%Y-%m-%d') as started_on,
+    r.failed or r.impossible as last,
+    coalesce(rate_verdict, '') as rate_verdict,
+    coalesce(accelerator_name, 'accelerator unknown') || coalesce(chr(160) || '×' || chr(160) || accelerator_count, '') as devices,
+    result_id as devices_small,
+    case when failed then 'failed' else status end as status_badge,
+    'target in ' || duration(time_to_target_s) as status_small,
+    case when impossible then 'impossible' else rate_verdict end as status_mark,
+    coalesce(reading, map {}) as reading,
+    case when step_time_s is null then reading['step_time_s'] end as step_time_s_small,
+    case when reading['step_time_s'] is not null then 'ambiguous' end as step_time_s_mark,
+    rate(tokens_per_s, tokens_per_s_low, tokens_per_s_high) as tokens_per_s_shown,
+    case when tokens_per_s is null then reading['tokens_per_s'] else shown_interval(tokens_per_s_low, tokens_per_s_high) end as tokens_per_s_small,
+    case when reading['tokens_per_s'] is not null then 'ambiguous' end as tokens_per_s_mark,
+    rate(samples_per_s, samples_per_s_low, samples_per_s_high) as samples_per_s_shown,
+    case when samples_per_s is null then reading['samples_per_s'] else shown_interval(samples_per_s_low, samples_per_s_high) end as samples_per_s_small,
+    case when reading['samples_per_s'] is not null then 'ambiguous' end as samples_per_s_mark,
+    case when peak_memory_bytes is null then reading['peak_memory_bytes'] else peak_memory_method end as peak_memory_bytes_small,
+    case when reading['peak_memory_bytes'] is not null then 'ambiguous' end as peak_memory_bytes_mark,
+    offer(price_instances, price_provider, price_instance, price_kind, cast(price_effective_on as varchar)) as offer,
+    case when usd_per_1k_samples is not null then offer end as usd_per_1k_samples_small,
+    case when usd_per_1m_tokens is not null then offer end as usd_per_1m_tokens_small,
+    trust_label(trust, source) as trust_shown,
+    trust as trust_badge,
+    trust_meaning(trust, source) as trust_explained,
+    division as trust_small,
+    case when source = 'measured' then workload else source end as origin,
+    case when source <> 'measured' then 'documents/' || source else 'workloads/' || workload end as origin_href,
+    case when source <> 'measured' then section else started_on end as origin_small,
+    row_number() over (order by failed, impossible, source <> 'measured', coalesce(epoch_us(r.started_at), 0) desc, result_id) as place
+from results_with_costs r
+left join rate_verdicts using (result_id)
+left join ambiguous_figures using (result_id)
+order by place;
+
+-- The highest rate and the lowest cost by accelerator, model and method, of results that finished and about whose rate the audit has no finding.
+create temp table best_rates as
+with usable as (
+    select *, tokens_per_s / accelerator_count as each
+    from listed_results
+    where not last and tokens_per_s > 0 and accelerator is not null and model is not null and rate_verdict = ''
+)
+select
+    accelerator,
+    any_value(accelerator_name) as accelerator_name,
+    model,
+    any_value(model_name) as model_name,
+    method(method) as method,
+    count(*) as results,
+    min(result_id) as first_result,
+    max(each) as best_rate,
+    significant(best_rate) as best_rate_shown,
+    arg_max(devices || coalesce(', ' || whole(sequence_length) || ' tokens per row', ''), (each, result_id)) as best_rate_small,
+    'results/' || arg_max(result_id, (each, result_id)) as best_rate_href,
+    min(usd_per_1m_tokens) as best_cost,
+    quantity_text('cost_per_1m_tokens_usd', best_cost) as best_cost_shown,
+    arg_min(offer, (usd_per_1m_tokens, result_id)) filter (usd_per_1m_tokens is not null) as best_cost_small,
+    'results/' || arg_min(result_id, (usd_per_1m_tokens, result_id)) filter (usd_per_1m_tokens is not null) as best_cost_href
+from usable
+group by all;
+
+-- All prices with the name of their accelerator; those in force are `newest`.
+create temp table listed_prices as
+select
+    p.* replace (cast(p.effective_on as varchar) as effective_on),
+    coalesce(a.name, p.accelerator) as accelerator_name,
+    coalesce(a.unit, '') as unit,
+    p.usd_per_hour / p.accelerator_count as each_usd,
+    c.price is not null as newest,
+    provider(p.provider) as instance_small,
+    words(p.kind) as kind_shown,
+    cast(p.effective_on as varchar) as known_on,
+    case p.dated_by
+        when 'provider' then 'day of the price list'
+        when 'catalog' then 'day on which a catalogue without dates was read'
+        else 'inferred from earlier and later price lists'
+    end || case when newest then '' else '; not the newest' end as known_on_small,
+    short_commits(p.source) as source_shown,
+    web_link(p.source) as source_href,
+    p.notes as source_small,
+    format('{:.3g} {}{}', p.accelerator_count, case when a.unit = 'cpu' then 'socket' else 'accelerator' end, case when p.accelerator_count > 1 then 's' else '' end) as size
+from prices p
+left join accelerators a using (accelerator)
+left join current_prices c using (price);
+
+-- Accelerators with a page: those with a result or a price.
+create temp table listed_accelerators as
+select * from accelerators
+where accelerator in (select accelerator from results) or accelerator in (select accelerator from prices)
+order by vendor, name, accelerator;
+
+-- Findings about each record, worst first, with the place of each finding's rule and records.
+create temp table listed_findings as
+with places as (
+    select result_id as record, source, 'results/' || result_id as href from results
+    union all
+    select statement_id, source, 'documents/' || source || '#' || statement_id from statements
+), about as (
+    select f.finding, numbered.record, numbered.place
+    from findings f, (select unnest(f.record_ids) as record, generate_subscripts(f.record_ids, 1) as place) as numbered
+), records as (
+    select finding, list({'record': record, 'href': coalesce(href, '')} order by place) as records
+    from about left join places using (record)
+    group by finding
+)
+select
+    f.finding,
+    f.verdict,
+    list_position(['impossible', 'inconsistent', 'suspicious', 'ambiguous'], f.verdict) as severity,
+    about.record,
+    about.place = 1 as is_first,
+    f.record_ids,
+    f.quantities,
+    f.conditions,
+    f.claim,
+    f.calculation,
+    r.rule,
+    r.family,
+    r.why,
+    sentence_case(r.title) as title,
+    'audit/rules#rule-' || r.rule as rule_href,
+    p.source,
+    p.href,
+    list_filter(records, lambda each: each.record <> about.record) as others
+from findings f
+join about using (finding)
+join records using (finding)
+join audit_rules r using (rule)
+left join places p on p.record = about.record
+order by severity, finding, about.place;
+
+-- Time and cost of a million tokens: documents with at least three priced results of one model, method and row length on two accelerators.
+create temp table token_fronts as
+with priced as (
+    select *, 1e6 / tokens_per_s as seconds
+    from listed_results
+    where not last and trust = 'published' and rate_verdict = '' and tokens_per_s > 0 and model is not null and sequence_length is not null
+        and usd_per_1m_tokens is not null
+)
+select
+    model,
+    any_value(model_name) as model_name,
+    method,
+    sequence_length,
+    source,
+    count(*) as results,
+    min(seconds) as fastest_s,
+    arg_min(usd_per_1m_tokens, (seconds, usd_per_1m_tokens, result_id)) as fastest_usd,
+    arg_min(result_id, (seconds, usd_per_1m_tokens, result_id)) as fastest_id,
+    arg_min(devices, (seconds, usd_per_1m_tokens, result_id)) as devices,
+    min(usd_per_1m_tokens) as cheapest_usd,
+    arg_min(seconds, (usd_per_1m_tokens, seconds, result_id)) as cheapest_s,
+    arg_min(result_id, (usd_per_1m_tokens, seconds, result_id)) as cheapest_id,
+    arg_min(devices, (usd_per_1m_tokens, seconds, result_id)) as cheapest_devices
+from priced
+group by model, method, sequence_length, source
+having count(*) >= 3 and count(distinct accelerator) >= 2;
+
+-- Converted results with the facts of their entry, and the runs that reached the target.
+create temp table mlperf_entries as
+with facts as (
+    select result_id, map_from_entries(list((topic || '/' || name, value))) as fact
+    from result_facts
+    where topic in ('entry', 'system', 'derived') and value is not null
+    group by all
+), counts as (
+    select result_id, count(*) as runs, count(time_to_target_s) as reached from runs group by all
+)
+select
+    r.* exclude (tokens_per_s_shown),
+    coalesce(fact['entry/label'], '') as label,
+    fact['entry/round'] as round,
+    coalesce(r.division, fact['entry/division']) as entry_division,
+    fact['entry/submitter'] as submitter,
+    fact['system/name'] as system,
+    fact['system/availability'] as availability,
+    coalesce(r.nodes, try_cast(fact['system/nodes'] as integer)) as machines,
+    try_cast(fact['derived/time_to_target.fastest_s'] as double) as fastest_s,
+    try_cast(fact['derived/time_to_target.slowest_s'] as double) as slowest_s,
+    try_cast(fact['entry/target_eval_loss'] as double) as target,
+    coalesce(runs, 0) as runs,
+    coalesce(reached, 0) as reached,
+    reached || ' of ' || runs as reached_shown,
+    model_flop_per_s / accelerator_count as each_flop_per_s,
+    case when machines is null then 'machines unknown' when machines = 1 then 'on one machine' else 'on ' || whole(machines) || ' machines' end as on_machines,
+    duration(time_to_target_low_s) || ' to ' || duration(time_to_target_high_s) as time_interval
+from listed_results r
+left join facts using (result_id)
+left join counts using (result_id)
+where trust = 'converted';
+
+-- At most ten finished results with a rate beside each result: of its comparability group, else of the same model, method and devices.
+create temp table peers as
+with usable as (
+    select * from listed_results where not last and (tokens_per_s is not null or samples_per_s is not null)
+), pairs as (
+    select r.result_id, p.result_id as peer
+    from listed_results r join usable p using (comparability_group)
+    union
+    select r.result_id, p.result_id as peer
+    from listed_results r join usable p using (model, method, accelerator, accelerator_count)
+    where r.source <> 'measured'
+)
+select
+    pairs.result_id,
+    pairs.peer,
+    p.tokens_per_s,
+    p.tokens_per_s_shown,
+    p.tokens_per_s_small,
+    p.samples_per_s,
+    p.samples_per_s_shown,
+    p.samples_per_s_small,
+    p.devices || ', ' || case when p.source <> 'measured' then p.source_title else 'measured on ' || p.started_on end as peer_small,
+    coalesce(p.comparability_group = r.comparability_group, false) as same_group
+from pairs
+join listed_results r using (result_id)
+join usable p on p.result_id = pairs.peer
+where pairs.peer <> pairs.result_id
+qualify row_number() over (
+    partition by pairs.result_id
+    order by not same_group, r.sequence_length is null or r.sequence_length is distinct from p.sequence_length,
+        (r.model is distinct from p.model)::integer + (r.task is distinct from p.task)::integer + (r.method is distinct from p.method)::integer + (r.dataset is distinct from p.dataset)::integer + (r.sequence_length is distinct from p.sequence_length)::integer + (r.padding is distinct from p.padding)::integer + (r.packing is distinct from p.packing)::integer + (r.global_batch is distinct from p.global_batch)::integer + (r.precision is distinct from p.precision)::integer + (r.optimizer is distinct from p.optimizer)::integer + (r.step_definition is distinct from p.step_definition)::integer,
+        peer
+) <= 10;

@@ -1,0 +1,287 @@
+"""Pages as files: a template with its SQL is a page, or a family of pages. This module runs them.
+
+A file `<name>.md.j2` begins with its description in TOML between two lines `+++`. Markdown with Jinja follows:
+
+    +++
+    path = "studies/small-batches"
+    title = "Small batches"
+    layout = "study_findings.md.j2"
+
+    [queries]
+    steps = '''
+        select result_id, micro_batch, figure['mfu'] as mfu from usable_results where source = '001' order by micro_batch
+    '''
+    +++
+    ## Findings
+
+    {% call finding(steps) %}MFU rises from {{ steps[0].mfu | share }} to {{ steps[-1].mfu | share }}.{% endcall %}
+
+    {{ table("MFU by batch", steps, ["micro_batch", "mfu"]) }}
+
+- `path`, `title`, `layout` (a file of templates/ that shows `body`), and other keys, which the layout and the template can show.
+- `queries` are run in their order. Each is a list of rows in the template (`row.mfu`), and a table in later queries. The views
+  of the database are described in the collector's views.sql; `usable_results` is the place to start. `sql("select ...", name=value)`
+  runs one more query inside the template, with parameters `$name`.
+  A query can be a function of `functions.TABLES` of the rows of a query: `options = {function = "recommended", of = "questions"}`.
+- With `each`, a query, the file is a family: one page for each row. Its columns are variables of `path`, `title` and the template,
+  and parameters of the queries: `models/{{ model }}`, `where model = $model`.
+  Queries under `[grouped]` run once for the family; a page gets the rows whose column `key` (of the description) has its value.
+- Formats (`columns.FORMATS`) are filters of the template and functions of SQL: `{{ value | ratio }}`, `select ratio(a / b)`.
+- `table(name, rows, columns)` shows rows under a heading. A column is a name of `columns.COLUMNS`, or (name, heading, format).
+  A column `x_small` of the query is shown below `x`, `x_href` is its link, `x_mark` a warning, `x_sort` its sort value.
+- `results_table(name, rows)` shows rows of the table `listed_results` of pages.sql. `facts([name, value, note, href], ...)` is a list of
+  facts, `m` the macros of macros.html.j2.
+- `finding(rows, ...)` writes a sentence with links to the results it rests on: those in the columns `result_id`, `result_ids`, or
+  with a name that ends with one of these. It writes nothing for fewer than two results, so a finding disappears with its rows.
+- `chart(kind, caption, rows, ...)` draws rows with columns `x`, `y`, `series`, `label`; see `charts.row_chart`.
+- Values are escaped. A page of the layout study_findings.md.j2 is not made without findings.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from jinja2 import TemplateError
+from markupsafe import Markup
+
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.site import charts, columns, render, wording
+from tunemark.site.database import Database, grouped
+from tunemark.site.functions import TABLES
+from tunemark.site.page import Fact, Page
+from tunemark.site.tables import Row
+
+ENDING = ".md.j2"
+FENCE = "+++\n"
+PLAIN, STUDY = "plain.md.j2", "study_findings.md.j2"
+"""Layouts of a page without one, and of studies."""
+LEAST = 2
+"""A finding needs this number of results."""
+FIRST_CITATIONS = 6
+"""Citations that are shown after a sentence; the others are folded."""
+MOST_RESULTS = 200
+"""Results in a table beside the explorer; the largest pages would have more than a thousand."""
+LONG = 60
+"""A table with more rows is folded."""
+RESULT_COLUMNS = ("result_id", "result_ids")
+"""Endings of the columns that name results."""
+TITLED = "select result_id, model_name, method, accelerator_name, accelerator_count from results"
+AMBIGUOUS = "select count(*) as number from results where ambiguous and list_contains($cited, result_id)"
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """A template with its description."""
+
+    name: str
+    head: Mapping[str, Any]
+    body: str
+
+
+def read(file: Path | Traversable, **defaults: Any) -> PageFile:  # noqa: ANN401 - values of descriptions
+    """Return the description and the template of a file. Raise TunemarkError if the description is missing or is not TOML."""
+    _, fence, rest = file.read_text(encoding="utf-8").partition(FENCE)
+    head, end, body = rest.partition(FENCE)
+    if not fence or not end:
+        raise TunemarkError("page", file.name, "begin the file with its description in TOML between two lines +++", exit_code=Exit.INTERNAL)
+    try:
+        name = file.name.removesuffix(ENDING)
+        return PageFile(name, {**defaults, **tomllib.loads(head)}, body)
+    except tomllib.TOMLDecodeError as error:
+        raise TunemarkError("page", file.name, f"its description is not TOML: {error}", exit_code=Exit.INTERNAL) from error
+
+
+def page_files(folder: Path | Traversable, **defaults: Any) -> list[PageFile]:  # noqa: ANN401 - values of descriptions
+    """Return the pages of a folder, by their `order` and name."""
+    found = [read(file, **defaults) for file in folder.iterdir() if file.name.endswith(ENDING)]
+    return sorted(found, key=lambda file: (file.head.get("order", 0), file.name))
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Makes pages of files from a database."""
+
+    database: Database
+    functions: Mapping[str, object] = field(default_factory=dict)
+    """Functions and constants of Python that templates use by name, for what neither SQL nor Jinja can say."""
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """The title of each result."""
+        return {row["result_id"]: wording.result_title(row) for row in self.database.rows(TITLED)}
+
+    def pages(self, folder: Path | Traversable, **defaults: Any) -> Iterator[Page]:  # noqa: ANN401 - values of descriptions
+        """Yield the pages of a folder. `defaults` are values for descriptions that lack them."""
+        for file in page_files(folder, **defaults):
+            yield from self.family(file)
+
+    def family(self, file: PageFile, **more: object) -> Iterator[Page]:
+        """Yield the pages of a file: one, or one for each row of its query `each`. `more` are further values for its template."""
+        rows = self.database.rows(file.head["each"]) if "each" in file.head else [{}]
+        key = file.head.get("key", "")
+        owned = {name: grouped(self.database.rows(query), lambda row: row[key]) for name, query in file.head.get("grouped", {}).items()}
+        for row in rows:
+            page = self.page(file, row, more | {name: groups.get(row[key], []) for name, groups in owned.items()})
+            if page is not None:
+                yield page
+
+    def page(self, file: PageFile, row: Row, owned: Mapping[str, object] | None = None) -> Page | None:
+        """Return the page of a file for a row of its query; None for a study without findings. Raise TunemarkError if it cannot be made."""
+        columns_of_row = {"name": file.name, "row": row, **row}
+        head: dict[str, Any] = {
+            key: _rendered(value, {**self.functions, **columns_of_row})
+            for key, value in file.head.items()
+            if key not in {"each", "queries", "grouped"}
+        }
+        context: dict[str, object] = dict(head)
+        crumbs = tuple((crumb[0], crumb[1]) for crumb in head.get("crumbs", ()) if crumb[0])
+        page = Page(head["path"], head["title"], head.get("layout", PLAIN), context, crumbs, head.get("wide", True))
+        writer = Writer(self, page)
+        try:
+            known = {**self.functions, **head, **columns_of_row, **(owned or {}), **self._queried(file, row)}
+            known |= writer.functions() | {"m": render.macros(page)}
+            body = render.template(file.body).render(known, page=page)
+        except (TemplateError, TypeError, duckdb.Error) as error:
+            raise TunemarkError("page", f"{file.name}{ENDING}", str(error), exit_code=Exit.INTERNAL) from error
+        finally:
+            for name in file.head.get("queries", {}):
+                self.database.rows(f"drop table if exists temp.{name}")
+        if page.template == STUDY and not writer.findings:
+            return None
+        context |= {"body": Markup(body), "writer": writer}  # noqa: S704 - the template has escaped its values
+        return page
+
+    def _queried(self, file: PageFile, row: Row) -> dict[str, list[Row]]:
+        """Run the queries of a page. Each result is a temporary table for the next ones, and for those inside the template."""
+        queries = file.head.get("queries", {})
+        rows: dict[str, list[Row]] = {}
+        for number, (name, query) in enumerate(queries.items(), 1):
+            if isinstance(query, str):
+                used: dict[str, object] = {key: value for key, value in row.items() if re.search(rf"\${key}\b", query)}
+                text = query
+            else:
+                function, row_type = TABLES[query["function"]]
+                options = {key: value for key, value in query.items() if key not in {"function", "of"}}
+                used = {"rows": function(self.database.rows, rows[query["of"]], **options)}
+                text = f"select unnest($rows::{row_type}, max_depth := 2)"
+            # A family has too many pages to make a table of a result that no later query reads.
+            if "each" not in file.head or any(re.search(rf"\b{name}\b", str(later)) for later in list(queries.values())[number:]):
+                self.database.rows(f"create or replace temp table {name} as {text}", **used)
+                rows[name] = self.database.rows(f"from {name}")
+            else:
+                rows[name] = self.database.rows(text, **used)
+        return rows
+
+
+def _rendered(value: Any, row: Row) -> Any:  # noqa: ANN401 - a value of the description
+    """Return a value of the description with the columns of the row in its texts, such as `models/{{ model }}`."""
+    if isinstance(value, list):
+        return [_rendered(each, row) for each in value]
+    return render.inline(value, row) if isinstance(value, str) and "{{" in value else value
+
+
+@dataclass(slots=True)
+class Writer:
+    """The functions that a template calls, and what it has written."""
+
+    runner: Runner
+    page: Page
+    findings: list[str] = field(default_factory=list)
+    cited: dict[str, None] = field(default_factory=dict)
+    charts: int = 0
+
+    def functions(self) -> dict[str, Callable[..., object]]:
+        """Return the functions by their names in templates."""
+        return {
+            "sql": self.sql,
+            "table": self.table,
+            "results_table": self.results_table,
+            "facts": self.facts,
+            "finding": self.finding,
+            "chart": self.chart,
+        }
+
+    @property
+    def citations(self) -> tuple[str, ...]:
+        """The ids of all cited results."""
+        return tuple(self.cited)
+
+    def sql(self, query: str, **parameters: object) -> list[Row]:
+        """Return the rows of a query."""
+        return self.runner.database.rows(query, **parameters)
+
+    def table(
+        self,
+        name: str,
+        rows: Sequence[Row],
+        chosen: Sequence[columns.Chosen],
+        *,
+        heading: str = "##",
+        most_open: int = LONG,
+        **options: Any,  # noqa: ANN401 - options of tables.table
+    ) -> Markup:
+        """Return a table with its heading; nothing without rows. A table of more than `most_open` rows is folded."""
+        if not rows:
+            return Markup()
+        shown = self._macros().folded(columns.table(name, rows, chosen, **options), most_open)
+        return Markup("{} {}\n\n{}").format(Markup(heading), name, shown) if heading else Markup(shown)  # noqa: S704 - our own words
+
+    def results_table(
+        self, name: str, rows: Sequence[Row], without: Sequence[str] = (), explorer: str = "", most: int = MOST_RESULTS
+    ) -> Markup:
+        """Return a table of rows of `listed_results`, without a heading. `explorer` is the same selection in the explorer, as a query."""
+        chosen = [name for name in columns.OF_RESULTS if name not in without]
+        all_rows = ("All results in the explorer", f"results/index{'?' if explorer else ''}{explorer}")
+        made = columns.table(name, rows, chosen, interactive=True, searchable=False, most=most, all_rows=all_rows)
+        return Markup(self._macros().table(made))  # noqa: S704 - the macro escapes
+
+    def facts(self, *facts: Sequence[Any] | Row, name: str = "") -> Markup:
+        """Return a list of facts: name, value, and perhaps a note and a path, or rows with these columns. An unknown value is a dash."""
+        made = [_fact(**fact) if isinstance(fact, Mapping) else _fact(*fact) for fact in facts]
+        return Markup(self._macros().facts(made, name))  # noqa: S704 - the macro escapes
+
+    def chart(self, kind: str, caption: str, rows: Sequence[Row], **options: Any) -> Markup:  # noqa: ANN401 - options of charts.row_chart
+        """Return a chart; nothing without rows."""
+        if not rows:
+            return Markup()
+        self.charts += 1
+        made = charts.row_chart(kind, f"chart-{self.charts}", caption, list(rows), **options)
+        return Markup(self._macros().chart(made))  # noqa: S704 - the macro escapes
+
+    def finding(self, *rows: Row | Sequence[Row], caller: Callable[[], Markup]) -> Markup:
+        """Return a sentence with its citations; nothing if it would cite fewer than two results."""
+        cited = tuple(sorted(set(_results(rows))))
+        if len(cited) < LEAST:
+            return Markup()
+        text = Markup(" ".join(caller().split()))  # noqa: S704 - white space alone is changed
+        self.findings.append(text)
+        self.cited |= dict.fromkeys(cited)
+        return Markup(self._macros().finding(text, cited, self.runner.titles, FIRST_CITATIONS))  # noqa: S704 - the macro escapes
+
+    def ambiguous(self) -> int:
+        """Return the number of cited results with an ambiguous figure."""
+        return int(self.sql(AMBIGUOUS, cited=list(self.cited))[0]["number"]) if self.cited else 0
+
+    def _macros(self) -> Any:  # noqa: ANN401 - the macros of a template are its attributes
+        return render.macros(self.page)
+
+
+def _fact(name: str, value: object, note: str | None = "", href: str | None = None) -> Fact:
+    return Fact(name, wording.plain(value), note or "", href)
+
+
+def _results(values: object) -> Iterator[str]:
+    """Yield the result ids in rows, or in lists of rows."""
+    if isinstance(values, Mapping):
+        for name, value in values.items():
+            if name.endswith(RESULT_COLUMNS) and value is not None:
+                yield from [value] if isinstance(value, str) else value
+    elif isinstance(values, Sequence):
+        for value in values:
+            yield from _results(value)
