@@ -110,8 +110,6 @@ def test_the_committed_facts_and_results_pass() -> None:
         ("nvidia-t4", {"peak_tflops__tf32": 32}, "peak_tflops.tf32"),
         ("amd-mi250x", {"peak_tflops__fp8": 766}, "peak_tflops.fp8"),
         ("google-tpu-v4", {"peak_tflops__fp8": 550}, "peak_tflops.fp8"),
-        ("aws-trainium2", {"peak_tflops__bf16": 1299}, "peak_tflops.bf16"),
-        ("aws-trainium3", {"peak_tflops__tf32": 335}, "peak_tflops.bf16"),
         ("intel-core-i7-8700k", {"cpu__clusters__0__vector_bits": 512}, "vector_bits"),
         ("intel-xeon-e5-2690-v4", {"cpu__clusters__0__vector_bits": 512}, "vector_bits"),
         ("amd-ryzen-9-7950x", {"cpu__clusters__0__fma_units": 4}, "fma_units"),

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from difflib import SequenceMatcher
-from itertools import combinations
 
 from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours, name_problems, skeleton, source_problems
 from tunemark.schema.facts.cards import AcceleratorCard, CoreCluster, CpuFacts
@@ -146,7 +145,6 @@ def accelerator_problems(card: AcceleratorCard, beside: Neighbours) -> Iterator[
         _relations,
         _formats,
         _first_formats,
-        _rates,
         _clocks,
         _links,
         _launch,
@@ -288,24 +286,6 @@ def _first_formats(card: AcceleratorCard, beside: Neighbours) -> Iterator[Proble
         elif value is not None and generation is not None and generation < FIRST_TENSOR_CORES[name]:
             fix = f"{card.architecture} has tensor cores of generation {generation}; {name} began with {FIRST_TENSOR_CORES[name]}"
             yield Problem(f"peak_tflops.{name}", f"{value:g}", fix)
-
-
-def _rates(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem where the formats of 16 bits and more have ratios that no other device of the vendor has.
-
-    This judges cards without another one of their architecture. `notes` that name both formats explain a ratio.
-    """
-    others = [other for other in beside.accelerators.values() if (other.vendor, other.cpu) == (card.vendor, None) and other.key != card.key]
-    if card.cpu is not None or any(len(other.peak_tflops) > 1 for other in _same_architecture(card, beside)):
-        return
-    for first, second in combinations(("bf16", "fp16", "tf32", "fp32"), 2):
-        relation = Relation(f"peak_tflops.{first}", f"peak_tflops.{second}")
-        ratio, known = _ratio(card, relation), [found for other in others if (found := _ratio(other, relation)) is not None]
-        nearest = min(known, key=lambda other: max(ratio / other, other / ratio), default=ratio) if ratio else None
-        explained = all(re.search(rf"\b{name}\b", card.notes or "") for name in (first, second))
-        if ratio and nearest and max(ratio / nearest, nearest / ratio) > CLOCKS and not explained:
-            fix = f"{first} / {second} is {ratio:.3g}; the nearest device of {card.vendor} has {nearest:.3g}: correct it, or explain both in notes"
-            yield Problem(relation.of, f"{_value(card, relation.of):g}", fix)
 
 
 def _is_module(card: AcceleratorCard) -> bool:
