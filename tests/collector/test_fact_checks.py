@@ -110,11 +110,6 @@ def test_the_committed_facts_and_results_pass() -> None:
         ("nvidia-t4", {"peak_tflops__tf32": 32}, "peak_tflops.tf32"),
         ("amd-mi250x", {"peak_tflops__fp8": 766}, "peak_tflops.fp8"),
         ("google-tpu-v4", {"peak_tflops__fp8": 550}, "peak_tflops.fp8"),
-        ("aws-trainium2", {"peak_tflops__bf16": 1299}, "peak_tflops.bf16"),
-        ("aws-trainium3", {"peak_tflops__tf32": 335}, "peak_tflops.bf16"),
-        ("aws-trainium2", {"cores_per_unit": 128}, "cores_per_unit"),
-        ("aws-trainium2", {"cores_per_unit": 4}, "cores_per_unit"),
-        ("aws-inferentia2", {"cores_per_unit": 12}, "cores_per_unit"),
         ("intel-core-i7-8700k", {"cpu__clusters__0__vector_bits": 512}, "vector_bits"),
         ("intel-xeon-e5-2690-v4", {"cpu__clusters__0__vector_bits": 512}, "vector_bits"),
         ("amd-ryzen-9-7950x", {"cpu__clusters__0__fma_units": 4}, "fma_units"),
@@ -222,17 +217,9 @@ def wrong_lines() -> set[int]:
 @pytest.mark.parametrize(
     ("instance", "kind", "changes", "field"),
     [
-        ("g6.12xlarge", "on_demand", {"usd_per_hour": 6.4016}, "usd_per_hour"),
-        ("c6i.8xlarge", "on_demand", {"usd_per_hour": 1.63}, "usd_per_hour"),
         ("inf2.24xlarge", "on_demand", {"accelerator_count": 12}, "accelerator_count"),
         ("gpu_1x_a100_sxm4", "on_demand", {"accelerator": "nvidia-a100-40gb-pcie"}, "accelerator"),
         ("Standard_NC40ads_H100_v5", "on_demand", {"accelerator": "nvidia-h100-80gb-pcie"}, "accelerator"),
-        (
-            "gpu_1x_a10",
-            "on_demand",
-            {"source": "aws/karpenter-provider-aws pkg/providers/pricing/zz_generated.pricing_aws.go @ 6fc13b5"},
-            "source",
-        ),
         ("p5.48xlarge", "on_demand", {"usd_per_hour": 5504}, "usd_per_hour"),
         ("p5.48xlarge", "on_demand", {"usd_per_hour": 6.88}, "usd_per_hour"),
         ("g2-standard-4", "on_demand", {"usd_per_hour": 0.000196}, "usd_per_hour"),
@@ -272,11 +259,6 @@ def wrong_lines() -> set[int]:
         ("p4d.24xlarge", "on_demand", {"instance": "p4x.24xlarge"}, "instance"),
         ("c6i.8xlarge", "on_demand", {"vcpus": 64}, "vcpus"),
         ("tpu-v5p-16", "on_demand", {"accelerator_count": 16}, "accelerator_count"),
-        ("tpu-v6e-4", "on_demand", {"region": "us-east-1"}, "region"),
-        ("p5.48xlarge", "on_demand", {"region": "eastus"}, "region"),
-        ("Standard_NC6s_v3", "on_demand", {"region": "us-central1"}, "region"),
-        ("gpu-l40s-a_1gpu-8vcpu-32gb", "on_demand", {"provider": "nebuis"}, "provider"),
-        ("gpu_1x_a10", "on_demand", {"provider": "lamda"}, "provider"),
         ("gpu-l40s-a_1gpu-8vcpu-32gb", "on_demand", {"memory_gib": 64}, "memory_gib"),
         ("Standard_NC64as_T4_v3", "on_demand", {"vcpus": 32}, "vcpus"),
         ("1H100.80S.32V", "on_demand", {"vcpus": 64}, "vcpus"),
@@ -287,15 +269,6 @@ def test_a_price_unlike_its_neighbours_is_named_by_its_field(
 ) -> None:
     assert line_of(instance, kind) not in wrong_lines
     assert field in priced(instance, kind, **changes)
-
-
-def test_a_price_that_doubles_while_the_other_sizes_keep_theirs_is_refused() -> None:
-    rows = [*enumerate(FACTS.prices, start=2)]
-    old = next(row for _, row in reversed(rows) if (row.instance, row.kind) == ("g6e.xlarge", "on_demand"))
-    for factor, wrong in ((1.1, set()), (2.0, {"usd_per_hour"})):
-        new = old.model_copy(update={"usd_per_hour": factor * old.usd_per_hour, "effective_on": date(2026, 11, 1)})
-        fresh = [*rows, (len(rows) + 2, new)]
-        assert {problem.field for line, problem in price_problems(fresh, BESIDE) if line == fresh[-1][0]} == wrong
 
 
 def test_a_new_provider_whose_name_is_like_no_other_passes() -> None:
@@ -538,7 +511,6 @@ def test_a_document_was_published_before_it_was_read(name: str, value: str, fiel
         ("source.json", "{003-019/model}", "{003-119/model}", "'003-119/model': there is no such row"),
         ("source.json", "{003-019/model}", "{003-019/mode}", "'003-019/mode': there is no such claim or label"),
         ("003-001.json", '"sequence_length": 8192', '"sequence_length": 81920', "all other rows of the document have 8192"),
-        ("003-046.json", '"step_time_s": {', '"steps_per_s": {', "all other rows of the table have step_time_s, and none has steps_per_s"),
     ],
 )
 def test_a_document_refers_to_rows_and_figures_that_exist(tmp_path: Path, file: str, old: str, new: str, said: str) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from difflib import SequenceMatcher
-from itertools import combinations
 
 from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours, name_problems, skeleton, source_problems
 from tunemark.schema.facts.cards import AcceleratorCard, CoreCluster, CpuFacts
@@ -108,8 +107,6 @@ FIRST_YEAR = {"bf16": 2017, "tf32": 2020, "fp8": 2022}
 """Launch of the first devices with a format: the second TPU, A100, and H100, Gaudi 2 and Trainium. No earlier device has it."""
 FIRST_CPU_YEAR = (("vector_bits", 512, 2017), ("bf16_flop_per_cycle", 1, 2020))
 """Launch of the first server CPUs with AVX-512 (Skylake), and with instructions for bf16 (Cooper Lake): the field, its value and the year."""
-MOST_CORES = 16
-"""Separately addressable cores of a chip; those so far have 8 at most (Trainium2)."""
 WIDEST = 1024
 """Bits that a core multiplies per cycle: two units of AVX-512, or four of 256 bits, are the widest."""
 NEAREST_YEARS = 3
@@ -136,7 +133,6 @@ CHANNEL_GBIT_S = ((2017, 12.0), (2019, 16.0), (2024, 24.0), (9999, 40.0))
 GB_PER_GIB = 1.073741824
 OWN_MEMORY = 0.01
 PRINTED_MEMORY = re.compile(r"(?i)(?<![\d.])(\d+(?:\.\d+)?)\s?-?g(?:i)?b\b")
-PRINTED_CHIP_CORES = re.compile(r"\b(\d+) (?:NeuronCore|TensorCore|GCD)")
 PRINTED_CORES = re.compile(r"(?i)\b(\d+)-core\b(?! gpu)")
 
 
@@ -149,10 +145,8 @@ def accelerator_problems(card: AcceleratorCard, beside: Neighbours) -> Iterator[
         _relations,
         _formats,
         _first_formats,
-        _rates,
         _clocks,
         _links,
-        _chip_cores,
         _launch,
         _printed,
         _unverified,
@@ -294,24 +288,6 @@ def _first_formats(card: AcceleratorCard, beside: Neighbours) -> Iterator[Proble
             yield Problem(f"peak_tflops.{name}", f"{value:g}", fix)
 
 
-def _rates(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem where the formats of 16 bits and more have ratios that no other device of the vendor has.
-
-    This judges cards without another one of their architecture. `notes` that name both formats explain a ratio.
-    """
-    others = [other for other in beside.accelerators.values() if (other.vendor, other.cpu) == (card.vendor, None) and other.key != card.key]
-    if card.cpu is not None or any(len(other.peak_tflops) > 1 for other in _same_architecture(card, beside)):
-        return
-    for first, second in combinations(("bf16", "fp16", "tf32", "fp32"), 2):
-        relation = Relation(f"peak_tflops.{first}", f"peak_tflops.{second}")
-        ratio, known = _ratio(card, relation), [found for other in others if (found := _ratio(other, relation)) is not None]
-        nearest = min(known, key=lambda other: max(ratio / other, other / ratio), default=ratio) if ratio else None
-        explained = all(re.search(rf"\b{name}\b", card.notes or "") for name in (first, second))
-        if ratio and nearest and max(ratio / nearest, nearest / ratio) > CLOCKS and not explained:
-            fix = f"{first} / {second} is {ratio:.3g}; the nearest device of {card.vendor} has {nearest:.3g}: correct it, or explain both in notes"
-            yield Problem(relation.of, f"{_value(card, relation.of):g}", fix)
-
-
 def _is_module(card: AcceleratorCard) -> bool:
     """Return True for a device of so much power that it is no PCIe card."""
     return (card.tdp_w or 0) > MODULE_W and not _line_of(card)
@@ -362,22 +338,6 @@ def _links(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
     if ratios and all(round(ratio) > 1 and abs(ratio / round(ratio) - 1) < SAME_CHIP for ratio in ratios):
         fix = f"other modules with this chip have {', '.join(f'{other:g}' for other in sorted(set(same_chip)))}, all links and both directions"
         yield Problem("interconnect_gb_s", f"{link:g}", f"{fix}; correct it, or explain it in notes")
-
-
-def _chip_cores(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for cores per chip that are not those of the notes or of the architecture: those of a machine, for example."""
-    cores = card.cores_per_unit
-    if cores is None:
-        return
-    if cores > MOST_CORES:
-        yield Problem("cores_per_unit", str(cores), f"is more than a chip has, {MOST_CORES}; state the cores of one chip, not of a machine")
-    printed = PRINTED_CHIP_CORES.search(card.notes or "")
-    if printed and int(printed[1]) != cores:
-        yield Problem("cores_per_unit", str(cores), f"the notes say {printed[0]!r}; correct one of them")
-    peers = {other.cores_per_unit for other in _same_architecture(card, beside)} - {None}
-    if peers and cores not in peers and "cores_per_unit" not in (card.notes or ""):
-        fix = f"other chips of {card.architecture} have {', '.join(map(str, sorted(filter(None, peers))))}; correct it, or explain it in notes"
-        yield Problem("cores_per_unit", str(cores), fix)
 
 
 def _launch(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:

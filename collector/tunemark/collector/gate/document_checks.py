@@ -16,16 +16,13 @@ from tunemark.collector.gate.fact_checks import Neighbours
 from tunemark.schema.errors import did_you_mean
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.upgrade import Problem
-from tunemark.schema.vocabulary import PublishedStatus
 
 DAY = re.compile(r"\d{4}(?:-\d{2}(?:-\d{2})?)?")
 BEFORE_RELEASE = timedelta(days=31)
 """Candidates of a release, which documents call by its number, come out up to a month earlier."""
 FEW_ALIKE = 3
-ORIGIN = re.compile(r"(\S+/\S+?)(?: .*?)?@ ?([0-9a-f]{7,40})")
-"""Repository and commit of the reference of a row."""
 MOST_ALIKE = 5
-"""Fewest rows of a table in which a quantity that only one row lacks is judged to be missing there."""
+"""Fewest rows of a document with which one is compared."""
 REFERENCE = re.compile(r"\{([^{}/]+)/([^{}/]+)\}")
 RECORD_ID = re.compile(r"\d{3}-(?:\d{3}|S\d{2,3})")
 
@@ -38,8 +35,6 @@ class DocumentRows:
     """Row or statement -> its claims and labels."""
     rows: list[dict[str, Any]] = field(default_factory=list)
     """Contents of the rows."""
-    claims: dict[str, dict[str, set[str]]] = field(default_factory=dict)
-    """Section -> row without a failure -> its claims."""
 
     @classmethod
     def of_folder(cls, folder: Path) -> "DocumentRows":
@@ -61,8 +56,6 @@ class DocumentRows:
         self.names[row["id"]] = {*row.get("claims", ()), *row.get("labels", ())}
         if "conditions" in row:
             self.rows.append(row)
-        if row.get("status") == PublishedStatus.OK.value:
-            self.claims.setdefault(row["section"], {})[row["id"]] = set(row["claims"])
 
 
 def rows_problems(document: Path, beside: Neighbours) -> Iterator[Problem]:
@@ -100,8 +93,6 @@ def rows_problems(document: Path, beside: Neighbours) -> Iterator[Problem]:
                 yield Problem(f"tables.{table}", repr(f"{row}/{part}"), f"there is no such {what}; correct the reference")
     read = folders[document.parent.name]
     yield from _assertions(statements, beside)
-    yield from _origins(read.rows)
-    yield from _columns(read.claims)
     yield from _copies(read.rows)
     yield from _unlike_others(read.rows)
     yield from _later(read.rows, _last_day(content), beside)
@@ -114,18 +105,6 @@ def _ids_in(assertion: object) -> list[str]:
     if isinstance(assertion, list):
         return [row for value in assertion for row in _ids_in(value)]
     return [assertion] if isinstance(assertion, str) and RECORD_ID.fullmatch(assertion) else []
-
-
-def _columns(sections: Mapping[str, Mapping[str, set[str]]]) -> Iterator[Problem]:
-    """Yield a row that has a figure which no other row of its table has, and lacks one which all others have."""
-    for rows in sections.values():
-        counts = Counter(quantity for claims in rows.values() for quantity in claims)
-        for row, claims in rows.items() if len(rows) >= MOST_ALIKE else ():
-            alone = [quantity for quantity in claims if counts[quantity] == 1]
-            lacks = [quantity for quantity, times in counts.items() if times == len(rows) - 1 and quantity not in claims]
-            if alone and lacks:
-                fix = f"all other rows of the table have {lacks[0]}, and none has {alone[0]}; check the column of this figure"
-                yield Problem(f"{row}: claims", repr(alone[0]), fix)
 
 
 def _assertions(statements: Iterable[Mapping[str, Any]], beside: Neighbours) -> Iterator[Problem]:
@@ -145,17 +124,6 @@ def _assertions(statements: Iterable[Mapping[str, Any]], beside: Neighbours) -> 
 
 def _names(value: object) -> list[str]:
     return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
-
-
-def _origins(rows: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
-    """Yield the only row that comes from another repository or commit than all others."""
-    origins = {row["id"]: match.groups() for row in rows if (match := ORIGIN.match((row.get("origin") or {}).get("reference") or ""))}
-    counts = Counter(origins.values())
-    if len(counts) != 2 or min(counts.values()) > 1 or max(counts.values()) < MOST_ALIKE - 1:  # noqa: PLR2004 - one, and all others
-        return
-    (usual, _), (other, _) = counts.most_common()
-    row = next(row for row, origin in origins.items() if origin == other)
-    yield Problem(f"{row}: origin", repr(" @ ".join(other)), f"all other rows come from {' @ '.join(usual)}; correct the reference")
 
 
 def _copies(rows: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:

@@ -8,11 +8,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
-from difflib import SequenceMatcher
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from tunemark.collector.gate.fact_checks import EARLIEST, PLACEHOLDER, Neighbours, day_problems, skeleton, source_problems
 from tunemark.schema.errors import did_you_mean
@@ -54,8 +51,6 @@ VCPUS_OF_XLARGE = 4
 """AWS counts sizes in `xlarge` of four vCPUs: 24xlarge has 96."""
 CORES_OF_TPU = {"v2": 2, "v3": 2, "v4": 2, "v5p": 2, "v5litepod": 1, "v6e": 1}
 """Google's names of TPU slices count TensorCores up to v5p, and chips since; a chip of the former has two."""
-LIKE_A_PROVIDER = 0.66
-"""Share of common letters (difflib) from which a name is taken for a misspelling: two exchanged letters of three leave 0.67."""
 SCALE = 1.2
 """A provider's machines with the same accelerator cost the sum of their parts: a price rises at least as much as the part that grows
 least, and at most as much as the part that grows most. Discounts for whole machines, and prices of data centres, are up to 18% in the book."""
@@ -66,33 +61,10 @@ WORTH = 0.4
 gcp). Spot prices are set by markets and differ more."""
 SAME_TIME_DAYS = 180
 """Prices of a provider within half a year are compared as one list; price cuts are rarer."""
-_AREAS = r"(?:us|eu|ap|sa|ca|me|af|il|mx|cn|us-gov)"
-_GOOGLE_AREAS = r"(?:us|europe|asia|australia|northamerica|southamerica|me|africa)"
-_SIDES = r"(?:north|south|east|west|central|northeast|northwest|southeast|southwest)"
-REGIONS = {
-    "aws": re.compile(rf"{_AREAS}-{_SIDES}-\d"),
-    "gcp": re.compile(rf"{_GOOGLE_AREAS}-{_SIDES}\d{{1,2}}(?:-[a-z])?"),
-    "azure": re.compile(r"[a-z]+\d?"),
-    "oci": re.compile(r"[a-z]{2}-[a-z]+-\d"),
-    "digitalocean": re.compile(r"[a-z]{3}\d"),
-    "lambda": re.compile(rf"[a-z]+-{_SIDES}-\d"),
-    "nebius": re.compile(rf"[a-z]{{2}}-{_SIDES}\d"),
-    "runpod": re.compile(r"[A-Z]{2}(?:-[A-Z]{2}-\d)?"),
-    "verda": re.compile(r"[A-Z]{3}-\d\d"),
-    "vast": re.compile(r"(?:.+, )?[A-Z]{2}"),
-}
-"""How providers name their regions. A region of another form belongs to another provider. Providers that are not listed are not judged."""
 FORM_FACTOR = re.compile(r"(?<![a-z])(sxm|pcie|nvl)\d?(?![a-z])", re.IGNORECASE)
 AZURE_FAMILY = re.compile(r"Standard_(N[A-Z]+)\d+[a-z]+_(.+)")
 AWS_MULTIPLES = {"", *map(str, (2, 3, 4, 6, 8, 9, 10, 12, 16, 18, 24, 32, 36, 48, 56, 64, 72, 96, 112, 192, 224))}
 """Numbers in front of `xlarge` in the sizes that AWS sells."""
-EXACT, OFF_LIST = 0.01, 0.15
-"""A list of prices is linear in devices and vCPUs if the others fit within the first; a price is off it by more than the second: the largest
-size of g4dn costs 11% more than the others say."""
-ALONE = 1.5
-"""Factor by which a price changes only together with those of the other sizes of its machine."""
-FEW_SOURCES = 3
-"""Rows after which the pages and the kinds of prices of a provider are known."""
 ODD_NAME = re.compile(r"[^A-Za-z0-9._+-]")
 
 
@@ -105,25 +77,18 @@ def price_problems(rows: Sequence[Row], beside: Neighbours) -> Iterator[tuple[in
     families = _families(rows)
     tokens = {card.key: _tokens(card) for card in beside.accelerators.values() if card.unit != "cpu"}
     providers = {skeleton(row.provider): row.provider for _, row in reversed(rows)}
-    counts = Counter(row.provider for _, row in rows)
     machines_of = _by_provider(rows)
-    known, pages = defaultdict[str, list[PriceRow]](list), defaultdict[str, Counter[str]](Counter)
-    for _, row in rows:
-        known[row.provider].append(row)
-        pages[_page(row)][row.provider] += 1
     for line, row in rows:
         card = beside.accelerators.get(row.accelerator)
         same = [other for number, other in machines[row.instance] if number != line]
         others = [other for number, other in offers[row.accelerator] if number != line]
         far_off = list(_price(row, card, same, others))
-        for check in (_scale, _linear, _changed_alone, partial(_worth, beside=beside)):
+        for check in (_scale, partial(_worth, beside=beside)):
             far_off = far_off or list(check(row, machines_of[row.provider]))
         found = [
             *_price_source(row, card),
             *_machine(row, same, families),
             *_names(row, tokens, providers),
-            *_provider(row, counts, beside.basis),
-            *_usual(row, known[row.provider], pages),
             *_aws_size(row, card, beside.aws_sizes),
             *_shape(row, card, others),
             *far_off,
@@ -192,36 +157,6 @@ def _names(row: PriceRow, tokens: dict[str, set[str]], providers: dict[str, str]
         match, value = pattern.search(row.instance), getattr(row, name)
         if match and value is not None and int(match[match.lastindex or 1]) != value:
             yield Problem(name, f"{value:g}", f"the name {row.instance} says {match[match.lastindex or 1]}; correct one of them")
-
-
-def _provider(row: PriceRow, counts: Counter[str], basis: PriceBasis | None) -> Iterator[Problem]:
-    """Yield a problem for a provider whose name is nearly that of another one, and for a region in the form of another provider."""
-    listed = set(basis.providers) if basis is not None else set()
-    others = {name for name, rows in counts.items() if rows > counts[row.provider]} | listed
-    alike = [name for name in sorted(others) if SequenceMatcher(None, name, row.provider).ratio() >= LIKE_A_PROVIDER]
-    if row.provider not in listed and alike:
-        yield Problem("provider", repr(row.provider), f"is nearly {alike[0]!r}; use one spelling of a provider in all rows")
-    form = REGIONS.get(row.provider)
-    if form is not None and row.region is not None and not form.fullmatch(row.region):
-        fix = f"{row.provider} does not name regions like this; correct the region or the provider"
-        yield Problem("region", repr(row.region), fix)
-
-
-def _page(row: PriceRow) -> str:
-    """Return the page or file of a source, without commit and remarks."""
-    return row.source.partition(" @ ")[0]
-
-
-def _usual(row: PriceRow, same_provider: Sequence[PriceRow], pages: dict[str, Counter[str]]) -> Iterator[Problem]:
-    """Yield a problem for a source that has the prices of other providers only, and for a list price of a marketplace."""
-    owners = pages[_page(row)]
-    if owners[row.provider] == 1 and owners.total() > FEW_SOURCES and len(same_provider) > FEW_SOURCES:
-        fix = f"all other prices from it are of {' and '.join(sorted(set(owners) - {row.provider}))}; name the source of this price"
-        yield Problem("source", repr(_page(row)), fix)
-    kinds = Counter(other.kind for other in same_provider)
-    if row.kind is PriceKind.ON_DEMAND and kinds[PriceKind.ON_DEMAND] == 1 and kinds[PriceKind.MARKETPLACE] > FEW_SOURCES:
-        fix = f"all other prices of {row.provider} are asked by the hosts of a marketplace; write marketplace"
-        yield Problem("kind", repr(row.kind.value), fix)
 
 
 def _aws_size(row: PriceRow, card: AcceleratorCard | None, sizes: dict[str, tuple[str, ...]]) -> Iterator[Problem]:
@@ -377,37 +312,6 @@ def _miscounted(row: PriceRow, other: PriceRow) -> bool:
     """Return True if the ratio of the numbers of devices is not that of the prices."""
     ratio = (row.accelerator_count / other.accelerator_count) / (row.usd_per_hour / other.usd_per_hour)
     return not 1 / SCALE <= ratio <= SCALE
-
-
-def _linear(row: PriceRow, others: Iterable[PriceRow]) -> Iterator[Problem]:
-    """Yield a problem for a price off a list in which all other sizes cost the same for each device and each vCPU."""
-    alike = [other for other in _other_sizes(row, others) if other.vcpus]
-    if not row.vcpus or len(alike) < FEW_SOURCES:
-        return
-    parts, prices = np.array([(other.accelerator_count, other.vcpus) for other in alike]), np.array([other.usd_per_hour for other in alike])
-    each, _, rank, _ = np.linalg.lstsq(parts, prices, rcond=1e-9)
-    expected = float(np.dot((row.accelerator_count, row.vcpus), each))
-    proportional = rank == 1 and abs(row.vcpus / row.accelerator_count / (parts[0][1] / parts[0][0]) - 1) < SAME_RATIO
-    # Without any one of them, the others still tell the price of a device from that of a vCPU.
-    separable = all(np.linalg.matrix_rank(np.delete(parts, number, axis=0)) > 1 for number in range(len(parts)))
-    if (separable or proportional) and (abs(parts @ each / prices - 1) < EXACT).all() and abs(row.usd_per_hour / expected - 1) > OFF_LIST:
-        fix = f"the other sizes cost the same for each device and vCPU, which makes {expected:.4g}; correct the price or the machine"
-        yield Problem("usd_per_hour", f"{row.usd_per_hour:g}", fix)
-
-
-def _changed_alone(row: PriceRow, others: Iterable[PriceRow]) -> Iterator[Problem]:
-    """Yield a problem for the newest list price of a machine that changed much while no other size of its family has a new one."""
-    family = _family(row)
-    alike = [other for other in others if (other.kind, other.region, _family(other)) == (row.kind, row.region, family)]
-    before = [other for other in alike if other.instance == row.instance and other.effective_on < row.effective_on]
-    sizes = [other for other in alike if other.instance != row.instance]
-    if row.kind is not PriceKind.ON_DEMAND or not family or not before or len(sizes) < FEW_SOURCES - 1:
-        return
-    last = max(before, key=lambda other: other.effective_on)
-    factor = row.usd_per_hour / last.usd_per_hour
-    if max(factor, 1 / factor) > ALONE and all(other.effective_on < row.effective_on for other in sizes):
-        fix = f"was {last.usd_per_hour:g} on {last.effective_on}, and no other size of {family} has a price of {row.effective_on}; correct it, or add them"
-        yield Problem("usd_per_hour", f"{row.usd_per_hour:g}", fix)
 
 
 def _list_of(row: PriceRow) -> tuple[object, ...]:
