@@ -188,6 +188,8 @@ class Ordered:
     limit: Callable[[Evidence, AuditedResult, AuditedResult], float]
     reason: str
     inconsistent_above: float = float("inf")
+    second_is_doubted: bool = False
+    """The finding is about the second result, not the first."""
 
 
 def _methods(first: Method, second: Method) -> Callable[[Evidence], Iterator[Pair]]:
@@ -347,6 +349,8 @@ ORDERED = (
         _allowed("same-run"),
         "a run repeated on the same device takes about the same time, so the work or the device was different",
         inconsistent_above=0.0,
+        # Other work on a machine slows a run down, and nothing makes it faster.
+        second_is_doubted=True,
     ),
     Ordered(
         _without_offload(_methods(Method.QLORA, Method.LORA)),
@@ -415,7 +419,8 @@ def ordered_figures(evidence: Evidence) -> Iterator[Finding]:
             verdict = INCONSISTENT if ratio.low > each.inconsistent_above else SUSPICIOUS
             claim = f"{_name(first)}: {first.printed(*quantities)}; {_name(second)}: {second.printed(*quantities)}"
             calculation = f"{words} = {ratio.value:.2f}, but {each.reason}"
-            yield Finding(verdict, (first.id, second.id), claim, calculation, {"ratio": ratio.value}, quantities=quantities)
+            records = (second.id, first.id) if each.second_is_doubted else (first.id, second.id)
+            yield Finding(verdict, records, claim, calculation, {"ratio": ratio.value}, quantities=quantities)
 
 
 def _name(result: AuditedResult) -> str:
