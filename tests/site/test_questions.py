@@ -131,6 +131,8 @@ def take(visit: Visit, step: Step) -> None:
     else:
         page.locator("article").get_by_role("link", name=words[0]).first.click()
     page.wait_for_load_state("load")
+    if page.locator("#tm-compare").count():
+        page.wait_for_selector("#tm-compare[data-ready]")
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
