@@ -264,8 +264,6 @@ FP8_LAYER_MULTIPLE = 16
 """Sides of matrices in fp8 products must be multiples of this."""
 BEFORE_AMPERE = {"Kepler", "Maxwell", "Pascal", "Volta", "Turing"}
 """NVIDIA's architectures without bf16, tf32 and the kernel `flash`; the harness refuses these formats on them."""
-BEFORE_ADA = {*BEFORE_AMPERE, "Ampere"}
-"""NVIDIA's architectures without matrix units for fp8."""
 
 # Sampling of a run from outside its worker
 
@@ -284,8 +282,6 @@ MEMORY_TOOLS = {
 """Where a monitor reads the memory in use."""
 TORCH_MODULES = {Backend.CUDA: "torch.cuda", Backend.ROCM: "torch.cuda", Backend.XPU: "torch.xpu", Backend.MPS: "torch.mps"}
 """Module of torch with the allocator of a family. Others have no peaks."""
-SEEN_OF_RESERVED = 0.98
-"""Memory in use over memory reserved: the framework keeps what it has reserved, so that no sample misses it."""
 
 
 MLPERF_LABEL: Literal["MLPerf, unofficial conversion, not verified by MLCommons Association"] = (

@@ -25,7 +25,7 @@ SERIES = {"sweep": "sweep", "frontier": "frontier", "ab": "A/B comparison", "rep
 """Kind of a series of runs -> name."""
 SERIES_MEANING = {
     "sweep": "Vary one or several settings. A point that fails is a result and does not stop the others.",
-    "frontier": "Find the largest micro-batch and sequence length that fit, by doubling and then bisection. A fresh process confirms the largest.",
+    "frontier": "Find the largest micro-batch and sequence length that fit, by doubling and then bisection.",
     "ab": "Run two arms in turn in fresh processes, so that slow drifts of the machine cancel in their ratio.",
     "tune": "Find the fastest configuration of the tuned division, one setting at a time, in short trials. Trials are never ranked.",
     "repeat": "Repeat the same run in fresh processes to see how much results on one machine vary.",

@@ -50,7 +50,7 @@ class Run:
         self.gate_count, self.rank_count, self.supersedes = len(s.gates), len(s.ranks), s.supersedes is not None
         self.has_system_s, self.has_user_s = s.process.system_s is not None, s.process.user_s is not None
         self.used_cpu, self.has_commit = bool(s.process.user_s), s.harness.commit is not None
-        self.linux, self.many_steps = s.environment.os.startswith("Linux"), self.steps >= MANY_STEPS
+        self.linux = s.environment.os.startswith("Linux")
         self.loaded, self.tore_down = Phase.LOAD in self.phases, self.phases[-1] is Phase.TEARDOWN
         self.rounds_stochastically = s.plan.optimizer_rounds_stochastically
         samples = self.use.samples if self.use else 0

@@ -337,11 +337,6 @@ class Requested(Frozen):
         """True if pretrained weights were asked for by option."""
         return self.weights.partition(":")[0] == Weights.PRETRAINED.value
 
-    @property
-    def has_file(self) -> bool:
-        """True if the data is a local file."""
-        return self.data.partition(":")[0] == DataSource.FILE.value
-
     def arguments(self) -> list[str]:
         """Return the words of the command after `tunemark run` that make this request."""
         words = [self.workload]

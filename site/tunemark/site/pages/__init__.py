@@ -51,7 +51,7 @@ CONSTANTS: dict[str, object] = {
 
 
 RESULT, SQL = "result", "sql"
-"""The file of the pages of results, of which there are thousands, and that of the page which needs DuckDB for browsers."""
+"""The file of the pages of results, which are thousands, and that of the page that needs DuckDB for browsers."""
 STUDY_DEFAULTS = {"path": "studies/{{ name }}", "layout": STUDY, "crumbs": [["Studies", "studies/index"]]}
 """Description of a study where its file says nothing else."""
 FOLDER = resources.files(__name__)

@@ -220,7 +220,7 @@ def _repeats(evidence: Evidence) -> Iterator[Pair]:
 
 
 def _without_offload(pairs: Callable[[Evidence], Iterator[Pair]]) -> Callable[[Evidence], Iterator[Pair]]:
-    """Return the pairs of which the code of the document offloads neither."""
+    """Return the pairs without results that offload to host memory, by the code of their document."""
 
     def offloaded(evidence: Evidence, result: AuditedResult) -> bool:
         levers = levers_of(result.conditions, evidence.facts.known.memory_reading(result.source))

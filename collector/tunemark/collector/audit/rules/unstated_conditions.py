@@ -126,7 +126,7 @@ def checkpoints(evidence: Evidence) -> Iterator[Open]:
 
 
 def memory_of_which_device(evidence: Evidence) -> Iterator[Open]:
-    """Yield results that ran out of memory on a device that is not named, of which the document has several sizes."""
+    """Yield results that ran out of memory on a device whose size is not named, where the document has several sizes."""
     for result in evidence.published:
         if not result.out_of_memory or result.accelerator is not None or result.model is None:
             continue
