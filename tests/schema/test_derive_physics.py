@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.collector.predict.predicted_vs_measured import compare_memory
-from tunemark.schema.derive import compile_overhead, derive
+from tunemark.schema.derive import derive
 from tunemark.schema.physics.flops import flops_ledger
-from tunemark.schema.physics.training_shape import Work, measured_shape, shape_of_plan, work_in
+from tunemark.schema.physics.training_shape import Work, shape_of_plan, work_in
 from tunemark.schema.physics.utilisation import Physics, part_of_card, peak_flop_per_s, physics
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import Dtype
@@ -47,13 +47,6 @@ def test_what_compiling_cost_is_taken_out_of_the_first_step_and_the_warm_up() ->
     lost = sum(plain.phases[name] - compiled.phases[name] for name in ("first_step", "warmup"))
     assert lost == pytest.approx(compiled.phases["compile"])
     assert "compile" not in plain.phases
-
-
-def test_a_graph_that_is_compiled_within_the_window_is_no_overhead_of_the_start() -> None:
-    submission = bare_submission(events=[{"step": 125, "kind": "compile", "amount": 1}])
-    window = derive(submission).window
-    assert window is not None
-    assert compile_overhead(submission, window, 0.05) == {}
 
 
 def test_the_ledger_of_full_rows_is_that_of_the_plan() -> None:
@@ -119,13 +112,6 @@ def test_recomputed_work_counts_in_hfu_only() -> None:
     assert recomputed.hfu.value > 1.2 * plain.hfu.value
 
 
-def test_mafu_is_against_what_every_process_reached() -> None:
-    one = found(bare_submission(probe=PROBE)).mafu.value
-    two = found(bare_submission(**{"probe": PROBE, "plan.device.count": 2, "plan.device.strategy": "ddp"})).mafu.value
-    assert one is not None
-    assert two == pytest.approx(one / 2)
-
-
 def test_mafu_is_against_the_better_of_both_probes() -> None:
     disturbed = {**PROBE, "before_flop_per_s": 5e11, "after_flop_per_s": 1e12}
     assert found(bare_submission(probe=disturbed)).mafu.value == pytest.approx(found(bare_submission(probe=PROBE)).mafu.value)
@@ -187,21 +173,6 @@ def test_packed_documents_are_as_many_as_were_counted_and_at_most_one_more_a_row
     assert masked.pieces(packed=True) == 12
 
 
-def test_packing_makes_attention_cheaper_and_nothing_else() -> None:
-    plan = bare_submission(130, **{"plan.data.packing": True}).plan
-    few, many = (Work(1, 1.0, 512, 512, 512 - pieces, pieces, 4) for pieces in (4, 32))
-    whole, short = (flops_ledger(measured_shape(plan, TINY, work)) for work in (few, many))
-    assert short.of("forward_attention") < whole.of("forward_attention") / 4
-    assert short.of("forward_matmul") == whole.of("forward_matmul")
-
-
-def test_more_documents_than_can_be_listed_are_represented_by_fewer() -> None:
-    work = Work(steps=1, seconds=1, slot_tokens=2**40, real_tokens=2**40, supervised_tokens=0, documents=2**35, rows=2**35)
-    shape = measured_shape(bare_submission().plan, TINY, work)
-    assert len(shape.documents) == 65_536
-    assert set(shape.documents) == {32}
-
-
 def test_predicted_memory_stands_beside_what_was_weighed() -> None:
     lora = {
         "parameter_bytes": {"fp32": 18_101_248},
@@ -235,34 +206,6 @@ def test_gradients_that_were_not_seen_are_predicted_and_not_measured_as_0(gradie
     assert line.measured_bytes is None
     assert line.predicted_bytes
     assert ("kept elsewhere" in line.note) is ("gradient_bytes_reason" in gradients)
-
-
-UNSEEN: dict[str, object] = {"optimizer_state_bytes": None, "optimizer_state_bytes_reason": "ended before"}
-
-
-@pytest.mark.parametrize(
-    ("states", "optimizer", "steps", "measured"),
-    [
-        (UNSEEN, "adamw", 0, None),
-        ({"optimizer_state_bytes": 0}, "adamw", 0, None),
-        ({"optimizer_state_bytes": 0}, "adamw", 130, None),
-        ({"optimizer_state_bytes": 0}, "sgd", 0, None),
-        ({"optimizer_state_bytes": 0}, "sgd", 130, 0),
-    ],
-)
-def test_optimizer_states_that_were_not_weighed_are_unknown_and_not_0(
-    states: dict[str, object], optimizer: str, steps: int, measured: int | None
-) -> None:
-    facts = WEIGHED | {"gradient_bytes": 1_249_280} | states
-    ended = {"outcome.status": "oom_device", "outcome.message": "out of memory", "outcome.fix": "smaller"} if not steps else {}
-    submission = bare_submission(steps, model=facts, **{"plan.optimizer.name": optimizer} | ended)
-    lines = {line.key: line for line in compare_memory(submission, TINY)[0]}
-    if optimizer == "adamw":
-        assert lines["optimizer states"].measured_bytes == measured
-        assert ("ended before" in lines["optimizer states"].note) is (states is UNSEEN)
-    else:
-        # Without momentum none is predicted, so there is a line only where one was weighed.
-        assert lines.get("optimizer states") is None or lines["optimizer states"].measured_bytes == measured
 
 
 def test_sharded_states_are_compared_with_the_part_that_one_process_holds() -> None:

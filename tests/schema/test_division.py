@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.records.base import flattened
-from tunemark.schema.records.division import FREE_SETTINGS, MEANING, Override, card_global_batch, division_of
+from tunemark.schema.records.division import FREE_SETTINGS, Override, card_global_batch, division_of
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Division
 
@@ -32,10 +32,6 @@ def override(field: str, card: object, run: object) -> Override:
 
 COMPILED = override("compile", "none", "blocks")
 SPLIT = (override("batch.micro_batch", 4, 2), override("batch.gradient_accumulation", 1, 2))
-
-
-def test_a_run_without_overrides_is_standard() -> None:
-    assert division_of(plan_with(), ()) is Division.STANDARD
 
 
 @pytest.mark.parametrize("field", [field for field in FREE_SETTINGS if not field.startswith(("batch.", "devices."))])
@@ -65,16 +61,6 @@ def test_the_global_batch_of_a_card_grows_with_the_devices_and_not_with_the_para
     assert division_of(plan_with(**tensor, **split(4, 1, 4)), parallel[:1]) is Division.OPEN
 
 
-def test_fewer_devices_with_more_accumulation_keep_the_global_batch_of_a_card_for_several() -> None:
-    two = {"device": plan_with().device.model_dump(mode="json") | {"count": 2, "strategy": "ddp", "launcher": "torchrun"}}
-    fewer = (override("devices.count", 4, 2), override("batch.gradient_accumulation", 1, 2))
-    assert division_of(plan_with(**two, **split(4, 2, 2)), fewer) is Division.TUNED
-
-
-def test_a_batch_in_words_is_open() -> None:
-    assert division_of(plan_with(), (override("batch.micro_batch", "four", 4),)) is Division.OPEN
-
-
 @pytest.mark.parametrize("field", FREE_SETTINGS)
 def test_every_free_setting_is_a_setting_of_a_card(field: str) -> None:
     cards = [
@@ -83,10 +69,6 @@ def test_every_free_setting_is_a_setting_of_a_card(field: str) -> None:
     ]
     known = {path for card in cards for path, _ in flattened(WorkloadCard.model_dump(card, mode="json"))}
     assert field in known
-
-
-def test_every_division_has_a_meaning() -> None:
-    assert set(MEANING) == set(Division)
 
 
 def test_a_declared_division_that_does_not_follow_is_refused_with_the_field_and_the_fix() -> None:

@@ -1,7 +1,6 @@
 """The whole job from a short run: exact where nothing varies, with an interval that covers the truth where it does."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from study_making import FACTS, make_run
 
-from tunemark.harness.commands.studies import hourly
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.statistics.intervals import one_more_run
-from tunemark.schema.statistics.job_prediction import Job, predict, step_interval
+from tunemark.schema.statistics.job_prediction import Job, predict
 
 
 def short_run(machine=None, **script):
@@ -30,12 +28,6 @@ def test_a_job_of_even_steps_is_predicted_exactly():
     assert found.once_s == pytest.approx(5.0)
     assert found.wall_s.value == pytest.approx(105.0)
     assert found.usd.value == pytest.approx(0.105)
-
-
-def test_compiling_is_paid_once():
-    found = predict([short_run(step_s=0.1, compiled_s=20.0)], Job(steps=1000))
-    assert found.train_s.value == pytest.approx(120.0)
-    assert found.wall_s.value == pytest.approx(found.once_s + found.train_s.value + found.evaluation_s)
 
 
 @given(st.integers(1, 10), st.integers(1, 100_000))
@@ -66,12 +58,6 @@ def test_the_interval_covers_the_whole_job_in_nineteen_of_twenty():
     assert inside >= 90
 
 
-def test_the_interval_is_wider_for_a_job_as_short_as_the_run():
-    run = short_run(noise=0.05)
-    short, long = (predict([run], Job(steps=steps)).step_time_s for steps in (100, 100_000))
-    assert short.high - short.low == pytest.approx((long.high - long.low) * math.sqrt(1 + 110 / 100), rel=0.02)
-
-
 def test_a_run_without_a_steady_window_predicts_nothing():
     with pytest.raises(TunemarkError, match="--steps 150") as caught:
         predict([short_run(steps=15)], Job(steps=1000))
@@ -86,25 +72,6 @@ def test_a_job_has_one_size(job):
 
 def test_what_was_not_measured_is_said():
     assert any("did not evaluate" in caveat for caveat in predict([EVEN], Job(steps=5)).caveats)
-
-
-def priced_on(accelerator, devices, nodes):
-    device = EVEN.plan.device.model_copy(update={"accelerator": accelerator, "count": devices, "nodes": nodes})
-    return hourly(EVEN.model_copy(update={"plan": EVEN.plan.model_copy(update={"device": device})}), FACTS, None)
-
-
-def test_a_prediction_without_a_given_price_uses_the_default_price_basis():
-    offer = FACTS.price_basis.offer(FACTS.prices, "nvidia-h100-80gb-sxm", 8, nodes=2)
-    usd, price = priced_on("nvidia-h100-80gb-sxm", 16, 2)
-    assert usd == offer.usd_per_hour * 2
-    assert price.startswith("2 x $")
-    assert f"{offer.provider} {offer.instance}" in price
-
-
-def test_a_prediction_for_nodes_without_a_fabric_has_no_price():
-    usd, price = priced_on("nvidia-rtx-4090", 16, 2)
-    assert usd is None
-    assert price == "none: no on-demand price of 8 x nvidia-rtx-4090 with a fabric between nodes; give --usd-per-hour"
 
 
 def test_the_interval_of_repeats_covers_one_process_more_in_nineteen_of_twenty():
@@ -133,28 +100,7 @@ def test_only_repeats_of_one_plan_are_taken_together():
         predict([EVEN, EVEN], Job(steps=600))
 
 
-def test_the_command_names_the_file_that_is_no_repeat(tmp_path):
-    from tunemark.harness.commands.studies import read_runs
-    from tunemark.harness.run.record import write
-
-    other = make_run(resolve("smoke-full", FACTS, machine(), Options()), noise=0.0)
-    paths = [write(run, tmp_path / name) for run, name in ((EVEN, "one"), (other, "two"))]
-    with pytest.raises(TunemarkError) as error:
-        read_runs(paths)
-    assert error.value.value == paths[1].name
-
-
 def machine():
     from harness_making import make_machine
 
     return make_machine()
-
-
-def test_a_step_whose_interval_reaches_far_is_predicted_without_an_error():
-    # One step of 500 s among steps of 1 s: the rate may be close to 0.
-    times = [1.0, 1.0, 1.0, 1.0, 500.0]
-    run = SimpleNamespace(trace=SimpleNamespace(step_times_s=times))
-    interval = step_interval(run, SimpleNamespace(first=0, stop=5, steps=5), steps=10)
-    assert interval.value == pytest.approx(100.8)
-    assert interval.low == 0.0
-    assert interval.high > 500.0

@@ -74,18 +74,10 @@ def test_a_quoted_path_is_removed_up_to_its_closing_quote() -> None:
     assert scrub(text) == f"[Errno 2] No such file or directory: '{REMOVED}' was given"
 
 
-def test_an_unquoted_path_with_a_blank_is_removed_whole_and_the_words_after_it_stay() -> None:
-    assert scrub("cannot open /home/john smith/private/model here") == f"cannot open {REMOVED} here"
-
-
 def test_a_version_of_four_parts_is_no_address_among_versions() -> None:
     environment = {"packages": {"nvidia-cudnn": "9.1.0.70"}, "runtime": {"cudnn": "9.1.0.70"}, "devices": [{"driver": "32.0.15.60"}]}
     assert identity_leaks({"environment": environment}) == []
     assert identity_leaks({"environment": {"cpu": "9.1.0.70"}}) != []
-
-
-def test_a_path_among_versions_is_found_all_the_same() -> None:
-    assert identity_leaks({"environment": {"packages": {"torch": "2.8 @ file:///home/alice/torch"}}})[0][2] == "a path of a machine"
 
 
 @pytest.mark.parametrize("name", ["llama", "adamw", "lora", "torch"])

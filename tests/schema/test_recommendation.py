@@ -26,17 +26,12 @@ from tunemark.schema.recommendation_words import (
     alternatives,
     changes,
     energy,
-    evidence,
     headline,
-    memory,
     not_fitting,
     own_hardware,
     tokens_in_words,
     unknown,
-    with_tuned,
 )
-
-HOUR = 3_600.0
 
 
 def rate(accelerator: str, tokens_per_s: float | None, devices: int = 1, **other: object) -> Rate:
@@ -78,12 +73,6 @@ def test_time_is_tokens_by_rate_and_cost_is_hours_by_the_price_of_whole_instance
     assert (best.usd_low, best.usd_high) == pytest.approx((4.0, 6.25))
 
 
-def test_start_up_is_paid_for_and_part_of_the_time() -> None:
-    best = recommend(replace(QUESTION, startup_s=900), RATES, OFFERS).best
-    assert best is not None
-    assert (best.seconds, best.usd) == (5_400.0, 6.0)
-
-
 def test_each_objective_has_its_own_first_option() -> None:
     first = {name: recommend(replace(QUESTION, objective=name), RATES, OFFERS).ranked[0].rate.accelerator for name in OBJECTIVES}
     assert first == {"cheapest": "fast", "fastest": "large", "value": "large"}
@@ -103,12 +92,6 @@ def test_a_budget_is_kept_by_the_upper_end_of_the_interval() -> None:
     assert likely.ranked == ()
     assert over.exceeding[0].exceeds == ("budget",)
     assert "No option meets all limits. The closest, FAST \N{MULTIPLICATION SIGN} 1" in headline(replace(QUESTION, budget_usd=4.9), over)
-
-
-def test_a_deadline_is_kept_by_the_upper_end_of_the_interval() -> None:
-    answer = recommend(replace(QUESTION, deadline_s=HOUR), RATES, OFFERS)
-    assert [option.rate.accelerator for option in answer.ranked] == ["large"]
-    assert {option.rate.accelerator for option in answer.exceeding} == {"slow", "fast"}
 
 
 def test_what_does_not_fit_is_never_ranked_and_tight_memory_stands_apart() -> None:
@@ -187,12 +170,6 @@ def test_what_would_change_the_answer_is_the_price_at_which_the_next_option_wins
     )
 
 
-def test_only_accelerators_that_are_wanted_are_offered() -> None:
-    answer = recommend(replace(QUESTION, accelerators=("large",)), RATES, OFFERS)
-    assert {option.rate.accelerator for option in answer.ranked} == {"large"}
-    assert answer.no_data == ()
-
-
 def test_missing_data_names_the_software_that_has_rates() -> None:
     rates = [*RATES, rate("new", 900.0, software="vendor"), rate("new", 900.0, software="tuned"), rate("new", None, software="other")]
     reason = "no accepted result on it; there are rates with tuned or vendor software"
@@ -222,12 +199,6 @@ def test_what_does_not_fit_is_named_with_its_largest_number_also_if_more_devices
     answer = recommend(QUESTION, rates, [offer("big", 1.0, count) for count in (1, 2, 4)] + [offer("small", 1.0)])
     assert [option.rate.devices for option in answer.ranked] == [4]
     assert not_fitting(answer) == f"Does not fit: BIG {TIMES} 2 (each device lacks 4.00 GiB), SMALL {TIMES} 1 (each device lacks 12.0 GiB)."
-
-
-def test_memory_beside_a_result_that_ran_is_called_an_estimate() -> None:
-    rates = [rate("a", 1_000, memory="ran", needed_bytes=29 * 2**30, memory_bytes=24 * 2**30)]
-    ran = recommend(QUESTION, rates, [offer("a", 1.0)]).ranked[0]
-    assert memory(ran) == "was sufficient in an actual run with settings of its own; the estimate for this plan is 29.0 GiB of 24.0 GiB"
 
 
 def test_the_energy_of_an_option_is_that_of_its_accelerators_at_their_power_limit() -> None:
@@ -308,18 +279,6 @@ def test_no_data_names_what_has_rates() -> None:
     assert headline(strict, recommend(strict, rates, offers)).endswith("There are rates with tuned software.")
 
 
-def test_if_only_other_kinds_of_price_have_offers_the_answer_names_them() -> None:
-    offers = [replace(offer("slow", 1.0), kind=kind) for kind in ("spot", "reserved")] + [
-        replace(offer("slow", 1.0, 8), kind="marketplace")
-    ]
-    question = replace(QUESTION, most_devices=1)
-    assert headline(question, recommend(question, RATES, offers)).endswith(
-        "Allow more of one of them. There are offers at reserved or spot prices."
-    )
-    other = replace(question, accelerators=("none",))
-    assert headline(other, recommend(other, RATES, offers)).endswith("Allow more of one of them.")
-
-
 def test_own_machines_with_another_number_of_devices_are_told_for_which_there_are_rates() -> None:
     own = offer("large", 0.0, 4, provider=OWN)
     question = replace(QUESTION, own=(own,))
@@ -330,16 +289,6 @@ def test_own_machines_with_another_number_of_devices_are_told_for_which_there_ar
     # A row without a rate is no number of devices to choose.
     rates = [rate("large", None, 1, reason="no accepted result"), replace(rate("large", 9_000.0, 8), method="full")]
     assert own_hardware(question, recommend(question, rates, [])) == [f"Your LARGE {TIMES} 4: there are no rates for this accelerator."]
-
-
-def test_an_answer_without_options_says_if_training_does_not_fit_on_some_and_nothing_is_known_of_others() -> None:
-    rates = [
-        rate("slow", None, memory="no", reason="does not fit: each device lacks 8.00 GiB"),
-        rate("new", None, reason="no accepted result on it"),
-    ]
-    said = headline(QUESTION, recommend(QUESTION, rates, OFFERS))
-    assert said == "Training does not fit in the memory of some of the accelerators offered, and there is no similar result for the others."
-    assert "No data" in headline(QUESTION, recommend(QUESTION, rates[1:], OFFERS))
 
 
 def test_a_machine_of_ones_own_is_given_its_plan_unless_it_is_the_answer() -> None:
@@ -354,18 +303,6 @@ def test_a_machine_of_ones_own_is_given_its_plan_unless_it_is_the_answer() -> No
     assert "Memory" not in line
 
 
-def test_a_prediction_that_was_merged_with_another_method_says_so() -> None:
-    answer = recommend(QUESTION, [rate("slow", 1_000.0, merged="full")], OFFERS)
-    assert answer.best is not None
-    assert evidence(answer.best).endswith("The evidence does not separate it from full fine-tuning.")
-
-
-def test_without_any_offer_the_answer_is_not_called_missing_data() -> None:
-    assert headline(QUESTION, recommend(replace(QUESTION, most_devices=1), RATES, [])).startswith("No offer matches these providers")
-    own = offer("slow", 0.0, provider=OWN)
-    assert headline(QUESTION, recommend(replace(QUESTION, own=(own,)), RATES, [])).startswith("No offer to rent can be recommended")
-
-
 def test_methods_that_fit_are_named_where_another_does_not() -> None:
     own = offer("slow", 0.5, provider=OWN)
     question = replace(QUESTION, method="full", own=(own,))
@@ -373,14 +310,6 @@ def test_methods_that_fit_are_named_where_another_does_not() -> None:
     rates = [large, replace(rate("slow", 900.0), method="lora"), replace(rate("slow", None, memory="no"), method="qlora")]
     answer = recommend(question, rates, [])
     assert own_hardware(question, answer) == [f"Your SLOW {TIMES} 1: does not fit: each device lacks 8.00 GiB; LoRA fits."]
-
-
-def test_the_best_tuned_option_names_its_method_if_the_question_leaves_it_open() -> None:
-    question, tuned = replace(QUESTION, method="any"), replace(QUESTION, method="any", software="tuned")
-    rates = [rate("slow", 1_000.0), replace(rate("slow", 2_000.0), software="tuned")]
-    line = with_tuned(question, recommend(question, rates, OFFERS), recommend(tuned, rates, OFFERS))
-    assert line.startswith("With tuned software: ")
-    assert " with LoRA, " in line
 
 
 def test_sizes_are_short_in_words() -> None:

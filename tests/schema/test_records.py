@@ -10,19 +10,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tunemark.schema.comparability import COMPARABILITY_KEYS, comparability_group
-from tunemark.schema.derive import SlowestRank, compile_overhead, derive, step_labels
+from tunemark.schema.derive import derive, step_labels
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.json_schema import field_reference, schema_files
 from tunemark.schema.records.published import DocumentTable, PublishedResult, PublishedSet, published_results
 from tunemark.schema.records.submission import MemoryReading, Submission
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.records.upgrade import InvalidRecord, read_record
-from tunemark.schema.statistics.steady_state import SteadyWindow
 
 COLUMNS = {"slot_tokens": (4,), "real_tokens": (3,), "supervised_tokens": (2,), "documents": (1,), "rows": (1,), "loss": (1.0,)}
-
-
-NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.floats(1e-7, 1e-3) | st.floats(1e14, 1e18)
 
 
 def refused(**overrides: object) -> str:
@@ -135,18 +131,6 @@ def test_gradients_that_are_null_without_a_reason_are_refused() -> None:
     assert "null and a reason" in refused(**{"model.gradient_bytes": None})
 
 
-def test_a_run_without_a_step_derives_nothing_but_its_phases() -> None:
-    derived = derive(bare_submission(0, **{"outcome.status": "crash", "outcome.message": "boom"}))
-    assert (derived.window, derived.step_time, derived.tokens_per_s, derived.train_loss, derived.rankable) == (
-        None,
-        None,
-        None,
-        None,
-        False,
-    )
-    assert "first_step" in derived.phases
-
-
 def test_headline_numbers_are_those_of_the_steady_window() -> None:
     submission = bare_submission()
     derived = derive(submission)
@@ -249,7 +233,6 @@ def test_packed_documents_that_see_each_other_compare_with_no_others():
     assert comparability_group({**padded, "document_borders": False}) == comparability_group(padded)
 
 
-FAILED = {"outcome.status": "crash", "outcome.message": "boom"}
 EXACT = {"plan.measurement.min_steady_steps": 20}
 """With these, 20 steps after 10 of warm-up are steady."""
 
@@ -269,67 +252,9 @@ def in_training(steps: int, wall_s: float, **overrides: object) -> Submission:
     return Submission.model_validate_json(json.dumps(content))
 
 
-def test_training_time_is_from_the_start_of_the_first_step_to_the_end_of_the_last() -> None:
-    assert derive(in_training(40, 50.0)).train_time_s == 40.0
-
-
-def test_the_losses_are_means_of_the_first_and_the_last_five_steps() -> None:
-    losses = [float(step * step) for step in range(30)]
-    derived = derive(bare_submission(30, **{"trace.loss": losses}))
-    assert derived.loss_start == (0 + 1 + 4 + 9 + 16) / 5
-    assert derived.train_loss == sum(losses[25:]) / 5
-
-
-def test_a_loss_that_is_not_finite_is_left_out_of_the_means() -> None:
-    losses = [None, *(float(step) for step in range(1, 30))]
-    assert derive(bare_submission(30, **{"trace.loss": losses, **FAILED})).loss_start == 3.0
-    assert derive(bare_submission(30, **{"trace.loss": [None] * 30, **FAILED})).train_loss is None
-
-
-def test_an_evaluated_accuracy_has_a_standard_error() -> None:
-    evaluation = {"split": "test", "rows": 100, "accuracy": 0.5}
-    assert derive(bare_submission(evaluation=evaluation)).accuracy_standard_error == pytest.approx(0.05)
-    assert derive(bare_submission(evaluation={**evaluation, "accuracy": None})).accuracy_standard_error is None
-    assert derive(bare_submission()).accuracy_standard_error is None
-
-
-def test_a_run_that_ended_in_warm_up_has_no_rates() -> None:
-    derived = derive(bare_submission(8))
-    assert derived.window is not None
-    assert derived.window.steps == 0
-    assert (derived.step_time, derived.tokens_per_s, derived.slot_tokens_per_s, derived.samples_per_s) == (None,) * 4
-    assert (derived.padding_efficiency, derived.compile_overhead_s, derived.slowest_rank, derived.rankable) == (None, None, None, False)
-
-
 def test_exactly_twenty_steady_steps_can_be_ranked() -> None:
     assert derive(bare_submission(30, **EXACT)).rankable
     assert not derive(bare_submission(29, **EXACT)).rankable
-
-
-def test_a_failed_or_unsteady_run_is_not_ranked() -> None:
-    assert not derive(bare_submission(130, **FAILED)).rankable
-    slower = [2.0 + 0.05 * step + 0.001 * step * step for step in range(1, 131)]
-    unsteady = derive(bare_submission(130, **{"trace.completed_at_s": slower, "timeline.4.at_s": 30.0, "process.wall_s": 31.0}))
-    assert unsteady.window is not None
-    assert (unsteady.window.steps, unsteady.window.stable, unsteady.rankable) == (120, False, False)
-
-
-def test_a_run_without_gates_or_with_only_passed_ones_is_ranked() -> None:
-    assert derive(bare_submission()).rankable
-    assert derive(bare_submission(gates=[{"name": "loss_band", "passed": True, "detail": "as expected"}])).rankable
-
-
-def test_samples_per_second_count_documents() -> None:
-    derived = derive(in_training(40, 50.0, **EXACT))
-    rows = bare_submission().trace.documents[0]
-    assert derived.samples_per_s is not None
-    assert derived.samples_per_s.value == pytest.approx(rows)
-    assert derived.slot_tokens_per_s == bare_submission().trace.slot_tokens[0]
-
-
-def test_a_window_without_slots_has_no_padding_efficiency() -> None:
-    nothing = {f"trace.{column}": [0] * 130 for column in ("slot_tokens", "real_tokens", "supervised_tokens")}
-    assert derive(bare_submission(130, **nothing)).padding_efficiency is None
 
 
 def test_the_headline_memory_is_of_the_device_before_the_host_and_unknown_without_any() -> None:
@@ -348,38 +273,8 @@ def ranks(*own_work_s: list[float]) -> dict[str, object]:
     }
 
 
-def test_the_slowest_rank_has_the_highest_median_over_the_steady_window() -> None:
-    # Rank 0 is slow in the ten steps of warm-up only.
-    own = ([9.0] * 10 + [1.0] * 120, [2.0] * 130, [3.0] * 130)
-    assert derive(bare_submission(130, **ranks(*own))).slowest_rank == SlowestRank(2, 3.0, 0.5)
-
-
-def test_ranks_without_own_work_are_not_behind() -> None:
-    assert derive(bare_submission(130, **ranks([0.0] * 130, [0.0] * 130))).slowest_rank == SlowestRank(0, 0.0, 0.0)
-    assert derive(bare_submission(130, **ranks([1.0] * 10, [1.0] * 10))).slowest_rank is None
-    assert derive(bare_submission()).slowest_rank is None
-
-
 def compilation(*steps: int) -> list[dict[str, object]]:
     return [{"step": step, "kind": "compile", "amount": 1} for step in steps]
-
-
-def test_compile_overhead_is_what_a_step_took_beyond_the_median() -> None:
-    ends = [5.0, 5.5, 8.0, *(9.0 + step for step in range(37))]
-    events = [*compilation(1, 2, 3, 10, 11), {"step": 5, "kind": "allocator_growth", "amount": 1}]
-    submission = in_training(40, 60.0, **{"trace.completed_at_s": ends, "events": events})
-    window = SteadyWindow(10, 40, stable=True, verdict="steady")
-    assert compile_overhead(submission, window, 1.0) == {1: 2.0, 2: 0.0, 3: 1.5, 10: 0.0}
-
-
-def test_phases_of_a_killed_run_are_known_to_the_second() -> None:
-    assert derive(in_training(40, 50.0)).phases == {
-        "import": 1.5,
-        "first_step": 1.5,
-        "warmup": 9.0,
-        "steady": 30.0,
-        "unfinished": 8.0,
-    }
 
 
 def test_compile_overhead_is_its_own_phase_and_not_of_the_steps_that_compiled() -> None:
@@ -390,39 +285,6 @@ def test_compile_overhead_is_its_own_phase_and_not_of_the_steps_that_compiled() 
     assert found.phases == {"import": 1.5, "first_step": 1.5, "compile": 6.0, "warmup": 9.0, "steady": 30.0, "unfinished": 2.0}
     later = derive(in_training(40, 50.0, **EXACT, **{"trace.completed_at_s": ends, "events": compilation(4)}))
     assert later.phases == {"import": 1.5, "first_step": 5.5, "compile": 2.0, "warmup": 9.0, "steady": 30.0, "unfinished": 2.0}
-
-
-def test_without_warm_up_the_steady_phase_begins_after_the_first_step() -> None:
-    found = derive(in_training(40, 50.0, **EXACT, **{"plan.measurement.min_warmup_steps": 0}))
-    assert found.window is not None
-    assert found.window.first == 0
-    assert found.phases == {"import": 1.5, "first_step": 1.5, "warmup": 0.0, "steady": 39.0, "unfinished": 8.0}
-
-
-def test_a_run_that_left_training_is_steady_until_its_next_phase() -> None:
-    marks = [{"phase": name, "at_s": at} for name, at in (("import", 0.0), ("train", 1.5), ("eval", 44.0))]
-    ok = {"status": "ok", "phase": "eval", "last_good_step": 40, "message": None, "fix": None}
-    found = derive(in_training(40, 50.0, timeline=marks, outcome=ok))
-    assert found.phases == {"import": 1.5, "first_step": 1.5, "warmup": 9.0, "steady": 32.0, "eval": 6.0}
-
-
-def test_a_run_without_a_step_spent_training_in_its_first_step_and_adds_repeated_phases() -> None:
-    marks = [("import", 0.0), ("load", 1.0), ("data", 3.0), ("load", 6.0), ("train", 8.0)]
-    timeline = [{"phase": name, "at_s": at} for name, at in marks]
-    found = derive(bare_submission(0, timeline=timeline, **{"process.wall_s": 13.0, **FAILED}))
-    assert found.phases == {"import": 1.0, "load": 4.0, "data": 3.0, "first_step": 5.0}
-    assert found.train_time_s is None
-
-
-def test_steps_from_the_first_to_before_the_stop_of_a_window_are_steady() -> None:
-    window = SteadyWindow(2, 4, stable=True, verdict="steady")
-    assert step_labels(window, 6) == ["warmup", "warmup", "steady", "steady", "warmup", "warmup"]
-
-
-def test_compile_overhead_is_unknown_without_a_steady_step() -> None:
-    found = derive(bare_submission(8, events=compilation(1)))
-    assert found.compile_overhead_s is None
-    assert "compile" not in found.phases
 
 
 def test_a_set_holds_results_of_one_source_in_order() -> None:
