@@ -13,13 +13,12 @@ from tunemark.harness.studies.series import star_of_card
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase, workloads_of
-from tunemark.schema.facts.workloads import WorkloadBatch, WorkloadCard, WorkloadData, shared_settings
+from tunemark.schema.facts.workloads import shared_settings
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.plan.overrides import apply_overrides
-from tunemark.schema.records.plan import LoraSettings, Optimizer, Quantisation
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import PACKAGES, Backend
 
@@ -151,31 +150,6 @@ def test_every_point_of_a_cards_own_sweep_is_planned_in_the_standard_division_or
         assert not judged_changed(key, resolved), point.text
 
 
-@pytest.mark.parametrize(
-    ("options", "changed"),
-    [
-        (Options(strategy="zero1", offload="none"), set()),
-        (Options(strategy="zero2", offload="none"), {"devices.strategy"}),
-        (Options(devices=32, strategy="zero1", offload="none"), set()),
-        (Options(devices=2), {"devices.count"}),
-        (Options(overrides=("devices.strategy=zero1", "devices.offload=none")), set()),
-        (Options(overrides=("devices.offload=optimizer",)), {"devices.offload"}),
-    ],
-)
-def test_harness_and_collector_agree_on_what_is_a_cards_own(options, changed):
-    key = "qwen3-8b-lora-simple-recipes"
-    resolved = resolve(key, FACTS, eight_gpus(), options)
-    assert {override.field for override in resolved.overrides} == changed == judged_changed(key, resolved)
-
-
-def test_settings_that_a_source_changed_together_are_one_point():
-    points = [point.text for point in star_of_card(FACTS.workload("llama3-8b-notechat-lora"))]
-    assert points == ["as given", "devices.count=4, devices.strategy=zero1"]
-    plan = resolve("llama3-8b-notechat-lora", FACTS, eight_gpus(), Options(devices=4, strategy="zero1"))
-    assert plan.unsupported is None
-    assert not plan.overrides
-
-
 def published(document):
     return [json.loads(path.read_bytes()) for path in sorted((ROOT / "data" / "published" / document).glob(f"{document}-*.json"))]
 
@@ -204,49 +178,6 @@ def test_each_learning_rate_of_document_001_is_swept_with_its_decay_at_its_batch
         decay = {("optimizer.layer_decay", float(ran["settings"]["llrd_decay"]))} if ran["settings"]["llrd"] else set()
         at = {("batch.micro_batch", ran["micro_batch"]), ("data.sequence_length", ran["sequence_length"])}
         assert frozenset(at | decay | {("optimizer.learning_rate", ran["settings"]["lr"])}) in points
-
-
-def test_a_card_speaks_of_its_own_axes_and_adapters_only():
-    for card in FACTS.workloads.values():
-        fields = {axis.field for axis in card.axes}
-        if "batch sizes differ" in card.description:
-            assert "batch.micro_batch" in fields, card.key
-        if "adapter" in card.description:
-            assert card.lora is not None, card.key
-
-
-def test_what_a_card_calls_not_stated_is_a_setting_that_cards_have():
-    for card in FACTS.workloads.values():
-        for said in card.not_stated:
-            section, _, field = said.split(" ")[0].partition(".")
-            model = {
-                "optimizer": Optimizer,
-                "lora": LoraSettings,
-                "quantisation": Quantisation,
-                "data": WorkloadData,
-                "batch": WorkloadBatch,
-            }
-            assert section in WorkloadCard.model_fields, said
-            assert not field or section not in model or field in model[section].model_fields, said
-
-
-def test_settings_of_adam_that_document_003_does_not_give_are_treated_alike():
-    assert {"optimizer.betas", "optimizer.epsilon", "optimizer.max_grad_norm"} <= set(FACTS.workload("trainer-8k-qwen3-8b-full").not_stated)
-
-
-def test_what_the_repository_of_document_003_gives_is_in_its_cells_and_not_called_chosen():
-    for key, card in FACTS.workloads.items():
-        if not key.startswith("trainer-8k-"):
-            continue
-        assert not {"lora.target_modules", "quantisation.double", "optimizer.scheduler"} & set(card.not_stated)
-        for row in ran_on(card):
-            given = row["settings"]
-            assert given["learning_rate"] == card.optimizer.learning_rate
-            if card.lora:
-                named = tuple(name if "_" in name else f"{name}_proj" for name in given["lora_targets"].split(","))
-                assert named == card.lora.target_modules, key
-            if card.quantisation:
-                assert given["quantisation"] == f"{card.quantisation.format}{', double quantisation' if card.quantisation.double else ''}"
 
 
 def needed_bytes(plan):

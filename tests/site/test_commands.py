@@ -3,14 +3,12 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
-import typer
 from fixture_database import ROOT
 from typer.testing import CliRunner
 
@@ -23,10 +21,6 @@ ENVIRONMENT = {**os.environ, "TUNEMARK_ROOT": str(ROOT), "PYTHONUNBUFFERED": "1"
 def tunemark(*words: str) -> subprocess.CompletedProcess[str]:
     code = "from tunemark.cli import main; main()"
     return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, env=ENVIRONMENT)
-
-
-def test_the_room_offers_one_group_named_site() -> None:
-    assert set(typer.main.get_command(app).commands["site"].commands) == {"build", "serve"}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("command", ["build", "serve"])
@@ -63,14 +57,6 @@ def test_an_unwritable_place_is_a_usage_error_in_one_line(tmp_path: Path) -> Non
 def test_the_error_for_serving_without_a_site_names_the_fix(tmp_path: Path) -> None:
     with pytest.raises(TunemarkError, match="run `tunemark site build` first"):
         open_server(tmp_path / "site", 0)
-
-
-def test_a_taken_port_names_the_option(built: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(TunemarkError, match="choose another with --port"):
-            open_server(built / "site", taken.getsockname()[1])
 
 
 def test_serve_answers_on_this_machine_and_ends_with_ctrl_c(built: Path) -> None:

@@ -14,7 +14,6 @@ from xml.etree import ElementTree as ET
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from fixture_database import MEASURED, ROOT
 from playwright.sync_api import Browser, Page, expect
 
@@ -22,7 +21,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.json_schema import ID_BASE, schema_files
 from tunemark.site import data_files, duckdb_wasm, heads
 from tunemark.site.build import build_site
-from tunemark.site.commands import _address, open_server
+from tunemark.site.commands import open_server
 from tunemark.site.data_files import API, MAIN, TABLES
 from tunemark.site.page import DEFAULT_URL, FEED, address
 from tunemark.site.pages import FOLDER
@@ -144,13 +143,6 @@ def test_each_page_has_one_description_and_one_canonical_address_and_is_in_the_s
     assert (site / heads.CARD).is_file()
 
 
-def test_another_theme_is_an_error() -> None:
-    with pytest.raises(TunemarkError, match=r"adapt site/heads\.py"):
-        heads.with_head("<head></head>", heads.Head("x", "x", "x"), DEFAULT_URL)
-    with pytest.raises(TunemarkError, match=r"adapt site/heads\.py"):
-        heads.not_found("<head></head>")
-
-
 def test_home_and_data_page_describe_the_dataset(site: Path) -> None:
     for path in (site / "index.html", site / "data" / "index.html"):
         (text,) = re.findall(r'<script type="application/ld\+json">(.*?)</script>', path.read_text(encoding="utf-8"))
@@ -173,21 +165,6 @@ def test_an_unknown_address_is_answered_with_that_page(address: str) -> None:
         urlopen(f"{address}results/nothing.html")  # noqa: S310 - our own server
     assert answer.value.code == 404
     assert "<h1>Page not found</h1>" in answer.value.read().decode()
-
-
-def test_the_address_of_the_site_is_declared_alike() -> None:
-    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
-    assert config["site_url"] == DEFAULT_URL
-    assert f"{DEFAULT_URL}schema" == ID_BASE
-
-
-def test_an_address_of_a_site_ends_with_a_slash() -> None:
-    assert _address("https://example.org/bench") == "https://example.org/bench/"
-    assert address("https://example.org/bench/", "results/index") == "https://example.org/bench/results/"
-    assert _address(None) is None
-    for wrong in ("example.org", 'https://x.org/"><b>', "ftp://x.org"):
-        with pytest.raises(TunemarkError, match="--site-url"):
-            _address(wrong)
 
 
 # SQL -----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page
 from test_browser import NARROW, Visit
 
 from tunemark.schema.formats import MISSING
-from tunemark.site.explorer import FIELDS, encoded, printed_accelerator, years_of
+from tunemark.site.explorer import FIELDS, encoded
 
 PAGE = "results/index.html"
 FAILED, IMPOSSIBLE, TOY = 1, 2, 4
@@ -109,14 +109,6 @@ def test_a_facet_matches_exactly(explorer: Page) -> None:
     assert shown(explorer) == ["900-001", "900-004", "900-005"]
 
 
-def test_values_of_a_facet_add_up_and_facets_narrow_each_other(explorer: Page) -> None:
-    choose(explorer, "method", "LoRA")
-    choose(explorer, "method", "QLoRA")
-    assert shown(explorer) == DEFAULT[:4]
-    choose(explorer, "devices", "8")
-    assert shown(explorer) == ["900-001", "900-004"]
-
-
 def test_a_count_is_the_number_of_rows_that_a_choice_would_show(explorer: Page) -> None:
     assert counts(explorer, "method") == {"LoRA": 2, "QLoRA": 2, "full": 2}
     assert counts(explorer, "devices") == {"1": 2, "8": 3, "64": 1}
@@ -148,15 +140,6 @@ def test_free_text_matches_words(explorer: Page, words: str, results: list[str])
     assert shown(explorer) == results
 
 
-def test_words_that_no_result_has_are_named(explorer: Page) -> None:
-    explorer.get_by_label("Search results", exact=True).fill("h100 bf16")
-    assert explorer.get_by_text('No result has "bf16" in the accelerator').count() == 1
-    explorer.get_by_label("Search results", exact=True).fill("h100 qlora")
-    assert explorer.get_by_text("No result matches all filters and words; clear one of them.").count() == 1
-    explorer.get_by_label("Search results", exact=True).fill("h100")
-    assert explorer.get_by_text("No result has").count() == 0
-
-
 def test_a_click_on_a_heading_sorts_and_the_unknown_and_the_failed_stay_last(explorer: Page) -> None:
     explorer.get_by_label("Failed runs").check()
     explorer.get_by_role("button", name="Tokens/s").click()
@@ -168,14 +151,6 @@ def test_a_click_on_a_heading_sorts_and_the_unknown_and_the_failed_stay_last(exp
     assert explorer.locator("th[aria-sort]").count() == 0
     explorer.get_by_label("Sort", exact=True).select_option("-devices")
     assert shown(explorer)[0] == "900-003"
-
-
-def test_columns_are_chosen(explorer: Page) -> None:
-    explorer.locator(".tm-explorer-columns summary").click()
-    explorer.locator(".tm-explorer-columns").get_by_label("Framework").check()
-    explorer.locator(".tm-explorer-columns").get_by_label("Model", exact=True).uncheck()
-    assert column(explorer, "framework")[4] == '=HYPERLINK("x"), y'
-    assert column(explorer, "model") == []
 
 
 def test_the_address_keeps_the_state_and_the_back_button_restores_it(explorer: Page) -> None:
@@ -196,12 +171,6 @@ def test_the_address_keeps_the_state_and_the_back_button_restores_it(explorer: P
     explorer.get_by_role("button", name="Clear all").click()
     assert shown(explorer) == DEFAULT
     assert "?" not in explorer.url
-
-
-def test_an_unknown_value_has_an_address(browser: Browser, address: str) -> None:
-    with Explorer(browser, address, PAGE) as visit:
-        assert shown(visit.open("?row_length=&method=no-such-method&sort=nonsense&columns=nonsense")) == DEFAULT[2:]
-        assert visit.complaints == []
 
 
 def test_a_baseline_gives_ratios_and_names_other_work(explorer: Page) -> None:
@@ -297,14 +266,6 @@ def test_the_table_stays_when_the_data_cannot_be_loaded(browser: Browser, addres
         assert visit.page.locator("[data-explorer-plain]").is_visible()
 
 
-def test_every_control_has_a_name(explorer: Page) -> None:
-    unnamed = explorer.evaluate(
-        "[...document.querySelectorAll('.tm-explorer input, .tm-explorer select, .tm-explorer button')]"
-        ".filter(node => !(node.labels?.length || node.textContent.trim() || node.getAttribute('aria-label'))).length"
-    )
-    assert unnamed == 0
-
-
 # The data ------------------------------------------------------------------------------------------
 
 
@@ -321,29 +282,3 @@ def test_unknown_values_are_null_and_figures_are_rounded() -> None:
     assert columns["tokens_per_s"] == [1234570, None]
     assert columns["mfu"] == [None, 0.123457]
     assert columns["model"] == {"values": ["a b"], "codes": [None, 0]}
-
-
-@pytest.mark.parametrize(
-    ("printed", "name"),
-    [
-        ("4x RTX 6000 Ada", "RTX 6000 Ada"),
-        ("RTX 6000 Ada", "RTX 6000 Ada"),
-        ("AWS Trainium (Trn1) and NVIDIA GPUs (T4, L4)", "several accelerators"),
-        (None, ""),
-    ],
-)
-def test_an_accelerator_without_a_card_is_named_once_whatever_its_count(printed: str | None, name: str) -> None:
-    assert printed_accelerator(printed) == name
-
-
-@pytest.mark.parametrize(
-    ("printed", "years"),
-    [
-        ("2024-05-13 to 2025-06-16 (first and last version)", "2024 to 2025"),
-        ("2024-05-13 to 2024-06-16", "2024"),
-        ("2025-09 to 2026-08 (containers 25.09 to 26.06)", "2025 to 2026"),
-        (None, None),
-    ],
-)
-def test_the_year_of_a_document_is_as_printed(printed: str | None, years: str | None) -> None:
-    assert years_of(printed) == years

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixture_database import AB, CRASHED, ENTRY, H100, MEASURED, ROUND, SLOWER, STRANGE
+from fixture_database import AB, CRASHED, ENTRY, H100, MEASURED, ROUND, STRANGE
 
 from tunemark.cli import COMMANDS
 from tunemark.schema.formats import MISSING
-from tunemark.site import wording
 from tunemark.site.page import Page
 from tunemark.site.pages import FOLDER, runner
 from tunemark.site.queries import Catalogue
@@ -107,12 +106,6 @@ def test_every_page_file_has_a_description() -> None:
 # Results -------------------------------------------------------------------------------------------
 
 
-def test_every_result_page_names_its_file_and_hash(shown: Shown, listed: list[dict[str, Any]]) -> None:
-    for row in listed:
-        assert row["sha256"] in shown(f"results/{row['result_id']}"), row["result_id"]
-        assert wording.plain(row["file"]) in unescape(shown(f"results/{row['result_id']}")), row["result_id"]
-
-
 def test_the_unknown_is_a_dash_and_never_zero(shown: Shown) -> None:
     cells = row_of(shown("workloads/smoke-lora"), CRASHED)
     assert MISSING in cells
@@ -123,17 +116,6 @@ def test_a_failed_run_shows_its_message_and_comes_last(shown: Shown) -> None:
     assert "This run failed: crash." in text(shown(f"results/{CRASHED}"))
     rows = re.findall(r"<tr(?: data-last)?>.*?</tr>", shown("workloads/smoke-lora"), re.DOTALL)
     assert any("data-last" in row and CRASHED in row for row in rows)
-
-
-def test_results_are_ranked_within_their_group_and_division_only(catalogue: Catalogue) -> None:
-    ranks = {row["result_id"]: (row["best"], row["worst"]) for row in catalogue.database.rows("from rankings")}
-    assert ranks[MEASURED][0] <= ranks[SLOWER][1]
-    assert CRASHED not in ranks
-
-
-def test_an_interval_has_enough_digits_to_tell_its_ends_apart() -> None:
-    assert wording.interval(1234.1, 1234.9) == "1,234 to 1,235"
-    assert wording.interval(900.0, 1100.0) == "900 to 1,100"
 
 
 def test_an_ambiguous_figure_shows_its_readings(shown: Shown, listed: list[dict[str, Any]]) -> None:
@@ -200,11 +182,6 @@ def test_only_accelerators_with_a_result_or_a_price_have_a_page(pages: dict[str,
     }
 
 
-def test_a_value_that_was_not_read_at_a_source_is_marked(pages: dict[str, Page], catalogue: Catalogue) -> None:
-    doubted = next((row["accelerator"] for row in catalogue.database.rows("from listed_accelerators where len(unverified) > 0")), None)
-    assert doubted is None or '<span class="tm-mark">unverified</span>' in markdown(pages[f"accelerators/{doubted}"])
-
-
 def test_every_fact_is_on_the_provenance_page(shown: Shown, listed: list[dict[str, Any]]) -> None:
     page = shown("guide/provenance")
     assert "https://example.org/prices" in unescape(page)
@@ -231,12 +208,6 @@ def test_the_audit_counts_findings_and_shows_their_calculation_on_every_record(s
     counts = {row["rule"]: row["number"] for row in catalogue.database.rows("select rule, count(*) as number from findings group by all")}
     assert counts
     assert all(f'id="rule-{rule}"' in shown("audit/rules") for rule in counts)
-
-
-def test_the_goal_of_predictions_is_shown_next_to_the_outcome(shown: Shown) -> None:
-    page = text(shown("guide/predictions"))
-    assert "Goal: a median absolute error of at most 20%" in page
-    assert "no data" in page
 
 
 def test_each_command_of_the_devices_page_exists(shown: Shown) -> None:

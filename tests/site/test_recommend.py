@@ -213,14 +213,6 @@ def test_a_wrong_input_says_what_to_do(browser: Browser, address: str, name: str
         assert visit.page.get_attribute(f"[name={name}]", "aria-invalid") is None
 
 
-@pytest.mark.parametrize(("name", "value"), [("model", "gpt-9"), ("accelerator", "gpu-9"), ("provider", "nobody")])
-def test_what_is_not_in_a_list_is_said_to_be_unknown(browser: Browser, address: str, name: str, value: str) -> None:
-    with Visit(browser, address, f"index.html?{name}={value}") as visit:
-        visit.page.wait_for_selector(f"""[role=alert]:has-text('The address asks for {name} "{value}"')""")
-        visit.page.fill("[name=size]", "20M")
-        visit.page.wait_for_selector("#tm-answer .tm-headline:not([role])")
-
-
 def test_only_accelerators_with_the_memory_and_the_name_that_are_wanted_are_offered(browser: Browser, address: str) -> None:
     with Visit(browser, address, "index.html") as visit:
         visit.page.click("#tm-question summary")
@@ -239,17 +231,6 @@ def test_own_hardware_is_an_option_with_its_electricity(browser: Browser, addres
     path = "index.html?own=nvidia-h100-80gb-sxm&own_devices=1&own_usd=0.01&watts=400&kwh=0.25&kind=on_demand"
     with Visit(browser, address, path) as visit:
         visit.page.wait_for_selector(".tm-headline:has-text('own hardware, $0.110/h')")
-
-
-def test_electricity_alone_is_the_cost_of_hardware_that_is_paid_for(browser: Browser, address: str) -> None:
-    with Visit(browser, address, "index.html?own=nvidia-h100-80gb-sxm&own_devices=1&watts=400&kwh=0.25&kind=on_demand") as visit:
-        visit.page.wait_for_selector(".tm-headline:has-text('own hardware, $0.100/h')")
-
-
-def test_the_power_of_own_hardware_gives_the_energy(browser: Browser, address: str) -> None:
-    path = "index.html?own=nvidia-h100-80gb-sxm&own_devices=1&own_usd=0.01&watts=400&kwh=0.25&kind=on_demand"
-    with Visit(browser, address, path) as visit:
-        visit.page.wait_for_selector("#tm-answer :text('kWh (at most 400 W; host and cooling not included)')")
 
 
 def test_an_accelerator_without_data_is_linked_to_its_page(browser: Browser, address: str) -> None:

@@ -73,19 +73,6 @@ def test_a_large_table_bypasses_mkdocs_and_a_small_one_does_not(tmp_path: Path) 
         stamp.put_back(tmp_path, {"cost": tables})
 
 
-def test_a_table_or_drawing_that_the_search_leaves_out_bypasses_mkdocs_at_a_smaller_size(tmp_path: Path) -> None:
-    table, drawing = f"<table>{'x' * stamp.LARGE_PART}</table>", f"<svg >{'x' * stamp.LARGE_PART}</svg>"
-    box = '<div class="tm-table-box"{}>\n<div class="tm-scroll">\n{}\n</div>\n</div>'
-    text = f"{box.format(' data-search-exclude', table)}\n\n{box.format('', table)}\n\n<figure>{drawing}</figure>"
-    for_mkdocs, parts = stamp.without_large_tables(text)
-    assert parts == [table, drawing]
-    assert for_mkdocs.count(table) == 1
-    page = tmp_path / "cost.html"
-    page.write_text(for_mkdocs, encoding="utf-8")
-    stamp.put_back(tmp_path, {"cost": parts})
-    assert page.read_text(encoding="utf-8") == text
-
-
 def test_a_theme_that_changed_its_layout_is_an_error() -> None:
     with pytest.raises(TunemarkError, match=r"adapt site/stamp\.py"):
         stamp.filled("<html></html>", "T", stamp.Content("b", ()))

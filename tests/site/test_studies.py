@@ -20,7 +20,6 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.owned_hardware import OwnedHardware
 from tunemark.schema.statistics.intervals import share_error
 from tunemark.site import functions, studies
-from tunemark.site.columns import FORMATS
 from tunemark.site.database import Database
 from tunemark.site.page import SiteOptions
 from tunemark.site.pages import STUDY_DEFAULTS, other_pages
@@ -163,14 +162,6 @@ def test_a_figure_follows_from_the_printed_ones(made: dict[str, str], key: str, 
     assert any(words in text for text, _ in findings(made)[key])
 
 
-def test_every_busy_share_on_a_page_is_a_printed_figure(made: dict[str, str], documents: Path) -> None:
-    shown = set(re.findall(r"\d+(?:\.\d+)?%", made["small-batches"]))
-    printed = rows(documents, "select value from claims where record_id like '001%' and value between 0 and 1")
-    idle = {FORMATS["share"](1 - float(str(row["value"]))) for row in printed}
-    assert shown
-    assert shown <= {FORMATS["share"](row["value"]) for row in printed} | idle
-
-
 def test_pairs_of_methods_differ_in_nothing_else_that_is_stated(documents: Path) -> None:
     same = (
         "model",
@@ -301,11 +292,6 @@ def test_owning_and_renting_cost_the_same_at_the_break_even() -> None:
     assert hours
     assert hours * 0.69 == pytest.approx(1600 / 3 + hours * OwnedHardware(1600, 3, 1, 450, 0.30).electricity_usd_per_hour)
     assert functions.break_even_hours(1600, 3, 450, 0.30, 0.1) is None
-
-
-@pytest.mark.parametrize(("printed", "half"), [("4,650", 5 / 4650), ("8 GB", 0.5 / 8), ("3.7%", 0.05 / 3.7), ("OOM", None), (None, None)])
-def test_a_printed_figure_is_known_to_half_a_unit_of_its_last_digit(printed: str | None, half: float | None) -> None:
-    assert functions.rounded_half(printed) == (None if half is None else pytest.approx(half))
 
 
 @pytest.mark.parametrize("budget", [0.01, 0.7, 2.5, 30.0])
