@@ -11,7 +11,7 @@ from rich.table import Column, Table
 from tunemark.harness.run.show import as_text
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
-from tunemark.schema.statistics.comparison import SIGN_TEST_PAIRS, Change
+from tunemark.schema.statistics.comparison import Change
 from tunemark.schema.statistics.intervals import Interval, one_more_run
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Status, WarningKind
@@ -202,8 +202,6 @@ def verdict(result: "Comparison") -> list[str]:
     lines = [f"B is {result.b}, A is {result.a}: {formats.counted(result.pairs, 'pair')}"]
     if result.throughput:
         lines.append(f"throughput: {_change(result.throughput, 'faster', 'slower')}")
-        if result.pairs >= SIGN_TEST_PAIRS:
-            lines.append(f"sign-flip test of throughput: p = {result.throughput.sign_p:.3f}")
     if result.step_time:
         lines.append(f"median step: {_change(result.step_time, 'longer', 'shorter')}")
     if result.memory:

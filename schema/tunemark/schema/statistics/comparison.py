@@ -1,15 +1,13 @@
 """A/B comparison: a verdict from pairs of interleaved runs, and the names of the runs. Pure, reproducible functions.
 
 The two runs of a pair are close in time, so that slow drifts of the machine cancel in their ratio. The logarithm of the
-ratio is taken as approximately normal: its mean has a t interval (Student 1908) with pairs - 1 degrees of freedom. A second
-test assumes only symmetry: it enumerates the possible signs of the log ratios.
+ratio is taken as approximately normal: its mean has a t interval (Student 1908) with pairs - 1 degrees of freedom.
 """
 
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -45,11 +43,6 @@ def arm_run(point: str) -> ArmRun | None:
 
 FEWEST_PAIRS = 3
 """Minimum number of pairs: two have one degree of freedom, and their interval is useless."""
-SIGN_TEST_PAIRS = 6
-"""With fewer pairs, p exceeds 0.05 even if all differences have the same sign."""
-MOST_ENUMERATED = 14
-SIGN_DRAWS = 20_000
-SIGN_SEED = 20_261_120
 ROUNDING = 1e-9
 """Ratios closer to 1 than this are equal: they differ in the last digits only."""
 
@@ -63,8 +56,6 @@ class Change:
     change: Interval
     """Geometric mean of the pairs with its 95% interval."""
     pairs: int
-    sign_p: float
-    """Probability of a mean at least as large if A and B were equal, from the signs of the log ratios alone."""
     verdict: Verdict
     """From the interval: `higher` if it is entirely above 0."""
 
@@ -91,7 +82,7 @@ def paired_change(a: Sequence[float], b: Sequence[float]) -> Change:
     logs[np.abs(logs) < ROUNDING] = 0.0
     mean, half = float(logs.mean()), _half_width(logs)
     interval = Interval(math.expm1(mean), math.expm1(mean - half), math.expm1(mean + half) if math.isfinite(half) else math.inf)
-    return Change(interval, len(logs), sign_flip_p(logs), _verdict(interval, len(logs)))
+    return Change(interval, len(logs), _verdict(interval, len(logs)))
 
 
 def _half_width(logs: Floats) -> float:
@@ -107,21 +98,6 @@ def _verdict(interval: Interval, pairs: int) -> Verdict:
     if interval.low > 0:
         return "higher"
     return "lower" if interval.high < 0 else "no significant difference"
-
-
-def sign_flip_p(differences: Floats) -> float:
-    """Return the two-sided probability of a mean at least as far from 0 if each difference, shape (n,), may have either sign (Fisher 1935).
-
-    Exact up to 14 differences; above that from 20,000 draws with a fixed seed.
-    """
-    n = len(differences)
-    if n <= MOST_ENUMERATED:
-        signs = np.array(list(product((-1.0, 1.0), repeat=n)))
-    else:
-        signs = np.random.default_rng(SIGN_SEED).choice([-1.0, 1.0], size=(SIGN_DRAWS, n))
-    seen = abs(float(differences.sum()))
-    as_far = int((np.abs(signs @ differences) >= seen * (1 - ROUNDING)).sum())
-    return as_far / len(signs) if n <= MOST_ENUMERATED else (as_far + 1) / (len(signs) + 1)
 
 
 def break_even_steps(overhead_s: float, gain_s: float) -> float | None:
