@@ -126,7 +126,6 @@ CARDS = """
     ) p using (accelerator)
     order by vendor, name, a.accelerator
 """
-PARTS = ("value", "low", "high")
 Json = dict[str, Any]
 Estimate = tuple[float, float | None, float | None]
 """A figure with its 95% interval, if it has one."""
@@ -152,43 +151,28 @@ def compare_json(database: Database) -> str:
             "count": row["accelerator_count"],
             "flop_per_s": _rounded(row["model_flop_per_s"]),
             "recompute": _rounded(row["hfu"] / row["mfu"]) if row["mfu"] and row["hfu"] and row["hfu"] >= row["mfu"] else None,
-            "impossible": 1 if row["impossible"] else None,
+            "impossible": row["impossible"] or None,
             "figures": figures,
             "conditions": _conditions(row, recorded, labels.get(name, [])),
             "objections": _objections(row, figures, findings.get(name, []), recorded),
         }
 
-    effects = {row["parameter"]: [float(f"{row[name]:.6g}") for name in PARTS] for row in database.rows(EFFECTS)}
+    effects = {row["parameter"]: [float(f"{row[name]:.6g}") for name in ("value", "low", "high")] for row in database.rows(EFFECTS)}
     cards = {row["accelerator"]: _card(row) for row in database.rows(CARDS)}
     named = _labels(fact for each in facts.values() for fact in each)
     return encoded([result(row) for row in database.rows(RESULTS)], named, effects, cards)
 
 
 def encoded(results: Sequence[Json], labels: Mapping[str, str], effects: Mapping[str, list[float]], cards: Mapping[str, Row]) -> str:
-    """Return results and what is known about effects as compact JSON: one sparse column per property, and each text once per column."""
+    """Return results and what is known about effects as compact JSON. What is not known of a result is left out."""
     used = {key for result in results for key in result["conditions"]} | {"work"}
-    texts, numbers = (
-        ("id", "title", "trust", "runs", "accelerator", "precision", "level"),
-        ("count", "flop_per_s", "recompute", "impossible"),
-    )
     data = {
-        "rows": len(results),
-        "texts": {name: _column([result[name] for result in results]) for name in texts},
-        "numbers": {name: _column([result[name] for result in results]) for name in numbers},
+        "results": [{name: value for name, value in result.items() if value is not None} for result in results],
         "figures": [
             {"key": key, "label": OWN_LABELS.get(key) or QUANTITIES[key].label, "kind": kind, "interval": stated}
-            | {
-                part: _column([result["figures"][key][place] if key in result["figures"] else None for result in results])
-                for place, part in enumerate(PARTS)
-            }
             for key, (kind, stated) in FIGURES.items()
         ],
-        "conditions": [
-            {"key": key, "label": label, **_column([result["conditions"].get(key) for result in results])}
-            for key, label in labels.items()
-            if key in used
-        ],
-        "objections": _packed([result["objections"] for result in results]),
+        "labels": {key: label for key, label in labels.items() if key in used},
         "effects": effects,
         "cards": cards,
         "card_rows": [{"key": key, "label": label, "kind": kind, "unit": unit} for key, label, kind, unit in CARD_ROWS],
@@ -241,7 +225,10 @@ def _objections(row: Row, figures: Mapping[str, Estimate], findings: Sequence[Ro
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.6g}")
+    if value is None:
+        return None
+    rounded = float(f"{value:.6g}")
+    return int(rounded) if rounded.is_integer() else rounded
 
 
 def _conditions(row: Row, facts: Sequence[Row], labels: Sequence[Row]) -> dict[str, str]:
@@ -312,31 +299,3 @@ def _unverified(field: str) -> str:
     """Return the column of a field of a card: `peak_tflops.bf16` -> `peak_bf16_tflops`."""
     group, _, name = field.partition(".")
     return f"peak_{name}_{'tops' if name == 'int8' else 'tflops'}" if group == "peak_tflops" else field
-
-
-def _packed(objections: Sequence[Mapping[str, Sequence[Objection]]]) -> Json:
-    """Return the different objections, and for each disputed figure its row, its place among the figures, and the numbers of its objections."""
-    numbers: dict[Objection, int] = {}
-    rows = []
-    for row, of_result in enumerate(objections):
-        for place, key in enumerate(FIGURES):
-            if key in of_result:
-                rows.append([row, place, *(numbers.setdefault(objection, len(numbers)) for objection in of_result[key])])
-    return {"kinds": list(numbers), "rows": rows}
-
-
-def _column(values: Sequence[Any]) -> Json:
-    """Return the known values of a column, and the distances between their rows where some are unknown. Texts are numbers of a list."""
-    places = [place for place, value in enumerate(values) if value is not None]
-    known = [_compact(values[place]) for place in places]
-    made: Json = {}
-    if len(places) < len(values):
-        made["gaps"] = [place - before for place, before in zip(places, [0, *places], strict=False)]
-    if not any(isinstance(value, str) for value in known) or len(set(known)) * 2 > len(known):
-        return made | {"is": known}
-    texts: Mapping[str, int] = {text: number for number, text in enumerate(dict.fromkeys(known))}
-    return made | {"texts": list(texts), "is": [texts[text] for text in known]}
-
-
-def _compact(value: Any) -> Any:  # noqa: ANN401 - a text or a number
-    return int(value) if isinstance(value, float) and value.is_integer() else value

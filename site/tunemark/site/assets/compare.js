@@ -1,4 +1,4 @@
-// The comparison page. Arithmetic and wording mirror site/tunemark/site/comparison.py; a test compares both. No dependencies.
+// The comparison page: its data is written by compare.py, its arithmetic is here alone. It needs common.js.
 (() => {
   const root = document.getElementById("tm-compare");
   if (!root) return;
@@ -53,45 +53,26 @@
 
   // Data ----------------------------------------------------------------------------------------------
 
-  const column = (packed, rows) => {
-    const values = Array(rows).fill(null);
-    let place = 0;
-    packed.is.forEach((value, index) => {
-      place = packed.gaps ? place + packed.gaps[index] : index;
-      values[place] = packed.texts ? packed.texts[value] : value;
-    });
-    return values;
-  };
+  const estimate = ([value, low, high]) => ({ value, low, high });
+  const mapped = (object, change) => Object.fromEntries(Object.entries(object).map(([key, value]) => [key, change(value)]));
 
+  // A property that a result does not have is not known.
   const decoded = (data) => {
-    const rows = data.rows;
-    const subjects = Array.from({ length: rows }, () => ({ figures: {}, conditions: {}, objections: {} }));
-    for (const group of [data.texts, data.numbers]) {
-      for (const [name, packed] of Object.entries(group)) {
-        column(packed, rows).forEach((value, row) => { subjects[row][name] = value; });
-      }
-    }
-    for (const figure of data.figures) {
-      const [value, low, high] = ["value", "low", "high"].map((part) => column(figure[part], rows));
-      value.forEach((known, row) => {
-        if (known !== null) subjects[row].figures[figure.key] = { value: known, low: low[row], high: high[row] };
-      });
-    }
-    for (const condition of data.conditions) {
-      column(condition, rows).forEach((value, row) => {
-        if (value !== null) subjects[row].conditions[condition.key] = value;
-      });
-    }
-    const objections = data.objections.kinds.map(([verdict, cause, refuses]) => ({ verdict, reason: cause, refuses: refuses === 1 }));
-    for (const [row, place, ...numbers] of data.objections.rows) {
-      subjects[row].objections[data.figures[place].key] = numbers.map((index) => objections[index]);
-    }
-    for (const subject of subjects) subject.runs = subject.runs || "";
-    const effects = {};
-    for (const [name, [value, low, high]] of Object.entries(data.effects)) effects[name] = { value, low, high };
-    const labels = new Map(data.conditions.map(({ key, label }) => [key, label]));
-    const cards = new Map(Object.entries(data.cards));
-    return { subjects: new Map(subjects.map((subject) => [subject.id, subject])), effects, labels, cards, figures: data.figures, cardRows: data.card_rows };
+    const unknown = { accelerator: null, precision: null, level: null, count: null, flop_per_s: null, recompute: null, runs: "" };
+    const subjects = data.results.map((result) => ({
+      ...unknown,
+      ...result,
+      figures: mapped(result.figures, estimate),
+      objections: mapped(result.objections, (all) => all.map(([verdict, cause, refuses]) => ({ verdict, reason: cause, refuses: refuses === 1 }))),
+    }));
+    return {
+      subjects: new Map(subjects.map((subject) => [subject.id, subject])),
+      effects: mapped(data.effects, estimate),
+      labels: new Map(Object.entries(data.labels)),
+      cards: new Map(Object.entries(data.cards)),
+      figures: data.figures,
+      cardRows: data.card_rows,
+    };
   };
 
   // Arithmetic ----------------------------------------------------------------------------------------
