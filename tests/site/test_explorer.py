@@ -281,4 +281,4 @@ def test_unknown_values_are_null_and_figures_are_rounded() -> None:
     columns = encoded([row("1", 1234567.89), row("2", None, mfu=0.123456789, model="a  b")], {})["columns"]
     assert columns["tokens_per_s"] == [1234570, None]
     assert columns["mfu"] == [None, 0.123457]
-    assert columns["model"] == {"values": ["a b"], "codes": [None, 0]}
+    assert columns["model"] == [None, "a b"]

@@ -1,11 +1,11 @@
-"""The data of the explorer: one row per result as compact columns in one JSON file, which assets/explorer.js filters and sorts.
+"""The data of the explorer: one row per result as columns in one JSON file, which assets/explorer.js filters and sorts.
 
-Unknown values are null. Repeated texts are dictionary-encoded: a column holds `values` once, and `codes` into them.
+Unknown values are null.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -180,24 +180,15 @@ def years_of(published_on: str | None) -> str | None:
 
 def encoded(rows: Sequence[Row], titles: dict[str, str]) -> dict[str, Any]:
     """Return rows as columns. `titles` are the titles of sources, shown after their ids."""
-    columns: dict[str, Any] = {"id": [row["id"] for row in rows], "flags": [row["flags"] for row in rows]}
-    columns["ambiguous"] = _dictionary(row["ambiguous"] for row in rows)
+    columns: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in ("id", "flags", "ambiguous")}
     for field in FIELDS:
-        values = (row[field.key] for row in rows)
-        columns[field.key] = _dictionary(values) if field.kind == "text" else [_rounded(value) for value in values]
-    columns["source"]["titles"] = [titles.get(value, "") for value in columns["source"]["values"]]
-    return {"format": FORMAT, "fields": [asdict(field) for field in FIELDS], "columns": columns}
+        shown = one_line if field.kind == "text" else _rounded
+        columns[field.key] = [None if row[field.key] is None else shown(row[field.key]) for row in rows]
+    return {"format": FORMAT, "fields": [asdict(field) for field in FIELDS], "columns": columns, "titles": titles}
 
 
-def _dictionary(values: Iterable[str | None]) -> dict[str, Any]:
-    """Return texts as `values`, each once, and `codes`; the code of an unknown value is null."""
-    numbers: dict[str, int] = {}
-    codes = [None if value is None else numbers.setdefault(one_line(value), len(numbers)) for value in values]
-    return {"values": list(numbers), "codes": codes}
-
-
-def _rounded(value: float | None) -> float | None:
-    if value is None or isinstance(value, int):
+def _rounded(value: float) -> float:
+    if isinstance(value, int):
         return value
     rounded = float(f"{value:.{DIGITS}g}")
     return int(rounded) if rounded.is_integer() else rounded

@@ -70,40 +70,23 @@
   const tokens = (text) => text.toLowerCase().split(NO_WORDS).map((part) => part.replace(/^\.+|\.+$/g, "")).filter(Boolean);
 
   // A table of rows: for each field its values, and for texts and counts a code of each row, the last code meaning "not stated".
-  const readTable = ({ fields, columns }) => {
+  const readTable = ({ fields, columns, titles }) => {
     const size = columns.id.length;
     const byKey = new Map(fields.map((field) => [field.key, field]));
     for (const field of fields) {
       const column = columns[field.key];
-      if (field.kind === "text" || field.facet) Object.assign(field, coded(column, size));
-      else {
-        field.numbers = new Float64Array(size);
-        for (let row = 0; row < size; row += 1) field.numbers[row] = column[row] ?? NaN;
-      }
-      field.titles = column.titles;
+      if (field.kind === "text" || field.facet) Object.assign(field, coded(column));
+      else field.numbers = Float64Array.from(column, (value) => value ?? NaN);
+      if (field.key === "source") field.titles = field.values.map((value) => titles[value] ?? "");
     }
-    const ambiguous = coded(columns.ambiguous, size);
-    return { size, fields, byKey, ids: columns.id, flags: Uint8Array.from(columns.flags), ambiguous };
+    return { size, fields, byKey, ids: columns.id, flags: Uint8Array.from(columns.flags), ambiguous: columns.ambiguous };
   };
 
-  const coded = (column, size) => {
-    if (!Array.isArray(column)) {
-      const codes = new Int32Array(size);
-      for (let row = 0; row < size; row += 1) codes[row] = column.codes[row] ?? column.values.length;
-      return { values: [...column.values, null], codes };
-    }
-    const seen = new Map();
-    const codes = new Int32Array(size);
-    for (let row = 0; row < size; row += 1) {
-      const value = column[row];
-      if (value === null) codes[row] = -1;
-      else {
-        if (!seen.has(value)) seen.set(value, seen.size);
-        codes[row] = seen.get(value);
-      }
-    }
+  const coded = (column) => {
+    const seen = new Map(column.filter((value) => value !== null).map((value) => [value, 0]));
     const values = [...seen.keys(), null];
-    return { values, codes: codes.map((code) => (code < 0 ? values.length - 1 : code)) };
+    values.forEach((value, code) => seen.set(value, code));
+    return { values, codes: Int32Array.from(column, (value) => seen.get(value)) };
   };
 
   const valueOf = (field, row) => {
@@ -389,7 +372,7 @@
 
     const drawRow = (row, columns) => {
       const headline = headlineOf(row);
-      const doubtful = (table.ambiguous.values[table.ambiguous.codes[row]] ?? "").split(" ");
+      const doubtful = (table.ambiguous[row] ?? "").split(" ");
       const id = table.ids[row];
       const cells = columns.map((column) => {
         const value = valueOf(column, row);
