@@ -5,8 +5,9 @@ both against each other. All arithmetic here is selection, multiplication and co
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any, Literal
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
@@ -210,6 +211,8 @@ class Without:
     """Other methods that fit on these devices with rows of this length, if this one does not."""
     software: tuple[str, ...] = ()
     """Other software levels with which these devices have a rate, if they have none with the level asked for."""
+    too_large: bool = False
+    """True if the step does not fit in their memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,72 +303,66 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     """
     rates, offers = list(rates), list(offers)
     length = length_class(question.sequence_length, rates)
-    table = {
-        (rate.method, rate.accelerator, rate.devices): rate
-        for rate in rates
-        if rate.sequence_length == length and rate.software == question.software
-    }
-    levels: dict[tuple[str, str, int], set[str]] = {}
-    for each in rates:
-        if each.sequence_length == length and each.software != question.software and _why_missing(each, question.trust) is None:
-            levels.setdefault((each.method, each.accelerator, each.devices), set()).add(each.software)
     methods = sorted({rate.method for rate in rates}) if question.method == ANY else [question.method]
-    options: list[Option] = []
-    too_large: dict[Without, None] = {}
-    no_data: dict[Without, None] = {}
     chosen = _offers(question, offers)
-    alone = [table.get((method, offer.accelerator, offer.devices)) for offer in chosen for method in methods]
-    quick = any(rate and rate.tokens_per_s and question.tokens / rate.tokens_per_s < WORTH_SEVERAL_S for rate in alone)
-    for offer in chosen:
-        for method in methods:
-            for instances in NODES if offer.fabric else NODES[:1]:
-                devices = offer.devices * instances
-                rate = table.get((method, offer.accelerator, devices))
-                if rate is None or not _few_enough(question, devices):
-                    continue
-                if instances > 1 and quick:
-                    continue
-                missing = _why_missing(rate, question.trust)
-                if missing is None:
-                    options.append(_option(question, rate, offer, instances))
-                else:
-                    group = too_large if rate.memory == "no" else no_data
-                    fitting = _fitting(table, offer.accelerator, devices) if rate.memory == "no" else ()
-                    software = () if rate.memory == "no" else tuple(sorted(levels.get((method, offer.accelerator, devices), ())))
-                    group[Without(offer.accelerator, offer.name, method, devices, missing, fitting, software)] = None
+    found = list(_found(question, [rate for rate in rates if rate.sequence_length == length], chosen, methods))
+    options = [each for each in found if isinstance(each, Option)]
+    without = list(dict.fromkeys(each for each in found if isinstance(each, Without)))
+    too_large, no_data = ([each for each in without if each.too_large is large] for large in (True, False))
+    priced = [option for option in options if option.offer.usd_per_hour]
     unpriced = [option for option in options if not option.offer.usd_per_hour]
-    options = [option for option in options if option.offer.usd_per_hour]
-    recommended = [option for option in options if not option.limits]
+    recommended = [option for option in priced if not option.limits]
     ranked = diverse(in_order(recommended, question.objective))
     picks: dict[str, int] = {objective: ranked.index(in_order(recommended, objective)[0]) for objective in OBJECTIVES} if ranked else {}
-    allowed = sum(_few_enough(question, offer.devices) for offer in chosen)
     proven = next((number for number, option in enumerate(ranked) if option.rate.evidence in PROVEN), None)
-    picks |= {} if proven is None else {"proven": proven}
+    allowed = sum(_few_enough(question, offer.devices) for offer in chosen)
     return Answer(
         length,
         tuple(with_ranks(ranked, question.objective)),
-        tuple(in_order([option for option in options if option.limits and not option.exceeds], question.objective)),
-        tuple(in_order([option for option in options if option.exceeds], question.objective)),
+        tuple(in_order([option for option in priced if option.limits and not option.exceeds], question.objective)),
+        tuple(in_order([option for option in priced if option.exceeds], question.objective)),
         tuple(too_large),
         tuple(in_order(unpriced, "fastest")),
         tuple(no_data),
         offers=allowed,
         other_kinds=() if allowed else _kinds(question, offers),
-        own_devices={
-            own.accelerator: tuple(
-                sorted(
-                    {
-                        rate.devices
-                        for rate in table.values()
-                        if rate.accelerator == own.accelerator and rate.method in methods and _why_missing(rate, question.trust) is None
-                    }
-                )
-            )
-            for own in question.own
-        },
-        picks=picks,
-        **({} if options or unpriced or (too_large and not no_data) else _elsewhere(question, rates, chosen, methods, length)),
+        own_devices={own.accelerator: _counts_with_rates(question, rates, own.accelerator, methods, length) for own in question.own},
+        picks=picks if proven is None else picks | {"proven": proven},
+        **({} if options or (too_large and not no_data) else _elsewhere(question, rates, chosen, methods, length)),
     )
+
+
+def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], methods: Sequence[str]) -> Iterator[Option | Without]:
+    """Yield an option, or the reason why there is none, for each offer, method and number of instances that has a row in the rates."""
+    table = {(rate.method, rate.accelerator, rate.devices): rate for rate in rates if rate.software == question.software}
+    levels: dict[tuple[str, str, int], set[str]] = {}
+    for rate in rates:
+        if rate.software != question.software and _why_missing(rate, question.trust) is None:
+            levels.setdefault((rate.method, rate.accelerator, rate.devices), set()).add(rate.software)
+    alone = [table.get((method, offer.accelerator, offer.devices)) for offer in offers for method in methods]
+    quick = any(rate and rate.tokens_per_s and question.tokens / rate.tokens_per_s < WORTH_SEVERAL_S for rate in alone)
+    for offer, method in product(offers, methods):
+        for instances in NODES if offer.fabric and not quick else NODES[:1]:
+            place = (method, offer.accelerator, offer.devices * instances)
+            known = table.get(place)
+            if known is None or not _few_enough(question, known.devices):
+                continue
+            missing = _why_missing(known, question.trust)
+            if missing is None:
+                yield _option(question, known, offer, instances)
+            elif known.memory == "no":
+                fitting = _fitting(table, offer.accelerator, known.devices)
+                yield Without(offer.accelerator, offer.name, method, known.devices, missing, fitting=fitting, too_large=True)
+            else:
+                software = tuple(sorted(levels.get(place, ())))
+                yield Without(offer.accelerator, offer.name, method, known.devices, missing, software=software)
+
+
+def _counts_with_rates(question: Question, rates: Iterable[Rate], accelerator: str, methods: Sequence[str], length: int) -> tuple[int, ...]:
+    """Return the numbers of devices of an accelerator for which the question has rates."""
+    asked = (question.software, length, accelerator)
+    alike = (rate for rate in rates if (rate.software, rate.sequence_length, rate.accelerator) == asked and rate.method in methods)
+    return tuple(sorted({rate.devices for rate in alike if _why_missing(rate, question.trust) is None}))
 
 
 def _elsewhere(question: Question, rates: Iterable[Rate], offers: Sequence[Offer], methods: Sequence[str], length: int) -> dict[str, Any]:

@@ -139,7 +139,7 @@
           else {
             const fitting = rate.memory === "no" ? ALL_METHODS.filter((each) => FIT.has(table.get(`${each}/${offer.accelerator}/${devices}`)?.memory)) : [];
             const software = rate.memory === "no" ? [] : (levels.get(`${method}/${offer.accelerator}/${devices}`) ?? []).sort();
-            const without = { accelerator: offer.accelerator, name: offer.name, method, devices, reason: missing, fitting, software };
+            const without = { accelerator: offer.accelerator, name: offer.name, method, devices, reason: missing, fitting, software, too_large: rate.memory === "no" };
             (rate.memory === "no" ? tooLarge : noData).set(JSON.stringify(without), without);
           }
         }
