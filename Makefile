@@ -23,7 +23,7 @@ CODE := schema harness collector site tests benchmarks
 # One process per core, whole test files each, in their order: slow ones first (tests/conftest.py). Tiny models are slower on several threads when other work runs.
 PYTEST := -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-run demo sql test check tests wheel-test rehearse-pr test-neuron-stack neuron-api browser duckdb-wasm format schema support mutation-score campaign structure lock clean
+.PHONY: help setup setup-run demo test check tests wheel-test rehearse-pr test-neuron-stack neuron-api browser format schema support mutation-score campaign structure lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -56,10 +56,7 @@ $(RUNNER_INSTALLED): requirements-run.lock pyproject.toml
 demo: setup ## Fine-tune three small models, collect, build the site and serve it (SERVE=0 only builds, PORT=8001, AGAIN=1 measures again).
 	@$(BIN)/tunemark demo $(if $(filter 0,$(SERVE)),--no-serve,--serve --port $(PORT)) $(if $(AGAIN),--again)
 
-sql: setup ## Build the site with the SQL page; npm downloads DuckDB for browsers.
-	@$(BIN)/tunemark site build --sql
-
-test: setup browser duckdb-wasm check tests test-neuron-stack ## Run lint, types and all tests, those of the harness also with older libraries.
+test: setup browser check tests test-neuron-stack ## Run lint, types and all tests, those of the harness also with older libraries.
 
 check: setup ## Run lint, format, type, import and workflow checks.
 	$(BIN)/ruff check $(CODE)
@@ -99,12 +96,6 @@ browser:
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 	    echo "browser: installing chromium"; apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null; \
 	  else echo "browser: chromium is missing, so its test is skipped; install it with your package manager"; fi; }
-
-# The test of the SQL page needs DuckDB for browsers. It is fetched where npm is; otherwise that test is skipped with the reason.
-duckdb-wasm: setup
-	@if command -v npm >/dev/null 2>&1; then $(BIN)/python -m tunemark.site.duckdb_wasm build/duckdb-wasm \
-	  || echo "duckdb-wasm: not fetched, so its test is skipped"; \
-	else echo "duckdb-wasm: npm is missing, so the test of the SQL page is skipped"; fi
 
 format: setup ## Format the code.
 	$(BIN)/ruff format $(CODE)

@@ -17,7 +17,7 @@ from playwright.sync_api import Page as BrowserPage
 from tunemark.site.build import build_site
 from tunemark.site.commands import open_server
 from tunemark.site.database import Database
-from tunemark.site.page import Page, SiteOptions
+from tunemark.site.page import Page
 from tunemark.site.pages import other_pages, result_pages
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import markdown
@@ -74,7 +74,7 @@ def built_by_command(database: Path, make_once: MakeOnce) -> Path:
 @pytest.fixture(scope="session")
 def catalogue(database: Path) -> Catalogue:
     """Return the catalogue of the fixture database, open. Tests must not change it."""
-    return Catalogue(Database(database), SiteOptions())
+    return Catalogue(Database(database))
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import threading
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -14,21 +13,16 @@ from xml.etree import ElementTree as ET
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from fixture_database import MEASURED, ROOT
-from playwright.sync_api import Browser, Page, expect
 
-from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.json_schema import ID_BASE, schema_files
-from tunemark.site import data_files, duckdb_wasm, heads
-from tunemark.site.build import build_site
-from tunemark.site.commands import open_server
+from tunemark.site import data_files, heads
 from tunemark.site.data_files import API, MAIN, TABLES
 from tunemark.site.page import DEFAULT_URL, FEED, address
 from tunemark.site.pages import FOLDER
 from tunemark.site.queries import Catalogue
 from tunemark.site.sql_page import read
 
-QUERIES = read(FOLDER.joinpath("sql.md.j2")).head["examples"]
+QUERIES = read(FOLDER.joinpath("data.md.j2")).head["examples"]
 ATOM = {"a": "http://www.w3.org/2005/Atom"}
 
 
@@ -167,7 +161,7 @@ def test_an_unknown_address_is_answered_with_that_page(address: str) -> None:
     assert "<h1>Page not found</h1>" in answer.value.read().decode()
 
 
-# SQL -----------------------------------------------------------------------------------------------
+# Queries -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: query["title"])
@@ -176,99 +170,3 @@ def test_each_example_query_runs(site: Path, query: dict[str, str]) -> None:
         connection.execute(f"attach '{site / data_files.DUCKDB_FILE}' as tunemark (read_only)")
         connection.execute("use tunemark")
         assert connection.execute(query["sql"]).description
-
-
-def test_a_site_without_sql_has_neither_the_page_nor_a_link_nor_its_script(site: Path) -> None:
-    assert not (site / "data" / "sql.html").exists()
-    assert not (site / "assets" / "sql.js").exists()
-    assert "sql.html" not in (site / "data" / "index.html").read_text(encoding="utf-8")
-
-
-def test_an_archive_with_another_hash_is_refused() -> None:
-    with pytest.raises(TunemarkError, match="does not match the pinned hash"):
-        duckdb_wasm.check(duckdb_wasm.PACKAGES[0], b"something else")
-
-
-def test_without_npm_the_error_names_a_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(TunemarkError, match="build without --sql"):
-        duckdb_wasm.fetched(tmp_path / "duckdb-wasm", lambda _: None)
-    assert list(tmp_path.iterdir()) == []
-
-
-WASM = ROOT / "build" / "duckdb-wasm"
-NARROW = 390
-
-
-@pytest.fixture(scope="module")
-def sql_page(database: Path, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Page, list[str]]]:
-    """Return the SQL page of a site in a narrow window, and the messages and foreign requests of the browser."""
-    if not (WASM / duckdb_wasm.VERSIONS).is_file():
-        pytest.skip("DuckDB for browsers is not there; `make sql` fetches it with npm")
-    out = tmp_path_factory.mktemp("sql")
-    build_site(database, out, ROOT / "mkdocs.yml", strict=True, progress=lambda _: None, sql=WASM)
-    with open_server(out / "site", 0) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        address = f"http://127.0.0.1:{server.server_port}/"
-        page = browser.new_page(viewport={"width": NARROW, "height": 844})
-        seen: list[str] = []
-        requests: list[str] = []
-        page.on("request", lambda request: requests.append(request.url))
-        page.on("request", lambda request: seen.append(request.url) if not request.url.startswith((address, "data:", "blob:")) else None)
-        page.on("console", lambda message: seen.append(message.text) if message.type in {"error", "warning"} else None)
-        page.on("pageerror", lambda error: seen.append(str(error)))
-        page.goto(f"{address}data/index.html")
-        page.get_by_role("link", name="SQL page").click()
-        page.wait_for_load_state("networkidle")
-        assert not [url for url in requests if "duckdb" in url], "something was loaded before the reader asked for it"
-        page.get_by_role("button", name="Start SQL").click()
-        expect(page.locator("[data-sql-state]")).to_contain_text(" in ", timeout=60_000)
-        yield page, seen
-        page.close()
-        server.shutdown()
-        thread.join()
-
-
-def test_each_example_runs_in_the_browser_without_another_host(sql_page: tuple[Page, list[str]]) -> None:
-    page, seen = sql_page
-    for query in QUERIES:
-        page.get_by_label("Example").select_option(label=query["title"])
-        expect(page.locator("[data-sql-text]")).to_have_value(query["sql"].rstrip("\n"))
-        expect(page.locator("[data-sql-state]")).to_contain_text(" in ")
-        expect(page.locator("[data-sql-error]")).to_be_hidden()
-        expect(page.locator("[data-sql-result] table")).to_be_visible()
-        assert page.evaluate("document.scrollingElement.scrollWidth") <= NARROW
-    assert seen == []
-
-
-def test_ctrl_enter_runs_a_query_and_its_values_are_shown(sql_page: tuple[Page, list[str]]) -> None:
-    page, seen = sql_page
-    values = "result_id, started_at, started_at::date as day, 1234567 as number, null as nothing, ['a', 'b'] as list, true as yes"
-    page.locator("[data-sql-text]").fill(f"from results select {values} where result_id = '{MEASURED}'")
-    page.locator("[data-sql-text]").press("Control+Enter")
-    expect(page.locator("[data-sql-state]")).to_contain_text("1 row in")
-    cells = page.locator("[data-sql-result] tbody tr > *").all_inner_texts()
-    assert [cells[0], *cells[2:]] == [MEASURED, cells[1][:10], "1,234,567", "", "a, b", "true"]
-    assert re.fullmatch(r"2026-11-\d\d 10:00:00", cells[1])
-    assert page.locator(f'[data-sql-result] a[href="../results/{MEASURED}.html"]').count() == 1
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Download CSV").click()
-    assert download.value.path().read_text(encoding="utf-8").startswith("result_id,started_at,day")
-    assert seen == []
-
-
-def test_an_error_is_shown_in_words_and_nothing_is_downloaded(sql_page: tuple[Page, list[str]]) -> None:
-    page, seen = sql_page
-    failing = {
-        "select nonsense from results": "nonsense",
-        "select * from 'https://example.org/x.parquet'": "example.org",
-        "select * from read_csv('https://example.org/x.csv')": "reads no other files",
-        "load spatial": "reads no other files",
-    }
-    for sql, words in failing.items():
-        page.locator("[data-sql-text]").fill(sql)
-        page.get_by_role("button", name="Run").click()
-        expect(page.get_by_role("alert")).to_contain_text(words)
-        expect(page.locator("[data-sql-result] table")).to_have_count(0)
-    assert seen == []

@@ -21,7 +21,6 @@ from tunemark.schema.owned_hardware import OwnedHardware
 from tunemark.schema.statistics.intervals import share_error
 from tunemark.site import functions, studies
 from tunemark.site.database import Database
-from tunemark.site.page import SiteOptions
 from tunemark.site.pages import STUDY_DEFAULTS, other_pages
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import markdown
@@ -183,7 +182,7 @@ def test_pairs_of_methods_differ_in_nothing_else_that_is_stated(documents: Path)
 
 def test_the_index_lists_studies_before_series_and_every_page_links_its_citations(documents: Path) -> None:
     with Database(documents) as opened:
-        pages = {page.path: page for page in other_pages(Catalogue(opened, SiteOptions())) if page.path.startswith("studies/")}
+        pages = {page.path: page for page in other_pages(Catalogue(opened)) if page.path.startswith("studies/")}
         text = markdown(pages.pop("studies/index"))
     assert pages
     assert all(text.index(page.title) < text.index("Series of runs") for page in pages.values())

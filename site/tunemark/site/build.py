@@ -21,15 +21,13 @@ from mkdocs.exceptions import Abort, MkDocsException
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import refuse_unwritable, replace_folder
 from tunemark.schema.formats import counted
-from tunemark.site import charts, compare, costs, data_files, duckdb_wasm, explorer, feed, heads, recommend_data, reproduce, stamp
+from tunemark.site import charts, compare, costs, data_files, explorer, feed, heads, recommend_data, reproduce, stamp
 from tunemark.site.database import Database
-from tunemark.site.page import DEFAULT_URL, FEED, SiteOptions
+from tunemark.site.page import DEFAULT_URL, FEED
 from tunemark.site.pages import other_pages, result_pages
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import markdown
 
-SQL_SCRIPT = "sql.js"
-"""Asset of the SQL page."""
 REMOVERS = 4
 """Threads that delete a folder."""
 Progress = Callable[[str], None]
@@ -58,31 +56,27 @@ def build_site(
     strict: bool,
     progress: Progress,
     url: str | None = None,
-    sql: Path | None = None,
 ) -> int:
     """Build the site into `out/site` and return the number of pages. On an error, the previous site is kept.
 
-    `url` is the public address, by default `site_url` of the configuration. `sql` is the folder of DuckDB for browsers; with it, the
-    site has the SQL page.
+    `url` is the public address, by default `site_url` of the configuration.
     """
     refuse_unwritable("--out", out)
     for name in ("docs", "site"):
         _refuse_foreign(out / name)
-    options = SiteOptions(url or _site_url(config), duckdb_wasm.download_bytes(sql) if sql else None)
+    url = url or _site_url(config)
     with Database(database) as opened:
-        catalogue = Catalogue(opened, options)
+        catalogue = Catalogue(opened, url)
         progress(f"building the site of {counted(len(catalogue.results), 'result')} from {database}")
         written = _swap(out / "docs", lambda folder: _write_docs(catalogue, folder))
         progress(f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding the result pages")
 
         def make(folder: Path) -> int:
-            _lay_out(config, out / "docs", folder, strict=strict, url=options.url)
+            _lay_out(config, out / "docs", folder, strict=strict, url=url)
             stamp.put_back(folder, written.large_tables)
-            number = stamp.stamp(folder, chain(written.stamped, map(stamp.stamped_page, result_pages(catalogue))), options.url)
+            number = stamp.stamp(folder, chain(written.stamped, map(stamp.stamped_page, result_pages(catalogue))), url)
             _write_data(catalogue, folder)
-            if sql:
-                duckdb_wasm.copy(sql, folder)
-            heads.write(folder, _with_dataset(catalogue, written.laid_out), options.url)
+            heads.write(folder, _with_dataset(catalogue, written.laid_out), url)
             return number
 
         number = _swap(out / "site", make)
@@ -107,12 +101,12 @@ def _write_data(catalogue: Catalogue, folder: Path) -> None:
     for path, text in texts.items():
         _write(folder / path, text)
     reproduce.write_files(catalogue, folder)
-    (folder / FEED).write_bytes(feed.atom(database, catalogue.site.url))
+    (folder / FEED).write_bytes(feed.atom(database, catalogue.url))
 
 
 def _with_dataset(catalogue: Catalogue, laid_out: list[heads.Head]) -> list[heads.Head]:
     """Return the heads, with the description of the dataset on the home page and on the data page."""
-    described = data_files.dataset(catalogue.database, catalogue.site.url)
+    described = data_files.dataset(catalogue.database, catalogue.url)
     return [replace(head, data=described) if head.path in {"index", "data/index"} else head for head in laid_out]
 
 
@@ -171,7 +165,7 @@ def _write_docs(catalogue: Catalogue, folder: Path) -> Written:
             _write(folder / f"{page.path}.md", text)
     for path, text in shells.items():
         _write(folder / f"{path}.md", text)
-    _write_assets(folder / "assets", sql=catalogue.site.sql_bytes is not None)
+    _write_assets(folder / "assets")
     return written
 
 
@@ -180,10 +174,10 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _write_assets(folder: Path, *, sql: bool) -> None:
+def _write_assets(folder: Path) -> None:
     folder.mkdir()
     for asset in resources.files("tunemark.site").joinpath("assets").iterdir():
-        if asset.is_file() and (sql or asset.name != SQL_SCRIPT):
+        if asset.is_file():
             (folder / asset.name).write_bytes(asset.read_bytes())
     (folder / "vega.bundle.js").write_text(charts.bundle(), encoding="utf-8")
 

@@ -48,13 +48,10 @@ def build(
             show_default="site_url in mkdocs.yml",
         ),
     ] = None,
-    sql: Annotated[
-        bool, typer.Option("--sql", help="Add the SQL page. The first time, npm downloads DuckDB for browsers (32 MB).")
-    ] = False,
 ) -> None:
     """Build the site from the database into build/site.
 
-    Nothing is downloaded, except with --sql. Links within the site are relative, so it works at any address and offline. If the
+    Nothing is downloaded. Links within the site are relative, so it works at any address and offline. If the
     build fails, the previous site is kept.
 
     Examples
@@ -62,10 +59,7 @@ def build(
     - `tunemark site build`
 
     - `tunemark site build --db /tmp/other.duckdb --out /tmp/preview`
-
-    - `tunemark site build --sql`
     """
-    from tunemark.site import duckdb_wasm  # noqa: PLC0415 - as below
     from tunemark.site.build import build_site  # noqa: PLC0415 - charts and MkDocs take a second to import, which --help does not need
 
     root = project_root()
@@ -76,7 +70,6 @@ def build(
         strict=strict,
         progress=typer.echo,
         url=_address(site_url),
-        sql=duckdb_wasm.fetched(root / "build" / "duckdb-wasm", typer.echo) if sql else None,
     )
     typer.echo(f"{counted(pages, 'page')}; view them with `tunemark site serve`")
 

@@ -19,16 +19,6 @@ RATES = ("tokens_per_s", "samples_per_s")
 
 
 @dataclass(frozen=True, slots=True)
-class SiteOptions:
-    """Options of a build that pages depend on."""
-
-    url: str = DEFAULT_URL
-    """Public address, ending with a slash. Links within the site are relative and do not use it."""
-    sql_bytes: tuple[int, int] | None = None
-    """Bytes that the SQL page downloads with and without compression, without the database; None if the site has no SQL page."""
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """One page of the site."""
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tunemark.site.database import Database, grouped
-from tunemark.site.page import SiteOptions
+from tunemark.site.page import DEFAULT_URL
 from tunemark.site.tables import Row
 
 
@@ -13,7 +13,8 @@ class Catalogue:
     """Results with their recorded facts, workloads and sources."""
 
     database: Database
-    site: SiteOptions
+    url: str = DEFAULT_URL
+    """Public address of the site, ending with a slash. Links within the site are relative and do not use it."""
 
     @cached_property
     def results(self) -> list[Row]:

@@ -252,7 +252,7 @@ def citations(catalogue: Catalogue, row: Row) -> list[Citation]:
     source = catalogue.source_rows.get(row["source"])
     # The record of a source is as old as its reading, not as the source.
     year = str(source["read_on"] or "")[:4] or None if source else wording.day(row["started_us"])[:4]
-    address = f"{catalogue.site.url}{result_path(row['result_id'])}.html"
+    address = f"{catalogue.url}{result_path(row['result_id'])}.html"
     title = f"{wording.result_title(row)}: {row['trust']} result {row['result_id']}"
     fields = {"author": "Tunemark contributors", "title": title, "year": year, "howpublished": f"Tunemark, {address}"}
     note = {"note": f"SHA-256 of the record: {row['sha256']}"}

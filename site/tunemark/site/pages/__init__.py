@@ -50,8 +50,8 @@ CONSTANTS: dict[str, object] = {
 }
 
 
-RESULT, SQL = "result", "sql"
-"""The file of the pages of results, which are thousands, and that of the page that needs DuckDB for browsers."""
+RESULT = "result"
+"""The file of the pages of results, which are thousands."""
 STUDY_DEFAULTS = {"path": "studies/{{ name }}", "layout": STUDY, "crumbs": [["Studies", "studies/index"]]}
 """Description of a study where its file says nothing else."""
 FOLDER = resources.files(__name__)
@@ -67,7 +67,7 @@ def runner(catalogue: Catalogue) -> Runner:
             **ResultPages(database).functions(),
             "first_answer": lambda: home.first_answer(database),
             "recommendation_words": recommendation_words,
-            "site": catalogue.site,
+            "site_url": catalogue.url,
             "sources": catalogue.source_rows,
             "reproduced": lambda row: (reproduce.of_measured if row["source"] == "measured" else reproduce.of_published)(catalogue, row),
             "citations": lambda row: reproduce.citations(catalogue, row),
@@ -93,7 +93,7 @@ def other_pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield all pages but those of single results. The first pages of the studies and of the guide come last, since they list the others."""
     made = runner(catalogue)
     listed: list[Page] = []
-    files = [file for file in page_files(FOLDER) if file.name != RESULT and (file.name != SQL or catalogue.site.sql_bytes is not None)]
+    files = [file for file in page_files(FOLDER) if file.name != RESULT]
     for file in [*page_files(resources.files(studies), **STUDY_DEFAULTS), *files]:
         for page in made.family(file, listed_pages=listed):
             listed.append(page)
