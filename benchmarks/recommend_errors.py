@@ -1,10 +1,9 @@
 """Errors of the rates that recommendations use, for results whose whole source is left out.
 
-Run: python benchmarks/recommend_errors.py
+Run: python benchmarks recommend_errors
 
-For each result, its source is removed, the model is fitted again, and the rate of the result's model, method, row length, accelerator,
-count and software level is computed as `option_rates` does: from other sources' results (direct), from near ones, or predicted.
-Prints the median error, and the share of results within the 90% interval, by kind of evidence.
+For each result, its source is removed, the model is fitted again, and predicts the rate of the result's plan with any software of its
+level. Prints the median error, and the share of results within the 90% interval, by how near the results of other sources are.
 """
 
 import math
@@ -12,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 
 from tunemark.collector.predict.calibration_rows import calibrate
 from tunemark.collector.predict.estimate import QUANTILE, no_data
@@ -29,20 +28,16 @@ def held_out(rows: tuple[Observed, ...]) -> Iterator[Held]:
     """Yield the outcome for each result from the rows of other sources."""
     for source in sorted({row.config.source for row in rows}):
         others = tuple(row for row in rows if row.config.source != source)
-        evidence = RateEvidence.of(fit(others))
+        fitted = fit(others)
+        groups = RateEvidence.of(fitted).groups
         for row in (row for row in rows if row.config.source == source):
             config = replace(row.config, stack="", release="")
-            group = evidence.groups.get(group_of(config), ())
-            direct = [each for each in group if is_direct(each, config.devices, config.shape.sequence_length)]
-            if direct:
-                width = evidence.direct_error * math.sqrt((1 + 1 / len(direct)) / 2)
-                yield "direct", fmean(each.log_seconds for each in direct) - row.log_seconds, width
-                continue
-            estimate = None if no_data(others, config) else evidence.fitted.predict(config)
-            if not isinstance(estimate, LogPrediction):
-                continue
-            correction = evidence.correction(group) if group else 0.0
-            yield "near" if group else "predicted", estimate.log_seconds + correction - row.log_seconds, QUANTILE * estimate.sd
+            estimate = None if no_data(others, config) else fitted.predict(config)
+            if isinstance(estimate, LogPrediction):
+                found = groups.get(group_of(config), ())
+                direct = any(is_direct(each, config.devices, config.shape.sequence_length) for each in found)
+                kind = "direct" if direct else "near" if found else "predicted"
+                yield kind, estimate.log_seconds - row.log_seconds, QUANTILE * estimate.sd
 
 
 def main() -> None:

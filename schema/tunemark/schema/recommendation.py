@@ -30,7 +30,7 @@ ALL_METHODS = ("full", "lora", "qlora")
 FIT = {"fits", "probably", "ran"}
 """Verdicts on memory with which an option is recommended."""
 PROVEN = {"direct", "near"}
-"""Kinds of evidence that are based on results of this model, method and accelerator."""
+"""Kinds of evidence with results of this model, method and accelerator."""
 PROVIDER_NAMES = {
     "aws": "AWS",
     "azure": "Azure",
@@ -68,7 +68,7 @@ class Rate:
     accelerator: str
     devices: int
     evidence: str
-    """direct | near | predicted | none"""
+    """How near the results are that it rests on: direct | near | predicted | none"""
     tokens_per_s: float | None
     """Of all devices; None without evidence."""
     tokens_per_s_low: float | None
@@ -81,7 +81,7 @@ class Rate:
     checkpointing: str | None = None
     sharding: str | None = None
     trust: str | None = None
-    """Best trust level of the results that the rate is based on."""
+    """Best trust level of these results."""
     result_ids: tuple[str, ...] = ()
     results: int = 0
     reason: str | None = None

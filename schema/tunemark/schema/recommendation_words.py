@@ -59,13 +59,10 @@ def time_and_cost(option: Option) -> str:
 def evidence(option: Option) -> str:
     """Return the evidence for the rate of an option in a sentence."""
     rate = option.rate
+    same = f" The evidence does not separate it from {METHODS[rate.merged]}." if rate.merged else ""
     if rate.evidence not in EVIDENCE:
-        same = f" The evidence does not separate it from {METHODS[rate.merged]}." if rate.merged else ""
         return f"Predicted: there is no accepted result of this model and method on this accelerator with this software.{same}"
-    count = "1 result" if rate.results == 1 else f"{rate.results} results"
-    if rate.evidence == "direct":
-        return f"From {count} {EVIDENCE['direct']}; the interval covers differences between documents."
-    return f"Predicted from {count} {EVIDENCE['near']}."
+    return f"Predicted for this plan from all accepted results, {rate.results:,} of them {EVIDENCE[rate.evidence]}.{same}"
 
 
 def disputed(option: Option) -> str:

@@ -1,32 +1,25 @@
 """Rates of options: how fast, and whether it fits, for each model, method, row length, accelerator, device count and software.
 
-`tunemark recommend` and the home page select from these rows and multiply by the size of the data and by a price. The evidence of a row
-is the best available, in this order:
+`tunemark recommend` and the home page select from these rows and multiply by the size of the data and by a price. Every rate is the
+prediction of the throughput model for the plan that is shown. Results of the same step are among those that the model is fitted to; they
+never replace its rate, since they were measured with plans of their own. With whole sources left out, rates of other sources' results of
+the same step are 24% off in the median of 27 results, and predictions for them 15% (`benchmarks/recommend_errors.py`).
 
-- `direct`: results of this model, method, row length, accelerator and device count. The rate is their geometric mean.
-- `near`: results of this model, method and accelerator with another length or count. The rate is the prediction, corrected by half
-  of its mean error for these results: the other half belongs to their software (`benchmarks/recommend_errors.py`).
-- `predicted`: the prediction of the throughput model alone.
-- `none`: nothing similar was measured, or the step does not fit; there is a reason instead of a rate.
-
-Intervals are 90% intervals. The interval of a direct rate is for one more result of another document: the 90% quantile of the errors
-when each stored result is computed from those of other documents in the same way. Other rates have the interval of the throughput model,
-for any software of the level.
+The evidence of a row says how near the results are that it rests on: `direct` is this model, method, row length, accelerator and device
+count; `near` is another length or count; `predicted` is neither. With `none` there is a reason instead of a rate. Intervals are 90%
+intervals of the throughput model, for any software of the level.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
-from statistics import fmean
-
-import numpy as np
 
 from tunemark.collector.audit.rule import Finding
-from tunemark.collector.predict.estimate import QUANTILE, unmeasured
-from tunemark.collector.predict.fit import ROW_VARIANCE, Combination, Fit, LogPrediction, Missing, Observed, architecture_of, generation_of
+from tunemark.collector.predict.estimate import interval_of, unmeasured
+from tunemark.collector.predict.fit import Combination, Fit, Missing, Observed, architecture_of, generation_of
 from tunemark.collector.store.database import Row
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow, current_prices
 from tunemark.schema.facts.fact_base import FactBase
@@ -49,8 +42,6 @@ MOST_SLOTS = 4096
 """Tokens of a micro-batch above which more rows hardly change the rate of tokens."""
 RANK = 16
 """Rank of adapters, on all linear layers."""
-FEW = 3
-"""Groups of results from which an error is estimated; with fewer it is the noise of the model."""
 OWN_COUNTS = (1, 2, 4)
 """Devices of machines that readers own."""
 APPLE = "Apple"
@@ -58,14 +49,9 @@ SINGLE = frozenset({APPLE})
 """Vendors of which only one device trains."""
 RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s", "tokens", "epochs"})
 """Figures from which a rate is computed."""
-NEAR_SHARE = 0.5
-"""Share of the error at near results by which a prediction is corrected."""
-COVERED = 0.90
 MOST_DISPUTED = 3
 SHOWN = 6
 """Most result ids of a row."""
-PARALLEL_ABOVE = 4
-"""With more models than this, several processes compute the rows."""
 
 Place = tuple[str, int]
 """Accelerator and device count."""
@@ -150,17 +136,13 @@ def best_on(step: Step, memory_bytes: int) -> tuple[Configuration, MemoryVerdict
 
 @dataclass(frozen=True)
 class RateEvidence:
-    """Calibration rows grouped by shared properties, and the errors of rates computed from them."""
+    """The fitted model, and its results grouped by the properties that direct and near evidence share."""
 
     fitted: Fit
-    residuals: Mapping[str, float]
-    """Result id -> logarithm of its time / the predicted time for its software level."""
-    groups: Mapping[Group, tuple[Observed, ...]]
+    groups: Mapping[Group, Sequence[Observed]]
     """Model, method, accelerator and software level -> rows."""
-    disputed: Mapping[Group, tuple[Observed, ...]]
+    disputed: Mapping[Group, Sequence[Observed]]
     """The same of results whose rate the audit calls suspicious."""
-    direct_error: float
-    """Error of a direct rate in log space for another document, not exceeded by 90% of the results."""
     levels: frozenset[tuple[str, SoftwareLevel]]
     """Vendors with the software levels of their results."""
     longest: Mapping[str, int]
@@ -170,38 +152,15 @@ class RateEvidence:
 
     @classmethod
     def of(cls, fitted: Fit, suspicious: Collection[str] = ()) -> "RateEvidence":
-        """Group the rows of a fit, except suspicious results, and compute the errors of direct rates by leaving out one document at a time."""
-        predicted = fitted.predict_all([replace(row.config, stack="", release="") for row in fitted.rows])
-        residuals = {
-            row.id: row.log_seconds - estimate.log_seconds
-            for row, estimate in zip(fitted.rows, predicted, strict=True)
-            if isinstance(estimate, LogPrediction)
-        }
-        grouped: dict[Group, list[Observed]] = defaultdict(list)
+        """Group the rows of a fit; suspicious results are evidence of nothing."""
+        groups: dict[Group, list[Observed]] = defaultdict(list)
         disputed: dict[Group, list[Observed]] = defaultdict(list)
-        for row in fitted.rows:
-            if row.id in residuals:
-                (disputed if row.id in suspicious else grouped)[group_of(row.config)].append(row)
-        errors: list[float] = []
-        elsewhere: list[float] = []
-        for row in (row for rows in grouped.values() for row in rows):
-            length = row.config.shape.sequence_length
-            same = [each for each in grouped[group_of(row.config)] if each is not row and is_direct(each, row.config.devices, length)]
-            of_others = [each for each in same if each.config.source != row.config.source]
-            for found, kept in ((same, errors), (of_others, elsewhere)):
-                if found:
-                    kept.append(row.log_seconds - fmean(each.log_seconds for each in found))
         longest: dict[str, int] = {}
         for row in fitted.rows:
+            (disputed if row.id in suspicious else groups)[group_of(row.config)].append(row)
             longest[row.config.architecture] = max(row.config.shape.sequence_length, longest.get(row.config.architecture, 0))
         levels = frozenset((row.config.accelerator.vendor, row.config.level) for row in fitted.rows)
-        groups = {key: tuple(rows) for key, rows in grouped.items()}
-        not_used = {key: tuple(rows) for key, rows in disputed.items()}
-        return cls(fitted, residuals, groups, not_used, quantile_of(elsewhere if len(elsewhere) >= FEW else errors), levels, longest)
-
-    def correction(self, near: Sequence[Observed]) -> float:
-        """Return the correction of the logarithm of a predicted time for results near it."""
-        return NEAR_SHARE * fmean(self.residuals[row.id] for row in near)
+        return cls(fitted, groups, disputed, levels, longest)
 
     def missing(self, step: "Step", level: SoftwareLevel, card: AcceleratorCard, slots: int) -> Missing | None:
         """Return the reason why nothing similar was measured, or None; `slots` is the tokens of a micro-batch.
@@ -226,11 +185,6 @@ def is_direct(row: Observed, devices: int, length: int) -> bool:
     """Return True if a row has this device count and nearly this row length, with everything in the memory of the devices, as options have."""
     ratio, offloaded = row.config.shape.sequence_length / length, row.config.shape.offload
     return row.config.devices == devices and 1 / SAME_LENGTH <= ratio <= SAME_LENGTH and not offloaded
-
-
-def quantile_of(errors: Sequence[float]) -> float:
-    """Return the size that 90% of the errors do not exceed; the noise of the model with fewer than three errors."""
-    return QUANTILE * math.sqrt(ROW_VARIANCE) if len(errors) < FEW else float(np.quantile(np.abs(errors), COVERED))
 
 
 # Rows ----------------------------------------------------------------------------------------------
@@ -296,7 +250,7 @@ def rows_of_model(
     """Return the rows of a model on the offered accelerators and device counts."""
     architecture = architecture_of(model)
     rows: list[Row] = []
-    pending: list[tuple[Row, Combination, Sequence[Observed]]] = []
+    pending: list[tuple[Row, Combination]] = []
     for method, level, length, (card, devices) in product(METHODS, LEVELS, lengths_of(model, evidence), offered):
         found = evidence.groups.get((architecture, method, card.key, level), ())
         if level == "vendor" and not found:
@@ -307,42 +261,42 @@ def rows_of_model(
         suspected = evidence.disputed.get((architecture, method, card.key, level), ())
         if suspected:
             row["disputed"] = _disputed([each for each in suspected if each.config.devices == devices], length, direct=bool(direct))
-        # Memory takes longest to compute, so the cheaper checks come first.
+        # Memory takes longest to compute, so the cheaper check comes first.
         missing = None if direct else evidence.missing(step, level, card, MOST_SLOTS)
+        if missing is None:
+            memory = int((card.memory_gib or 0) * GIB)
+            chosen, verdict = best_on(step, memory)
+            row |= _memory(chosen, verdict, memory)
+            missing = None if direct else evidence.missing(step, level, card, chosen.shape.slots)
+            if direct and verdict in {"tight", "no"}:
+                # A result has run on this hardware, in some configuration.
+                row["memory"] = "ran"
+            elif verdict == "no":
+                missing = Missing(f"does not fit: each device lacks {gib(chosen.needed_bytes - memory)}")
         if missing is not None:
             rows.append(row | {"reason": missing.reason})
             continue
-        memory = int((card.memory_gib or 0) * GIB)
-        chosen, verdict = best_on(step, memory)
-        row |= _memory(chosen, verdict, memory)
-        missing = evidence.missing(step, level, card, chosen.shape.slots)
-        if direct:
-            # A result has run on this hardware, in some configuration.
-            ran: Row = {"memory": "ran"} if verdict in {"tight", "no"} else {}
-            rows.append(row | ran | _direct(evidence, devices, direct) | _cited(direct, trust))
-        elif verdict == "no":
-            rows.append(row | {"reason": f"does not fit: each device lacks {gib(chosen.needed_bytes - memory)}"})
-        elif missing is not None:
-            rows.append(row | {"reason": missing.reason})
-        else:
-            pending.append((row, Combination(card, devices, chosen.shape, level), found))
-    return [*rows, *consistent(list(_predicted(evidence, pending, trust)))]
+        row |= {"evidence": "direct" if direct else "near" if found else "predicted"} | (_cited(direct or found, trust) if found else {})
+        pending.append((row, Combination(card, devices, chosen.shape, level)))
+    return [*rows, *consistent(list(_predicted(evidence.fitted, pending)))]
 
 
 def consistent(rows: Sequence[Row]) -> list[Row]:
-    """Return rows whose prediction for LoRA is at least that for full fine-tuning, and for QLoRA where no weights are gathered.
+    """Return rows whose rate of LoRA is at least that of full fine-tuning, and of QLoRA where no weights are gathered.
 
-    Both do more work per token than LoRA: full fine-tuning computes gradients of all weights, and QLoRA expands the frozen ones. If both
-    rates are predictions for the same recomputation and LoRA's is lower, the evidence does not separate the methods: both get the
-    geometric mean, with an interval that holds both intervals. Sharded QLoRA gathers a quarter of LoRA's bytes and may be faster.
+    Both do more work per token than LoRA: full fine-tuning computes gradients of all weights, and QLoRA expands the frozen ones. If LoRA's
+    rate is lower, the evidence does not separate the methods: both get the geometric mean, with an interval that holds both intervals.
+    Sharded QLoRA gathers a quarter of LoRA's bytes, and QLoRA may fit without recomputation where LoRA does not: then it may be faster.
     """
-    keys = ("sequence_length", "software", "accelerator", "devices", "checkpointing")
-    changed = {(row["method"], *(row[key] for key in keys)): row for row in rows if row["evidence"] == "predicted"}
+    keys = ("sequence_length", "software", "accelerator", "devices")
+    changed = {(row["method"], *(row[key] for key in keys)): row for row in rows if row["tokens_per_s"] is not None}
     for slower in (Method.FULL, Method.QLORA):
         for method, *same in [key for key in changed if key[0] == slower.value]:
             other, lora = changed[method, *same], changed.get((Method.LORA.value, *same))
-            gathers = slower is Method.QLORA and lora is not None and lora["sharding"] not in {"single", "ddp"}
-            if lora is None or gathers or lora["tokens_per_s"] >= other["tokens_per_s"]:
+            if lora is None or lora["tokens_per_s"] >= other["tokens_per_s"]:
+                continue
+            gathers = slower is Method.QLORA and lora["sharding"] not in {"single", "ddp"}
+            if gathers or (slower is Method.QLORA and lora["checkpointing"] != other["checkpointing"]):
                 continue
             shared = {
                 "tokens_per_s": float(f"{math.sqrt(lora['tokens_per_s'] * other['tokens_per_s']):.6g}"),
@@ -354,7 +308,7 @@ def consistent(rows: Sequence[Row]) -> list[Row]:
                 (row["method"], *same): row | shared | {"merged": beside["method"]}
                 for row, beside in zip(pair, reversed(pair), strict=True)
             }
-    return [changed.get((row["method"], *(row[key] for key in keys)), row) if row["evidence"] == "predicted" else row for row in rows]
+    return [changed.get((row["method"], *(row[key] for key in keys)), row) for row in rows]
 
 
 def _row(model: ModelCard, method: Method, length: int, level: SoftwareLevel, card: AcceleratorCard, devices: int) -> Row:
@@ -406,37 +360,20 @@ def _memory(chosen: Configuration, verdict: MemoryVerdict, memory_bytes: int) ->
     }
 
 
-def _direct(evidence: RateEvidence, devices: int, rows: Sequence[Observed]) -> Row:
-    """Return the geometric mean of the rates of some results. One further result deviates from the mean of n by sqrt(1 + 1/n)."""
-    width = evidence.direct_error * math.sqrt((1 + 1 / len(rows)) / 2)
-    return _rate("direct", math.log(devices) - fmean(row.log_seconds for row in rows), width)
-
-
-def _predicted(
-    evidence: RateEvidence, pending: Sequence[tuple[Row, Combination, Sequence[Observed]]], trust: Mapping[str, str]
-) -> Iterator[Row]:
-    """Yield rows with their predictions, corrected by the results near them."""
-    estimates = evidence.fitted.predict_all([config for _, config, _ in pending]) if pending else []
-    for (row, config, near), estimate in zip(pending, estimates, strict=True):
+def _predicted(fitted: Fit, pending: Sequence[tuple[Row, Combination]]) -> Iterator[Row]:
+    """Yield rows with their rates. Six digits, so that the page and the command line compute with the same numbers."""
+    estimates = fitted.predict_all([config for _, config in pending]) if pending else []
+    for (row, config), estimate in zip(pending, estimates, strict=True):
         if isinstance(estimate, Missing):
-            yield row | {"reason": estimate.reason}
+            yield row | {"evidence": "none", "reason": estimate.reason}
             continue
-        log_rate, width = math.log(config.devices) - estimate.log_seconds, QUANTILE * estimate.sd
-        if near:
-            yield row | _rate("near", log_rate - evidence.correction(near), width) | _cited(near, trust)
-        else:
-            yield row | _rate("predicted", log_rate, width)
-
-
-def _rate(kind: str, log_rate: float, width: float) -> Row:
-    low, middle, high = (math.exp(log_rate + shift) for shift in (-width, 0.0, width))
-    # Six digits, so that the page and the command line compute with the same numbers.
-    low, middle, high = (float(f"{rate:.6g}") for rate in (low, middle, high))
-    return {"evidence": kind, "tokens_per_s": middle, "tokens_per_s_low": low, "tokens_per_s_high": high}
+        rate = interval_of(estimate, config.devices)
+        names = {"tokens_per_s": rate.value, "tokens_per_s_low": rate.low, "tokens_per_s_high": rate.high}
+        yield row | {name: float(f"{value:.6g}") for name, value in names.items()}
 
 
 def _cited(rows: Sequence[Observed], trust: Mapping[str, str]) -> Row:
-    """Return the results that a rate is based on, and the best of their trust levels."""
+    """Return the results that a rate rests on, and the best of their trust levels."""
     levels = [trust.get(row.id, "published") for row in rows]
     best = next(level for level in ("reproduced", "measured", "converted", "published", levels[0]) if level in levels)
     return {"result_ids": [row.id for row in rows][:SHOWN], "results": len(rows), "trust": best}

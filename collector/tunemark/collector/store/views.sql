@@ -770,7 +770,7 @@ create table option_rates (
 comment on table option_rates is 'Rates from which `tunemark recommend` and the home page choose.';
 comment on column option_rates.sequence_length is 'Tokens of a row; a question about another length uses the next longer one.';
 comment on column option_rates.software is 'plain | tuned | vendor';
-comment on column option_rates.evidence is 'direct: results of this model, method, length, accelerator and count; near: another length or count; predicted; none';
+comment on column option_rates.evidence is 'How near the results are that the rate rests on. direct: this model, method, length, accelerator and count; near: another length or count; predicted: neither; none';
 comment on column option_rates.tokens_per_s is 'Rate of all devices; NULL without evidence.';
 comment on column option_rates.tokens_per_s_low is 'Lower end of the 90% interval of one more result.';
 comment on column option_rates.memory is 'fits | probably | tight | no; ran: a result ran, though the estimate is higher. NULL without any similar result.';
@@ -779,7 +779,7 @@ comment on column option_rates.memory_bytes is 'Memory of each device.';
 comment on column option_rates.micro_batch is 'Rows of a micro-batch in the configuration that was chosen.';
 comment on column option_rates.weight_format is 'Stored format of the weights that are not in 4 bits: bf16 | fp16 | fp32.';
 comment on column option_rates.trust is 'Best trust level of the results.';
-comment on column option_rates.result_ids is 'Results that the rate is based on, at most six.';
+comment on column option_rates.result_ids is 'Direct or near results, at most six.';
 comment on column option_rates.results is 'Number of these results.';
 comment on column option_rates.merged is 'Other method from which the evidence does not separate this one: its predicted rate was merged with that of the other.';
 comment on column option_rates.reason is 'Why there is no rate.';

@@ -204,14 +204,9 @@
     `about ${estimated(option.seconds)} (${estimated(option.seconds_low)} to ${estimated(option.seconds_high)}), ` +
     `about ${usd(option.usd)} (${usd(option.usd_low)} to ${usd(option.usd_high)})`;
   const evidence = ({ rate }) => {
-    if (!(rate.evidence in EVIDENCE)) {
-      const same = rate.merged ? ` The evidence does not separate it from ${METHODS[rate.merged]}.` : "";
-      return `Predicted: there is no accepted result of this model and method on this accelerator with this software.${same}`;
-    }
-    const count = rate.results === 1 ? "1 result" : `${rate.results} results`;
-    return rate.evidence === "direct"
-      ? `From ${count} ${EVIDENCE.direct}; the interval covers differences between documents.`
-      : `Predicted from ${count} ${EVIDENCE.near}.`;
+    const same = rate.merged ? ` The evidence does not separate it from ${METHODS[rate.merged]}.` : "";
+    if (!(rate.evidence in EVIDENCE)) return `Predicted: there is no accepted result of this model and method on this accelerator with this software.${same}`;
+    return `Predicted for this plan from all accepted results, ${fixed(rate.results, 0)} of them ${EVIDENCE[rate.evidence]}.${same}`;
   };
   // Parts of a sentence; results are objects with their id, so that the page can link them.
   const disputedRates = ({ rate }) =>
