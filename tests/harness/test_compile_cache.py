@@ -4,10 +4,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from harness_making import make_machine, only_submission, tunemark
+from harness_making import only_submission, tunemark
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.run.process import run_environment
 from tunemark.harness.worker import levers
 from tunemark.harness.worker.levers import CacheWatch, neuron_folder
 from tunemark.schema.vocabulary import Status
@@ -33,21 +32,14 @@ def first(cache, tmp_path_factory):
     return cache_of_a_run(tmp_path_factory.mktemp("first"), cache)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_compiled_run_says_in_which_step_it_compiled(first):
     assert (first.events[0].step, first.events[0].kind) == (1, "compile")
     assert first.effective.compile == "blocks, inductor"
 
 
-@pytest.mark.slow
-def test_the_same_compiled_run_finds_a_cold_cache_then_a_warm_one(first, cache, tmp_path):
-    second = cache_of_a_run(tmp_path, cache)
-    assert [run.process.compile_cache for run in (first, second)] == ["cold", "warm"]
-    assert [run.plan.measurement.cold for run in (first, second)] == [False, False]
-
-
+@pytest.mark.nightly
 @pytest.mark.process
-@pytest.mark.slow
 @pytest.mark.usefixtures("first")
 def test_a_run_with_cold_compiles_again_and_leaves_the_cache_as_it_was(cache, tmp_path):
     filled = sorted(cache.rglob("*"))
@@ -55,14 +47,6 @@ def test_a_run_with_cold_compiles_again_and_leaves_the_cache_as_it_was(cache, tm
     assert (cold.process.compile_cache, cold.plan.measurement.cold) == ("cold", True)
     assert filled
     assert len(sorted(cache.rglob("*"))) == len(filled)
-
-
-def test_a_cold_run_has_its_caches_in_the_folder_that_is_removed_with_it(facts, tmp_path):
-    plan = resolve("smoke-lora", facts, make_machine(), Options(cold=True)).plan
-    environment = run_environment(plan, tmp_path)
-    assert {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "NEURON_COMPILE_CACHE_URL"} <= set(environment)
-    assert all(value.startswith(str(tmp_path)) for value in environment.values())
-    assert run_environment(plan.model_copy(update={"measurement": plan.measurement.model_copy(update={"cold": False})}), tmp_path) == {}
 
 
 def test_a_cold_run_overrules_a_cache_folder_in_the_flags_of_the_neuron_compiler(monkeypatch, tmp_path):

@@ -43,27 +43,11 @@ def test_an_arm_cpu_is_named_by_its_core_and_the_maker_of_the_machine(tmp_path, 
     assert cpu_model(info, vendor) == name
 
 
-def test_a_name_in_cpuinfo_comes_first(tmp_path):
-    info = tmp_path / "cpuinfo"
-    info.write_text("processor\t: 0\nmodel name\t: AMD EPYC 7B13 64-Core Processor\nflags\t\t: fpu\n\nprocessor\t: 1\n")
-    assert cpu_model(info, tmp_path / "none") == "AMD EPYC 7B13 64-Core Processor"
-
-
-def test_a_known_cpu_is_planned_with_its_card(facts):
-    plan = resolve("smoke-lora", facts, machine_with("AMD EPYC 7B13 64-Core Processor"), Options()).plan
-    assert plan.device.accelerator == "amd-epyc-7b13"
-
-
 @pytest.mark.parametrize("name", ["Intel(R) Xeon(R) Processor", "AMD EPYC"])
 def test_an_anonymous_cpu_has_no_card_and_the_reason_says_why(facts, name):
     plan = resolve("smoke-lora", facts, machine_with(name), Options()).plan
     assert plan.device.accelerator is None
     assert "which many models share; peaks and prices are unknown" in plan.reasons["device.accelerator"]
-
-
-def test_an_unknown_cpu_is_told_from_an_anonymous_one(facts):
-    reason = resolve("smoke-lora", facts, machine_with("Neoverse-N1"), Options()).plan.reasons["device.accelerator"]
-    assert reason == "no card in data/accelerators has the alias 'Neoverse-N1'; peaks and prices are unknown"
 
 
 def test_doctor_shows_the_card_of_a_cpu_with_its_peak_cores_and_clock(facts):
@@ -72,10 +56,6 @@ def test_doctor_shows_the_card_of_a_cpu_with_its_peak_cores_and_clock(facts):
     assert content["catalogue"] == (
         "intel-xeon-platinum-8375c: dense peak in TFLOP/s: fp32 7.168 with 32 cores at 3.5 GHz (all-core clock)"
     )
-
-
-def test_doctor_says_when_the_peak_of_a_cpu_is_unknown(facts):
-    assert report(facts, machine_with("Apple M4 Max"))["catalogue"] == "apple-m4-max-cpu: its peak is unknown"
 
 
 def test_a_plan_for_another_machines_cpu_is_refused(facts):

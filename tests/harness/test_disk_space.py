@@ -1,6 +1,5 @@
 """Disk space in the temporary folder is checked before a run, and a shortage is reported in bytes."""
 
-from importlib.metadata import version
 from types import SimpleNamespace
 
 import pytest
@@ -9,10 +8,8 @@ from harness_making import make_machine
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run import launch
 from tunemark.harness.run.launch import HEADER_BYTES, LOG_BYTES, refuse_full_disk, temporary_bytes
-from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.physics.architecture import count_parameters
-from tunemark.schema.vocabulary import Backend
 
 READY = make_machine(packages={"torch": "2.13.0", "bitsandbytes": "0.50.2"})
 
@@ -40,20 +37,6 @@ def test_random_weights_that_are_quantised_need_disk_space_for_each_process(fact
     assert sum(temporary_bytes(make_plan(facts).plan, card).values()) == LOG_BYTES
 
 
-def test_random_weights_that_a_gpu_draws_are_quantised_there_and_need_no_disk_space(facts):
-    device = make_plan(facts, "method=qlora").plan.device.model_copy(update={"backend": Backend.CUDA})
-    plan = make_plan(facts, "method=qlora").plan.model_copy(update={"device": device})
-    large = facts.model("tiny-llama").model_copy(update={"parameters": 8_000_000_000})
-    # The files of transformers 4 must hold them: its initialisers set no buffers.
-    needed = [sum(temporary_bytes(plan, card).values()) - LOG_BYTES for card in (large, facts.model("tiny-llama"))]
-    assert (needed[0] > 0) is (not complete_initialisers())
-    assert needed[1] > 0
-
-
-def complete_initialisers():
-    return int(version("transformers").partition(".")[0]) >= COMPLETE_INITIALISERS
-
-
 def test_saved_weights_need_disk_space_once(facts):
     plain, adapters, model = (
         sum(temporary_bytes(resolve(name, facts, READY, Options(save=save)).plan, facts.model("tiny-llama")).values()) - LOG_BYTES
@@ -75,15 +58,6 @@ def test_a_small_temporary_folder_is_refused_with_its_name_the_bytes_and_what_to
     assert f"needs {sum(temporary_bytes(plan, facts.model('tiny-llama')).values()):,}" in said
     assert "TMPDIR=FOLDER" in said
     assert refused.value.exit_code is Exit.UNSUPPORTED
-
-
-def test_disk_space_is_checked_before_a_worker_is_started(facts, free, monkeypatch, tmp_path):
-    monkeypatch.setattr(launch, "launch", lambda *_: pytest.fail("a worker was started"))
-    free(1000)
-    with pytest.raises(TunemarkError, match="TMPDIR"):
-        launch.run_once(make_plan(facts), facts, READY, tmp_path)
-    free(LOG_BYTES)
-    refuse_full_disk(make_plan(facts).plan, facts.model("tiny-llama"))
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_a_run(tmp_path):

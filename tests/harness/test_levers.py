@@ -11,14 +11,12 @@ from torch.utils.checkpoint import checkpoint
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run import process
-from tunemark.harness.vendors.protocol import Feature, all_vendors, vendor_of
+from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.harness.worker import levers
 from tunemark.schema.records.effective import compared
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.records.trace import Effective, StepTrace
 from tunemark.schema.vocabulary import Backend
-
-PACKED = ("data.packing=true", "data.name=random-documents")
 
 
 def planned(facts, *settings, backend=Backend.CUDA, target="9.0"):
@@ -29,43 +27,6 @@ def planned(facts, *settings, backend=Backend.CUDA, target="9.0"):
         target=target if backend is Backend.CUDA else None,
     )
     return resolve("smoke-lora", facts, machine, Options(overrides=settings))
-
-
-@pytest.mark.parametrize(
-    ("settings", "place", "reason"),
-    [
-        (("sdpa_kernel=cudnn",), {}, None),
-        (("sdpa_kernel=cudnn",), {"target": "7.5"}, "compute capability 8.0"),
-        (("sdpa_kernel=cudnn",), {"backend": Backend.ROCM}, "for NVIDIA GPUs"),
-        (("sdpa_kernel=flash",), {"backend": Backend.CPU}, "on NVIDIA GPUs"),
-        (("sdpa_kernel=flash", "attention=eager"), {}, "attention=sdpa"),
-        (("sdpa_kernel=flash", *PACKED), {}, "takes no mask"),
-        (("sdpa_kernel=cudnn", *PACKED), {}, None),
-        (("compile_mode=max-autotune",), {}, "give compile=model or compile=blocks too"),
-        (("compile_mode=max-autotune", "compile=blocks"), {}, None),
-        (("compile_mode=reduce-overhead", "compile=model"), {}, None),
-        (("compile_mode=reduce-overhead", "compile=blocks"), {}, "use compile=model"),
-        (("compile_mode=reduce-overhead", "compile=model"), {"backend": Backend.CPU}, "for NVIDIA GPUs only"),
-        (("compile_mode=reduce-overhead", "compile=model", "attention=varlen", *PACKED), {}, "same shapes in each step"),
-    ],
-)
-def test_a_lever_is_refused_where_it_cannot_work_and_says_why(facts, settings, place, reason):
-    said = planned(facts, *settings, **place).unsupported
-    assert said is None if reason is None else reason in said, said
-
-
-@pytest.mark.parametrize("setting", ["sdpa_kernel=cudnn", "compile_mode=max-autotune"])
-def test_a_lever_is_declared_as_a_change_of_the_card(facts, setting):
-    name, _, value = setting.partition("=")
-    overrides = {override.field: override.run for override in planned(facts, setting, "compile=blocks").overrides}
-    assert overrides[name] == value
-
-
-def test_no_other_family_has_what_is_nvidias():
-    features = {Feature.VARLEN_ATTENTION, Feature.CUDNN_ATTENTION, Feature.CUDA_GRAPHS}
-    for vendor in all_vendors():
-        assert (features <= set(vendor.cannot)) is (vendor.backend is not Backend.CUDA), vendor.backend
-        assert not features & set(vendor.cannot) or vendor.backend is not Backend.CUDA
 
 
 @pytest.mark.parametrize(("kernel", "left"), [("cudnn", "cudnn"), ("efficient", "mem_efficient"), ("flash", "flash"), ("math", "math")])
@@ -86,12 +47,6 @@ def test_another_kernel_than_the_requested_one_is_a_fallback(facts):
     for kernel, agrees in (("cudnn", True), ("efficient", False), (None, True)):
         ran = Effective(attention="sdpa", attention_kernel=kernel, **fields, trainable_dtypes=("bfloat16",), processes=1)
         assert next(compared(plan, ran, StepTrace())).agrees is agrees
-
-
-class Compiled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
 
 
 class CheckpointedCall(nn.Module):
@@ -156,22 +111,6 @@ def test_selective_checkpointing_repeats_no_product_also_where_the_library_recom
     assert counts["full"] > 8
 
 
-@pytest.mark.parametrize(
-    ("what", "mode", "modes"),
-    [
-        ("blocks", "max-autotune", ["max-autotune-no-cudagraphs"] * 2),
-        ("blocks", "default", ["default"] * 2),
-        ("model", "reduce-overhead", ["reduce-overhead"]),
-        ("none", "default", []),
-    ],
-)
-def test_the_mode_of_the_plan_is_given_to_torch(facts, monkeypatch, what, mode, modes):
-    given = []
-    monkeypatch.setattr(nn.Module, "compile", lambda _module, mode: given.append(mode))
-    levers.compile_model(planned(facts, f"compile={what}", f"compile_mode={mode}").plan, Compiled())
-    assert given == modes
-
-
 def test_segments_of_the_allocator_grow_on_cuda_unless_the_user_chose(facts, tmp_path, monkeypatch):
     for name in levers.ALLOCATOR_VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -179,19 +118,3 @@ def test_segments_of_the_allocator_grow_on_cuda_unless_the_user_chose(facts, tmp
     assert process.run_environment(planned(facts, backend=Backend.CPU).plan, tmp_path) == {}
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
     assert process.run_environment(planned(facts).plan, tmp_path) == {}
-
-
-def test_a_record_states_the_allocators_segments_on_cuda_only(monkeypatch):
-    class Parameter:
-        device = torch.device("cuda:0")
-
-    class Model:
-        def parameters(self):
-            yield Parameter()
-
-    # The allocator's own setting counts: some platforms ignore the request of the environment.
-    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-    for snapshot, segments in (({"expandable_segments": False}, False), ({"expandable_segments": True}, True), ({}, None)):
-        monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda snapshot=snapshot: {"allocator_settings": snapshot})
-        assert levers.expandable_segments(Model()) is segments
-    assert levers.expandable_segments(nn.Linear(2, 2)) is None

@@ -56,17 +56,6 @@ def test_a_module_that_kept_its_class_and_got_the_forward_of_liger_counts_as_fus
     assert seen(plan, model) == "liger"
 
 
-def test_a_forward_that_is_no_method_counts_as_fused_too(plan):
-    model = tiny()
-    model.forward = FunctionType((lambda: None).__code__, {"__name__": "liger_kernel.transformers.model.llama"})
-    assert seen(plan, model) == "liger"
-
-
-def test_a_family_without_kernels_is_refused_because_liger_would_leave_it_as_it_is(facts):
-    assert planned(facts, "smoke-lora").unsupported is None
-    assert "not for bert; use fused_kernels=none" in planned(facts, "smoke-bert").unsupported
-
-
 def test_what_the_installed_liger_puts_in_is_seen_and_what_it_leaves_alone_is_not(plan):
     pytest.importorskip("liger_kernel", reason="liger-kernel is not installed; it is an optional package")
     model, unknown = tiny(), tiny("Bert")

@@ -10,8 +10,6 @@ from tunemark.harness.worker import optimizers
 from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
 from tunemark.harness.worker.models import build_model, gradients_of, model_facts
 from tunemark.harness.worker.optimizers import MasterAdamW, build_optimizer
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.training_shape import shape_of_plan
 
 MASTER = ("compute=bf16", "optimizer.master_weights=true")
 
@@ -46,20 +44,6 @@ def test_the_copies_follow_adamw_in_fp32_and_the_weights_are_their_rounding(monk
         assert torch.equal(one, master.bfloat16())
 
 
-def test_more_weights_move_than_without_copies():
-    def moved(kind):
-        ours = [torch.nn.Parameter((0.02 * torch.randn(4096, generator=torch.Generator().manual_seed(0))).bfloat16())]
-        before = ours[0].detach().clone()
-        optimizer = kind([{"params": ours}], lr=2e-5)
-        for _ in range(30):
-            ours[0].grad = torch.ones_like(ours[0])
-            optimizer.step()
-        return float((ours[0] != before).float().mean())
-
-    assert moved(torch.optim.AdamW) < 0.5
-    assert moved(MasterAdamW) > 0.9
-
-
 def test_learning_rates_of_groups_and_schedules_reach_the_copies():
     first, second = weights(2)
     before = [one.detach().clone() for one in (first, second)]
@@ -89,29 +73,3 @@ def test_a_model_trains_and_its_states_are_counted_with_the_copies(facts, tmp_pa
     assert found["parameter_bytes"] == {"bf16": 2 * found["parameters"]}
     assert found["gradient_bytes"] == 2 * found["parameters"]
     assert 0 <= found["optimizer_state_bytes"] - 12 * found["parameters"] < 1_000
-
-
-def test_the_memory_model_counts_the_copies_and_the_gradients_that_are_cast_at_a_time(facts):
-    plain, copies = (planned(facts, "compute=bf16", *more).plan for more in ((), MASTER[1:]))
-    card = facts.model(plain.model.key)
-    lines = [{line.key: line.bytes for line in estimate_memory(shape_of_plan(plan, card)).lines} for plan in (plain, copies)]
-    trained = card.parameters
-    assert (lines[0].get("fp32 master weights", 0), lines[1]["fp32 master weights"]) == (0, 4 * trained)
-    assert lines[1]["optimizer states"] == 2 * lines[0]["optimizer states"] == 8 * trained
-    assert lines[1]["fp32 gradients"] == 4 * trained
-
-
-@pytest.mark.parametrize(
-    ("workload", "settings", "options", "reason"),
-    [
-        ("smoke-full", MASTER, {}, None),
-        ("smoke-full", MASTER, {"devices": 2, "strategy": "fsdp2"}, None),
-        ("smoke-full", ("optimizer.master_weights=true", "compute=fp32"), {}, "copies of bf16 weights"),
-        ("smoke-lora", MASTER, {}, "for full fine-tuning"),
-        ("smoke-full", (*MASTER, "optimizer.name=sgd"), {}, "optimizer.name=adamw"),
-        ("smoke-full", MASTER, {"devices": 2, "strategy": "zero2"}, "of its own"),
-    ],
-)
-def test_master_weights_are_refused_where_there_are_none_and_it_says_why(facts, workload, settings, options, reason):
-    said = planned(facts, *settings, workload=workload, **options).unsupported
-    assert said is None if reason is None else reason in said, said

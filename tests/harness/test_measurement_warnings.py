@@ -125,10 +125,6 @@ def test_a_worker_that_the_kernel_killed_for_memory_is_out_of_memory_and_no_cras
     assert len(record.trace) == 5
 
 
-def test_a_run_that_ended_well_stays_so_whatever_the_kernel_killed_meanwhile():
-    assert outcome_of(finished(run_log(), host_oom_kills=3), Measurement()).status is Status.OK
-
-
 @pytest.mark.parametrize(
     ("rules", "status"),
     [

@@ -9,7 +9,7 @@ import pytest
 from harness_making import make_machine, only_submission, problems_of, warm
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.run.node_telemetry import NodeUse, Window, answer, ask_parent, joined, total_energy
+from tunemark.harness.run.node_telemetry import NodeUse, Window, answer, ask_parent, total_energy
 from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import Finished
@@ -63,19 +63,6 @@ def test_the_energy_of_two_machines_is_the_sum_of_their_counters(tmp_path, facts
     # The scripted counters of energy and memory, which no CPU has, are the only strange thing about it.
     scripted = ("utilisation.", "memory.device_used.")
     assert [problem for problem in problems_of(tmp_path, facts) if not problem.field.startswith(scripted)] == []
-
-
-def test_energy_is_summed_and_every_device_is_listed_with_its_machine():
-    total = joined({1: use_of(50.0), 0: use_of(100.0)}, 2)
-    assert (total.energy.joules, total.energy.window_s, total.energy.idle_w) == (300.0, 2.0, 15.0)
-    assert [(device.node, device.index) for device in total.devices] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert (total.cpu_busy_mean, total.cpu_busy_peak, total.samples) == (0.75, 2.0, 20)
-
-
-def test_a_machine_that_does_not_report_makes_energy_and_use_null():
-    total = joined({0: use_of()}, 3)
-    assert (total.energy.joules, total.devices, total.cpu_busy_mean) == (None, (), None)
-    assert total.energy.reason == "no samples from node 1, 2 of 3, so the energy of all devices is unknown"
 
 
 def test_energy_needs_every_machine_and_is_a_counter_only_if_all_are():

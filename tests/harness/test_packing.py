@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker.attention import packed_mask
-from tunemark.harness.worker.data import load_samples, micro_batches, pack, rows_of_an_epoch, shape_of
+from tunemark.harness.worker.data import load_samples, micro_batches, pack, shape_of
 from tunemark.harness.worker.gates import packed_documents
 from tunemark.harness.worker.models import build_model
-from tunemark.schema.physics.training_shape import Work, measured_shape
 
 documents = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 
@@ -81,14 +80,6 @@ def test_the_probe_finds_a_mask_that_lets_documents_see_each_other(packed):
     assert gate["passed"] is False, gate
 
 
-def test_packed_tokens_are_all_real_and_the_first_of_each_piece_is_not_supervised(packed):
-    _, _, batch = packed()
-    assert batch.counts.slot_tokens == batch.counts.real_tokens == 4 * 64
-    ignored = int((batch.tensors["labels"] == -100).sum())
-    assert batch.counts.supervised_tokens == 4 * 64 - ignored
-    assert batch.counts.documents > batch.counts.rows
-
-
 def test_several_processes_take_turns_and_know_what_all_of_them_have(facts, machine):
     plan = resolve("smoke-bert", facts, machine, Options()).plan
     card = facts.model(plan.model.key)
@@ -105,22 +96,6 @@ def test_several_processes_take_turns_and_know_what_all_of_them_have(facts, mach
         assert left.everywhere == right.everywhere == left.counts.plus(right.counts)
 
 
-def test_held_out_documents_that_fill_no_row_are_evaluated_too(packed):
-    from tunemark.harness.vendors.cpu import Cpu
-    from tunemark.harness.worker.data import Shape
-    from tunemark.harness.worker.gates import evaluate
-
-    plan, model, _ = packed()
-    found = evaluate(plan, model, Shape(), Cpu(), [{"input_ids": np.arange(4, 9)}, {"input_ids": np.arange(4, 30)}])
-    assert found["rows"] == 2
-    assert found["loss"] > 0
-
-
-def test_an_epoch_of_packed_documents_is_as_many_rows_as_their_tokens_fill(packed):
-    plan, _, _ = packed()
-    assert rows_of_an_epoch(plan, [{"input_ids": range(40)}] * 8) == 5
-
-
 def test_without_borders_a_row_is_one_document_to_the_model_and_the_gate_shows_it(facts, machine):
     plan = resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, "data.document_borders=false"))).plan
     batch = next(micro_batches(plan, load_samples(plan, 4096, None, None).training, shape_of(plan, facts.model("tiny-llama"))))
@@ -129,19 +104,3 @@ def test_without_borders_a_row_is_one_document_to_the_model_and_the_gate_shows_i
     assert batch.counts.supervised_tokens == batch.counts.real_tokens - batch.counts.rows
     gate = packed_documents(plan, None, batch.tensors)
     assert (gate["passed"], "attend to each other" in gate["detail"]) == (None, True)
-
-
-def test_requested_packing_without_borders_is_declared(facts, machine):
-    resolved = resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, "data.document_borders=false")))
-    assert resolved.unsupported is None
-    assert "data.document_borders" in {override.field for override in resolved.overrides}
-
-
-def test_attention_without_borders_is_counted_over_whole_rows(facts, machine):
-    work = Work(steps=10, seconds=1.0, slot_tokens=2560, real_tokens=2560, supervised_tokens=2500, documents=60, rows=40)
-    plans = [
-        resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, *more))).plan for more in ((), ("data.document_borders=false",))
-    ]
-    with_borders, without = (measured_shape(plan, facts.model("tiny-llama"), work).document_lengths for plan in plans)
-    assert without == (64, 64, 64, 64)
-    assert len(with_borders) == 6

@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 
 import bitsandbytes
-import peft
 import pytest
 import torch
 import transformers
@@ -13,7 +12,7 @@ from sharding_process import OF_FAMILY, plan_of, small
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HOST
+from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS
 from tunemark.harness.worker import models
 from tunemark.harness.worker.engines import collectives
 from tunemark.harness.worker.models import build_model, draw, drawn_on_device, loaded_sharded
@@ -76,32 +75,6 @@ def test_a_drawn_model_equals_the_hosts_in_all_but_the_numbers(family, adapters)
     assert bool(embedding.weight[0].any()) is bool(host.get_input_embeddings().weight[0].any())
 
 
-def test_the_same_seed_draws_the_same_weights_in_each_process_and_another_seed_others():
-    plan, card = plan_of("llama", None), small("llama")
-
-    def drawn(seed):
-        model = build_model(plan, card, None, None, Path(), Cpu(), empty=True)
-        torch.manual_seed(seed)
-        draw(model, model, "cpu")
-        return model.state_dict()
-
-    first, second, other = drawn(1), drawn(1), drawn(2)
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert any(not torch.equal(first[name], other[name]) for name in first)
-
-
-def test_a_drawn_model_trains():
-    plan, card = plan_of("llama", None), small("llama")
-    model = build_model(plan, card, None, None, Path(), Cpu(), empty=True)
-    draw(model, model, "cpu")
-    assert isinstance(model, peft.PeftModel)
-    ids = torch.arange(24).reshape(2, 12) % 60 + 1
-    loss = model(input_ids=ids, labels=ids).loss
-    loss.backward()
-    assert float(loss.detach()) == pytest.approx(math.log(card.vocabulary), rel=0.05)
-    assert all(parameter.grad is not None for parameter in model.parameters() if parameter.requires_grad)
-
-
 @pytest.mark.parametrize(
     ("device", "workload", "weights", "expected"),
     [
@@ -124,22 +97,6 @@ def test_no_device_holds_the_whole_of_a_model_that_is_sharded_later(facts):
     assert loaded_sharded(plan, card)
     assert not loaded_sharded(plan.model_copy(update={"device": plan.device.model_copy(update={"strategy": Strategy.ZERO2})}), card)
     assert not loaded_sharded(plan, facts.model("tiny-llama"))
-
-
-def test_every_workload_with_golden_losses_has_the_same_weights_on_all_devices(facts):
-    keys = [key for key in facts.workloads if facts.golden_losses(key)]
-    assert keys
-    assert all(facts.model(facts.workload(key).model).parameters <= DRAWN_ON_HOST for key in keys)
-
-
-def test_a_model_is_built_where_its_weights_are_drawn(monkeypatch):
-    places = []
-    monkeypatch.setattr(models, "DRAWN_ON_HOST", 0)
-    real = models.drawing_place
-    monkeypatch.setattr(models, "drawing_place", lambda device, *, drawn: places.append(drawn) or real(device, drawn=drawn))
-    build_model(plan_of("llama", None).model_copy(update={"device": resolve_single()}), small("llama"), None, None, Path(), Drawing())
-    build_model(plan_of("llama", None), small("llama"), None, None, Path(), Drawing(), empty=True)
-    assert places == [True, False]
 
 
 @pytest.mark.skipif(
@@ -179,11 +136,6 @@ def test_four_bit_layers_are_drawn_and_quantised_one_at_a_time_and_nothing_is_sa
 def weight_spread(model):
     layer = next(layer for layer in model.modules() if models.is_four_bit(layer))
     return float(bitsandbytes.functional.dequantize_4bit(layer.weight.data, layer.weight.quant_state).float().std())
-
-
-def resolve_single():
-    device = plan_of("llama", None).device
-    return device.model_copy(update={"count": 1, "strategy": Strategy.SINGLE})
 
 
 class Gpu(Cpu):

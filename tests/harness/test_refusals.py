@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from harness_making import make_machine, only_submission, run_json, tunemark
+from harness_making import make_machine, only_submission, tunemark
 from study_making import FACTS, make_run
 
 from tunemark.harness.plan.resolve import Options, resolve
@@ -35,27 +35,10 @@ def test_more_devices_than_there_are_end_as_an_unsupported_record_with_the_numbe
     )
 
 
-def test_a_plan_with_too_many_devices_is_shown_with_the_reason():
-    done = tunemark("plan", "smoke-full", "--devices", MANY, "--json")
-    shown = run_json(done)
-    assert done.returncode == Exit.UNSUPPORTED
-    assert shown["plan"]["device"]["count"] == MANY
-    assert "or less" in shown["unsupported"]
-
-
 def test_the_record_of_a_refused_run_lists_the_devices_found(facts):
     machine = make_gpus(2)
     submission = make_run(resolve("smoke-full", facts, machine, Options(devices=8)), machine=machine)
     assert (submission.plan.device.count, len(submission.environment.devices)) == (8, 2)
-    assert read_record(submission.model_dump_json().encode()) == submission
-
-
-def test_the_first_of_several_machines_lists_its_own_devices(facts):
-    machine = make_gpus(4)
-    resolved = resolve("smoke-full", facts, machine, Options(devices=8, nodes=2))
-    assert resolved.unsupported is None
-    submission = make_run(resolved, machine=machine)
-    assert (submission.plan.device.count, len(submission.environment.devices)) == (8, 4)
     assert read_record(submission.model_dump_json().encode()) == submission
 
 
@@ -71,16 +54,6 @@ def test_an_impossible_node_rank_is_refused_before_anything_runs():
     done = tunemark("plan", "smoke-lora", "--node-rank", 1)
     assert done.returncode == Exit.USAGE
     assert "numbered from 0 to 0; give --nodes" in done.stderr
-
-
-def test_a_quantised_classifier_is_refused_with_the_reason(facts, machine):
-    resolved = resolve("smoke-bert", facts, machine, Options(overrides=("method=qlora",)))
-    assert "head of a classifier" in resolved.unsupported
-
-
-def test_a_classifier_of_one_class_is_refused(facts, machine):
-    with pytest.raises(TunemarkError, match="at least 2 classes"):
-        resolve("smoke-bert", facts, machine, Options(overrides=("labels=1",)))
 
 
 def test_what_people_call_a_setting_works_in_set_too_and_lists_need_no_json(facts, machine):

@@ -6,7 +6,6 @@ from study_making import FACTS, make_run
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.show import print_summary, summary
-from tunemark.schema.vocabulary import Status
 
 
 def make_submission(**log):
@@ -37,10 +36,3 @@ def test_a_run_of_a_given_number_of_steps_without_steady_ones_is_ok_and_says_why
     shown = capsys.readouterr().out
     assert "smoke-lora: ok, not rankable: 0 steps after warm-up, and a rank needs 20\n" in shown
     assert "what to do: train 30 steps or more" in shown
-
-
-def test_a_failed_run_shows_its_status_message_and_fix(capsys):
-    print_summary(make_submission(status=Status.OOM_DEVICE), "somewhere.json")
-    shown = capsys.readouterr().out
-    assert "oom_device in phase train: scripted oom_device" in shown
-    assert "what to do: do less" in shown

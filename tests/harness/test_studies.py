@@ -1,23 +1,15 @@
 """Series of runs: a failed point stops nothing, a stopped series is resumed, and each run is a record of the series."""
 
-import signal
-from types import SimpleNamespace
-
 import pytest
-import typer
-from harness_making import ROOT, make_machine, tunemark
+from harness_making import make_machine
 from study_making import FACTS, ScriptedBench
 
-from tunemark.harness.commands.studies import show_sweep
 from tunemark.harness.plan.resolve import Options
-from tunemark.harness.run.process import stop_signals
-from tunemark.harness.run.record import MEASURING, source_content
 from tunemark.harness.studies.report import points_table
-from tunemark.harness.studies.series import ALIASES, OPTIONS, Point, axis_of, field_named, grid, settings_of, star_of_card
+from tunemark.harness.studies.series import Point, axis_of, settings_of
 from tunemark.harness.studies.sweep import run_sweep
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import significant
-from tunemark.schema.records.submission import Harness
 from tunemark.schema.records.upgrade import read_record
 from tunemark.schema.statistics.intervals import one_more_run
 from tunemark.schema.vocabulary import Division, Status
@@ -32,16 +24,6 @@ def records(out):
 
 def oom_above(rows):
     return lambda plan, _ran: {"status": Status.OOM_HOST if plan.batch.micro_batch > rows else Status.OK}
-
-
-def test_each_friendly_name_is_a_setting_of_the_card():
-    for name, field in ALIASES.items():
-        assert field_named(name, "--over", CARD) == field
-    assert all(field_named(field, "--over", CARD) == field for field in OPTIONS)
-
-
-def test_a_full_name_always_works():
-    assert field_named("optimizer.max_grad_norm", "--over", CARD) == "optimizer.max_grad_norm"
 
 
 @pytest.mark.parametrize(
@@ -63,17 +45,6 @@ def test_an_axis_without_values_takes_those_of_the_card():
     assert axis_of("seq", FACTS.workload("bert-emotion")) == ("data.sequence_length", ("16", "32", "64", "128"))
 
 
-def test_several_axes_make_a_grid():
-    points = grid([("batch.micro_batch", ("2", "4")), ("seed", ("1", "2"))])
-    assert [point.text for point in points][:2] == ["batch.micro_batch=2, seed=1", "batch.micro_batch=2, seed=2"]
-    assert len(points) == 4
-
-
-def test_a_setting_in_two_axes_is_refused():
-    with pytest.raises(TunemarkError, match="twice"):
-        grid([("seed", ("1",)), ("seed", ("2",))])
-
-
 def test_a_seed_and_devices_are_options_and_no_overrides():
     options = Point((("seed", "7"), ("devices.count", "2"), ("devices.strategy", "ddp"))).applied(Options(overrides=("lora.rank=4",)))
     assert (options.seed, options.devices, options.strategy, options.overrides) == (7, 2, "ddp", ("lora.rank=4",))
@@ -81,13 +52,6 @@ def test_a_seed_and_devices_are_options_and_no_overrides():
 
 def test_an_arm_may_have_several_settings():
     assert settings_of("compile=blocks,lr=1e-3", "--b", CARD).settings == (("compile", "blocks"), ("optimizer.learning_rate", "1e-3"))
-
-
-def test_the_axes_of_a_card_are_varied_one_at_a_time():
-    card = FACTS.workload("bert-emotion")
-    points = star_of_card(card)
-    assert len(points) == 1 + sum(len(axis.values) for axis in card.axes) + len(card.points)
-    assert "batch.micro_batch=32, data.sequence_length=16" in [point.text for point in points]
 
 
 def test_out_of_memory_is_a_point_and_the_sweep_continues(tmp_path):
@@ -99,12 +63,6 @@ def test_out_of_memory_is_a_point_and_the_sweep_continues(tmp_path):
     assert study == {result.study_id}
     assert [record.study.position for record in records(tmp_path)] == [1, 2, 3, 4]
     assert [record.study.point for record in records(tmp_path)][2] == "batch.micro_batch=32"
-
-
-def test_speed_is_against_the_first_point_that_has_any(tmp_path):
-    scripted = ScriptedBench(tmp_path, lambda plan, _ran: {"step_s": 0.1 if plan.batch.micro_batch == 4 else 0.05, "noise": 0.0})
-    rows = run_sweep("smoke-lora", ["batch_size=4,8"], Options(), scripted.bench).rows
-    assert [row.speed for row in rows] == pytest.approx([1.0, 4.0])
 
 
 def test_a_point_with_too_few_steady_steps_has_no_speed_and_says_why(tmp_path):
@@ -155,27 +113,6 @@ def test_another_machine_or_setting_is_another_series(tmp_path):
     assert len({here, study(make_machine(packages={"torch": "2.14.0"})), study(make_machine(), max_steps=50)}) == 3
 
 
-def at_commit(monkeypatch, commit):
-    """Measure with the source of another commit from here on."""
-    harness = Harness(version="0.1.0", commit=commit, dirty=False)
-    monkeypatch.setattr("tunemark.harness.studies.series.source_content", lambda: f"content of {commit}")
-    for module in ("run.record", "studies.series"):
-        monkeypatch.setattr(f"tunemark.harness.{module}.harness_version", lambda: harness)
-
-
-def test_a_commit_of_results_is_no_other_source():
-    assert {folder.split("/")[0] for folder in MEASURING} == {"schema", "harness", "data"}
-    assert all((ROOT / folder).is_dir() for folder in MEASURING)
-    assert source_content() == source_content()
-
-
-def test_a_wrong_value_is_refused_before_anything_runs(tmp_path):
-    scripted = ScriptedBench(tmp_path)
-    with pytest.raises(TunemarkError, match="scheduler"):
-        run_sweep("smoke-lora", ["optimizer.scheduler=cosine,wave"], Options(), scripted.bench)
-    assert scripted.ran == []
-
-
 def test_nothing_to_vary_is_refused_with_both_ways_out(tmp_path):
     with pytest.raises(TunemarkError, match=r"--over batch_size.*--repeats"):
         run_sweep("smoke-lora", [], Options(), ScriptedBench(tmp_path).bench)
@@ -196,52 +133,6 @@ def test_repeats_are_runs_of_one_point_with_median_and_ends(tmp_path):
     assert cells["95% for one more run"] == f"{significant(further.low)} to {significant(further.high)}"
     assert records(tmp_path)[1].study.point == "as given, repeat 2"
     assert {record.division for record in records(tmp_path)} == {Division.STANDARD}
-
-
-def shown_by(result, capsys):
-    """Return the output of a sweep."""
-    with pytest.raises(typer.Exit):
-        show_sweep("smoke-lora", result, as_json=False)
-    return capsys.readouterr().out
-
-
-def test_the_line_below_a_sweep_says_that_its_intervals_cover_this_run_only(tmp_path, capsys):
-    once = run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path / "1").bench)
-    assert shown_by(once, capsys).count("The 95% interval covers this run only") == 1
-    repeated = run_sweep("smoke-lora", [], Options(), ScriptedBench(tmp_path / "2").bench, repeats=3)
-    assert "covers this run only" not in shown_by(repeated, capsys)
-
-
-def test_a_sweep_without_a_finished_run_prints_no_table(capsys):
-    assert shown_by(SimpleNamespace(rows=(), exit_code=6), capsys) == ""
-
-
-def test_a_point_with_one_run_has_the_interval_within_it_and_one_rate_of_several_runs_none(tmp_path):
-    (single,) = run_sweep("smoke-lora", ["batch_size=2"], Options(), ScriptedBench(tmp_path / "1").bench).rows
-    assert single.tokens_per_s_low < single.tokens_per_s < single.tokens_per_s_high
-    assert single.tokens_per_s_lowest == single.tokens_per_s == single.tokens_per_s_highest
-    assert "95% interval" in [column.header for column in points_table([single]).columns]
-    failing = ScriptedBench(tmp_path / "2", lambda _plan, ran: {"status": Status.OK if ran else Status.CRASH})
-    (row,) = run_sweep("smoke-lora", [], Options(), failing.bench, repeats=2).rows
-    assert (row.ok, row.tokens_per_s_low, row.tokens_per_s_lowest) == (1, None, row.tokens_per_s)
-
-
-def test_repeats_of_several_points_are_made_in_turn(tmp_path):
-    scripted = ScriptedBench(tmp_path)
-    run_sweep("smoke-lora", ["batch_size=2,4"], Options(), scripted.bench, repeats=2)
-    assert [point.partition("=")[2] for point in scripted.ran] == ["2, repeat 1", "4, repeat 1", "2, repeat 2", "4, repeat 2"]
-
-
-def test_a_point_on_an_axis_of_the_card_stays_in_the_standard_division(tmp_path):
-    options = Options(weights="card", data="card", max_steps=60)
-    scripted = ScriptedBench(tmp_path)
-    run_sweep("llama2-7b-lora-2k", ["lora.rank=8,64"], options, scripted.bench)
-    card = FACTS.workload("llama2-7b-lora-2k")
-    on_axis = {str(value) for axis in card.axes if axis.field == "lora.rank" for value in axis.values}
-    for record in records(tmp_path):
-        value = record.study.point.partition("=")[2]
-        standard = value in on_axis or value == str(card.lora.rank)
-        assert (record.division is Division.STANDARD) == standard
 
 
 def test_axes_that_mean_nothing_here_are_left_out(tmp_path):
@@ -286,27 +177,3 @@ def test_the_same_series_does_not_run_twice_at_once(tmp_path):
     assert refused == ["sweep", "sweep"]
     # And once it has ended, the command finds all points done.
     assert run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path).bench).missing == 0
-
-
-def test_a_workload_with_axes_is_repeated_as_requested(tmp_path):
-    from tunemark.harness.studies.sweep import run_repeats
-
-    scripted = ScriptedBench(tmp_path)
-    result = run_repeats("bert-emotion", Options(weights="random", data="synthetic"), scripted.bench, 2)
-    assert (result.kind, result.rows[0].runs) == ("repeat", 2)
-
-
-def test_several_runs_replace_no_single_result():
-    done = tunemark("run", "smoke-lora", "--repeats", 2, "--supersedes", "aaaaaaaaaaaa")
-    assert done.returncode == 2
-    assert "remove --repeats" in done.stderr
-
-
-def test_a_stop_request_between_two_runs_ends_the_next_run():
-    with stop_signals() as series:
-        signal.raise_signal(signal.SIGINT)
-        with stop_signals() as run:
-            assert run.is_set()
-        assert series.is_set()
-    with stop_signals() as later:
-        assert not later.is_set()

@@ -7,10 +7,8 @@ from study_making import FACTS, ScriptedBench
 from tunemark.harness.plan.resolve import Options
 from tunemark.harness.studies.ab_test import order, run_ab
 from tunemark.harness.studies.report import verdict
-from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.statistics.comparison import ArmRun, arm_run
-from tunemark.schema.vocabulary import Division, Status
+from tunemark.schema.vocabulary import Status
 
 A, B = "batch_size=4", "attention=eager"
 
@@ -45,14 +43,6 @@ def test_a_difference_is_found_on_a_machine_that_drifts(tmp_path):
     assert "sign-flip" in "\n".join(verdict(result))
 
 
-def test_no_difference_is_called_none(tmp_path):
-    result, _ = compare(tmp_path, drifting)
-    assert result.throughput.verdict == "no significant difference"
-    assert result.exit_code is Exit.OK
-    assert result.loss.verdict == "no significant difference"
-    assert not result.loss_changed
-
-
 def test_a_setting_that_changes_the_loss_is_reported(tmp_path):
     result, _ = compare(tmp_path, lambda plan, ran: {**drifting(plan, ran), "loss": 2.5 if is_b(plan) else 2.0})
     assert result.loss_changed
@@ -77,17 +67,6 @@ def test_compilation_pays_off_after_its_overhead_over_the_gain_for_each_cache_st
     assert "compilation with a warm cache: pays off after 200 steps (3 pairs)" in said
 
 
-def test_a_cache_state_without_a_pair_is_reported_as_not_measured(tmp_path):
-    result, _ = compare(tmp_path, lambda plan, ran: compiling(plan, ran, cold_runs=0), pairs=3)
-    assert "compilation with a cold cache: not measured; --cold measures it" in verdict(result)
-
-
-def test_nothing_is_earned_back_where_nothing_is_compiled(tmp_path):
-    result, _ = compare(tmp_path, lambda plan, ran: drifting(plan, ran, gain=0.2), pairs=6)
-    assert result.throughput.verdict == "higher"
-    assert result.break_even == ()
-
-
 def test_both_runs_of_a_pair_have_one_seed_and_each_pair_another(tmp_path):
     result, _ = compare(tmp_path, drifting, pairs=3)
     seeds = {run.point: run.record.submission.plan.measurement.seed for run in result.runs}
@@ -96,15 +75,6 @@ def test_both_runs_of_a_pair_have_one_seed_and_each_pair_another(tmp_path):
         assert {seed for point, seed in seeds.items() if point.endswith(f"pair {pair}")} == {first + pair - 1}
     last = result.runs[-1].record.submission
     assert last.requested.seed == last.plan.measurement.seed
-
-
-def test_the_seed_of_a_pair_is_no_override_and_keeps_runs_comparable(tmp_path):
-    scripted = ScriptedBench(tmp_path, drifting)
-    result = run_ab("smoke-lora", "seed=7", "compile=blocks", Options(), scripted.bench, pairs=2)
-    runs = [run.record.submission for run in result.runs if run.point.startswith("a")]
-    assert [run.plan.measurement.seed for run in runs] == [7, 8]
-    assert {run.division for run in runs} == {Division.STANDARD}
-    assert not any("seed" in key for key in COMPARABILITY_KEYS)
 
 
 def test_a_loss_that_differs_from_seed_to_seed_gives_no_verdict_of_its_own(tmp_path):
@@ -142,12 +112,6 @@ def test_a_stopped_comparison_resumes(tmp_path):
     assert len(scripted.ran) == 3
 
 
-def test_more_pairs_can_be_added(tmp_path):
-    compare(tmp_path, drifting, pairs=3)
-    result, scripted = compare(tmp_path, drifting, pairs=4)
-    assert (result.pairs, len(scripted.ran)) == (4, 2)
-
-
 @pytest.mark.parametrize(
     ("a", "b", "said"),
     [
@@ -170,13 +134,3 @@ def test_runs_too_short_for_a_verdict_are_refused_before_the_first(tmp_path):
     with pytest.raises(TunemarkError, match="give --steps 30 or more"):
         run_ab("smoke-lora", A, B, Options(max_steps=25), scripted.bench)
     assert not scripted.ran
-
-
-@pytest.mark.parametrize(("settings", "pair"), [("compile=blocks", 3), ("batch_size=8,precision=bf16", 12), ("compile=none", 0)])
-def test_the_name_of_an_arms_run_is_read_back_as_it_was_written(settings, pair):
-    run = ArmRun("b", settings, pair)
-    assert arm_run(run.point) == run
-
-
-def test_points_of_other_series_are_no_arms():
-    assert arm_run("batch.micro_batch=8") is None

@@ -1,21 +1,12 @@
 """The frontier: found exactly, in few tries, and only from runs that show whether memory sufficed."""
 
-from functools import partial
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from study_making import FACTS, ScriptedBench
 
-from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.resolve import Options
-from tunemark.harness.run.process import with_memory_limit
-from tunemark.harness.studies.frontier import Frontier, FrontierQuestion, Over, find_largest, short_options
-from tunemark.harness.vendors.protocol import vendor_of
-from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.plan.machine import Machine
-from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import Backend, Phase, Status
+from tunemark.harness.studies.frontier import Frontier, FrontierQuestion, Over, find_largest
+from tunemark.schema.vocabulary import Phase, Status
 
 PLAIN = FrontierQuestion()
 
@@ -38,13 +29,6 @@ def test_the_largest_that_fits_is_found_with_few_questions(edge, start, most):
     assert found.fits == (min(edge, most) or None)
     assert found.fails == (edge + 1 if edge < most else None)
     assert len(asked) == len(set(asked)) <= 26
-
-
-@given(st.integers(1, 100_000), st.floats(0.01, 0.5))
-def test_near_enough_is_near_enough(edge, within):
-    found = find_largest(lambda number: number <= edge, 4, 1_000_000, within)
-    assert found.fits <= edge < found.fails
-    assert found.fails - found.fits <= max(1, within * found.fits)
 
 
 def test_the_largest_micro_batch_and_the_first_that_failed_are_found(tmp_path):
@@ -88,13 +72,6 @@ def test_both_gives_the_micro_batch_at_each_length_that_fits(tmp_path):
     assert [(edge.sequence_length, edge.micro_batch) for edge in search.edges] == [(448, 1), (128, 3), (256, 1)]
 
 
-def test_there_is_no_micro_batch_where_one_row_does_not_fit(tmp_path):
-    search = frontier(ScriptedBench(tmp_path, fits_tokens(1)))
-    assert search.search() is None
-    assert search.edges[0].micro_batch is None
-    assert search.edges[0].first_failed == "1 row"
-
-
 def test_a_failure_that_is_not_memory_ends_the_search_with_its_reason(tmp_path):
     search = frontier(ScriptedBench(tmp_path, lambda _plan, ran: {"status": Status.CRASH if ran else Status.OK, "steps": 3}))
     assert "scripted crash" in search.search()
@@ -112,14 +89,6 @@ def test_a_stopped_search_resumes_with_its_results(tmp_path):
     assert len(later.ran) == 3
 
 
-def test_a_try_is_short_and_on_full_rows():
-    short = short_options(FACTS.workload("bert-emotion"), Options(until_ci=0.01))
-    assert (short.max_steps, short.probe, short.gates, short.until_ci, short.data) == (3, False, False, None, "synthetic")
-    assert "data.padding=static" in short.overrides
-    assert "data.padding=static" in short_options(FACTS.workload("smoke-lora"), Options(data="file:texts")).overrides
-    assert "data.padding=static" not in short_options(FACTS.workload("smoke-lora"), Options()).overrides
-
-
 def test_the_worker_is_limited_to_a_part_of_the_hosts_memory(tmp_path):
     seen = []
     scripted = ScriptedBench(tmp_path, fits_tokens(10**9))
@@ -129,43 +98,6 @@ def test_the_worker_is_limited_to_a_part_of_the_hosts_memory(tmp_path):
     frontier(scripted, FrontierQuestion(most=1, limit_bytes=2**30)).search()
     assert seen == [int(0.8 * scripted.machine.memory_bytes), 2**30]
     assert "memory limited to 1.00 GiB for each process" in scripted.ran[-1]
-
-
-def test_no_limit_reaches_the_memory_of_a_device(tmp_path):
-    gpu = make_gpu(ScriptedBench(tmp_path).machine)
-    with pytest.raises(TunemarkError, match="only host memory can be limited"):
-        frontier(ScriptedBench(tmp_path, machine=gpu), FrontierQuestion(limit_bytes=2**30))
-
-
-def test_what_this_machine_cannot_do_is_refused_before_the_search(tmp_path):
-    with pytest.raises(TunemarkError) as caught:
-        frontier(ScriptedBench(tmp_path), overrides=("compute=tf32",))
-    assert caught.value.exit_code is Exit.UNSUPPORTED
-
-
-def test_on_a_device_the_search_starts_with_the_rows_that_the_memory_model_predicts(tmp_path):
-    scripted = ScriptedBench(tmp_path, fits_tokens(10**9), machine=make_gpu(ScriptedBench(tmp_path).machine))
-    search = frontier(scripted, FrontierQuestion(most=4096))
-    search.search()
-    (first, *_), plan = scripted.ran, partial(scripted.bench.plan, search.workload)
-    rows = int(first.rpartition("=")[2])
-    assert 1 < rows < 4096
-    fits = [
-        step_memory(plan(search._point(128, n).applied(search.options)).plan, scripted.bench.facts.model("tiny-llama"), scripted.machine)
-        for n in (rows, rows + 1)
-    ]
-    assert [memory.problem is None for memory in fits] == [True, False]
-
-
-def make_gpu(machine: Machine) -> Machine:
-    from dataclasses import replace
-
-    devices = (DeviceFacts(name="NVIDIA A10G", memory_bytes=24 * 2**30),)
-    return replace(machine, backend=Backend.CUDA, family=vendor_of(Backend.CUDA).family, devices=devices)
-
-
-def test_without_a_limit_the_command_is_as_it_was():
-    assert with_memory_limit(["python", "-m", "x"], None) == ["python", "-m", "x"]
 
 
 def test_a_run_that_ends_above_the_limit_does_not_fit(tmp_path):

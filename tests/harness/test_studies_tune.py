@@ -1,6 +1,5 @@
 """Tuning: only free settings, one lever at a time, what cannot run left out, and the best measured beside the card's."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -10,18 +9,13 @@ from study_making import FACTS, ScriptedBench, make_run
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import resolve
 from tunemark.harness.studies.report import tries_table
-from tunemark.harness.studies.tune import LEVERS, SPLIT, Tuner, rate_of_try, run_tune, try_options, within
-from tunemark.harness.vendors.protocol import vendor_of
-from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.harness.studies.tune import rate_of_try, run_tune
+from tunemark.schema.errors import Exit
 from tunemark.schema.facts.workloads import GoldenLosses
-from tunemark.schema.records.division import FREE_SETTINGS
-from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.records.trace import StepEvent
 from tunemark.schema.records.upgrade import read_record
-from tunemark.schema.vocabulary import Backend, Checkpointing, Division, Status
+from tunemark.schema.vocabulary import Checkpointing, Division, Status
 
 OPTIONS = Options(max_steps=120, probe=False)
-CARD = FACTS.workload("smoke-lora")
 
 
 @pytest.fixture(autouse=True)
@@ -63,10 +57,6 @@ def records(out):
     return [read_record(path.read_bytes()) for path in out.rglob("*.json")]
 
 
-def test_every_lever_is_a_free_setting_of_the_tuned_division():
-    assert set(LEVERS) | {"batch.micro_batch", "batch.gradient_accumulation"} <= set(FREE_SETTINGS)
-
-
 def test_the_fastest_settings_are_found_and_measured_beside_the_cards(tmp_path):
     result, scripted = tuned(tmp_path, speed())
     assert result.best == "compile=blocks"
@@ -86,17 +76,6 @@ def test_the_fastest_settings_are_found_and_measured_beside_the_cards(tmp_path):
     assert len(reasons) == len(set(reasons))
     shown = tries_table(result.tries)
     assert shown.row_count == len(result.tries)
-
-
-def test_the_global_batch_stays_that_of_the_card(tmp_path):
-    options = replace(OPTIONS, overrides=())
-    result, _ = tuned(tmp_path, speed(), "smoke-bert", options)
-    tries = [record for record in records(tmp_path) if record.study.kind == "tune"]
-    card = FACTS.workload("smoke-bert")
-    rows = card.batch.micro_batch * card.batch.gradient_accumulation
-    assert all(rows % record.plan.batch.micro_batch == 0 for record in tries)
-    assert {record.plan.batch.global_batch for record in records(tmp_path) if record.study.kind == "ab"} == {rows}
-    assert any(tried.lever == SPLIT for tried in result.tries)
 
 
 def test_a_smaller_micro_batch_is_chosen_where_the_cards_does_not_fit(tmp_path):
@@ -124,17 +103,6 @@ def test_a_lever_that_the_user_sets_is_not_tried(tmp_path):
     result, _ = tuned(tmp_path, speed(), options=replace(OPTIONS, overrides=("compile=none",)))
     assert not [tried for tried in result.tries if tried.lever == "compile"]
     assert result.best == "as given"
-
-
-def test_a_spent_budget_ends_the_search_and_a_larger_one_resumes_it(tmp_path):
-    with pytest.raises(TunemarkError, match="spent before the first trial") as caught:
-        tuned(tmp_path, speed(), budget_s=-1.0)
-    assert caught.value.exit_code is Exit.USAGE
-    whole, scripted = tuned(tmp_path, speed())
-    assert scripted.ran
-    again, resumed = tuned(tmp_path, speed(), budget_s=-1.0)
-    assert resumed.ran == []
-    assert (again.best, again.complete, again.tries) == (whole.best, True, whole.tries)
 
 
 class Clock:
@@ -183,50 +151,6 @@ def test_no_trial_may_take_longer_than_what_is_left_and_one_that_the_budget_ende
     assert ended in scripted.ran
 
 
-def test_no_trial_begins_in_less_time_than_any_took(tmp_path, monkeypatch):
-    clock = Clock(monkeypatch)
-    result, _ = tuned(tmp_path, clock.script, budget_s=16.0)
-    assert (len(clock.limits_s), result.complete) == (2, False)
-    assert clock.now_s < 15.0
-
-
-def test_the_users_own_time_limit_of_a_run_stays_if_it_is_shorter():
-    limits = [within(replace_timeout(_resolved(), own_s), left_s).plan.measurement.timeout_s for own_s, left_s in ((5.0, 9.0), (9.0, 5.0))]
-    assert limits == [5.0, 5.0]
-    assert within(_resolved(), math.inf).plan.measurement.timeout_s is None
-
-
-def replace_timeout(resolved, seconds):
-    rules = resolved.plan.measurement.model_copy(update={"timeout_s": seconds})
-    return replace(resolved, plan=resolved.plan.model_copy(update={"measurement": rules}))
-
-
-def levers_tried(tmp_path, workload, machine):
-    scripted = ScriptedBench(tmp_path, speed(), machine)
-    tuner = Tuner.of(workload, OPTIONS, scripted.bench, math.inf)
-    tuner.search()
-    return list(dict.fromkeys(tried.lever for tried in tuner.tries)), set(tuner.rates)
-
-
-def test_memory_is_freed_and_used_before_the_other_levers_are_tried(tmp_path):
-    order, _ = levers_tried(tmp_path, "smoke-bert", make_machine())
-    assert order[:4] == ["card", "gradient_checkpointing", SPLIT, "compile"]
-
-
-def test_kernels_that_hold_all_scores_are_tried_on_cpus_only(tmp_path):
-    gpu = make_machine(
-        backend=Backend.CUDA,
-        devices=(DeviceFacts(name="NVIDIA H200", memory_bytes=140 * 2**30),),
-        compute_dtypes=vendor_of(Backend.CUDA).formats,
-        target="9.0",
-    )
-    for machine, tried in ((gpu, False), (make_machine(), True)):
-        _, settings = levers_tried(tmp_path / machine.backend.value, "smoke-lora", machine)
-        assert any("attention=eager" in name for name in settings) is tried
-        assert any("attention=flash_attention_2" in name for name in settings)
-        assert any("sdpa_kernel=math" in name for name in settings) is tried
-
-
 def test_an_interrupted_search_resumes_at_the_try(tmp_path):
     def interrupted(plan, ran):
         return {"status": Status.INTERRUPTED} if ran == 2 else speed()(plan, ran)
@@ -241,21 +165,6 @@ def test_an_interrupted_search_resumes_at_the_try(tmp_path):
     ]
 
 
-def test_a_search_that_ends_within_a_lever_keeps_the_best_value_so_far(tmp_path):
-    def interrupted(plan, ran):
-        return {"status": Status.INTERRUPTED} if plan.model.compile == "model" else speed()(plan, ran)
-
-    stopped, _ = tuned(tmp_path, interrupted)
-    assert [tried.settings for tried in stopped.tries if tried.verdict == "kept"] == ["compile=blocks"]
-    assert (stopped.best, stopped.complete) == ("compile=blocks", False)
-
-
-def test_a_workload_that_cannot_run_here_is_refused(tmp_path):
-    with pytest.raises(TunemarkError) as caught:
-        tuned(tmp_path, speed(), "lora-70b")
-    assert caught.value.exit_code is Exit.UNSUPPORTED
-
-
 def test_the_rate_of_a_long_step_follows_from_its_micro_steps_and_its_update():
     run = make_run(_resolved(), step_s=1.0, steps=8, noise=0.0)
     ends = run.trace.completed_at_s
@@ -266,20 +175,6 @@ def test_the_rate_of_a_long_step_follows_from_its_micro_steps_and_its_update():
     # Two micro-steps of 0.4 s and an update of 0.2 s; with eight micro-steps, 3.2 s and 0.2 s.
     assert rate_of_try(timed, 1.0) == pytest.approx(tokens)
     assert rate_of_try(timed, 4.0) == pytest.approx(4 * tokens / 3.4)
-
-
-def test_a_step_that_compiles_is_no_measure():
-    run = make_run(_resolved(), step_s=1.0, steps=4, noise=0.0)
-    slow = tuple(at + (9.0 if step >= 2 else 0.0) for step, at in enumerate(run.trace.completed_at_s))
-    trace = run.trace.model_copy(update={"completed_at_s": slow})
-    changed = run.model_copy(update={"trace": trace, "events": (StepEvent(step=3, kind="compile", amount=1),)})
-    assert rate_of_try(changed, 1.0) == pytest.approx(run.trace.real_tokens[0])
-
-
-def test_a_try_is_short_and_only_trains():
-    short = try_options(FACTS.workload("smoke-bert"), Options(until_ci=0.01, max_train_s=60.0))
-    assert (short.max_steps, short.max_train_s, short.until_ci, short.probe, short.gates) == (8, None, None, False, False)
-    assert "data.evaluation_rows=0" in short.overrides
 
 
 def _resolved():

@@ -11,7 +11,6 @@ import psutil
 import pytest
 from harness_making import FakeMonitor
 
-from tunemark.harness.run.record import observed_warnings
 from tunemark.harness.run.telemetry import (
     DeviceSampler,
     DeviceSeries,
@@ -26,14 +25,13 @@ from tunemark.harness.run.telemetry import (
     utilisation,
     window_times,
 )
-from tunemark.harness.vendors import cuda, neuron, rocm, xpu
-from tunemark.harness.vendors.protocol import DeviceMonitor, DeviceReading
+from tunemark.harness.vendors.protocol import DeviceReading
 from tunemark.schema.formats import GIB
-from tunemark.schema.measurement_warnings import THROTTLED_SHARE, _other_work, probe_warnings
+from tunemark.schema.measurement_warnings import THROTTLED_SHARE, _other_work
 from tunemark.schema.records.submission import Utilisation
-from tunemark.schema.records.trace import DeviceUse, Probe, StepTrace
+from tunemark.schema.records.trace import DeviceUse, StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
-from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.vocabulary import Backend
 
 IDLE = (DeviceReading(power_w=100.0, memory_used_bytes=GIB),)
 
@@ -63,15 +61,6 @@ def test_a_value_that_the_driver_does_not_report_is_null_and_not_zero():
     (use,) = device_uses(make_series([DeviceReading()], before=()), 0.0, 1.0)
     told = use.model_dump(exclude={"index", "node", "samples", "throttle_reasons", "throttle_shares"})
     assert set(told.values()) == {None}
-
-
-def test_reasons_for_lower_clocks_are_collected_over_the_window():
-    readings = [
-        DeviceReading(throttle_reasons=frozenset({"sw_power_cap"})),
-        DeviceReading(throttle_reasons=frozenset({"hw_thermal_slowdown"})),
-        DeviceReading(),
-    ]
-    assert device_uses(make_series(readings), 0.0, 1.0)[0].throttle_reasons == ("hw_thermal_slowdown", "sw_power_cap")
 
 
 def test_a_throttle_reason_has_its_share_of_the_time_and_not_of_the_samples():
@@ -138,10 +127,6 @@ def test_energy_of_several_devices_needs_all_of_them():
     assert found.joules == pytest.approx(101.0)
 
 
-def test_one_sample_in_the_window_is_no_energy():
-    assert energy(make_series([DeviceReading(power_w=1.0)] * 3), 0.0, 0.05).reason == "fewer than two samples lie in the window"
-
-
 def test_a_sampler_looks_before_the_run_and_while_the_worker_lives():
     monitor = FakeMonitor(
         [(DeviceReading(power_w=90.0, memory_used_bytes=GIB),)] * 5 + [(DeviceReading(power_w=400.0, memory_used_bytes=3 * GIB),)]
@@ -178,30 +163,11 @@ def test_other_processes_are_counted_before_and_during_the_run():
     assert foreign(None, None) == {}
 
 
-def test_a_device_that_other_processes_use_is_a_warning():
-    machine = SimpleNamespace(free_disk_bytes=2**40)
-    found = list(observed_warnings(machine, torn=False, foreign={"device 1": 2}))
-    assert [(warned.kind.value, warned.message) for warned in found] == [
-        ("busy_device", "2 other processes used device 1; end them and repeat")
-    ]
-
-
 @pytest.mark.parametrize("backend", Backend)
 def test_each_family_is_sampled_or_gives_a_reason(backend):
     with open_sampler(backend, (0,)) as sampler:
         assert sampler.series.during == []
         assert sampler.series.reason
-
-
-def test_each_monitor_has_all_that_the_protocol_asks():
-    for family in (cuda.NvmlMonitor, rocm.AmdMonitor, neuron.NeuronMonitor, xpu.XpuSmiMonitor, FakeMonitor):
-        for name in (*DeviceMonitor.__annotations__, "read", "processes", "close"):
-            assert hasattr(family, name), name
-
-
-def test_a_run_on_the_cpu_says_why_there_is_no_energy():
-    series = open_sampler(Backend.CPU, ()).series
-    assert energy(series, 0.0, 1.0).reason == "no counter that an ordinary user may read"
 
 
 def test_a_run_holds_what_its_devices_were_seen_to_do(facts, tmp_path, monkeypatch):
@@ -245,12 +211,6 @@ def test_what_is_sampled_after_the_last_step_of_a_hung_run_does_not_count_as_use
     telemetry = Telemetry([Sample(float(at), 1, None, busy, 0.0) for at, busy in moments])
     seen = utilisation(telemetry, *window_times(trace, SteadyWindow(10, 30, stable=True, verdict="")))
     assert (seen.cpu_busy_mean, seen.samples) == (2.0, 20)
-
-
-@pytest.mark.parametrize(("after", "expected"), [(0.9e12, ["peak_fell"]), (1.1e12, []), (1.5e12, ["peak_rose"]), (None, [])])
-def test_a_matrix_rate_that_changed_over_the_run_is_a_warning(after, expected):
-    probe = Probe(dtype=Dtype.FP32, size=64, before_flop_per_s=1e12, after_flop_per_s=after)
-    assert [kind.value for kind, _ in probe_warnings(probe)] == expected
 
 
 def test_a_compiler_that_the_worker_starts_does_not_count_as_its_process():

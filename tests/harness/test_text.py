@@ -1,8 +1,5 @@
 """Text becomes samples in the same way each time."""
 
-import sys
-from types import SimpleNamespace
-
 import pytest
 from harness_making import ROOT
 
@@ -12,11 +9,6 @@ from tunemark.harness.worker.data import Counts, Shape, micro_batches
 from tunemark.schema.vocabulary import DataSource, Padding
 
 TEXT = str(ROOT / "tests" / "harness" / "data" / "emotions")
-
-
-def test_rows_of_a_folder_are_split_by_file_name():
-    assert len(sample_files.read_split(DataSource.FILE, TEXT, "train")[1]) == 240
-    assert len(sample_files.read_split(DataSource.FILE, TEXT, "evaluation")[1]) == 60
 
 
 @pytest.mark.parametrize(
@@ -58,26 +50,9 @@ def test_rows_of_different_length_are_never_padded_in_silence(facts, machine):
         make_batch(facts, machine, Padding.NONE, (3, 7))
 
 
-def test_a_trained_tokenizer_is_the_same_each_time():
-    rows = sample_files.read_split(DataSource.FILE, TEXT, "train")[1]
-    one, other = (sample_files.word_level_tokenizer(rows, 200).get_vocab() for _ in range(2))
-    assert one == other
-
-
 @pytest.mark.parametrize("stem", ["test", "val", "validation", "eval"])
 def test_the_file_that_was_evaluated_on_is_named(tmp_path, stem):
     (tmp_path / "train.txt").write_text("a b;x\n")
     (tmp_path / f"{stem}.txt").write_text("a b;x\nc d;x\n")
     name, rows = sample_files.read_split(DataSource.FILE, str(tmp_path), "evaluation")
     assert (name, len(rows)) == (f"file {stem}.txt", 2)
-
-
-def test_the_split_of_a_hub_data_set_that_was_evaluated_on_is_named(monkeypatch):
-    def load_dataset(_place, split):
-        if split == "test":
-            msg = 'Unknown split "test". Should be one of ["train", "validation"].'
-            raise ValueError(msg)
-        return [{"text": "a b", "label": 1}]
-
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    assert sample_files.read_split(DataSource.HUB, "some/data", "evaluation")[0] == "split validation"
