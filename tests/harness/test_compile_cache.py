@@ -11,7 +11,7 @@ from tunemark.harness.worker import levers
 from tunemark.harness.worker.levers import CacheWatch, neuron_folder
 from tunemark.schema.vocabulary import Status
 
-QUICK = ("--steps", 3, "--set", "compile=blocks", "--set", "data.sequence_length=16", "--no-probe", "--no-gates")
+QUICK = ("--steps", 3, "--set", "compile=blocks", "--set", "data.sequence_length=16", "--set", "probe=false", "--set", "gates=false")
 
 
 def cache_of_a_run(out, folder, *more):
@@ -43,7 +43,7 @@ def test_a_compiled_run_says_in_which_step_it_compiled(first):
 @pytest.mark.usefixtures("first")
 def test_a_run_with_cold_compiles_again_and_leaves_the_cache_as_it_was(cache, tmp_path):
     filled = sorted(cache.rglob("*"))
-    cold = cache_of_a_run(tmp_path, cache, "--cold")
+    cold = cache_of_a_run(tmp_path, cache, "--set", "cold=true")
     assert (cold.process.compile_cache, cold.plan.measurement.cold) == ("cold", True)
     assert filled
     assert len(sorted(cache.rglob("*"))) == len(filled)

@@ -128,7 +128,7 @@ def test_a_mask_on_a_machine_without_the_driver_is_a_warning_and_a_reason_for_th
     found = Options().machine()
     assert (found.backend, found.backend_reason) == (Backend.CPU, f"no accelerator was found; {clause}")
     printed = capsys.readouterr().err
-    assert printed == f"tunemark: warning: {clause}: the CPU is used; --backend cpu or an empty value requests it\n"
+    assert printed == f"tunemark: warning: {clause}: the CPU is used; --set backend=cpu or an empty value requests it\n"
     for hiding in ("", "-1"):
         monkeypatch.setenv(variable, hiding)
         assert Options().machine().backend_reason.endswith(f"; {variable}={hiding!r} hides all devices")

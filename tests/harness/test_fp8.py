@@ -151,7 +151,7 @@ def test_pretrained_weights_are_stored_layer_by_layer(facts, tmp_path):
 
 
 def test_a_run_with_frozen_weights_in_fp8_is_a_valid_submission_inside_the_loss_band(tmp_path, facts):
-    done = tunemark("run", "smoke-lora", "--steps", 10, "--set", FROZEN, "--no-probe", "--out", tmp_path)
+    done = tunemark("run", "smoke-lora", "--steps", 10, "--set", FROZEN, "--set", "probe=false", "--out", tmp_path)
     submission = only_submission(tmp_path)
     assert submission.outcome.status is Status.OK, done.stderr
     assert submission.division is Division.TUNED

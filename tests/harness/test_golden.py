@@ -62,7 +62,9 @@ def test_a_tuned_run_must_train_as_its_card_does_and_an_open_one_is_not_compared
 def test_another_split_of_the_batch_trains_on_the_same_rows_in_each_step(tmp_path):
     split = ("--set", "batch.micro_batch=2", "--set", "batch.gradient_accumulation=2")
     for name, settings in (("card", ()), ("tuned", split)):
-        done = tunemark("run", "smoke-lora", "--steps", 12, "--no-probe", "--no-gates", *settings, "--out", tmp_path / name)
+        done = tunemark(
+            "run", "smoke-lora", "--steps", 12, "--set", "probe=false", "--set", "gates=false", *settings, "--out", tmp_path / name
+        )
         assert done.returncode == 0, done.stderr
     card, tuned = (only_submission(tmp_path / name) for name in ("card", "tuned"))
     assert tuned.plan.batch.gradient_accumulation == 2

@@ -142,7 +142,7 @@ def test_a_run_with_fewer_than_20_steady_steps_is_a_timeout_by_its_time_limit_an
     assert outcome.status is status
     if status is Status.TIMEOUT:
         assert outcome.message == "the time limit of 40 s left 19 steps after warm-up; a result needs 20"
-        assert "--seconds" in outcome.fix
+        assert "--set seconds" in outcome.fix
     elif rules.min_warmup_steps == 10:
         assert outcome.message == "not rankable: 19 steps after warm-up, and a rank needs 20"
         assert outcome.fix == "train 30 steps or more, or leave out --steps"

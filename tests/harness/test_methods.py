@@ -158,7 +158,7 @@ def test_evaluating_leaves_four_bit_weights_as_they_were_and_turns_dropout_off(p
 
 
 def test_a_qlora_run_on_this_machine_is_a_valid_submission(tmp_path):
-    done = tunemark("run", "smoke-lora", "--steps", 12, "--set", "method=qlora", "--no-probe", "--out", tmp_path)
+    done = tunemark("run", "smoke-lora", "--steps", 12, "--set", "method=qlora", "--set", "probe=false", "--out", tmp_path)
     submission = only_submission(tmp_path)
     assert submission.outcome.status is Status.OK, done.stderr
     assert submission.plan.quantisation.double

@@ -13,20 +13,8 @@ from harness_making import cold, only_submission, tunemark
 from tunemark.schema.vocabulary import Backend, Status
 
 STAND_IN = Path(__file__).with_name("xla_stand_in")
-SMALL = (
-    "--steps",
-    6,
-    "--no-gates",
-    "--no-probe",
-    "--set",
-    "compute=fp32",
-    "--set",
-    "data.padding=static",
-    "--set",
-    "batch.micro_batch=4",
-    "--timeout",
-    150,
-)
+SETS = ("gates=false", "probe=false", "compute=fp32", "data.padding=static", "timeout=150")
+SMALL = ("--steps", 6, "--micro-batch", 4, *(word for each in SETS for word in ("--set", each)))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tunemark.schema.records.submission import MemoryReading, Utilisation
 from tunemark.schema.records.trace import DeviceUse, Energy
 from tunemark.schema.vocabulary import WarningKind
 
-SMALL = ("--steps", "40", "--no-probe", "--no-gates", "--set", "data.sequence_length=32", "--timeout", "200")
+SMALL = ("--steps", "40", "--set", "probe=false", "--set", "gates=false", "--set", "data.sequence_length=32", "--set", "timeout=200")
 COUNTED = Energy(source="counter", joules=100.0, window_s=2.0, idle_w=10.0)
 
 
@@ -42,9 +42,23 @@ def test_the_energy_of_two_machines_is_the_sum_of_their_counters(tmp_path, facts
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    shared = ["run", "smoke-full", *SMALL, "--devices", "2", "--nodes", "2", "--rendezvous", f"localhost:{port}", "--out", str(tmp_path)]
+    shared = [
+        "run",
+        "smoke-full",
+        *SMALL,
+        "--devices",
+        "2",
+        "--set",
+        "nodes=2",
+        "--set",
+        f"rendezvous=localhost:{port}",
+        "--out",
+        str(tmp_path),
+    ]
     nodes = [
-        subprocess.Popen(warm("node_process", *shared, "--node-rank", rank), stdout=subprocess.DEVNULL, env={**os.environ, "WATTS": watts})
+        subprocess.Popen(
+            warm("node_process", *shared, "--set", f"node_rank={rank}"), stdout=subprocess.DEVNULL, env={**os.environ, "WATTS": watts}
+        )
         for rank, watts in (("1", "50"), ("0", "200"))
     ]
     assert [node.wait(timeout=240) for node in nodes] == [0, 0]

@@ -93,7 +93,7 @@ def test_devices_are_the_ones_that_the_environment_leaves_visible(monkeypatch, v
         ("7", "selects none of the 3 devices here; give 0 to 2, unset it, or set it to '' to use the CPU"),
         ("odd", "selects none of the 3 devices here"),
         ("MIG-5c89852c-d268-c3f3-1b07-005d5ae1dc3f", "names a part of a GPU (MIG)"),
-        ("MIG-GPU-1234/1/0,0", "name a GPU without MIG, or use --backend cpu"),
+        ("MIG-GPU-1234/1/0,0", "name a GPU without MIG, or use --set backend=cpu"),
     ],
 )
 def test_a_mask_that_leaves_no_device_is_an_error_that_names_it_and_not_a_plan_for_the_cpu(monkeypatch, value, message):

@@ -16,7 +16,7 @@ from tunemark.harness.run import launch as recovery
 from tunemark.schema.vocabulary import Status
 
 pytestmark = pytest.mark.process
-SMALL = ("--set", "data.sequence_length=16", "--set", "batch.micro_batch=1", "--no-probe", "--no-gates")
+SMALL = ("--set", "data.sequence_length=16", "--set", "batch.micro_batch=1", "--set", "probe=false", "--set", "gates=false")
 
 
 def ended(process):

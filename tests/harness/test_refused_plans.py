@@ -124,7 +124,7 @@ PLANNED = None
         ("cpu", "smoke-full", ROUNDED, {"devices": 2, "strategy": "zero2"}, "zero2 keeps fp32 copies"),
         ("cpu", "smoke-lora", "optimizer.name=adamw_8bit", {}, "use optimizer.name=adamw"),
         # Devices
-        ("cpu", "smoke-full", "", {"strategy": "ddp"}, "leave --strategy out"),
+        ("cpu", "smoke-full", "", {"strategy": "ddp"}, "leave --sharding out"),
         ("cpu", "smoke-full", "", {"devices": 2, "strategy": "single"}, "need one of ddp"),
         ("cpu", "smoke-full", "", {"devices": 2, "strategy": "fsdp2", "offload": "optimizer"}, "fsdp2"),
         ("cpu", "smoke-bert", "method=qlora", {}, "head of a classifier"),
@@ -142,10 +142,10 @@ PLANNED = None
         ("neuron", "smoke-lora", "method=qlora", {}, "no quantised weights"),
         ("neuron", "smoke-lora", "", {"devices": 2, "strategy": "zero2"}, "zero1"),
         ("neuron", "smoke-lora", "", {"devices": 2, "strategy": "zero1"}, PLANNED),
-        ("neuron", "smoke-lora", "", {"save": True}, "--save"),
+        ("neuron", "smoke-lora", "", {"save": True}, "leave save=true out"),
         ("neuron", "gpt2-small-full", "", {}, "optimum-neuron trains llama, granite, qwen3"),
         ("neuron", "smoke-bert", "", {"devices": 2}, PLANNED),
-        ("neuron", "smoke-bert", "", {"devices": 2, "strategy": "zero1"}, "use --strategy ddp"),
+        ("neuron", "smoke-bert", "", {"devices": 2, "strategy": "zero1"}, "use --sharding ddp"),
         ("neuron", "bert-emotion", "data.padding=dynamic", {}, "each new length is another graph"),
     ],
 )  # fmt: skip

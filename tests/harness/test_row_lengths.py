@@ -21,7 +21,7 @@ def test_the_quantiles_of_a_hundred_rows_are_lengths_of_rows():
 def test_a_run_on_text_records_the_lengths_of_its_rows(tmp_path):
     data = ROOT / "tests" / "harness" / "data" / "emotions"
     done = tunemark(
-        *("run", "smoke-bert", "--steps", 3, "--no-probe", "--no-gates", "--data", f"file:{data}"),
+        *("run", "smoke-bert", "--steps", 3, "--set", "probe=false", "--set", "gates=false", "--data", f"file:{data}"),
         *("--set", "data.evaluation_rows=0", "--out", tmp_path),
     )
     assert done.returncode == 0, done.stderr

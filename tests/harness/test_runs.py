@@ -46,8 +46,8 @@ def test_a_short_run_is_ok_and_answers_in_json(tmp_path):
 def test_with_save_the_trained_weights_are_saved_timed_and_removed(tmp_path):
     aside = tmp_path / "aside"
     aside.mkdir()
-    quick = ("--steps", 2, "--no-probe", "--no-gates")
-    done = tunemark("run", "smoke-lora", *quick, "--save", "--out", tmp_path / "out", *SMALL, env={"TMPDIR": str(aside)})
+    quick = ("--steps", 2, "--set", "probe=false", "--set", "gates=false")
+    done = tunemark("run", "smoke-lora", *quick, "--set", "save=true", "--out", tmp_path / "out", *SMALL, env={"TMPDIR": str(aside)})
     submission = only_submission(tmp_path / "out")
     assert submission.outcome.status is Status.OK, done.stderr
     assert [mark.phase for mark in submission.timeline][-2:] == [Phase.SAVE, Phase.TEARDOWN]
@@ -60,7 +60,7 @@ def test_with_save_the_trained_weights_are_saved_timed_and_removed(tmp_path):
 
 @pytest.mark.process
 def test_a_killed_worker_leaves_its_steps_and_status_crash(tmp_path):
-    process = started("smoke-lora", "--steps", 5000, "--no-probe", "--out", tmp_path, *SMALL, env={"TMPDIR": str(tmp_path)})
+    process = started("smoke-lora", "--steps", 5000, "--set", "probe=false", "--out", tmp_path, *SMALL, env={"TMPDIR": str(tmp_path)})
     writer_of(tmp_path).kill()
     _, said = process.communicate(timeout=60)
     submission = only_submission(tmp_path)
@@ -74,7 +74,7 @@ def test_a_killed_worker_leaves_its_steps_and_status_crash(tmp_path):
 @pytest.mark.process
 @pytest.mark.parametrize(("sent", "start"), [(signal.SIGINT, cold), (signal.SIGHUP, warm)])
 def test_ctrl_c_and_a_closed_terminal_leave_the_steps_and_status_interrupted(tmp_path, sent, start):
-    process = started("smoke-lora", "--steps", 5000, "--no-probe", "--out", tmp_path, *SMALL, start=start)
+    process = started("smoke-lora", "--steps", 5000, "--set", "probe=false", "--out", tmp_path, *SMALL, start=start)
     process.send_signal(sent)
     process.communicate(timeout=60)
     submission = only_submission(tmp_path)
@@ -85,10 +85,10 @@ def test_ctrl_c_and_a_closed_terminal_leave_the_steps_and_status_interrupted(tmp
 
 @pytest.mark.process
 def test_a_worker_that_outlasts_its_time_is_ended(tmp_path):
-    done = tunemark("run", "smoke-lora", "--steps", 100_000, "--timeout", 5, "--no-probe", "--out", tmp_path, *SMALL)
+    done = tunemark("run", "smoke-lora", "--steps", 100_000, "--set", "timeout=5", "--set", "probe=false", "--out", tmp_path, *SMALL)
     submission = only_submission(tmp_path)
     assert submission.outcome.status is Status.TIMEOUT
-    assert "--timeout" in submission.outcome.fix
+    assert "--set timeout" in submission.outcome.fix
     assert done.returncode == 6
 
 
@@ -98,7 +98,8 @@ def test_a_diverging_run_is_nan_with_the_step_where_it_happened(tmp_path):
         "smoke-full",
         "--steps",
         50,
-        "--no-probe",
+        "--set",
+        "probe=false",
         "--set",
         "optimizer.learning_rate=1e30",
         "--set",
@@ -133,7 +134,7 @@ def test_what_is_not_supported_is_recorded_without_starting_a_worker(tmp_path):
 
 
 def test_real_text_trains_a_classifier_and_evaluates_it_on_the_test_file(tmp_path):
-    done = tunemark("run", "smoke-bert", "--steps", 60, "--no-probe", *TEXTS, "--out", tmp_path, "--json")
+    done = tunemark("run", "smoke-bert", "--steps", 60, "--set", "probe=false", *TEXTS, "--out", tmp_path, "--json")
     submission = only_submission(tmp_path)
     assert done.returncode == 0, done.stderr
     assert submission.division is Division.OPEN
@@ -146,7 +147,7 @@ def test_real_text_trains_a_classifier_and_evaluates_it_on_the_test_file(tmp_pat
 
 
 def test_a_loss_that_is_finite_in_training_and_not_in_evaluation_is_nan(tmp_path):
-    tunemark("run", "smoke-bert", "--steps", 1, "--no-probe", "--set", "optimizer.learning_rate=1e30", "--out", tmp_path)
+    tunemark("run", "smoke-bert", "--steps", 1, "--set", "probe=false", "--set", "optimizer.learning_rate=1e30", "--out", tmp_path)
     submission = only_submission(tmp_path)
     assert submission.outcome.status is Status.NAN
     assert submission.evaluation.loss is None
@@ -178,7 +179,7 @@ def test_text_that_cannot_be_used_is_refused_before_anything_runs(tmp_path, trai
 
 @pytest.mark.process
 def test_busy_cores_are_sampled_over_the_steady_window(tmp_path):
-    tunemark("run", "smoke-full", "--steps", 40, "--no-probe", "--out", tmp_path)
+    tunemark("run", "smoke-full", "--steps", 40, "--set", "probe=false", "--out", tmp_path)
     submission = only_submission(tmp_path)
     seen = submission.utilisation
     assert seen.samples >= 3
@@ -203,7 +204,8 @@ def test_pretrained_weights_load_from_a_directory_and_data_through_the_hub_libra
         "smoke-bert",
         "--steps",
         3,
-        "--no-probe",
+        "--set",
+        "probe=false",
         "--set",
         "labels=3",
         "--weights",
@@ -230,7 +232,7 @@ def test_a_missing_model_without_network_says_what_to_do(tmp_path):
 @pytest.mark.process
 def test_a_submission_that_cannot_be_written_is_printed_instead(tmp_path):
     (tmp_path / "smoke-lora").write_text("not a folder")
-    done = tunemark("run", "smoke-lora", "--steps", 2, "--no-probe", "--out", tmp_path, *SMALL)
+    done = tunemark("run", "smoke-lora", "--steps", 2, "--set", "probe=false", "--out", tmp_path, *SMALL)
     assert done.returncode == 1
     assert json.loads(done.stdout)["outcome"]["status"] == "ok"
     assert "--out" in done.stderr
@@ -238,7 +240,21 @@ def test_a_submission_that_cannot_be_written_is_printed_instead(tmp_path):
 
 @pytest.mark.process
 def test_a_run_that_is_sure_of_its_throughput_ends_before_its_steps_are_done(tmp_path):
-    done = tunemark("run", "smoke-lora", "--steps", 20_000, "--until-ci", "30%", "--timeout", 300, "--no-probe", "--out", tmp_path, *SMALL)
+    done = tunemark(
+        "run",
+        "smoke-lora",
+        "--steps",
+        20_000,
+        "--set",
+        "until_ci=30%",
+        "--set",
+        "timeout=300",
+        "--set",
+        "probe=false",
+        "--out",
+        tmp_path,
+        *SMALL,
+    )
     submission = only_submission(tmp_path)
     assert submission.outcome.status is Status.OK, done.stderr
     assert submission.plan.measurement.until_relative_ci == pytest.approx(0.3)
@@ -254,7 +270,7 @@ def test_a_run_that_is_sure_of_its_throughput_ends_before_its_steps_are_done(tmp
 
 @pytest.mark.process
 def test_a_disk_that_is_full_when_weights_are_saved_leaves_the_steps_and_says_what_to_do(tmp_path):
-    quick = ("--steps", 2, "--no-probe", "--no-gates", "--save", "--out", tmp_path, *SMALL)
+    quick = ("--steps", 2, "--set", "probe=false", "--set", "gates=false", "--set", "save=true", "--out", tmp_path, *SMALL)
     command = warm("full_disk_process", "run", "smoke-full", *quick)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     submission = only_submission(tmp_path)

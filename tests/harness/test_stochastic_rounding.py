@@ -292,8 +292,10 @@ def test_the_cards_of_full_fine_tuning_round_so_unless_something_else_keeps_smal
 @pytest.mark.slow
 def test_a_run_is_a_valid_submission_that_names_its_optimizer(tmp_path, facts):
     settings = [part for setting in ROUNDED for part in ("--set", setting)]
-    short = ("--steps", 6, "--no-probe", "--no-gates", "--set", "data.sequence_length=32")
-    done = tunemark("run", "smoke-full", "--backend", "cpu", *short, *settings, "--devices", 2, "--strategy", "fsdp2", "--out", tmp_path)
+    short = ("--steps", 6, "--set", "probe=false", "--set", "gates=false", "--set", "data.sequence_length=32")
+    done = tunemark(
+        "run", "smoke-full", "--set", "backend=cpu", *short, *settings, "--devices", 2, "--sharding", "fsdp2", "--out", tmp_path
+    )
     assert done.returncode == 0, done.stderr
     record = json.loads(next(tmp_path.rglob("*.json")).read_text())
     assert (record["effective"]["optimizer"], record["effective"]["stochastic_rounding"]) == ("tunemark StochasticAdamW", True)

@@ -19,7 +19,7 @@ SCRIPTS = ROOT / "harness/scripts"
 
 
 def test_the_plan_for_other_machines_is_shown_as_one_for_this_machine():
-    done = tunemark("plan", "lora-8b", "--instance", "p4d.24xlarge", "--nodes", 2, "--json")
+    done = tunemark("plan", "lora-8b", "--instance", "p4d.24xlarge", "--set", "nodes=2", "--json")
     device = json.loads(done.stdout)["plan"]["device"]
     assert (device["backend"], device["count"], device["nodes"], device["accelerator"]) == ("cuda", 16, 2, "nvidia-a100-40gb-sxm")
 
@@ -46,7 +46,7 @@ def test_a_step_that_does_not_fit_there_is_noted(facts):
 
 def test_more_accelerators_than_any_instance_has_are_noted_with_the_number_of_nodes(facts):
     (note,) = find_target(facts, "nvidia-h100-80gb-sxm", None, 32, 1).notes(facts)
-    assert "use --nodes 4" in note
+    assert "use --set nodes=4" in note
 
 
 def test_the_batch_script_gives_each_value_whole_to_the_run_of_its_node(tmp_path):
@@ -62,7 +62,7 @@ def test_the_batch_script_gives_each_value_whole_to_the_run_of_its_node(tmp_path
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "TUNEMARK": str(tmp_path / "tunemark"), **slurm}
     given = ["lora-8b", "--weights", "pretrained:/a folder/it's $HOME"]
     subprocess.run(["bash", SCRIPTS / "slurm.sh", *given], check=True, env=env)
-    ends = shlex.split("--nodes 2 --node-rank 1 --rendezvous node-a:29500")
+    ends = shlex.split("--set nodes=2 --set node_rank=1 --set rendezvous=node-a:29500")
     assert json.loads((tmp_path / "said.json").read_text()) == ["run", *given, *ends]
 
 

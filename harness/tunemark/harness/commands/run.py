@@ -20,7 +20,6 @@ from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.base import flattened
 from tunemark.schema.vocabulary import Status
 
-ELSEWHERE = "On which other machines"
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 EXIT_BY_STATUS = {
     Status.OK: Exit.OK,
@@ -36,10 +35,10 @@ def plan(
     workload: Workload,
     *,
     accelerator: Annotated[
-        str | None, typer.Option("--accelerator", rich_help_panel=ELSEWHERE, help="Accelerator card, such as nvidia-h100-80gb-sxm.")
+        str | None, typer.Option("--accelerator", metavar="KEY", help="Plan for another accelerator, such as nvidia-h100-80gb-sxm.")
     ] = None,
     instance: Annotated[
-        str | None, typer.Option("--instance", rich_help_panel=ELSEWHERE, help="Instance type, such as p4d.24xlarge.")
+        str | None, typer.Option("--instance", metavar="TYPE", help="Plan for another instance type, such as p4d.24xlarge.")
     ] = None,
     as_json: Json = False,
     options: Options,
@@ -56,7 +55,7 @@ def plan(
 
     - `tunemark plan lora-8b --accelerator nvidia-h100-80gb-sxm`
 
-    - `tunemark plan lora-8b --instance p4d.24xlarge --nodes 2`
+    - `tunemark plan lora-8b --instance p4d.24xlarge --set nodes=2`
     """
     facts = FactBase.of_project()
     if accelerator is None and instance is None:
@@ -106,19 +105,14 @@ def run(
     workload: Workload,
     *,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write the submission to this folder. Default: submissions/ of the checkout.")
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Write the submission there. Default: submissions/ of the checkout.")
     ] = None,
     supersedes: Annotated[
         str | None, typer.Option("--supersedes", metavar="ID", help="Replace an earlier result of this machine, given by its id.")
     ] = None,
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why it replaces that result.")] = None,
     repeats: Annotated[
-        int,
-        typer.Option(
-            "--repeats",
-            min=1,
-            help="Repeat N times, each in a fresh process; report the median, the range, and the 95% interval for one more run.",
-        ),
+        int, typer.Option("--repeats", metavar="N", min=1, help="Run N times, each in a fresh process, and report median and range.")
     ] = 1,
     force: Annotated[bool, typer.Option("--force", help="Run even if the plan needs more memory than each device has.")] = False,
     as_json: Json = False,

@@ -31,7 +31,7 @@ def detect(requested: Backend | None = None) -> Machine:
     chosen = next(((vendor, devices) for vendor, devices in vendors if requested in {None, vendor.backend}), None)
     if chosen is None:
         here = ", ".join(vendor.backend.value for vendor, _ in vendors)
-        raise TunemarkError("--backend", str(requested), f"this machine has {here}{_missing_tools()}", exit_code=Exit.UNSUPPORTED)
+        raise TunemarkError("--set backend", str(requested), f"this machine has {here}{_missing_tools()}", exit_code=Exit.UNSUPPORTED)
     vendor, devices = chosen
     absent = "".join(f"; {mask}" for mask in masks_without_devices()) if vendor.on_host else ""
     reason = vendor.found_by + (_missing_tools() + _hidden() + absent if vendor.on_host else "")

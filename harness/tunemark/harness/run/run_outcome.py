@@ -71,14 +71,16 @@ def _ending(finished: Finished, rules: Measurement) -> Ending:
     if finished.ended_by == "interrupted":
         return Status.INTERRUPTED, "stopped by the user", PARTIAL_RECORD
     if finished.ended_by == "timeout":
-        fix = STALE_LOCK if compile_is_locked() else "raise --timeout, or find out what hangs in this phase"
+        fix = STALE_LOCK if compile_is_locked() else "raise --set timeout=SECONDS, or find out what hangs in this phase"
         return Status.TIMEOUT, f"not finished after {finished.wall_s:.0f} s", fix
     if finished.ended_by == "parent killed":
         return Status.CRASH, RECOVERED, PARTIAL_RECORD
     if finished.ended_by is not None:
         message = f"no progress: ended after {finished.wall_s:.0f} s with {counted(len(log.steps), 'completed step')}"
         fix = (
-            STALE_LOCK if compile_is_locked() else "find out what hangs in this phase, or allow slow steps more time with --no-step-timeout"
+            STALE_LOCK
+            if compile_is_locked()
+            else "find out what hangs in this phase, or allow slow steps more time with --set no_step_timeout=SECONDS"
         )
         return Status.TIMEOUT, message, fix
 
@@ -113,7 +115,7 @@ def _completed(log: RunLog, rules: Measurement) -> Ending:
         return Status.OK, None, None
     if rules.max_train_s is not None and not planned:
         message = f"the time limit of {rules.max_train_s:g} s left {steady} steps after warm-up; a result needs {RANKABLE_STEPS}"
-        return Status.TIMEOUT, message, "raise the limit with --seconds, or set the number of steps with --steps"
+        return Status.TIMEOUT, message, "raise the limit with --set seconds=N, or set the number of steps with --steps"
     message = f"not rankable: {counted(steady, 'step')} after warm-up, and a rank needs {RANKABLE_STEPS}"
     return Status.OK, message, f"train {rules.min_warmup_steps + RANKABLE_STEPS} steps or more, or leave out --steps"
 

@@ -231,7 +231,7 @@ def _change(change: Change, higher: str, lower: str) -> str:
 def _break_even(point: "BreakEven") -> str:
     start = f"compilation with a {point.cache} cache"
     if not point.pairs:
-        return f"{start}: not measured{'; --cold measures it' if point.cache == 'cold' else ''}"
+        return f"{start}: not measured{'; --set cold=true measures it' if point.cache == 'cold' else ''}"
     if point.steps is None:
         return f"{start}: never pays off, the median step of B is no shorter"
     pairs = f"({point.pairs} pair{'s' * (point.pairs != 1)})"

@@ -397,7 +397,7 @@ class Vendor:
     missing_tool: Callable[[], str | None] = lambda: None
     """Return the missing requirement on a machine that seems to have such devices, or None."""
     preference: int = 0
-    """The found family with the highest preference is used unless --backend names another."""
+    """The found family with the highest preference is used unless `--set backend` names another."""
     monitor: Callable[[Sequence[int]], DeviceMonitor] | None = None
     """Open a monitor of some devices, or raise MonitorUnavailable."""
     card_vendor: str | None = None
