@@ -8,8 +8,7 @@ import pytest
 from harness_making import ROOT, ScriptedNvml
 
 from tunemark.harness.plan import machine
-from tunemark.harness.plan.options import Options
-from tunemark.harness.vendors import cpu, cuda, neuron, rocm, vendor_tools, xpu
+from tunemark.harness.vendors import cuda, neuron, rocm, vendor_tools, xpu
 from tunemark.schema.vocabulary import Backend
 
 TOOLS = ROOT / "tests" / "harness" / "data" / "tools"
@@ -73,14 +72,6 @@ def test_amd_smi_reports_the_same_facts_of_amd_devices():
     assert second.facts.power_limit_w is None
 
 
-def test_rocm_smi_is_read_in_either_spelling_of_its_keys():
-    first, second = rocm.parse_rocm_smi(sample("rocm-smi.json"))
-    assert (first.facts.memory_bytes, first.facts.power_limit_w, first.facts.driver) == (68702699520, 560.0, "6.3.6")
-    assert second.facts.name == "AMD Instinct MI250X"
-    assert (first.facts.target, second.facts.target) == ("gfx90a", None)
-    assert second.facts.power_limit_w is None
-
-
 @pytest.mark.parametrize(
     ("hip", "cuda_mask", "left"), [(None, "1", [1]), ("0", "1", [0]), (None, None, [0, 1]), ("1,0", None, [1, 0]), ("", "1", [])]
 )
@@ -102,48 +93,6 @@ def test_a_wrong_mask_stops_a_plan_for_the_gpu_and_no_other(monkeypatch):
     hidden = machine.detect()
     if hidden.backend is Backend.CPU:
         assert hidden.backend_reason.endswith("; CUDA_VISIBLE_DEVICES='' hides all devices")
-
-
-@pytest.fixture
-def _no_accelerator(monkeypatch):
-    fake_nvml(monkeypatch, unsupported={"nvmlInit"})
-    monkeypatch.setattr(machine, "all_vendors", lambda: [cuda.VENDOR, rocm.VENDOR, neuron.VENDOR, xpu.VENDOR, cpu.VENDOR])
-    monkeypatch.setenv("PATH", "")
-
-
-@pytest.mark.parametrize(
-    ("variable", "maker"),
-    [
-        ("CUDA_VISIBLE_DEVICES", "NVIDIA"),
-        ("HIP_VISIBLE_DEVICES", "AMD"),
-        ("ROCR_VISIBLE_DEVICES", "AMD"),
-        ("ZE_AFFINITY_MASK", "Intel"),
-        ("NEURON_RT_VISIBLE_CORES", "AWS"),
-    ],
-)
-@pytest.mark.usefixtures("_no_accelerator")
-def test_a_mask_on_a_machine_without_the_driver_is_a_warning_and_a_reason_for_the_cpu(monkeypatch, capsys, variable, maker):
-    monkeypatch.setenv(variable, "MIG-abc")
-    clause = f"{variable}='MIG-abc' chooses devices, and no {maker} driver was found"
-    found = Options().machine()
-    assert (found.backend, found.backend_reason) == (Backend.CPU, f"no accelerator was found; {clause}")
-    printed = capsys.readouterr().err
-    assert printed == f"tunemark: warning: {clause}: the CPU is used; --set backend=cpu or an empty value requests it\n"
-    for hiding in ("", "-1"):
-        monkeypatch.setenv(variable, hiding)
-        assert Options().machine().backend_reason.endswith(f"; {variable}={hiding!r} hides all devices")
-    monkeypatch.setenv(variable, "0")
-    assert Options(backend=Backend.CPU).machine().backend is Backend.CPU
-    assert capsys.readouterr().err.count("warning") == 0
-
-
-@pytest.mark.usefixtures("_no_accelerator")
-def test_the_reason_for_the_cpu_does_not_hold_the_serial_number_of_a_device(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-5c89852c-d268-c3f3-1b07-005d5ae1dc3f")
-    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "GPU-365628c172834d70")
-    reason = machine.detect().backend_reason
-    assert "CUDA_VISIBLE_DEVICES='MIG-5c89852c..' chooses" in reason
-    assert "ROCR_VISIBLE_DEVICES='GPU-365628c1..' chooses" in reason
 
 
 def test_each_neuron_core_is_a_device_with_its_part_of_the_memory():
@@ -206,7 +155,6 @@ ODD = [
 def test_an_odd_answer_is_no_device_and_no_error(answer):
     parsed = vendor_tools.parse_json(answer)
     assert rocm.parse_amd_smi(parsed) == []
-    assert rocm.parse_rocm_smi(parsed) == []
     assert neuron.parse(parsed, None, None) == []
     assert xpu.parse_discovery(parsed, {}) == []
     assert xpu.parse_sycl_ls(answer) == []

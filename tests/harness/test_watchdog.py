@@ -1,13 +1,9 @@
 """A worker is ended when it makes no progress, not because its work is long."""
 
-from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from tunemark.harness.run.launch import Watchdog
 from tunemark.harness.run.run_log import RunLog
-from tunemark.harness.run.run_outcome import outcome_of, refused_run
 from tunemark.harness.worker.loop import StopRule
 from tunemark.schema.records.plan import Measurement
 
@@ -47,15 +43,6 @@ def test_slow_steps_may_take_ten_times_the_longest():
 def test_a_limit_of_all_the_time_holds_where_one_was_given():
     assert Watchdog(Measurement(timeout_s=60.0), 0.0).expired(log_of(1.0), 61.0) == "timeout"
     assert Watchdog(Measurement(), 0.0).expired(log_of(1.0), 1e9) is None
-
-
-@pytest.mark.parametrize("ended_by", ["no step", "timeout"])
-def test_a_stuck_run_names_the_lock_of_a_compilation_that_was_killed(tmp_path, monkeypatch, ended_by):
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    (tmp_path / "extension").mkdir()
-    (tmp_path / "extension" / "lock").touch()
-    said = outcome_of(replace(refused_run("-"), log=log_of(), ended_by=ended_by, wall_s=500.0, exit_code=-15), Measurement())
-    assert "delete the files named lock" in said.fix
 
 
 def test_a_limit_of_training_time_leaves_the_steps_that_can_be_ranked(tmp_path):

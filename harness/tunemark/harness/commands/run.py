@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
+from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.memory_check import memory_note, refuse_too_large
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
@@ -59,7 +60,7 @@ def plan(
     """
     facts = FactBase.of_project()
     if accelerator is None and instance is None:
-        machine = options.machine()
+        machine = detect(options.backend)
     else:
         target = find_target(facts, accelerator, instance, options.devices, options.nodes)
         machine, options = target.machine(), replace(options, devices=target.per_node * target.nodes)
@@ -135,7 +136,7 @@ def run(
     from tunemark.harness.run.launch import help_another_node, run_once, superseded  # noqa: PLC0415 - only a run needs processes
     from tunemark.harness.run.show import print_summary, summary  # noqa: PLC0415
 
-    facts, machine = FactBase.of_project(), options.machine()
+    facts, machine = FactBase.of_project(), detect(options.backend)
     if repeats > 1:
         from tunemark.harness.commands.studies import show_sweep  # noqa: PLC0415 - only a series needs statistics
         from tunemark.harness.studies.series import Bench  # noqa: PLC0415

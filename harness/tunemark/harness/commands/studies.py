@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.markup import escape
 
+from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.options import Json, Options, Workload, count, fraction, takes_run_options
 from tunemark.harness.run.show import answers, print_json, say
 from tunemark.harness.studies.frontier import FrontierQuestion, Over
@@ -66,7 +67,7 @@ def sweep(
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.sweep import run_sweep  # noqa: PLC0415
 
-    bench = Bench.here(FactBase.of_project(), options.machine(), out)
+    bench = Bench.here(FactBase.of_project(), detect(options.backend), out)
     show_sweep(workload, run_sweep(workload, over or (), options, bench, repeats=repeats, again=again), as_json=as_json)
 
 
@@ -120,7 +121,7 @@ def frontier(
         most=most,
         within=fraction("--within", within) if within else 0.0,
     )
-    bench = Bench.here(FactBase.of_project(), options.machine(), out)
+    bench = Bench.here(FactBase.of_project(), detect(options.backend), out)
     search = Frontier.of(workload, options, bench, question, again=again)
     ended = search.search()
     if as_json:
@@ -167,7 +168,7 @@ def tune(
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.tune import run_tune  # noqa: PLC0415
 
-    bench = Bench.here(FactBase.of_project(), options.machine(), out)
+    bench = Bench.here(FactBase.of_project(), detect(options.backend), out)
     result = run_tune(workload, options, bench, budget_s=60 * minutes, runs=repeats, again=again)
     if as_json:
         compared = result.comparison and replace(result.comparison, runs=())
@@ -213,7 +214,7 @@ def ab(
     from tunemark.harness.studies.ab_test import run_ab  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415
 
-    bench = Bench.here(FactBase.of_project(), options.machine(), out)
+    bench = Bench.here(FactBase.of_project(), detect(options.backend), out)
     result = run_ab(workload, a, b, options, bench, pairs=repeats, again=again)
     if as_json:
         runs = [str(run.record.path) for run in result.runs]

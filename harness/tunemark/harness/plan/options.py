@@ -4,7 +4,6 @@ Each is declared once, in `Options`. What is rarely asked for has no option of i
 """
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -14,11 +13,8 @@ import typer
 from pydantic import Field, TypeAdapter, ValidationError
 from typer.models import OptionInfo
 
-from tunemark.harness.plan.machine import detect, masks_without_devices
-from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError, must_be
-from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.plan import SET_NAMES, Launcher
 from tunemark.schema.vocabulary import Backend
 
@@ -118,14 +114,6 @@ class Options:
             else:
                 sets.append(assignment)
         return replace(self, overrides=(*self.overrides, *sets), **chosen)
-
-    def machine(self) -> Machine:
-        """Return this machine, with the requested device family. Warn if an environment variable chooses among devices and it has none."""
-        found = detect(self.backend)
-        absent = masks_without_devices() if self.backend is None and vendor_of(found.backend).on_host else []
-        if absent:
-            sys.stderr.write(f"tunemark: warning: {'; '.join(absent)}: the CPU is used; --set backend=cpu or an empty value requests it\n")
-        return found
 
 
 @cache

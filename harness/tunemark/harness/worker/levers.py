@@ -367,11 +367,6 @@ def compiled_extensions() -> int:
     return sum(1 for _ in _extensions().rglob("*.so"))
 
 
-def compile_is_locked() -> bool:
-    """Return True if an extension has a compile lock: a compilation is running, or was killed and blocks all others."""
-    return next(_extensions().rglob("lock"), None) is not None
-
-
 def _extensions() -> Path:
     place = os.environ.get(EXTENSIONS)
     return Path(place) if place else Path.home() / ".cache" / "torch_extensions"
