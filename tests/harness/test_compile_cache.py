@@ -8,7 +8,7 @@ from harness_making import only_submission, tunemark
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker import levers
-from tunemark.harness.worker.levers import CacheWatch, neuron_folder
+from tunemark.harness.worker.levers import CacheWatch
 from tunemark.schema.vocabulary import Status
 
 QUICK = ("--steps", 3, "--set", "compile=blocks", "--set", "data.sequence_length=16", "--set", "probe=false", "--set", "gates=false")
@@ -54,39 +54,6 @@ def test_a_cold_run_overrules_a_cache_folder_in_the_flags_of_the_neuron_compiler
     assert levers.fresh(tmp_path)["NEURON_CC_FLAGS"] == "-O1"
     monkeypatch.setenv("NEURON_CC_FLAGS", "--cache_dir=/var/shared")
     assert levers.fresh(tmp_path)["NEURON_CC_FLAGS"] == ""
-    assert neuron_folder({"NEURON_CC_FLAGS": "--cache_dir=/var/shared -O1", "NEURON_COMPILE_CACHE_URL": "/other"}) == "/var/shared"
-    assert neuron_folder({"NEURON_COMPILE_CACHE_URL": "s3://bucket/cache"}) == "s3://bucket/cache"
-    assert neuron_folder({}) == levers.NEURON_DEFAULT
-
-
-HIT = "INFO ||NEURON_CC_WRAPPER||: Using a cached neff at CACHE/MODULE_1/model.neff\n"
-
-
-@pytest.mark.parametrize(
-    ("in_folder", "graphs", "printed", "said"),
-    [
-        ((0, 2), 2, "", ("cold", None)),
-        ((3, 4), 2, HIT, ("cold", None)),
-        ((3, 3), 2, HIT, ("warm", None)),
-        ((3, 3), 0, "", ("none", None)),
-        ((3, 3), 2, "", (None, "printed no hit")),
-        ((None, None), 2, HIT, (None, "some graphs came from it")),
-        ((None, None), 2, "", (None, "no hit was printed")),
-    ],
-)
-def test_on_neuron_the_cache_state_follows_from_its_folder_and_the_compilers_output(
-    tmp_path, monkeypatch, in_folder, graphs, printed, said
-):
-    (before, after), (state, reason) = in_folder, said
-    monkeypatch.setattr(levers, "compiled_graphs", lambda: graphs)
-    place = tmp_path / "cache"
-    for number in range(after or 0):
-        (place / f"MODULE_{number}").mkdir(parents=True)
-        (place / f"MODULE_{number}" / "model.neff").touch()
-    (tmp_path / "output").write_text(printed)
-    found = CacheWatch("s3://bucket/cache" if before is None else str(place), before, tmp_path / "output").state()
-    assert found["state"] == state
-    assert reason is None or reason in found["reason"]
 
 
 @pytest.mark.parametrize(
@@ -106,10 +73,10 @@ def test_a_graph_that_bypassed_the_cache_was_compiled(monkeypatch, counters, sta
 
 def test_an_extension_that_a_library_compiles_in_the_run_makes_it_cold(tmp_path, monkeypatch, facts, machine):
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
-    watch = CacheWatch.of(resolve("smoke-full", facts, machine, Options()).plan, tmp_path)
+    watch = CacheWatch.of(resolve("smoke-full", facts, machine, Options()).plan)
     assert watch.state()["state"] != "cold"
     built = tmp_path / "extensions" / "comm" / "comm.so"
     built.parent.mkdir(parents=True)
     built.touch()
     assert watch.state() == {"state": "cold", "reason": None}
-    assert CacheWatch.of(resolve("smoke-full", facts, machine, Options()).plan, tmp_path).state()["state"] != "cold"
+    assert CacheWatch.of(resolve("smoke-full", facts, machine, Options()).plan).state()["state"] != "cold"

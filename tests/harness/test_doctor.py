@@ -57,11 +57,9 @@ def test_states_that_gpus_offload_must_fit_into_host_memory(facts):
         gpus = (DeviceFacts(name="NVIDIA H200", memory_bytes=141 * 10**9),) * 2
         here = make_machine(backend=Backend.CUDA, devices=gpus, target="9.0", memory_bytes=gib and gib * 2**30)
         plan = resolve(OFFLOADED, facts, here, Options()).plan
-        return memory_check.too_large(plan, facts.model(plan.model.key), here)
+        return memory_check.step_memory(plan, facts.model(plan.model.key), here).problem
 
-    needed, fix = refused(64)
-    assert needed == f"about 97.0 GiB of host memory for {OFFLOADED}"
-    assert fix.startswith("the host has 64.0 GiB; choose method=lora")
+    assert refused(64) == "needs about 97.0 GiB of host memory, and the host has 64.0 GiB"
     assert refused(128) is None
     assert refused(None) is None
 
@@ -69,7 +67,7 @@ def test_states_that_gpus_offload_must_fit_into_host_memory(facts):
 def test_a_plan_that_does_not_fit_is_refused_before_anything_is_loaded_unless_forced(tmp_path):
     done = tunemark("run", "full-8b", "--steps", 1, "--out", tmp_path)
     assert done.returncode == 5
-    assert "for full-8b': each device has" in done.stderr
+    assert "'full-8b': a step needs about " in done.stderr
     assert "--force" in done.stderr
     assert not list(tmp_path.rglob("*.json"))
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from harness_making import ROOT, tunemark
 
-from tunemark.harness.plan.memory_check import memory_note
+from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import resolve
 from tunemark.harness.plan.target import find_target
@@ -41,7 +41,7 @@ def test_machines_that_do_not_exist_are_refused(facts, chosen, said):
 def test_a_step_that_does_not_fit_there_is_noted(facts):
     machine = find_target(facts, "nvidia-l4", None, None, 1).machine()
     plan = resolve("full-8b", facts, machine, Options()).plan
-    assert "each device has 24.0 GiB" in (memory_note(plan, facts.model(plan.model.key), machine) or "")
+    assert "each device has 24.0 GiB" in (step_memory(plan, facts.model(plan.model.key), machine).problem or "")
 
 
 def test_more_accelerators_than_any_instance_has_are_noted_with_the_number_of_nodes(facts):

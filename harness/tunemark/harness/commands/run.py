@@ -8,7 +8,7 @@ import typer
 from rich.table import Column, Table
 
 from tunemark.harness.plan.machine import detect
-from tunemark.harness.plan.memory_check import memory_note, refuse_too_large
+from tunemark.harness.plan.memory_check import refuse_too_large, step_memory
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
 from tunemark.harness.plan.target import find_target
@@ -88,9 +88,9 @@ def plan(
             table.add_row(*as_text(field, text, reason))
         answers().print(table)
     refuse_unsupported(resolved)
-    memory = memory_note(resolved.plan, facts.model(resolved.plan.model.key), machine)
-    if memory is not None:
-        say(f"note: {memory}")
+    memory = step_memory(resolved.plan, facts.model(resolved.plan.model.key), machine)
+    if memory.problem:
+        say(f"note: a step {memory.problem} by the memory model; {memory.fix}. `tunemark run` refuses this plan without --force")
 
 
 def warn_of_shared_cores(resolved: Resolved, machine: Machine) -> None:

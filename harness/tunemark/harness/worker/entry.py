@@ -122,7 +122,7 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
         msg = f"torch uses {device.name()!r}, the plan is for {order.device_name!r}; choose the device with CUDA_VISIBLE_DEVICES"
         raise DeviceUnavailable(msg)
 
-    caches = CacheWatch.of(plan, folder)
+    caches = CacheWatch.of(plan)
     log.event("stack", versions=device.stack())
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
