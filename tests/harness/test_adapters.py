@@ -99,20 +99,3 @@ def test_layers_in_the_names_of_another_family_are_a_declared_override_with_a_re
     assert resolved.plan.reasons["lora.target_modules"] == "the requested layers, by their names in gpt2"
     submission = make_run(resolved)
     assert read_record(submission.model_dump_json().encode()) == submission
-
-
-EMBEDDED = ('lora.target_modules=["embed_tokens", "q_proj"]',)
-
-
-def test_an_adapter_on_the_embedding_must_receive_its_gradient_too(facts, tmp_path):
-    resolved, card = planned(facts, "qwen3", *EMBEDDED)
-    plan, model = resolved.plan, built(resolved, card, tmp_path)
-    batch = next(micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card)))
-    gate = adapter_gradient(plan, model, batch.tensors)
-    assert gate["passed"]
-    assert gate["detail"] == "a gradient reaches 3 of 3 adapters"
-    table = dict(model.named_parameters())["base_model.model.model.embed_tokens.lora_embedding_A.default"]
-    table.register_hook(lambda gradient: gradient * 0)
-    gate = adapter_gradient(plan, model, batch.tensors)
-    assert not gate["passed"]
-    assert gate["detail"] == "a gradient reaches 2 of 3 adapters"

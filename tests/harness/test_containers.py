@@ -65,11 +65,6 @@ def test_a_container_installs_what_make_setup_run_installs(path):
     assert torch in path.read_text()
 
 
-def test_the_neuron_container_has_the_pinned_optimum_neuron():
-    pinned = re.search(r"^OPTIMUM_NEURON := optimum-neuron==(.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
-    assert f"optimum-neuron[neuronx,training]=={pinned}" in (ROOT / "harness" / "containers" / "neuron.Containerfile").read_text()
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_commands_beside_a_container_file_exist(path):
     found = commands_in_comments(path)

@@ -10,7 +10,7 @@ import torch
 
 from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors.neuron import Neuron
-from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, EventDevice, vendor_of
+from tunemark.harness.vendors.protocol import EventDevice
 from tunemark.schema.vocabulary import Backend
 
 MODULES = {backend: import_module(f"tunemark.harness.vendors.{backend.value}") for backend in Backend}
@@ -36,20 +36,6 @@ def has(thing, dotted):
 
 
 @pytest.mark.parametrize("backend", Backend)
-def test_each_family_has_all_that_the_protocol_asks(backend):
-    family = MODULES[backend].VENDOR.device
-    assert issubclass(family, Device)
-    assert MODULES[backend].VENDOR.backend is backend
-    for name in (name for name in vars(Device) if not name.startswith("_")):
-        assert (
-            inspect.signature(getattr(family, name)) == inspect.signature(getattr(Device, name))
-            if callable(getattr(Device, name))
-            else True
-        )
-    assert family.collectives
-
-
-@pytest.mark.parametrize("backend", Backend)
 def test_each_function_of_torch_that_a_family_calls_exists(backend):
     for name in called(MODULES[backend], "torch"):
         assert has(torch, name), f"torch.{name}"
@@ -63,19 +49,6 @@ def test_each_function_of_a_gpus_module_that_is_called_exists(api):
         assert has(api, name), f"{api.__name__}.{name}"
     for name in ("record", "synchronize", "query", "elapsed_time"):
         assert hasattr(api.Event, name)
-
-
-@pytest.mark.parametrize("backend", [Backend.CUDA, Backend.ROCM, Backend.XPU, Backend.NEURON, Backend.MPS])
-def test_a_device_that_torch_cannot_use_is_unavailable_with_a_word_on_what_to_do(backend):
-    usable = {
-        Backend.CUDA: torch.cuda.is_available(),
-        Backend.XPU: torch.xpu.is_available(),
-        Backend.MPS: torch.backends.mps.is_available(),
-    }
-    if usable.get(backend):
-        pytest.skip(f"torch can use {backend.value} here, and the test is about a device that it cannot use")
-    with pytest.raises(DeviceUnavailable, match=r"install|open"):
-        vendor_of(backend).device.open(None)
 
 
 class ScriptedApi:

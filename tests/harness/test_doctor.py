@@ -12,9 +12,7 @@ from tunemark.harness.commands import doctor as commands
 from tunemark.harness.commands.doctor import doctor, runnable, self_tests
 from tunemark.harness.plan import memory_check
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.run import record
 from tunemark.harness.vendors.cuda import Cuda
-from tunemark.schema import VERSION
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.submission import DeviceFacts
@@ -172,12 +170,3 @@ def test_the_doctor_tests_the_devices_of_this_machine():
     assert [test["passed"] for test in tests] == [True] * len(tests) != []
     assert all(test["flop_per_s"] > 1e8 and test["seconds"] >= 5 for test in tests)
     assert done.returncode == 0
-
-
-def test_a_harness_without_a_checkout_has_the_commit_that_it_was_built_from(tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "_git", lambda *_: None)
-    monkeypatch.setattr(record, "BUILT_FROM", tmp_path / "built_from.json")
-    assert (record.harness_version().commit, record.source_content()) == (None, VERSION)
-    record.BUILT_FROM.write_text('{"commit": "0123456789abcdef", "dirty": true}', encoding="utf-8")
-    harness = record.harness_version()
-    assert (harness.commit, harness.dirty, record.source_content()) == ("0123456789abcdef", True, f"{VERSION} 0123456789abcdef")

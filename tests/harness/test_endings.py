@@ -1,7 +1,6 @@
 """A run that fails, hangs or is slow is ended, and says what happened and what to do."""
 
 import errno
-import logging
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,12 +10,11 @@ from study_making import FACTS, make_run
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import Watchdog
-from tunemark.harness.run.run_log import LogReader, LogWriter, RunLog
+from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import Finished, describe, judge, outcome_of
 from tunemark.harness.run.show import print_summary, summary
 from tunemark.harness.run.telemetry import Telemetry
 from tunemark.harness.vendors.protocol import DeviceUnavailable
-from tunemark.harness.worker.entry import keep_library_logs
 from tunemark.harness.worker.loop import LossNotFinite, StopRule
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.vocabulary import Status
@@ -82,17 +80,6 @@ def test_a_full_disk_is_recognised_in_the_workers_output_when_its_log_could_not_
     assert outcome.status is Status.CRASH
     assert "No space left" in outcome.message
     assert "TMPDIR" in outcome.fix
-
-
-def test_a_misleading_library_message_goes_to_the_log_only(tmp_path, capfd):
-    logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
-    filters = list(logger.filters)
-    keep_library_logs(LogWriter(tmp_path / "log.jsonl", 0.0))
-    logger.warning("Failed to load CPU gemm_4bit_forward from kernels-community: %s", "no module")
-    logger.filters[:] = filters
-    (note,) = LogReader(tmp_path / "log.jsonl").finish().notes
-    assert (note["level"], note["message"]) == ("warning", "Failed to load CPU gemm_4bit_forward from kernels-community: no module")
-    assert capfd.readouterr().err == ""
 
 
 RULES = Measurement(no_step_s=100.0)

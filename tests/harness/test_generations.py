@@ -14,7 +14,6 @@ from tunemark.harness.plan.target import find_target
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.harness.vendors.support import support_matrix
 from tunemark.harness.vendors.vendor_tools import cpu_model
-from tunemark.schema.errors import TunemarkError
 from tunemark.schema.features import Feature
 from tunemark.schema.files import project_root
 from tunemark.schema.records.base import canonical_json
@@ -155,12 +154,6 @@ def test_doctor_shows_the_card_of_a_cpu_with_its_peak_cores_and_clock(facts):
     assert content["catalogue"] == (
         "intel-xeon-platinum-8375c: dense peak in TFLOP/s: fp32 7.168 with 32 cores at 3.5 GHz (all-core clock)"
     )
-
-
-def test_a_plan_for_another_machines_cpu_is_refused(facts):
-    for chosen in (("aws-graviton3", None), (None, "c7i.8xlarge")):
-        with pytest.raises(TunemarkError, match="is a CPU; plan on the CPU itself"):
-            find_target(facts, *chosen, None, 1)
 
 
 def test_the_committed_matrix_is_what_the_code_says():

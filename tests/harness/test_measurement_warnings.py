@@ -81,14 +81,6 @@ def test_a_slow_process_is_named_by_its_rank(facts, slower, expected):
     assert found == ({WarningKind.STRAGGLER: "rank 2 needs 10% longer for its own work than the median of all ranks"} if expected else {})
 
 
-@pytest.mark.parametrize(("step", "expected"), [(100, True), (8, False)])
-def test_retries_of_the_allocator_in_the_steady_window_are_a_warning(facts, step, expected):
-    log = run_log()
-    log.events = [{"step": step, "what": "allocator_retry", "amount": 2}, {"step": 7, "what": "allocator_retry", "amount": 5}]
-    message = "the allocator found no memory 2 times in the steady window and emptied its cache, which waits for the device; "
-    assert warned(facts, log) == ({WarningKind.ALLOCATOR_RETRIES: f"{message}lower batch.micro_batch"} if expected else {})
-
-
 @pytest.mark.parametrize(("spread", "expected"), [(0.09, True), (0.005, False)])
 def test_an_imprecise_throughput_is_a_warning_with_its_interval(facts, spread, expected):
     drawn = np.random.default_rng(5)

@@ -9,7 +9,7 @@ import pytest
 from harness_making import make_machine, only_submission, problems_of, warm
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.run.node_telemetry import NodeUse, Window, answer, ask_parent, total_energy
+from tunemark.harness.run.node_telemetry import NodeUse, Window, answer, ask_parent
 from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import Finished
@@ -20,7 +20,6 @@ from tunemark.schema.records.trace import DeviceUse, Energy
 from tunemark.schema.vocabulary import WarningKind
 
 SMALL = ("--steps", "40", "--set", "probe=false", "--set", "gates=false", "--set", "data.sequence_length=32", "--set", "timeout=200")
-COUNTED = Energy(source="counter", joules=100.0, window_s=2.0, idle_w=10.0)
 
 
 def use_of(watts=100.0, **changes):
@@ -77,15 +76,6 @@ def test_the_energy_of_two_machines_is_the_sum_of_their_counters(tmp_path, facts
     # The scripted counters of energy and memory, which no CPU has, are the only strange thing about it.
     scripted = ("utilisation.", "memory.device_used.")
     assert [problem for problem in problems_of(tmp_path, facts) if not problem.field.startswith(scripted)] == []
-
-
-def test_energy_needs_every_machine_and_is_a_counter_only_if_all_are():
-    integrated = COUNTED.model_copy(update={"source": "integrated"})
-    assert total_energy([COUNTED, integrated]).source == "integrated"
-    assert total_energy([COUNTED, COUNTED]).source == "counter"
-    unknown = Energy(source="none", reason="NVML answers nothing")
-    assert total_energy([COUNTED, unknown]).reason == "node 1: NVML answers nothing"
-    assert total_energy([None, COUNTED]).reason == "node 0: energy was not measured"
 
 
 def test_a_parent_answers_once_with_the_samples_of_the_window(tmp_path, monkeypatch):

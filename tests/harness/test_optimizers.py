@@ -25,11 +25,9 @@ from tunemark.harness.worker.optimizers import (
     rounding_seed,
 )
 from tunemark.schema.facts.workloads import shared_settings
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.division import division_of
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import EAGER_UPDATE, ROUNDING_CHUNK, Backend, Dtype, WarningKind
+from tunemark.schema.vocabulary import EAGER_UPDATE, Backend, Dtype, WarningKind
 
 MASTER = ("compute=bf16", "optimizer.master_weights=true")
 
@@ -228,20 +226,6 @@ def test_where_nothing_can_be_compiled_the_operators_run_one_by_one_and_the_reco
 # The random bits
 
 
-def test_random_bits_are_the_published_hash():
-    # lowbias32 of hash-prospector in plain integers.
-    def lowbias32(number):
-        number ^= number >> 16
-        number = number * 0x7FEB352D & 0xFFFFFFFF
-        number ^= number >> 15
-        number = number * 0x846CA68B & 0xFFFFFFFF
-        return number ^ number >> 16
-
-    places = (0, 1, 2, 12345, 2**31 - 1)
-    tensors = (torch.tensor(values, dtype=torch.int32) for values in (places, 77, -5))
-    assert random_bits(*tensors).tolist() == [lowbias32(lowbias32(place ^ 77) ^ -5 & 0xFFFFFFFF) & 0xFFFF for place in places]
-
-
 def mean_move(kind, dtype, **settings):
     """Return the mean move of weights that start at 1, where the spacing of bf16 below is 2**-8, in 50 equal updates of 2e-5."""
     ours = torch.nn.Parameter(torch.ones(20_000, dtype=dtype))
@@ -293,29 +277,6 @@ def test_replicas_stay_equal_and_shards_follow_the_exact_update(tmp_path):
     assert seen["sharded states"]
     assert seen["shards"] == [[4, 6], [3, 6]]
     assert seen["farthest"] <= 1
-
-
-def test_the_states_are_those_of_adamw_in_bf16_and_the_memory_model_adds_the_fp32_part(facts, tmp_path):
-    plan = planned(facts, *ROUNDED, "data.sequence_length=16").plan
-    card = facts.model(plan.model.key)
-    model = build_model(plan, card, None, None, tmp_path, Cpu())
-    optimizer = build_optimizer(plan, model, fused=False)
-    batch = next(iter(micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card))))
-    model(**batch.tensors).loss.backward()
-    gradients = gradients_of(model)
-    optimizer.step()
-    found = model_facts(model, optimizer, gradients)
-    assert found["parameter_bytes"] == {"bf16": 2 * found["parameters"]}
-    assert 0 <= found["optimizer_state_bytes"] - 4 * found["parameters"] < 1_000
-    nearest = planned(facts, "compute=bf16", "data.sequence_length=16").plan
-    lines = [{line.key: line.bytes for line in estimate_memory(shape_of_plan(each, card)).lines} for each in (nearest, plan)]
-    assert lines[1]["optimizer states"] == lines[0]["optimizer states"] == 4 * card.parameters
-    largest = min(ROUNDING_CHUNK, max(weight.numel() for weight in model.parameters()))
-    assert ("fp32 update" in lines[0], lines[1]["fp32 update"]) == (False, 16 * largest)
-    on_gpu = planned(facts, workload="full-1b", machine=GPUS).plan
-    assert on_gpu.optimizer.stochastic_rounding
-    # One kernel updates a weight there.
-    assert "fp32 update" not in {line.key for line in estimate_memory(shape_of_plan(on_gpu, facts.model(on_gpu.model.key))).lines}
 
 
 GPUS = make_machine(

@@ -11,9 +11,8 @@ from tunemark.harness.run.launch import refuse_identity
 from tunemark.harness.vendors.vendor_tools import UnusableMask, visible_indexes
 from tunemark.harness.worker.models import config_of, refuse_another_architecture
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.records.division import division_of
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import Backend, Division, Dtype, Padding
+from tunemark.schema.vocabulary import Backend, Dtype, Padding
 
 
 def test_an_unknown_device_gets_no_other_chips_card(facts, machine):
@@ -157,11 +156,3 @@ def test_a_card_of_packed_rows_with_auto_attention_uses_varlen_where_supported(f
         assert resolved.plan.model.attention == "sdpa"
         assert "attention" not in {override.field for override in resolved.overrides}
         assert "model.attention" not in resolved.plan.reasons
-
-
-def test_auto_attention_keeps_sdpa_for_unpacked_rows_and_respects_a_setting(facts):
-    plain = resolve("lora-8b", facts, gpu("NVIDIA H100 80GB HBM3"), Options(overrides=("data.packing=false", "data.name=random-tokens")))
-    assert plain.plan.model.attention == "sdpa"
-    chosen = resolve("lora-8b", facts, gpu("NVIDIA H100 80GB HBM3"), Options(overrides=("attention=sdpa",)))
-    assert [(override.field, override.card, override.run) for override in chosen.overrides] == [("attention", "auto", "sdpa")]
-    assert division_of(chosen.plan, chosen.overrides) is Division.TUNED

@@ -9,7 +9,6 @@ import pytest
 import torch
 from device_reads import Syncs
 from harness_making import make_machine
-from study_making import make_run
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.run_log import LogReader, LogWriter
@@ -29,8 +28,7 @@ from tunemark.harness.worker.data import (
 from tunemark.harness.worker.entry import prepare, train_between_probes
 from tunemark.harness.worker.loop import StopRule, train
 from tunemark.harness.worker.models import build_model
-from tunemark.schema.measurement_warnings import warnings_of_record
-from tunemark.schema.vocabulary import Backend, WarningKind
+from tunemark.schema.vocabulary import Backend
 
 
 def batch(number, values=1):
@@ -94,23 +92,6 @@ def test_the_thread_ends_with_training_even_when_that_failed():
     with pytest.raises(RuntimeError, match="out of memory"):
         failing()
     assert not [thread for thread in threading.enumerate() if thread.name == "samples"]
-
-
-def test_only_waiting_counts_and_not_for_the_first_step():
-    def slow():
-        for one in stream(3):
-            time.sleep(0.1)
-            yield one
-
-    with StepsAhead(slow(), 1, Cpu()) as steps:
-        steps.take()
-        assert steps.waited_s == 0
-        steps.take()
-        assert 0.05 < steps.waited_s < 0.5
-        before = steps.waited_s
-        time.sleep(0.3)
-        steps.take()
-        assert steps.waited_s == before
 
 
 def test_tensors_are_pinned_in_the_thread_for_a_device_that_copies_while_the_host_goes_on():
@@ -206,17 +187,3 @@ def test_the_garbage_collector_rests_during_training_and_works_again_after_it(fa
 
 
 # The record
-
-
-def test_a_wait_of_more_than_half_a_percent_is_a_warning(facts, machine):
-    submission = make_run(resolve("smoke-full", facts, machine, Options()))
-    from tunemark.schema.derive import derive
-
-    def kinds(share):
-        trace = submission.trace
-        seconds = share * (trace.completed_at_s[-1] - trace.completed_at_s[0])
-        changed = submission.model_copy(update={"trace": trace.model_copy(update={"data_wait_s": seconds})})
-        return {warned.kind for warned in warnings_of_record(changed, derive(changed))}
-
-    assert WarningKind.DATA_WAIT in kinds(0.006)
-    assert WarningKind.DATA_WAIT not in kinds(0.004)

@@ -16,9 +16,9 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS
 from tunemark.harness.worker import models
-from tunemark.harness.worker.engines import collectives, shapes_only
+from tunemark.harness.worker.engines import collectives
 from tunemark.harness.worker.models import build_model, draw, drawn_on_device, loaded_sharded
-from tunemark.schema.vocabulary import Method, Strategy, Weights
+from tunemark.schema.vocabulary import Method, Strategy
 
 
 class Drawing(Cpu):
@@ -75,21 +75,6 @@ def test_a_drawn_model_equals_the_hosts_in_all_but_the_numbers(family, adapters)
         assert (head.weight is embedding.weight) is card.tied_embeddings
     # The row of padding is zero where the model has one.
     assert bool(embedding.weight[0].any()) is bool(host.get_input_embeddings().weight[0].any())
-
-
-@pytest.mark.parametrize(
-    ("device", "workload", "weights", "expected"),
-    [
-        (Drawing(), "lora-8b", Weights.RANDOM, True),
-        (Cpu(), "lora-8b", Weights.RANDOM, False),
-        (Drawing(), "lora-8b", Weights.PRETRAINED, False),
-        (Drawing(), "smoke-lora", Weights.RANDOM, False),
-    ],
-)
-def test_only_large_random_models_are_drawn_on_a_device(facts, device, workload, weights, expected):
-    plan = resolve(workload, facts, make_machine(), Options()).plan
-    plan = plan.model_copy(update={"model": plan.model.model_copy(update={"weights": weights})})
-    assert drawn_on_device(plan, facts.model(plan.model.key), device) is expected
 
 
 def test_no_device_holds_the_whole_of_a_model_that_is_sharded_later(facts):
@@ -188,14 +173,6 @@ def test_a_process_that_receives_its_weights_holds_one_block_at_a_time(two_proce
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_the_first_process_gives_each_block_away_before_the_next_one_is_touched(two_processes, case):
-    first = two_processes[1][case]
-    left = [sum(first["units"][unit:]) for unit in range(len(first["units"]))]
-    assert (first["at_once"], first["after"]) == (left, 0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
 def test_a_sharded_model_computes_what_the_whole_one_does_in_every_process(two_processes, case):
     for seen in two_processes:
         assert not seen[case]["meta_left"]
@@ -219,17 +196,3 @@ def test_a_process_that_built_another_model_fails_instead_of_waiting(two_process
     assert "process 1" in second["refused"]
     assert "bias" in second["refused"]
     assert "refused" not in first
-
-
-@pytest.mark.parametrize("family", OF_FAMILY)
-def test_a_model_without_weights_has_nothing_else_that_holds_numbers(family):
-    """What is neither a parameter nor a buffer would be handed out by nobody."""
-    plan = plan_of(family, None)
-    assert [shapes_only(plan, rank, drawn=False) for rank in (0, 1, 2)] == [False, True, True]
-    assert shapes_only(plan, 0, drawn=True)
-    model = build_model(plan, small(family), None, None, Path(), Cpu(), empty=True)
-    tensors = [*model.parameters(), *model.buffers()]
-    assert {tensor.device.type for tensor in tensors} == {"meta"}
-    known = {id(tensor) for tensor in tensors}
-    held = [value for module in model.modules() for value in vars(module).values() if isinstance(value, torch.Tensor)]
-    assert all(id(tensor) in known for tensor in held)

@@ -1,15 +1,11 @@
 """Settings of speed and memory: what is asked for takes effect, is read back, and is compared with the request."""
 
-from functools import partial
 from types import FunctionType, MethodType
 
 import pytest
 import torch
 from harness_making import make_machine
 from study_making import FACTS, make_run
-from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.checkpoint import checkpoint
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run import process
@@ -20,7 +16,7 @@ from tunemark.schema.plan.conflicts import LIGER_FAMILIES
 from tunemark.schema.records.effective import compared
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.records.trace import Effective, StepTrace
-from tunemark.schema.vocabulary import Backend, Dtype, Padding
+from tunemark.schema.vocabulary import Backend, Dtype
 
 
 def planned(facts, *settings, backend=Backend.CUDA, target="9.0"):
@@ -51,68 +47,6 @@ def test_another_kernel_than_the_requested_one_is_a_fallback(facts):
     for kernel, agrees in (("cudnn", True), ("efficient", False), (None, True)):
         ran = Effective(attention="sdpa", attention_kernel=kernel, **fields, trainable_dtypes=("bfloat16",), processes=1)
         assert next(compared(plan, ran, StepTrace())).agrees is agrees
-
-
-class CheckpointedCall(nn.Module):
-    """A block of transformers 5.17, which recomputes its whole call, and not its `forward` as later ones do."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner, self.outer = nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False)
-
-    def __call__(self, *arguments, **settings):
-        return self._gradient_checkpointing_func(partial(super().__call__, **settings), *arguments)
-
-    def forward(self, hidden):
-        return self.outer(torch.relu(self.inner(hidden)))
-
-
-class CheckpointedModel(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList([CheckpointedCall(), CheckpointedCall()])
-
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs):
-        for layer in self.layers:
-            layer._gradient_checkpointing_func = partial(checkpoint, **gradient_checkpointing_kwargs)
-
-    def forward(self, hidden):
-        for layer in self.layers:
-            hidden = layer(hidden)
-        return hidden
-
-
-class Products(TorchDispatchMode):
-    """Counts matrix products."""
-
-    count = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.count += function.name() == "aten::mm"
-        return function(*args, **(kwargs or {}))
-
-
-def products_of_backward(plan):
-    model = CheckpointedModel()
-    levers.recompute(plan, model)
-    if plan.model.compile == "blocks":
-        for layer in model.layers:
-            layer.compile(backend="aot_eager")
-    loss = model(torch.randn(4, 8, requires_grad=True)).sum()
-    with Products() as products:
-        loss.backward()
-    return products.count
-
-
-@pytest.mark.parametrize("compiled", ["none", "blocks"])
-def test_selective_checkpointing_repeats_no_product_also_where_the_library_recomputes_whole_calls(facts, compiled):
-    # Two layers of two products, each with a gradient of its input and one of its weight.
-    counts = {
-        kind: products_of_backward(planned(facts, f"gradient_checkpointing={kind}", f"compile={compiled}").plan)
-        for kind in ("selective", "full")
-    }
-    assert counts["selective"] == 8
-    assert counts["full"] > 8
 
 
 def test_segments_of_the_allocator_grow_on_cuda_unless_the_user_chose(facts, tmp_path, monkeypatch):
@@ -223,36 +157,6 @@ def test_a_run_that_did_all_that_was_asked_differs_in_nothing():
 )
 def test_a_lever_that_is_not_as_asked_is_seen(setting, seen):
     assert [name for name, agrees in verdicts(**seen).items() if not agrees] == [setting]
-
-
-@pytest.mark.parametrize(
-    ("offload", "parameters", "states", "differ"),
-    [
-        ("none", "cuda", "cuda", []),
-        ("optimizer", "cuda", "cpu", []),
-        ("optimizer", "cuda", "cuda", ["optimizer_states_on"]),
-        ("all", "cuda", "cpu", ["parameters_on"]),
-        ("none", "cuda", "cpu", ["optimizer_states_on"]),
-    ],
-)
-def test_offload_is_seen_by_where_parameters_and_states_live(offload, parameters, states, differ):
-    found = verdicts(on(Backend.CUDA, offload=offload), parameters_on=(parameters,), optimizer_states_on=(states,))
-    assert [name for name, agrees in found.items() if not agrees] == differ
-
-
-def test_packing_that_put_one_document_in_each_row_is_seen():
-    packed = ASKED.plan.model_copy(update={"data": ASKED.plan.data.model_copy(update={"packing": True, "padding": Padding.NONE})})
-    one_each = tuple(real - rows for real, rows in zip(ASKED.trace.real_tokens, ASKED.trace.rows, strict=True))
-    assert verdicts(packed, ASKED.trace.model_copy(update={"supervised_tokens": one_each}))["packing"] is False
-    more = tuple(tokens - 5 for tokens in one_each)
-    assert verdicts(packed, ASKED.trace.model_copy(update={"supervised_tokens": more}))["packing"] is True
-
-
-def test_on_neuron_sdpa_means_the_only_fused_kernel():
-    neuron = on(Backend.NEURON)
-    seen = {"parameters_on": (), "optimizer_states_on": ()}
-    assert verdicts(neuron, attention="flash_attention_2", **seen)["attention"] is True
-    assert verdicts(neuron, attention="eager", **seen)["attention"] is False
 
 
 def test_the_format_of_the_first_product_is_what_autocast_makes_it():

@@ -33,9 +33,7 @@ from tunemark.harness.vendors import cuda, neuron, rocm, xpu
 from tunemark.harness.vendors.protocol import DeviceReading
 from tunemark.harness.vendors.vendor_tools import LineStream
 from tunemark.schema.formats import GIB
-from tunemark.schema.measurement_warnings import THROTTLED_SHARE, _other_work
-from tunemark.schema.records.submission import Utilisation
-from tunemark.schema.records.trace import DeviceUse, StepTrace
+from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Backend
 
@@ -78,16 +76,6 @@ def test_a_throttle_reason_has_its_share_of_the_time_and_not_of_the_samples():
     moments = [Moment(at_s, (reading,)) for at_s, reading in ((1.1, slow), (1.8, DeviceReading()), (1.9, slow), (2.0, thermal))]
     (use,) = device_uses(DeviceSeries(indexes=(0,), during=moments), 1.0, 2.0)
     assert use.throttle_shares == pytest.approx({"hw_thermal_slowdown": 0.1, "sw_power_cap": 0.2})
-
-
-@pytest.mark.parametrize(("share", "warned"), [(THROTTLED_SHARE, True), (THROTTLED_SHARE / 2, False)])
-def test_only_a_lasting_throttle_is_a_warning_a_power_cap_too(share, warned):
-    def messages(**shares):
-        use = Utilisation(samples=1, interval_s=0.1, devices=(DeviceUse(index=0, samples=9, throttle_shares=shares),))
-        return [message for _, message in _other_work(SimpleNamespace(utilisation=use))]
-
-    assert messages(sw_power_cap=share) == (["device 0 lowered its clocks: sw_power_cap for 5% of the time"] if warned else [])
-    assert len(messages(sw_power_cap=0.9, hw_slowdown=share)) == 1
 
 
 def test_memory_in_use_is_the_peak_over_the_run_less_what_was_used_before():

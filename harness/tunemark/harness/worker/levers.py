@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,29 +51,6 @@ def recompute(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
     if plan.model.gradient_checkpointing is Checkpointing.SELECTIVE:
         settings["context_fn"] = _selective_contexts
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
-    for block in blocks(model):
-        checkpoint_inside(block)
-
-
-def checkpoint_inside(block: Any) -> None:  # noqa: ANN401 - a torch module
-    """Move the recomputation of a block from its call into its `forward`, where transformers 5.23 has it and 5.17 has not.
-
-    Around the call it is outside a compiled block, where it does not see matrix products and so recomputes all of them.
-    """
-    from torch import nn  # noqa: PLC0415
-
-    if type(block).__call__ is nn.Module.__call__:
-        return
-    checkpoint, forward = block._gradient_checkpointing_func, block.forward  # noqa: SLF001 - set by gradient_checkpointing_enable
-
-    def recomputed(*arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 - those of the block
-        return checkpoint(partial(forward, **settings), *arguments) if block.training else forward(*arguments, **settings)
-
-    block.forward, block._gradient_checkpointing_func = recomputed, _called  # noqa: SLF001
-
-
-def _called(function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401 - those of a block
-    return function(*arguments)
 
 
 def _selective_contexts() -> Any:  # noqa: ANN401 - two context managers of torch
