@@ -23,7 +23,7 @@ CODE := schema harness collector site tests benchmarks
 # One process per core, whole test files each, in their order: slow ones first (tests/conftest.py). Tiny models are slower on several threads when other work runs.
 PYTEST := -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-run demo test check tests wheel-test rehearse-pr test-neuron-stack neuron-api browser format schema support mutation-score campaign structure lock clean
+.PHONY: help setup setup-run demo test test-all check tests wheel-test rehearse-pr test-neuron-stack neuron-api browser format schema support mutation-score campaign structure lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -56,7 +56,10 @@ $(RUNNER_INSTALLED): requirements-run.lock pyproject.toml
 demo: setup ## Fine-tune three small models, collect, build the site and serve it (SERVE=0 only builds, PORT=8001, AGAIN=1 measures again).
 	@$(BIN)/tunemark demo $(if $(filter 0,$(SERVE)),--no-serve,--serve --port $(PORT)) $(if $(AGAIN),--again)
 
-test: setup browser check tests test-neuron-stack ## Run lint, types and all tests, those of the harness also with older libraries.
+test: setup browser check tests ## Run lint, types and all tests but those that run nightly.
+
+test-all: MARKS := -m ''
+test-all: test test-neuron-stack ## Run all tests, also the nightly ones, those of the harness also with older libraries.
 
 check: setup ## Run lint, format, type, import and workflow checks.
 	$(BIN)/ruff check $(CODE)
@@ -67,10 +70,10 @@ check: setup ## Run lint, format, type, import and workflow checks.
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 tests: setup
-	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) $(MARKS)
 
 test-neuron-stack: $(NEURON_INSTALLED) ## Run the harness tests with the libraries that optimum-neuron pins.
-	OMP_NUM_THREADS=1 $(NEURON_BIN)/python $(PYTEST) tests/harness -m 'not process'
+	OMP_NUM_THREADS=1 $(NEURON_BIN)/python $(PYTEST) tests/harness -m 'not process and not nightly'
 
 $(NEURON_INSTALLED): requirements-neuron-stack.txt pyproject.toml
 	@echo "test-neuron-stack: creating $(NEURON_VENV) and installing"

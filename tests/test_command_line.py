@@ -49,6 +49,29 @@ def test_the_help_of_each_command_lists_examples_of_one_line_each(words, command
             assert {word for word in given if word.startswith("-")} <= options, example
 
 
+MOST_LINES, MOST_OPTIONS = 60, 246
+"""Of a help page of 100 columns, and of all commands together without `--help`. They only ever fall."""
+LONGER = {"estimate", "recommend"}
+"""Commands whose help page is longer until they have fewer options."""
+
+
+@pytest.mark.parametrize(("words", "command"), commands_with_examples(), ids=lambda part: " ".join(part) if isinstance(part, tuple) else "")
+def test_no_help_page_is_longer_than_a_screen_or_two(monkeypatch, words, command):
+    del command
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 100)
+    shown = CliRunner().invoke(cli.app, [*words, "--help"], env={"COLUMNS": "100"})
+    assert (shown.output.count("\n") > MOST_LINES) is (" ".join(words) in LONGER), shown.output
+
+
+def test_all_commands_together_have_few_options():
+    found = {
+        " ".join(words): sum(parameter.param_type_name == "option" and parameter.name != "help" for parameter in command.params)
+        for words, command in commands_with_examples()
+        if not hasattr(command, "commands")
+    }
+    assert sum(found.values()) <= MOST_OPTIONS, found
+
+
 def test_the_package_can_be_run_as_a_module():
     done = subprocess.run([sys.executable, "-m", "tunemark", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"tunemark {VERSION}\n"
@@ -65,9 +88,9 @@ def test_a_reader_that_has_seen_enough_is_no_error(command):
     ("arguments", "message"),
     [
         ("frontier smoke-lora --limit-memory 0.01", "--limit-memory: '0.01': must be greater than or equal to 0.1"),
-        ("run smoke-lora --steps x", "--steps: 'x': must be a whole number; `tunemark run --help`"),
-        ("run smoke-lora --backend foo", "--backend: 'foo': must be one of 'cpu'"),
-        ("run smoke-lora --until-ci 7", "--until-ci: '7' is not a fraction between 0 and 1; give 1% or 0.01"),
+        ("run smoke-lora --steps x", "--steps: 'x': must be a whole number of 1 or more, such as 500, 2k or 10M; `tunemark run --help`"),
+        ("run smoke-lora --set backend=foo", "--set backend: 'foo': must be 'cpu', "),
+        ("run smoke-lora --set until_ci=7", "--set until_ci: '7': is not a fraction between 0 and 1; give 1% or 0.01"),
         ("predict nope.json", "FILE: 'nope.json': no such file; `tunemark run` writes submissions to submissions/WORKLOAD/, and names the file"),
         ("predict data", "FILE: 'data': is a folder; name the submissions in it"),
         ("recommend -m llama-3.1-8b", "--tokens: give the size of the data with either --tokens or --samples"),

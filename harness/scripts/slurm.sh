@@ -1,7 +1,7 @@
 #!/bin/bash
 # A workload on several nodes of a SLURM cluster, from the root of a checkout on a file system that all nodes share:
 #   sbatch --partition=gpu harness/scripts/slurm.sh lora-8b --devices 16
-# `tunemark plan lora-8b --accelerator NAME --devices 16 --nodes 2` shows the plan for these machines beforehand.
+# `tunemark plan lora-8b --accelerator NAME --devices 16 --set nodes=2` shows the plan for these machines beforehand.
 # Nodes without internet access: `HF_HUB_OFFLINE=1 sbatch ...` reads weights and data from local folders only.
 #SBATCH --job-name=tunemark
 #SBATCH --nodes=2
@@ -19,4 +19,4 @@ export HEAD_NODE
 # Each node runs this once, on all of its CPUs: some clusters would give the one task a single core. The first writes the submission.
 # shellcheck disable=SC2016
 srun --cpus-per-task="${SLURM_CPUS_ON_NODE:-1}" --kill-on-bad-exit=1 bash -c \
-  'exec "$TUNEMARK" run "$@" --nodes "$SLURM_NNODES" --node-rank "$SLURM_NODEID" --rendezvous "$HEAD_NODE:29500"' bash "$@"
+  'exec "$TUNEMARK" run "$@" --set "nodes=$SLURM_NNODES" --set "node_rank=$SLURM_NODEID" --set "rendezvous=$HEAD_NODE:29500"' bash "$@"

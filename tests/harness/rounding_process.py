@@ -1,4 +1,4 @@
-"""One of the two processes of test_stochastic_rounding.py: replicas with rows of their own, then shards, and what came of them."""
+"""One of the two processes of test_optimizers.py: replicas with rows of their own, then shards, and what came of them."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""One of the two processes of test_shards.py, started by torchrun with a folder: shards small models and writes down what it saw."""
+"""One of the two processes of test_random_weights.py, started by torchrun with a folder: shards small models and writes down what it saw."""
 
 import json
 import sys

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from harness_making import make_machine, only_submission, tunemark
+from harness_making import make_machine
 from study_making import make_run
 
 from tunemark.harness.plan.resolve import Options, resolve
@@ -11,13 +11,10 @@ from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
 from tunemark.harness.worker.gates import adapter_gradient
 from tunemark.harness.worker.models import build_model, model_facts
-from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.physics.architecture import DEFAULT, GROUPS, NAMES, endings, group, layer_names
+from tunemark.schema.physics.architecture import GROUPS, NAMES, endings, group, layer_names
 from tunemark.schema.physics.training_shape import shape_of_plan
-from tunemark.schema.physics.utilisation import physics
 from tunemark.schema.records.upgrade import read_record
-from tunemark.schema.vocabulary import Status
 
 TINY = {"hidden_size": 64, "intermediate_size": 96, "layers": 2, "attention_heads": 4, "head_dim": 16, "vocabulary": 256}
 SMALL = ("data.sequence_length=16", "batch.micro_batch=2", "attention=eager")
@@ -94,13 +91,6 @@ def test_a_layer_that_a_model_does_not_have_is_refused_with_those_that_it_has(fa
     assert all(one in said for one in (card.key, *group(card, "all-linear"), *GROUPS))
 
 
-def test_a_model_of_the_llama_kind_keeps_the_names_of_its_card_and_declares_nothing(facts, machine):
-    resolved = resolve("smoke-lora", facts, machine, Options())
-    assert resolved.plan.lora.target_modules == DEFAULT
-    assert "lora.target_modules" not in resolved.plan.reasons
-    assert resolved.overrides == ()
-
-
 def test_layers_in_the_names_of_another_family_are_a_declared_override_with_a_reason(facts):
     resolved, _ = planned(facts, "gpt2")
     assert '["c_attn", "attn.c_proj", "c_fc", "mlp.c_proj"]' in {
@@ -109,42 +99,3 @@ def test_layers_in_the_names_of_another_family_are_a_declared_override_with_a_re
     assert resolved.plan.reasons["lora.target_modules"] == "the requested layers, by their names in gpt2"
     submission = make_run(resolved)
     assert read_record(submission.model_dump_json().encode()) == submission
-
-
-def test_a_group_is_declared_by_the_layers_that_it_stands_for(facts):
-    resolved, _ = planned(facts, "llama", 'lora.target_modules=["attention"]')
-    (run,) = (one.run for one in resolved.overrides if one.field == "lora.target_modules")
-    assert run == '["q_proj", "k_proj", "v_proj", "o_proj"]'
-
-
-@pytest.mark.slow
-def test_bert_is_trained_with_adapters_from_the_command_line(tmp_path):
-    done = tunemark("run", "smoke-bert", "--set", "method=lora", "--steps", 2, "--no-probe", "--out", tmp_path)
-    assert done.returncode == 0, done.stderr
-    submission = only_submission(tmp_path)
-    assert submission.outcome.status is Status.OK
-    assert next(gate for gate in submission.gates if gate.name == "adapter_gradient").passed
-
-
-EMBEDDED = ('lora.target_modules=["embed_tokens", "q_proj"]',)
-
-
-def test_an_adapter_on_the_embedding_must_receive_its_gradient_too(facts, tmp_path):
-    resolved, card = planned(facts, "qwen3", *EMBEDDED)
-    plan, model = resolved.plan, built(resolved, card, tmp_path)
-    batch = next(micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card)))
-    gate = adapter_gradient(plan, model, batch.tensors)
-    assert gate["passed"]
-    assert gate["detail"] == "a gradient reaches 3 of 3 adapters"
-    table = dict(model.named_parameters())["base_model.model.model.embed_tokens.lora_embedding_A.default"]
-    table.register_hook(lambda gradient: gradient * 0)
-    gate = adapter_gradient(plan, model, batch.tensors)
-    assert not gate["passed"]
-    assert gate["detail"] == "a gradient reaches 2 of 3 adapters"
-
-
-def test_the_flops_of_a_run_with_an_adapter_on_the_embedding_are_known(facts):
-    resolved, card = planned(facts, "qwen3", *EMBEDDED)
-    submission = make_run(resolved)
-    figures = physics(submission, derive(submission), card, None).figures()
-    assert figures["model_flop_per_s"].value

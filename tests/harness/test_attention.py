@@ -12,19 +12,16 @@ from harness_making import make_machine
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.attention import flex_attention, varlen
-from transformers import masking_utils, modeling_flash_attention_utils
+from transformers import modeling_flash_attention_utils
 from transformers.integrations import flex_attention as transformers_flex
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.harness.worker import attention
-from tunemark.harness.worker.data import Shape, load_samples, pack, packed_tensors, shape_of, tensors_of
-from tunemark.harness.worker.gates import evaluate, packed_documents, to_device
+from tunemark.harness.worker.data import load_samples, pack, packed_tensors, shape_of, tensors_of
+from tunemark.harness.worker.gates import packed_documents, to_device
 from tunemark.harness.worker.levers import attention_kernel
 from tunemark.harness.worker.models import build_model
-from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import Backend, Dtype
 
 LENGTH, ROWS, WINDOW = 48, 3, 12
 TINY = {
@@ -126,33 +123,6 @@ def test_the_gate_holds_for_variable_length_attention_and_fails_without_lengths(
     assert packed_documents(plan, model, leaky)["passed"] is False
 
 
-@pytest.mark.usefixtures("varlen_on_cpu")
-def test_held_out_rows_with_padding_have_the_same_loss_with_variable_length_attention(facts, tmp_path):
-    plan, model, _, _ = case(facts, "llama", tmp_path)
-    samples = [{"input_ids": np.arange(4, 4 + size)} for size in (5, 30, 17)]
-
-    def loss(kind):
-        model.config._attn_implementation = kind
-        return evaluate(plan, model, Shape(), Cpu(), samples)["loss"]
-
-    assert loss("varlen") == pytest.approx(loss("sdpa"), rel=1e-6)
-
-
-def test_autocast_leaves_no_fp32_operand_to_the_variable_length_kernel(monkeypatch):
-    seen = []
-    monkeypatch.setattr(attention, "varlen_kernel", lambda query, key, *_, **__: seen.append((query.dtype, key.dtype)) or query)
-    query, key, value = torch.zeros(2, 4, 6, 8), torch.zeros(2, 2, 6, 8), torch.zeros(2, 2, 6, 8, dtype=torch.float16)
-    result, _ = attention.varlen_attention(torch.nn.Identity(), query, key, value, None, scaling=1.0)
-    assert (seen, result.shape) == ([(torch.float16, torch.float16)], (2, 6, 4, 8))
-
-
-@pytest.mark.parametrize("wrong", [{"dropout": 0.1}, {"attention_mask": torch.ones(1, 1, 6, 6)}])
-def test_variable_length_attention_refuses_what_its_kernel_would_ignore(wrong):
-    parts = [torch.zeros(1, 2, 6, 8)] * 3
-    with pytest.raises(ValueError, match="takes neither dropout nor a mask"):
-        attention.varlen_attention(torch.nn.Identity(), *parts, **{"attention_mask": None, **wrong})
-
-
 def test_torchs_own_function_has_the_parameters_that_are_passed():
     parameters = inspect.signature(varlen.varlen_attn).parameters
     assert list(parameters)[:7] == ["query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k"]
@@ -162,14 +132,6 @@ def test_torchs_own_function_has_the_parameters_that_are_passed():
     assert schema.startswith("torch_attn::_varlen_attn(Tensor query, Tensor key, Tensor value, Tensor cu_seq_q")
 
 
-def test_torchs_own_function_accepts_the_arguments_as_tensors_without_data():
-    query, key = (torch.empty(ROWS * LENGTH, heads, 16, dtype=torch.bfloat16, device="meta", requires_grad=True) for heads in (4, 2))
-    lengths = torch.empty(8, dtype=torch.int32, device="meta")
-    result = attention.varlen_kernel(query, key, key, lengths, 20, scale=0.25, window=(11, 0))
-    result.sum().backward()
-    assert (result.shape, query.grad.shape, key.grad.shape) == (query.shape, query.shape, key.shape)
-
-
 @pytest.mark.skipif(BEFORE_5, reason="transformers 4 loads flash attention through other functions than this stand-in replaces")
 @pytest.mark.parametrize("family", ["llama", "mistral"])
 def test_flash_attention_is_given_the_lengths_and_infers_nothing_from_the_positions(facts, tmp_path, monkeypatch, family):
@@ -177,18 +139,6 @@ def test_flash_attention_is_given_the_lengths_and_infers_nothing_from_the_positi
     masked = step(model, rows, "sdpa", shape)
     stand_in_for_flash(monkeypatch)
     assert_same(step(model, rows, "flash_attention_2", shape), masked)
-
-
-@pytest.mark.skipif(BEFORE_5, reason="transformers 4 loads flash attention through other functions than this stand-in replaces")
-@pytest.mark.parametrize("family", ["llama", "mistral"])
-def test_flash_attention_over_padded_rows_gives_the_loss_of_the_mask_and_looks_for_no_padding(facts, tmp_path, monkeypatch, family):
-    plan, model, shape = small(facts, family, tmp_path)
-    padded = rows_of(20, 9)
-    masked = model(**tensors_of(plan, padded, shape)).loss
-    stand_in_for_flash(monkeypatch)
-    model.config._attn_implementation = "flash_attention_2"
-    flash = plan.model_copy(update={"model": plan.model.model_copy(update={"attention": "flash_attention_2"})})
-    torch.testing.assert_close(model(**tensors_of(flash, padded, shape)).loss, masked, rtol=1e-5, atol=1e-6)
 
 
 def stand_in_for_flash(monkeypatch):
@@ -203,11 +153,6 @@ def stand_in_for_flash(monkeypatch):
     )
     monkeypatch.setattr(modeling_flash_attention_utils, "_is_packed_sequence", None)
     monkeypatch.setattr(modeling_flash_attention_utils, "_upad_input", None)
-
-
-def test_the_longest_length_that_a_kernel_gets_is_the_same_whatever_the_documents():
-    lengths = [attention.cumulative_lengths(places_of(rows, 32))["max_length_q"] for rows in ([[5, 9]], [[30], [2, 2, 2]])]
-    assert lengths == [32, 32]
 
 
 def small(facts, family, folder, *settings):
@@ -248,6 +193,7 @@ def test_padding_changes_no_real_token(facts, tmp_path, family):
         torch.testing.assert_close(together[: len(single)] if family != "bert" else together, single, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(BEFORE_5, reason="transformers 4 makes BERT's masks with other functions, and runs on Neuron devices only")
 @pytest.mark.parametrize(("sizes", "masked"), [((16, 16), False), ((16, 9), True)])
 def test_a_compiled_model_gets_a_mask_for_padded_rows_only(facts, tmp_path, sizes, masked):
@@ -261,31 +207,6 @@ def test_a_compiled_model_gets_a_mask_for_padded_rows_only(facts, tmp_path, size
 
     torch.compile(model, backend=backend)(**tensors_of(plan, rows_of(*sizes), shape))
     assert given == [masked] * TINY["layers"]
-
-
-def test_rows_are_given_to_flash_attention_as_one_piece_each_with_their_padding(facts):
-    plan = resolve("smoke-lora", facts, make_machine(), Options(overrides=("data.sequence_length=16",))).plan
-    samples = [{"input_ids": np.arange(4, 4 + size)} for size in (16, 16, 9)]
-
-    def lengths(kind, rows, **data):
-        model, changed = plan.model.model_copy(update={"attention": kind}), plan.data.model_copy(update=data)
-        return tensors_of(plan.model_copy(update={"model": model, "data": changed}), rows, Shape()).get("cu_seq_lens_q")
-
-    assert lengths("flash_attention_2", samples[:2]).tolist() == [0, 16, 32]
-    assert lengths("flash_attention_2", samples, padding="dynamic").tolist() == [0, 16, 32, 48]
-    assert lengths("sdpa", samples, padding="dynamic") is None
-    assert lengths("sdpa", samples[:2]) is None
-    packed = list(pack(iter(samples), 16))
-    assert lengths("flash_attention_3", packed, packing=True, document_borders=False).tolist() == [0, 16, 32]
-
-
-def test_the_search_for_pieces_that_is_left_out_is_the_one_that_transformers_calls(facts, tmp_path, monkeypatch):
-    _, model, _, _ = case(facts, "llama", tmp_path)
-    called = []
-    monkeypatch.setattr(masking_utils, "find_packed_sequence_indices", lambda _positions: called.append(1))
-    ids = torch.zeros(1, LENGTH, dtype=torch.long)
-    model(input_ids=ids)
-    assert called == [1]
 
 
 # FlexAttention
@@ -341,60 +262,7 @@ def test_torchs_own_flex_attention_gives_the_loss_of_the_mask_and_passes_the_gat
 # Where each can run
 
 
-def refusal(
-    facts, *settings, workload="smoke-lora", name="NVIDIA H100 80GB HBM3", target="9.0", torch_version="2.13.0", backend=Backend.CUDA
-):
-    machine = make_machine(
-        backend=backend,
-        devices=(DeviceFacts(name=name, memory_bytes=80 * 2**30),),
-        compute_dtypes=vendor_of(backend).formats,
-        target=target if backend is Backend.CUDA else None,
-        packages={"torch": torch_version},
-    )
-    return resolve(workload, facts, machine, Options(overrides=settings)).unsupported
-
-
-VARLEN = (*PACKED[:-1], "attention=varlen")
-
-
-def test_variable_length_attention_runs_on_gpus_since_ampere():
-    from tunemark.harness.vendors.protocol import Feature, all_vendors
-
-    able = [vendor.backend for vendor in all_vendors() if Feature.VARLEN_ATTENTION not in vendor.cannot]
-    assert able == [Backend.CUDA]
-
-
-@pytest.mark.parametrize(
-    ("changes", "settings", "reason"),
-    [
-        ({}, VARLEN, None),
-        ({"torch_version": "2.11.0+cu130"}, VARLEN, None),
-        ({"torch_version": "2.10.0"}, VARLEN, "needs torch 2.11 or newer"),
-        ({"name": "Tesla T4", "target": "7.5"}, (*VARLEN, "compute=fp16"), "compute capability 8.0"),
-        ({"backend": Backend.ROCM, "name": "AMD Instinct MI300X"}, VARLEN, "for CUDA only"),
-        ({}, ("attention=varlen",), "for packed documents"),
-        ({}, (*VARLEN, "data.document_borders=false"), "for packed documents"),
-        ({}, (*VARLEN, "compute=fp32"), "takes bf16 and fp16"),
-        ({}, (*VARLEN, "model=gemma-2-9b"), "soft-caps"),
-        ({}, (*VARLEN, "model=gpt2"), "drops attention scores"),
-        ({}, (*PACKED[:-1], "attention=flex_attention"), None),
-        ({}, (*PACKED[:-1], "attention=flex_attention", "model=gemma-2-9b"), None),
-        ({}, (*PACKED[:-1], "attention=flex_attention", "model=gpt2"), "no flex attention"),
-        ({"name": "Tesla P100-PCIE-16GB", "target": "6.0"}, (*PACKED, "attention=flex_attention"), "Triton"),
-        ({"workload": "smoke-bert"}, ("attention=flex_attention",), "drops attention scores"),
-    ],
-)
-def test_a_plan_is_refused_where_its_attention_cannot_run_and_says_why(facts, changes, settings, reason):
-    said = refusal(facts, *settings, **changes)
-    assert said is None if reason is None else reason in said, said
-
-
-def test_models_that_drop_attention_scores_are_those_that_are_refused():
-    assert transformers.GPT2Config().attn_pdrop > 0
-    assert transformers.BertConfig().attention_probs_dropout_prob > 0
-    assert Dtype.BF16 in vendor_of(Backend.CUDA).formats
-
-
+@pytest.mark.nightly
 @pytest.mark.skipif(BEFORE_5, reason="transformers 4 cannot run this model on the meta device")
 def test_a_compiled_block_takes_any_number_of_pieces_in_one_graph_with_checkpointing_too(facts, tmp_path):
     _, model, _, _ = case(facts, "llama", tmp_path)

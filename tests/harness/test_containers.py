@@ -1,13 +1,8 @@
 """Container files and the notebook: built from what the project has, pinned, and with commands that exist."""
 
 import json
-import os
 import re
 import shlex
-import shutil
-import subprocess
-import sysconfig
-import venv
 from pathlib import Path
 
 import pytest
@@ -49,10 +44,6 @@ def commands_in_notebook(path):
     return [shlex.split(line.removeprefix("!tunemark ")) for line in lines if line.startswith("!tunemark ")]
 
 
-def test_each_family_of_devices_has_a_container_file():
-    assert [path.stem for path in FILES] == ["cpu", "cuda", "neuron", "rocm"]
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_container_file_starts_from_a_pinned_image_and_ends_as_the_runner(path):
     found = instructions(path)
@@ -64,24 +55,6 @@ def test_a_container_file_starts_from_a_pinned_image_and_ends_as_the_runner(path
     assert f"docker build -f harness/containers/{path.name} " in path.read_text()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_container_file_copies_what_the_project_has_and_what_its_wheel_needs(path):
-    copied = [source for name, arguments in instructions(path) if name == "COPY" for source in arguments.split()[:-1]]
-    assert all((ROOT / source).exists() for source in copied)
-    assert {
-        "pyproject.toml",
-        "hatch_build.py",
-        "README.md",
-        "LICENSE",
-        "LICENSE-DATA",
-        "schema",
-        "harness",
-        "collector",
-        "site",
-        "data",
-    } <= set(copied)
-
-
 @pytest.mark.parametrize("path", [path for path in FILES if path.stem != "neuron"], ids=lambda path: path.stem)
 def test_a_container_installs_what_make_setup_run_installs(path):
     makefile = (ROOT / "Makefile").read_text()
@@ -90,47 +63,6 @@ def test_a_container_installs_what_make_setup_run_installs(path):
     assert "--no-deps --require-hashes -r requirements-run.lock" in run
     torch = re.search(r"^TORCH \?= (.+)$", makefile, re.MULTILINE)[1]
     assert torch in path.read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.process
-def test_the_commands_of_the_cpu_container_install_a_runner_that_starts(tmp_path):
-    """All but the system's packages; what pip would download is taken from the environment of the tests."""
-    environment = tmp_path / "environment"
-    venv.create(environment, with_pip=False)
-    (site,) = (environment / "lib").glob("python3.*/site-packages")
-    (site / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    pip = environment / "bin" / "pip"
-    pip.write_text(f'#!/bin/sh\nexec "{environment / "bin" / "python"}" -m pip "$@"\n')
-    pip.chmod(0o755)
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    variables = {**inherited, "PATH": f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path)}
-    folder, found = tmp_path, instructions(ROOT / "harness" / "containers" / "cpu.Containerfile")
-    for name, arguments in found:
-        if name == "WORKDIR":
-            folder = tmp_path / arguments.lstrip("/")
-            folder.mkdir()
-        elif name in {"ENV", "ARG"}:
-            variables |= dict(word.split("=", 1) for word in shlex.split(arguments))
-        elif name == "COPY":
-            *sources, target = arguments.split()
-            for source in sources:
-                copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
-                copy(ROOT / source, folder / (target if (ROOT / source).is_dir() else source))
-        elif name == "RUN" and not arguments.startswith("apt-get"):
-            subprocess.run(["bash", "-ec", arguments], cwd=folder, env=variables, check=True, capture_output=True, timeout=600)
-    words = [*json.loads(dict(found)["ENTRYPOINT"]), *json.loads(dict(found)["CMD"]), "--no-self-test"]
-    started = subprocess.run(words, cwd=folder, env=variables, check=True, capture_output=True, text=True, timeout=120)
-    assert "can run" in started.stdout
-    assert str(site) in subprocess.run(
-        [environment / "bin" / "python", "-c", "import tunemark.cli; print(tunemark.cli.__file__)"],
-        env=variables, check=True, capture_output=True, text=True, cwd=folder,
-    ).stdout  # fmt: skip
-
-
-def test_the_neuron_container_has_the_pinned_optimum_neuron():
-    pinned = re.search(r"^OPTIMUM_NEURON := optimum-neuron==(.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
-    assert f"optimum-neuron[neuronx,training]=={pinned}" in (ROOT / "harness" / "containers" / "neuron.Containerfile").read_text()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -151,8 +83,3 @@ def test_a_notebook_is_well_formed_without_outputs_and_its_commands_exist(path):
     assert len(found) >= 5
     for words in found:
         check(words)
-
-
-def test_a_wrong_command_would_be_found():
-    with pytest.raises(Exception, match="No such option"):
-        check(["run", "smoke-lora", "--colour", "blue"])

@@ -1,13 +1,22 @@
-"""A plan uses number formats that the GPU's generation has, not those of the newest one of its family."""
+"""A plan uses what a device's generation and its installed packages have: formats, kernels, names and cards of CPUs."""
+
+import subprocess
+import sys
 
 import pytest
 from harness_making import make_machine
+from typer.testing import CliRunner
 
 from tunemark.harness.commands.doctor import report
+from tunemark.harness.commands.run import app
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.plan.target import find_target
-from tunemark.harness.vendors.protocol import all_vendors, vendor_of
+from tunemark.harness.vendors.protocol import vendor_of
+from tunemark.harness.vendors.support import support_matrix
+from tunemark.harness.vendors.vendor_tools import cpu_model
 from tunemark.schema.features import Feature
+from tunemark.schema.files import project_root
+from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -31,20 +40,6 @@ def test_auto_takes_fp16_on_volta_and_turing_and_says_why(facts, name, target):
     assert "8.0" in plan.reasons["precision.compute"]
 
 
-@pytest.mark.parametrize("compute", ["bf16", "tf32"])
-def test_a_format_that_a_generation_lacks_is_unsupported_before_anything_runs(facts, compute):
-    said = planned(facts, make_gpu("Tesla T4", "7.5"), f"compute={compute}").unsupported
-    assert said.startswith(f"{compute} on a Volta or Turing GPU: ")
-    assert "use compute=fp16" in said
-
-
-def test_before_volta_auto_takes_fp32(facts):
-    resolved = planned(facts, make_gpu("Tesla P100-PCIE-16GB", "6.0"))
-    assert resolved.plan.precision.compute is Dtype.FP32
-    assert resolved.unsupported is None
-    assert "compute=fp32" in planned(facts, make_gpu("Tesla P100-PCIE-16GB", "6.0"), "compute=fp16").unsupported
-
-
 @pytest.mark.parametrize("target", ["8.0", "8.6", "8.9", "9.0", "10.0", "12.0", None])
 def test_since_ampere_and_where_nothing_is_known_auto_takes_bf16(facts, target):
     resolved = planned(facts, make_gpu(target=target))
@@ -66,10 +61,6 @@ def test_amd_gpus_get_bf16_since_they_have_matrix_units_for_it(facts, target, co
     assert (planned(facts, machine, "compute=bf16").unsupported is None) is (compute is Dtype.BF16)
 
 
-def test_the_devices_own_target_overrides_its_card(facts):
-    assert planned(facts, make_gpu("Tesla T4", "8.6")).plan.precision.compute is Dtype.BF16
-
-
 def test_a_plan_for_another_machine_goes_by_the_card(facts):
     there = find_target(facts, "nvidia-t4", None, None, 1).machine()
     assert planned(facts, there).plan.precision.compute is Dtype.FP16
@@ -86,17 +77,93 @@ def test_no_card_contradicts_its_architectures_generation(facts):
         assert (Dtype.BF16 in card.peak_tflops) is (found is None or Feature.BF16 not in found.cannot), card.key
 
 
-def test_the_doctor_lists_the_formats_of_the_generation(facts):
-    assert report(facts, make_gpu("Tesla T4", "7.5"))["machine"]["compute_dtypes"] == (Dtype.FP16, Dtype.FP32)
+LOOK = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from transformers.modeling_flash_attention_utils import FLASH_ATTENTION_COMPATIBILITY_MATRIX as known
+from tunemark.harness.plan.machine import package_versions
+print(known[3]["pkg_availability_check"](), known[2]["pkg_availability_check"](), "flash-attn-3" in package_versions())
+"""
 
 
-def test_fp16_is_not_asked_of_shards_that_would_multiply_in_fp32(facts):
-    two = make_machine(backend=Backend.CUDA, devices=(DeviceFacts(name="Tesla T4"),) * 2, compute_dtypes=vendor_of(Backend.CUDA).formats)
-    assert "fsdp2" in planned(facts, two, devices=2, strategy="fsdp2").unsupported
-    assert planned(facts, two, devices=2, strategy="ddp").unsupported is None
+def installed(folder, module, distribution):
+    """Lay out what pip leaves of a package."""
+    facts = folder / f"{distribution}-3.0.0.dist-info"
+    facts.mkdir()
+    (folder / f"{module}.py").write_text("")
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 3.0.0\n")
+    (facts / "RECORD").write_text(f"{module}.py,,\n")
+    (facts / "top_level.txt").write_text(f"{module}\n")
 
 
-def test_no_device_belongs_to_two_generations():
-    for backend, one in [(vendor.backend, one) for vendor in all_vendors() for one in vendor.generations]:
-        for name in one.architectures:
-            assert vendor_of(backend).family.generation(None, name) is one
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("module", "distribution", "seen"),
+    [("flash_attn_interface", "flash_attn_3", "True False True"), ("flash_attn", "flash_attn", "False True False")],
+)
+def test_transformers_finds_flash_attention_3_by_the_required_package(tmp_path, module, distribution, seen):
+    pytest.importorskip(
+        "transformers", minversion="5", reason="transformers before 5 looks for FlashAttention 3 under another distribution name"
+    )
+    installed(tmp_path, module, distribution)
+    done = subprocess.run([sys.executable, "-c", LOOK, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == seen.split()
+
+
+def test_no_package_is_needed_for_what_a_family_cannot():
+    made = support_matrix()
+    assert all(not set(family.needs) & set(family.cannot) for family in made.families.values())
+
+
+ARM = "processor\t: 0\nBogoMIPS\t: 2100.00\nCPU implementer\t: {}\nCPU architecture: 8\nCPU part\t: {}\n"
+
+
+def cpu_machine(name, **changes):
+    return make_machine(devices=(DeviceFacts(name=name, memory_bytes=8 * 2**30),), cpu=name, **changes)
+
+
+@pytest.mark.parametrize(
+    ("implementer", "part", "maker", "name"),
+    [
+        ("0x41", "0xd0c", "Amazon EC2\n", "AWS Graviton2"),
+        ("0x41", "0xd40", "Amazon EC2\n", "AWS Graviton3"),
+        ("0x41", "0xd4f", "Amazon EC2\n", "AWS Graviton4"),
+        ("0x41", "0xd0c", "Google\n", "Ampere Altra Q64-30"),
+        ("0x41", "0xd0c", None, "Neoverse-N1"),
+        ("0x41", "0xd4f", "Google\n", "Neoverse-V2"),
+    ],
+)
+def test_an_arm_cpu_is_named_by_its_core_and_the_maker_of_the_machine(tmp_path, implementer, part, maker, name):
+    info, vendor = tmp_path / "cpuinfo", tmp_path / "sys_vendor"
+    info.write_text(ARM.format(implementer, part))
+    if maker:
+        vendor.write_text(maker)
+    assert cpu_model(info, vendor) == name
+
+
+@pytest.mark.parametrize("name", ["Intel(R) Xeon(R) Processor", "AMD EPYC"])
+def test_an_anonymous_cpu_has_no_card_and_the_reason_says_why(facts, name):
+    plan = resolve("smoke-lora", facts, cpu_machine(name), Options()).plan
+    assert plan.device.accelerator is None
+    assert "which many models share; peaks and prices are unknown" in plan.reasons["device.accelerator"]
+
+
+def test_doctor_shows_the_card_of_a_cpu_with_its_peak_cores_and_clock(facts):
+    content = report(facts, cpu_machine("Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"))
+    assert content["accelerator"] == "intel-xeon-platinum-8375c"
+    assert content["catalogue"] == (
+        "intel-xeon-platinum-8375c: dense peak in TFLOP/s: fp32 7.168 with 32 cores at 3.5 GHz (all-core clock)"
+    )
+
+
+def test_the_committed_matrix_is_what_the_code_says():
+    assert (project_root() / "data" / "support.json").read_bytes() == canonical_json(support_matrix()), "run `make support`"
+
+
+def test_a_plan_with_more_processes_than_cores_says_so_and_is_shown(monkeypatch):
+    monkeypatch.setattr("tunemark.harness.commands.run.detect", lambda _backend: make_machine(cpu_usable_cores=2))
+    done = CliRunner().invoke(app, ["plan", "smoke-lora", "--devices", "8"])
+    assert done.exit_code == 0, done.stderr
+    assert "warning: 8 processes share 2 cores" in done.stderr
+    assert "device.count" in done.stdout
+    assert "share" not in CliRunner().invoke(app, ["plan", "smoke-lora", "--devices", "2"]).stderr

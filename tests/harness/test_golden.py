@@ -11,10 +11,9 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_outcome import refused_run
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.worker.gates import matrix_rate
 from tunemark.schema.derive import derive
-from tunemark.schema.measurement_warnings import loss_band, smoothed_loss
+from tunemark.schema.measurement_warnings import loss_band
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -27,15 +26,6 @@ def trace_of(losses):
         completed_at_s=tuple(float(step) for step in range(1, len(losses) + 1)),
         slot_tokens=ones, real_tokens=ones, supervised_tokens=ones, documents=ones, rows=ones, loss=tuple(losses),
     )  # fmt: skip
-
-
-@pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (1.05, True), (1.2, False), (0.8, False)])
-def test_losses_are_compared_with_those_of_a_right_run(facts, machine, factor, passed):
-    golden = facts.golden_losses("smoke-full")
-    plan = resolve("smoke-full", facts, machine, Options()).plan
-    level = golden.losses[50] * factor
-    gate = loss_band(golden.model_copy(update={"losses": {50: golden.losses[50]}}), plan, trace_of([level] * STEPS), changed=False)
-    assert gate.passed is passed, gate.detail
 
 
 def test_a_changed_or_short_run_is_not_compared_and_says_why(facts, machine):
@@ -67,27 +57,19 @@ def test_a_tuned_run_must_train_as_its_card_does_and_an_open_one_is_not_compared
     assert not (band.passed is False and derive(record).rankable)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.process
 def test_another_split_of_the_batch_trains_on_the_same_rows_in_each_step(tmp_path):
     split = ("--set", "batch.micro_batch=2", "--set", "batch.gradient_accumulation=2")
     for name, settings in (("card", ()), ("tuned", split)):
-        done = tunemark("run", "smoke-lora", "--steps", 12, "--no-probe", "--no-gates", *settings, "--out", tmp_path / name)
+        done = tunemark(
+            "run", "smoke-lora", "--steps", 12, "--set", "probe=false", "--set", "gates=false", *settings, "--out", tmp_path / name
+        )
         assert done.returncode == 0, done.stderr
     card, tuned = (only_submission(tmp_path / name) for name in ("card", "tuned"))
     assert tuned.plan.batch.gradient_accumulation == 2
     assert card.trace.real_tokens == tuned.trace.real_tokens
     assert card.trace.loss == pytest.approx(tuned.trace.loss, rel=1e-4)
-
-
-def test_every_smoke_workload_has_losses_taken_with_its_card_as_it_is(facts):
-    for key, card in facts.workloads.items():
-        if card.tier == "smoke":
-            assert facts.golden_losses(key), key
-
-
-def test_a_missing_loss_is_not_smoothed_away():
-    assert smoothed_loss(trace_of([2.0, None, 2.0]), 3) != smoothed_loss(trace_of([2.0, None, 2.0]), 3)
 
 
 class Capped(Cpu):
@@ -112,15 +94,3 @@ def test_the_probe_lasts_half_a_second_and_does_not_count_the_burst_before_a_pow
     found = matrix_rate(device, Backend.FAKE, Dtype.FP32)
     assert device.clock_s >= 0.5
     assert found["flop_per_s"] == pytest.approx(2 * 64**3 / (expected_ms / 1e3))
-
-
-def test_a_clock_that_stands_still_gives_no_matrix_rate():
-    assert matrix_rate(Fake(), Backend.FAKE, Dtype.FP32) is None
-
-
-def test_the_probe_leaves_the_random_numbers_of_training_as_they_were():
-    torch.manual_seed(3)
-    expected = torch.rand(4)
-    torch.manual_seed(3)
-    assert matrix_rate(Cpu(), Backend.FAKE, Dtype.FP32)["flop_per_s"] > 0
-    assert torch.equal(torch.rand(4), expected)

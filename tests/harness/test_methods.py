@@ -9,9 +9,9 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
 from tunemark.harness.worker.gates import adapter_gradient, check
-from tunemark.harness.worker.levers import _selective_contexts, effective
+from tunemark.harness.worker.levers import effective
 from tunemark.harness.worker.models import build_model, model_facts, switch_to_evaluation
-from tunemark.harness.worker.optimizers import build_optimizer, parameter_groups
+from tunemark.harness.worker.optimizers import parameter_groups
 from tunemark.schema.vocabulary import Status
 
 TINY = ("data.sequence_length=32", "batch.micro_batch=2")
@@ -48,60 +48,6 @@ def test_recomputing_changes_no_gradient(prepared, kind):
     assert all(torch.allclose(expected[name], found[name], atol=1e-6) for name in expected)
 
 
-def test_selective_recomputation_runs_fewer_matrix_products_than_full(prepared):
-    from torch.utils.flop_counter import FlopCounterMode
-
-    def flops(kind):
-        _, model, batch = prepared(f"gradient_checkpointing={kind}")
-        with FlopCounterMode(display=False) as counter:
-            model(**batch.tensors).loss.backward()
-        return counter.get_total_flops()
-
-    none, selective, full = flops("none"), flops("selective"), flops("full")
-    assert none <= selective < full
-
-
-@pytest.mark.parametrize(
-    ("space", "name", "runs"),
-    [
-        ("flash_attn", "_flash_attn_forward", 1),
-        ("flash_attn", "_flash_attn_varlen_forward", 1),
-        ("flash_attn_3", "_flash_attn_forward", 1),
-        ("flash_attn_3", "fwd", 1),
-        ("flash_attn", "_something_else", 2),
-    ],
-)
-def test_selective_recomputation_keeps_what_a_flash_attention_package_computed(space, name, runs):
-    """Stand-ins with the packages' names, registered only after the list of kept operators was made."""
-    ran = []
-
-    def forward(query):
-        ran.append(name)
-        return query.sin()
-
-    class Attention(torch.autograd.Function):
-        @staticmethod
-        def forward(context, query):
-            context.save_for_backward(query)
-            return getattr(getattr(torch.ops, space), name)(query)
-
-        @staticmethod
-        def backward(context, gradient):
-            return gradient * context.saved_tensors[0].cos()
-
-    with torch.library._scoped_library(space, "FRAGMENT") as library:
-        library.define(f"{name}(Tensor query) -> Tensor")
-        library.impl(name, forward, "CPU")
-        query = torch.randn(3, requires_grad=True)
-        block = torch.utils.checkpoint.checkpoint(
-            lambda x: Attention.apply(x * 2).exp(), query, use_reentrant=False, context_fn=_selective_contexts
-        )
-        block.sum().backward()
-    assert len(ran) == runs
-    inner = 2 * query.detach()
-    assert torch.allclose(query.grad, 2 * inner.cos() * inner.sin().exp())
-
-
 @pytest.mark.parametrize("double", ["true", "false"])
 def test_qlora_stores_frozen_weights_in_four_bits_and_trains_the_adapters(prepared, double):
     plan, model, batch = prepared("method=qlora", f"quantisation.double={double}")
@@ -114,14 +60,6 @@ def test_qlora_stores_frozen_weights_in_four_bits_and_trains_the_adapters(prepar
     assert ("scales of scales of 4-bit blocks" in facts["parameter_bytes"]) is (double == "true")
     gate = adapter_gradient(plan, model, batch.tensors)
     assert gate["passed"], gate
-
-
-def test_double_quantisation_shrinks_the_constants_to_about_a_quarter(prepared):
-    def constants(double):
-        _, model, _ = prepared("method=qlora", f"quantisation.double={double}")
-        return sum(size for name, size in model_facts(model)["parameter_bytes"].items() if "4-bit" in name)
-
-    assert constants("true") < 0.3 * constants("false")
 
 
 def test_a_frozen_adapter_fails_the_gate(prepared):
@@ -154,16 +92,6 @@ def test_each_block_learns_slower_than_the_one_above_it(prepared):
     assert sorted(trained) == sorted(id(p) for p in model.parameters() if p.requires_grad)
 
 
-@pytest.mark.parametrize("name", ["adamw", "adafactor", "sgd"])
-def test_every_optimizer_of_torch_makes_a_step(prepared, name):
-    plan, model, batch = prepared(f"optimizer.name={name}")
-    optimizer = build_optimizer(plan, model, fused=False)
-    before = [p.clone() for p in model.parameters() if p.requires_grad]
-    model(**batch.tensors).loss.backward()
-    optimizer.step()
-    assert any(not torch.equal(a, b) for a, b in zip(before, (p for p in model.parameters() if p.requires_grad), strict=True))
-
-
 def test_what_took_effect_is_read_from_the_model_not_from_the_plan(prepared):
     plan, model, _ = prepared("gradient_checkpointing=full", "attention=eager")
     layers = model.get_base_model().model.layers
@@ -189,8 +117,20 @@ def test_evaluating_leaves_four_bit_weights_as_they_were_and_turns_dropout_off(p
 
 
 def test_a_qlora_run_on_this_machine_is_a_valid_submission(tmp_path):
-    done = tunemark("run", "smoke-lora", "--steps", 12, "--set", "method=qlora", "--no-probe", "--out", tmp_path)
+    done = tunemark("run", "smoke-lora", "--steps", 12, "--set", "method=qlora", "--set", "probe=false", "--out", tmp_path)
     submission = only_submission(tmp_path)
     assert submission.outcome.status is Status.OK, done.stderr
     assert submission.plan.quantisation.double
     assert submission.model.parameter_bytes["uint8"] > 0
+
+
+def test_selective_recomputation_repeats_no_product(prepared):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    def flops(kind):
+        _, model, batch = prepared(f"gradient_checkpointing={kind}")
+        with FlopCounterMode(display=False) as counter:
+            model(**batch.tensors).loss.backward()
+        return counter.get_total_flops()
+
+    assert flops("none") <= flops("selective") < flops("full")

@@ -8,10 +8,10 @@ from pathlib import Path
 import neuron_stand_in
 import pytest
 import torch
-from harness_making import ROOT, make_machine
+from harness_making import make_machine
 from neuron_api import FIXTURE, installed, read_api, reader
 
-from tunemark.harness.plan.resolve import Node, Options, resolve
+from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run import process
 from tunemark.harness.run.launch import Finished
 from tunemark.harness.run.record import assemble
@@ -23,7 +23,6 @@ from tunemark.harness.worker import neuron_trainer
 from tunemark.harness.worker.data import Counts, MicroBatch
 from tunemark.harness.worker.entry import Order, run
 from tunemark.harness.worker.loop import LossNotFinite
-from tunemark.harness.worker.models import lora_keywords
 from tunemark.harness.worker.neuron_trainer import Rows, collate
 from tunemark.schema.derive import derive
 from tunemark.schema.plan import conflicts as plan_conflicts
@@ -100,14 +99,6 @@ def test_the_fixture_is_what_the_installed_package_says():
     assert read_api(reader(place)) == API
 
 
-def test_lora_settings_are_peft_s_own(facts):
-    import peft
-
-    lora = plan_of(facts).plan.lora
-    made = peft.LoraConfig(**lora_keywords(lora))
-    assert (made.r, made.lora_alpha, set(made.target_modules)) == (lora.rank, lora.alpha, set(lora.target_modules))
-
-
 # What is asked of it
 
 
@@ -122,12 +113,6 @@ def test_a_plan_is_handed_over_whole(facts):
     assert neuron_trainer.pretrained_keywords(plan) == {"dtype": "bfloat16", "attn_implementation": "flash_attention_2"}
 
 
-def test_without_zero_there_are_no_master_weights_to_ask_for(facts):
-    asked = neuron_trainer.training_arguments(plan_of(facts).plan, 5, Path("scratch"))
-    assert not asked["zero_1"]
-    assert not asked["optimizer_use_master_weights"]
-
-
 def test_the_compiler_gets_level_and_model_type_added_to_the_users_flags(facts, tmp_path):
     plan = plan_of(facts).plan
     plan = plan.model_copy(update={"precision": plan.precision.model_copy(update={"compute": Dtype.BF16})})
@@ -138,37 +123,6 @@ def test_the_compiler_gets_level_and_model_type_added_to_the_users_flags(facts, 
     assert process.neuron_environment(plan, {})["NEURON_CC_FLAGS"] == "--model-type transformer"
     assert set(process.run_environment(plan, tmp_path)) == set(variables)
     assert process.run_environment(resolve("smoke-lora", facts, make_machine(), Options()).plan, tmp_path) == {}
-
-
-def test_the_compiler_does_not_cast_fp32(facts):
-    assert "--auto-cast none" in process.neuron_environment(plan_of(facts).plan, {})["NEURON_CC_FLAGS"]
-    assert (
-        process.neuron_environment(plan_of(facts).plan, {"NEURON_CC_FLAGS": "--auto-cast all"})["NEURON_CC_FLAGS"].count("--auto-cast") == 1
-    )
-
-
-def test_even_one_core_is_started_by_torchrun(facts):
-    command = process.command(plan_of(facts).plan.device, Path("folder"), Node())
-    assert "torch.distributed.run" in command
-    assert "--nproc-per-node=1" in command
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("attention=flex_attention", "flex attention"),
-        ("optimizer.name=adafactor", "adamw and sgd"),
-        ("optimizer.layer_decay=0.9", "same learning rate"),
-        ("gradient_checkpointing=selective", "whole blocks"),
-        ("fused_kernels=liger", "Triton"),
-        ("compute=fp16", "bf16"),
-        ("data.document_borders=true", "ignore document borders"),
-        ("method=qlora", "no quantised weights"),
-    ],
-)
-def test_what_optimum_neuron_cannot_do_is_refused_before_anything_runs(facts, change, said):
-    packed = ("data.packing=true", "data.name=random-documents") if change == "data.document_borders=true" else ()
-    assert said in plan_of(facts, settings=(change, *packed)).unsupported
 
 
 def test_the_trainium_run_of_document_000_can_be_planned_with_its_own_settings(facts):
@@ -199,55 +153,12 @@ def test_rows_of_documents_laid_end_to_end_go_through_the_trainer_full_and_unmas
     assert recorded(resolved, log).outcome.status is Status.OK
 
 
-@pytest.mark.parametrize("strategy", ["zero2", "zero3", "fsdp2"])
-def test_states_are_shared_by_zero1_only(facts, strategy):
-    assert "zero1" in plan_of(facts, cores=2, devices=2, strategy=strategy).unsupported
-    assert plan_of(facts, cores=2, devices=2, strategy="zero1").unsupported is None
-
-
-def test_saving_from_the_cores_is_refused_with_the_reason(facts):
-    assert "--save" in plan_of(facts, save=True).unsupported
-
-
-def test_without_its_package_a_plan_is_refused_with_how_to_get_it(facts):
-    bare = make_machine(backend=Backend.NEURON, devices=(CORE,), compute_dtypes=(Dtype.BF16,))
-    assert "optimum-neuron[training]" in resolve("smoke-lora", facts, bare, Options()).unsupported
-
-
-def test_a_classifier_is_trained_by_the_plain_loop_on_one_core_or_several(facts):
-    assert plan_of(facts, "smoke-bert", settings=()).unsupported is None
-    assert plan_of(facts, "smoke-bert", cores=2, settings=(), devices=2).unsupported is None
-    assert "use --strategy ddp" in plan_of(facts, "smoke-bert", cores=2, settings=(), devices=2, strategy="zero1").unsupported
-    assert not plan_conflicts.by_trainer(plan_of(facts, "smoke-bert", settings=()).plan)
-
-
-@pytest.mark.parametrize("name", ["gpt2-small-full", "mistral-7b-lora-2k", "trainer-8k-gemma-7b-lora", "trainer-8k-phi-3-mini-lora"])
-def test_a_family_that_is_not_written_for_neuron_is_refused_before_anything_runs(facts, name):
-    assert "optimum-neuron trains llama, granite, qwen3" in plan_of(facts, name, settings=()).unsupported
-
-
-def test_classifiers_are_not_of_the_trainers_families_and_need_not_be(facts):
-    assert plan_of(facts, "bert-emotion", settings=()).unsupported is None
-
-
 def test_rows_of_different_length_are_padded_to_one_on_neuron_and_that_is_declared(facts):
     resolved = plan_of(facts, "smoke-bert", settings=())
     assert resolved.plan.data.padding.value == "static"
     assert "compiles a graph for each new length" in resolved.plan.reasons["data.padding"]
     assert [(one.field, one.card, one.run) for one in resolved.overrides] == [("data.padding", "dynamic", "static")]
     assert plan_of(facts, "bert-emotion", settings=()).overrides == ()
-
-
-def test_requested_dynamic_padding_is_refused_on_neuron(facts):
-    assert "each new length is another graph" in plan_of(facts, "bert-emotion", settings=("data.padding=dynamic",)).unsupported
-    assert "each new length" in plan_of(facts, "smoke-bert", settings=("data.padding=dynamic",)).unsupported
-
-
-def test_another_number_of_replicas_than_the_plan_s_is_an_error(facts):
-    plan = plan_of(facts, cores=4, devices=4).plan
-    assert neuron_trainer.assert_world(plan, 4) == 4
-    with pytest.raises(RuntimeError, match="has 1 data-parallel replicas, the plan has 4"):
-        neuron_trainer.assert_world(plan, 1)
 
 
 # What comes back
@@ -347,45 +258,6 @@ def test_a_loss_that_is_not_finite_ends_the_run_after_it_was_logged(facts, tmp_p
     log = LogReader(tmp_path / "log.jsonl").read()
     assert log.steps[-1]["loss"] is None
     assert log.memory is not None
-
-
-def test_strict_timing_waits_for_each_step(facts, tmp_path, monkeypatch):
-    class Waiting(Fake):
-        waits = 0
-
-        def synchronise(self):
-            Waiting.waits += 1
-            super().synchronise()
-
-    for name, module in neuron_stand_in.modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
-    resolved = plan_of(facts, steps=5, strict_timing=True)
-    order = Order(plan=resolved.plan, card=facts.model("tiny-llama"), device_name="x", weights_from=None, data_from=None, spawned_at_s=0.0)
-    run(order, Waiting((0.5,)), LogWriter(tmp_path / "log.jsonl", 0.0), tmp_path)
-    # Once at each end, and after each step.
-    assert Waiting.waits == 5 + 2
-
-
-def test_the_record_shows_how_the_cores_share_the_model(facts):
-    assert neuron_trainer.sharding(plan_of(facts).plan) is None
-    assert (
-        neuron_trainer.sharding(plan_of(facts, cores=2, devices=2, strategy="zero1").plan)
-        == "optimum-neuron ZeRO-1, tensor parallel 1, pipeline parallel 1"
-    )
-
-
-def test_the_second_environment_pins_what_optimum_neuron_does_and_names_no_host_or_path():
-    lines = [line for line in (ROOT / "requirements-neuron-stack.txt").read_text().splitlines() if not line.startswith("#")]
-    pins = dict(line.split("==") for line in lines)
-    assert (pins["transformers"], pins["accelerate"], pins["peft"]) == ("4.57.6", "1.8.1", "0.17.0")
-    assert "torch" not in pins
-    assert not [line for line in lines if "/" in line or "@" in line]
-
-
-def test_what_is_no_recording_says_so():
-    text = (ROOT / "tests" / "harness" / "data" / "README.md").read_text()
-    assert "None is a recording" in text
-    assert FIXTURE.name in text
 
 
 def test_tensor_parallel_devices_are_those_of_the_card_by_default_and_the_users_come_first(facts):

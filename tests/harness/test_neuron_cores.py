@@ -10,25 +10,11 @@ from pathlib import Path
 import pytest
 from harness_making import cold, only_submission, tunemark
 
-from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.vocabulary import Backend, Status
 
 STAND_IN = Path(__file__).with_name("xla_stand_in")
-SMALL = (
-    "--steps",
-    6,
-    "--no-gates",
-    "--no-probe",
-    "--set",
-    "compute=fp32",
-    "--set",
-    "data.padding=static",
-    "--set",
-    "batch.micro_batch=4",
-    "--timeout",
-    150,
-)
+SETS = ("gates=false", "probe=false", "compute=fp32", "data.padding=static", "timeout=150")
+SMALL = ("--steps", 6, "--micro-batch", 4, *(word for each in SETS for word in ("--set", each)))
 
 
 @pytest.fixture
@@ -40,7 +26,7 @@ def neuron_machine():
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_cores_learn_what_two_processes_learn_under_ddp(tmp_path, neuron_machine):
     """Dropout draws the same in both, so that a gradient that is not exchanged, or is twice, shows from the second step on."""
     ddp = tunemark("run", "smoke-bert", *SMALL, "--devices", 2, "--out", tmp_path / "ddp")
@@ -54,24 +40,3 @@ def test_two_cores_learn_what_two_processes_learn_under_ddp(tmp_path, neuron_mac
     assert both.plan.batch.global_batch == reference.plan.batch.global_batch == 8
     assert both.trace.loss == pytest.approx(reference.trace.loss, rel=1e-5)
     assert both.ranks == ()
-
-
-@pytest.mark.parametrize("strategy", ["zero1", "zero2"])
-def test_classifiers_are_not_sharded(neuron_plan, strategy):
-    assert neuron_plan("bert-emotion", devices=2, strategy=strategy).unsupported is not None
-
-
-def test_bert_on_the_two_cores_of_a_chip_can_be_planned(neuron_plan):
-    resolved = neuron_plan("bert-emotion", devices=2)
-    assert resolved.unsupported is None
-    assert (resolved.plan.batch.data_parallel, resolved.plan.batch.global_batch) == (2, 16)
-    assert resolved.overrides == ()
-
-
-@pytest.fixture
-def neuron_plan():
-    """Return a function that plans a workload on the two cores of a chip."""
-    from test_neuron import make_neuron
-
-    facts = FactBase.of_project()
-    return lambda name, **options: resolve(name, facts, make_neuron(2), Options(**options))

@@ -9,7 +9,7 @@ import pytest
 from harness_making import make_machine, only_submission, problems_of, warm
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.run.node_telemetry import NodeUse, Window, answer, ask_parent, joined, total_energy
+from tunemark.harness.run.node_telemetry import NodeUse, Window, answer, ask_parent
 from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import Finished
@@ -19,8 +19,7 @@ from tunemark.schema.records.submission import MemoryReading, Utilisation
 from tunemark.schema.records.trace import DeviceUse, Energy
 from tunemark.schema.vocabulary import WarningKind
 
-SMALL = ("--steps", "40", "--no-probe", "--no-gates", "--set", "data.sequence_length=32", "--timeout", "200")
-COUNTED = Energy(source="counter", joules=100.0, window_s=2.0, idle_w=10.0)
+SMALL = ("--steps", "40", "--set", "probe=false", "--set", "gates=false", "--set", "data.sequence_length=32", "--set", "timeout=200")
 
 
 def use_of(watts=100.0, **changes):
@@ -42,9 +41,23 @@ def test_the_energy_of_two_machines_is_the_sum_of_their_counters(tmp_path, facts
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    shared = ["run", "smoke-full", *SMALL, "--devices", "2", "--nodes", "2", "--rendezvous", f"localhost:{port}", "--out", str(tmp_path)]
+    shared = [
+        "run",
+        "smoke-full",
+        *SMALL,
+        "--devices",
+        "2",
+        "--set",
+        "nodes=2",
+        "--set",
+        f"rendezvous=localhost:{port}",
+        "--out",
+        str(tmp_path),
+    ]
     nodes = [
-        subprocess.Popen(warm("node_process", *shared, "--node-rank", rank), stdout=subprocess.DEVNULL, env={**os.environ, "WATTS": watts})
+        subprocess.Popen(
+            warm("node_process", *shared, "--set", f"node_rank={rank}"), stdout=subprocess.DEVNULL, env={**os.environ, "WATTS": watts}
+        )
         for rank, watts in (("1", "50"), ("0", "200"))
     ]
     assert [node.wait(timeout=240) for node in nodes] == [0, 0]
@@ -63,28 +76,6 @@ def test_the_energy_of_two_machines_is_the_sum_of_their_counters(tmp_path, facts
     # The scripted counters of energy and memory, which no CPU has, are the only strange thing about it.
     scripted = ("utilisation.", "memory.device_used.")
     assert [problem for problem in problems_of(tmp_path, facts) if not problem.field.startswith(scripted)] == []
-
-
-def test_energy_is_summed_and_every_device_is_listed_with_its_machine():
-    total = joined({1: use_of(50.0), 0: use_of(100.0)}, 2)
-    assert (total.energy.joules, total.energy.window_s, total.energy.idle_w) == (300.0, 2.0, 15.0)
-    assert [(device.node, device.index) for device in total.devices] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert (total.cpu_busy_mean, total.cpu_busy_peak, total.samples) == (0.75, 2.0, 20)
-
-
-def test_a_machine_that_does_not_report_makes_energy_and_use_null():
-    total = joined({0: use_of()}, 3)
-    assert (total.energy.joules, total.devices, total.cpu_busy_mean) == (None, (), None)
-    assert total.energy.reason == "no samples from node 1, 2 of 3, so the energy of all devices is unknown"
-
-
-def test_energy_needs_every_machine_and_is_a_counter_only_if_all_are():
-    integrated = COUNTED.model_copy(update={"source": "integrated"})
-    assert total_energy([COUNTED, integrated]).source == "integrated"
-    assert total_energy([COUNTED, COUNTED]).source == "counter"
-    unknown = Energy(source="none", reason="NVML answers nothing")
-    assert total_energy([COUNTED, unknown]).reason == "node 1: NVML answers nothing"
-    assert total_energy([None, COUNTED]).reason == "node 0: energy was not measured"
 
 
 def test_a_parent_answers_once_with_the_samples_of_the_window(tmp_path, monkeypatch):

@@ -4,44 +4,21 @@ import subprocess
 import sys
 
 import pytest
-from harness_making import make_machine, tunemark
+from harness_making import make_machine
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import refuse_identity
 from tunemark.harness.vendors.vendor_tools import UnusableMask, visible_indexes
 from tunemark.harness.worker.models import config_of, refuse_another_architecture
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts.workloads import shared_settings
-from tunemark.schema.records.division import division_of
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import Backend, Division, Dtype, Padding
-
-
-def test_the_same_inputs_give_the_same_plan(facts, machine):
-    assert resolve("smoke-lora", facts, machine, Options()) == resolve("smoke-lora", facts, machine, Options())
-
-
-def test_global_batch_is_the_product_with_its_reason(facts, machine):
-    plan = resolve("smoke-full", facts, machine, Options()).plan
-    assert plan.batch.global_batch == 4
-    assert plan.reasons["batch.global_batch"] == "micro_batch 2 x gradient_accumulation 2 x data_parallel 1"
-
-
-def test_a_known_accelerator_gets_its_card(facts):
-    gpu = make_machine(backend=Backend.CUDA, devices=(DeviceFacts(name="NVIDIA A10G"),), compute_dtypes=(Dtype.BF16,))
-    plan = resolve("smoke-lora", facts, gpu, Options()).plan
-    assert plan.device.accelerator == "nvidia-a10g"
-    assert plan.precision.compute is Dtype.BF16
+from tunemark.schema.vocabulary import Backend, Dtype, Padding
 
 
 def test_an_unknown_device_gets_no_other_chips_card(facts, machine):
     plan = resolve("smoke-lora", facts, machine, Options()).plan
     assert plan.device.accelerator is None
     assert "Plain CPU" in plan.reasons["device.accelerator"]
-
-
-def test_a_value_equal_to_the_cards_is_no_override(facts, machine):
-    assert resolve("smoke-lora", facts, machine, Options(overrides=("batch.micro_batch=4",))).overrides == ()
 
 
 def test_other_data_is_a_declared_override(facts, machine):
@@ -75,29 +52,6 @@ def test_an_error_names_field_value_and_fix(facts, machine, options, said):
     assert said in str(caught.value)
 
 
-def test_an_unknown_workload_is_refused_with_a_suggestion():
-    done = tunemark("plan", "smoke-lra")
-    assert done.returncode == 2
-    assert "did you mean 'smoke-lora'" in done.stderr
-
-
-def test_what_the_device_cannot_do_is_known_before_anything_runs(facts):
-    old = make_machine(compute_dtypes=(Dtype.FP32,))
-    assert "compute format bf16" in resolve("smoke-lora", facts, old, Options(overrides=("compute=bf16",))).unsupported
-
-
-@pytest.mark.parametrize(
-    "setting", ["optimizer.name=adamw_8bit", "attention=flash_attention_2", "fused_kernels=liger", "compute=tf32", "compute=fp16"]
-)
-def test_what_is_not_done_is_never_recorded_as_done(facts, machine, setting):
-    assert resolve("smoke-lora", facts, machine, Options(overrides=(setting,))).unsupported
-
-
-def test_an_optimizer_that_does_not_exist_is_refused_with_those_that_do(facts, machine):
-    with pytest.raises(TunemarkError, match="adamw_8bit"):
-        resolve("smoke-lora", facts, machine, Options(overrides=("optimizer.name=lion",)))
-
-
 @pytest.mark.parametrize("data", ["file", "hub"])
 def test_text_for_a_card_of_full_rows_is_planned_as_it_is_padded_and_declared(facts, machine, tmp_path, data):
     (tmp_path / "train.txt").write_text("a b\na b c d e\n")
@@ -106,13 +60,6 @@ def test_text_for_a_card_of_full_rows_is_planned_as_it_is_padded_and_declared(fa
     assert resolved.plan.data.padding is Padding.DYNAMIC
     assert "differ in length" in resolved.plan.reasons["data.padding"]
     assert ("none", "dynamic") in [(one.card, one.run) for one in resolved.overrides if one.field == "data.padding"]
-
-
-def test_full_and_packed_rows_are_not_padded(facts, machine):
-    assert resolve("smoke-lora", facts, machine, Options()).plan.data.padding is Padding.NONE
-    packed = ("data.packing=true", "data.name=random-documents")
-    assert resolve("smoke-lora", facts, machine, Options(overrides=packed)).plan.data.padding is Padding.NONE
-    assert resolve("smoke-lora", facts, machine, Options(overrides=packed[1:])).plan.data.padding is Padding.DYNAMIC
 
 
 def test_requested_padding_none_is_refused_for_rows_of_different_length(facts, machine):
@@ -126,13 +73,6 @@ def test_weights_from_elsewhere_than_the_card_says_are_declared(facts, machine, 
         "weights": "pretrained",
         "weights.from": "a local directory",
     }
-
-
-def test_the_generators_of_synthetic_samples_are_the_ones_that_plans_know():
-    from tunemark.harness.worker.data import GENERATORS
-    from tunemark.harness.worker.sample_files import SYNTHETIC
-
-    assert sorted(GENERATORS) == sorted(name for names in SYNTHETIC.values() for name in names)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +92,7 @@ def test_devices_are_the_ones_that_the_environment_leaves_visible(monkeypatch, v
         ("7", "selects none of the 3 devices here; give 0 to 2, unset it, or set it to '' to use the CPU"),
         ("odd", "selects none of the 3 devices here"),
         ("MIG-5c89852c-d268-c3f3-1b07-005d5ae1dc3f", "names a part of a GPU (MIG)"),
-        ("MIG-GPU-1234/1/0,0", "name a GPU without MIG, or use --backend cpu"),
+        ("MIG-GPU-1234/1/0,0", "name a GPU without MIG, or use --set backend=cpu"),
     ],
 )
 def test_a_mask_that_leaves_no_device_is_an_error_that_names_it_and_not_a_plan_for_the_cpu(monkeypatch, value, message):
@@ -179,18 +119,6 @@ def test_requested_steps_are_not_cut_by_the_cards_time_limit(facts, machine):
     assert resolve("smoke-lora", facts, machine, Options(max_steps=5000, max_train_s=7)).plan.measurement.max_train_s == 7
 
 
-def test_fp16_trains_weights_of_fp32(facts):
-    old = make_machine(compute_dtypes=(Dtype.FP16, Dtype.FP32))
-    precision = resolve("smoke-lora", facts, old, Options()).plan.precision
-    assert (precision.compute, precision.parameters) == (Dtype.FP16, Dtype.FP32)
-
-
-def test_rows_longer_than_a_table_of_positions_are_refused_before_a_run(facts, machine):
-    too_long = Options(overrides=("data.sequence_length=100000",))
-    assert "positions" in resolve("smoke-bert", facts, machine, too_long).unsupported
-    assert resolve("smoke-full", facts, machine, too_long).unsupported is None
-
-
 def test_a_path_in_a_setting_is_refused_before_a_run(facts, machine, tmp_path):
     resolved = resolve("smoke-full", facts, machine, Options(overrides=("data.source=hub", f"data.name={tmp_path}/none")))
     with pytest.raises(TunemarkError, match="file:PATH"):
@@ -202,22 +130,6 @@ def test_weights_of_another_architecture_are_refused_by_the_fields_that_differ(f
     with pytest.raises(ValueError, match="layers 1 instead of"):
         refuse_another_architecture(config_of(card.model_copy(update={"layers": 1})), card)
     refuse_another_architecture(config_of(card, vocabulary=77), card)
-
-
-def test_gemma_2_with_sdpa_is_refused_as_transformers_would_when_it_loads(facts, machine):
-    plain = "fused_kernels=none"
-    resolved = resolve("trainer-8k-gemma-2-9b-lora", facts, machine, Options(overrides=(plain, "attention=sdpa")))
-    assert "soft-caps attention scores" in resolved.unsupported
-    assert resolve("trainer-8k-gemma-2-9b-lora", facts, machine, Options(overrides=(plain,))).unsupported is None
-
-
-def test_the_family_that_is_refused_with_sdpa_has_no_sdpa_in_transformers():
-    import transformers
-    from transformers.models.gemma2.modeling_gemma2 import Gemma2PreTrainedModel
-
-    if int(transformers.__version__.split(".")[0]) < 5:
-        pytest.skip("transformers declares that Gemma 2 has no sdpa only since version 5")
-    assert not Gemma2PreTrainedModel._supports_sdpa
 
 
 def test_a_setting_that_is_given_twice_is_one_override_of_the_last_value(facts, machine):
@@ -244,20 +156,3 @@ def test_a_card_of_packed_rows_with_auto_attention_uses_varlen_where_supported(f
         assert resolved.plan.model.attention == "sdpa"
         assert "attention" not in {override.field for override in resolved.overrides}
         assert "model.attention" not in resolved.plan.reasons
-
-
-def test_auto_attention_keeps_sdpa_for_unpacked_rows_and_respects_a_setting(facts):
-    plain = resolve("lora-8b", facts, gpu("NVIDIA H100 80GB HBM3"), Options(overrides=("data.packing=false", "data.name=random-tokens")))
-    assert plain.plan.model.attention == "sdpa"
-    chosen = resolve("lora-8b", facts, gpu("NVIDIA H100 80GB HBM3"), Options(overrides=("attention=sdpa",)))
-    assert [(override.field, override.card, override.run) for override in chosen.overrides] == [("attention", "auto", "sdpa")]
-    assert division_of(chosen.plan, chosen.overrides) is Division.TUNED
-
-
-def test_attention_outside_the_choices_of_auto_differs_from_the_card(facts):
-    plan, card = resolve("lora-8b", facts, gpu("NVIDIA H100 80GB HBM3"), Options()).plan, facts.workload("lora-8b")
-    other = plan.model_copy(update={"model": plan.model.model_copy(update={"attention": "flash_attention_2"})})
-    assert not [setting for setting in shared_settings(plan, card) if setting.field == "attention"]
-    assert [(setting.card, setting.run) for setting in shared_settings(other, card) if setting.field == "attention"] == [
-        ("auto", "flash_attention_2")
-    ]

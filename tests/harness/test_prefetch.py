@@ -3,27 +3,17 @@
 import gc
 import threading
 import time
-import weakref
-from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from device_reads import Syncs
 from harness_making import make_machine
-from pydantic import ValidationError
-from study_making import make_run
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.vendors.fake import Fake
-from tunemark.harness.vendors.protocol import EventDevice
-from tunemark.harness.worker import data
-from tunemark.harness.worker.attention import document_blocks
 from tunemark.harness.worker.data import (
     STEPS_AHEAD,
     Counts,
@@ -36,11 +26,9 @@ from tunemark.harness.worker.data import (
     shape_of,
 )
 from tunemark.harness.worker.entry import prepare, train_between_probes
-from tunemark.harness.worker.loop import StopRule, collector_at_rest, train
+from tunemark.harness.worker.loop import StopRule, train
 from tunemark.harness.worker.models import build_model
-from tunemark.schema.measurement_warnings import warnings_of_record
-from tunemark.schema.records.trace import StepTrace
-from tunemark.schema.vocabulary import Backend, WarningKind
+from tunemark.schema.vocabulary import Backend
 
 
 def batch(number, values=1):
@@ -73,21 +61,6 @@ def test_steps_come_in_order_and_the_last_one_may_be_incomplete():
         assert steps.take() == []
 
 
-def test_the_batches_are_those_of_the_stream_itself(facts):
-    plan = resolve("smoke-bert", facts, make_machine(), Options()).plan
-    card = facts.model(plan.model.key)
-
-    def batches():
-        return micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card))
-
-    with StepsAhead(batches(), 2, Cpu()) as steps:
-        ahead = [one for _ in range(5) for one in steps.take()]
-    for one, expected in zip(ahead, islice(batches(), 10), strict=True):
-        assert one.counts == expected.counts
-        assert one.tensors.keys() == expected.tensors.keys()
-        assert all(torch.equal(one.tensors[name], expected.tensors[name]) for name in expected.tensors)
-
-
 def test_no_more_than_two_steps_wait_and_one_is_in_preparation():
     taken = []
     with StepsAhead(stream(100, taken), 4, Cpu()) as steps:
@@ -96,17 +69,6 @@ def test_no_more_than_two_steps_wait_and_one_is_in_preparation():
         steps.take()
         settle(taken)
         assert len(taken) == 4 * (STEPS_AHEAD + 1)
-
-
-def test_large_steps_are_prepared_one_at_a_time(monkeypatch):
-    monkeypatch.setattr(data, "MOST_BYTES", 1000)
-    taken = []
-    with StepsAhead(stream(100, taken, values=200), 1, Cpu()) as steps:
-        settle(taken)
-        assert len(taken) == 1
-        steps.take()
-        settle(taken)
-        assert len(taken) == 2
 
 
 def test_an_error_in_the_samples_reaches_training_after_the_complete_steps():
@@ -130,23 +92,6 @@ def test_the_thread_ends_with_training_even_when_that_failed():
     with pytest.raises(RuntimeError, match="out of memory"):
         failing()
     assert not [thread for thread in threading.enumerate() if thread.name == "samples"]
-
-
-def test_only_waiting_counts_and_not_for_the_first_step():
-    def slow():
-        for one in stream(3):
-            time.sleep(0.1)
-            yield one
-
-    with StepsAhead(slow(), 1, Cpu()) as steps:
-        steps.take()
-        assert steps.waited_s == 0
-        steps.take()
-        assert 0.05 < steps.waited_s < 0.5
-        before = steps.waited_s
-        time.sleep(0.3)
-        steps.take()
-        assert steps.waited_s == before
 
 
 def test_tensors_are_pinned_in_the_thread_for_a_device_that_copies_while_the_host_goes_on():
@@ -173,20 +118,6 @@ def test_tensors_are_pinned_in_the_thread_for_a_device_that_copies_while_the_hos
     assert one.tensors["max_length_q"] == 5
     assert bytes_of(one.tensors) == 8
     assert pinned(3) == 3
-
-
-def test_the_bytes_of_a_mask_as_blocks_are_counted():
-    rows, length = 2, 256
-    blocks = document_blocks(np.tile(np.arange(length), (rows, 1)), None)
-    # int32: a begin for each token, two lists of 2 x 2 blocks for each row, and their two counts.
-    assert bytes_of({"attention_mask": blocks}) == 4 * rows * (length + 2 * 4 + 2 * 2)
-
-
-def test_the_thread_selects_the_gpu_of_its_process():
-    chosen = []
-    device = EventDevice(torch, SimpleNamespace(set_device=chosen.append), local_rank=3)
-    device.adopt_thread()
-    assert (chosen, device.pins_memory, Cpu().pins_memory) == ([3], True, False)
 
 
 # The loop
@@ -255,69 +186,4 @@ def test_the_garbage_collector_rests_during_training_and_works_again_after_it(fa
     assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
 
 
-def test_the_garbage_collector_works_again_after_a_failure():
-    with pytest.raises(RuntimeError), collector_at_rest():
-        raise RuntimeError
-    assert gc.isenabled()
-
-
-def test_a_cycle_that_a_step_leaves_is_freed_with_it(facts, tmp_path):
-    class Cycle:
-        pass
-
-    left = []
-
-    class Leaving(Counting):
-        def stamp(self):
-            one = Cycle()
-            one.self = one
-            left.append(weakref.ref(one))
-            return super().stamp()
-
-    trainer, stream = trained(facts, tmp_path, Leaving(), *SMALL)
-    train_between_probes(no_probe(facts), trainer, stream)
-    assert not [one for one in left if one() is not None]
-
-
 # The record
-
-
-def test_a_wait_of_more_than_half_a_percent_is_a_warning(facts, machine):
-    submission = make_run(resolve("smoke-full", facts, machine, Options()))
-    from tunemark.schema.derive import derive
-
-    def kinds(share):
-        trace = submission.trace
-        seconds = share * (trace.completed_at_s[-1] - trace.completed_at_s[0])
-        changed = submission.model_copy(update={"trace": trace.model_copy(update={"data_wait_s": seconds})})
-        return {warned.kind for warned in warnings_of_record(changed, derive(changed))}
-
-    assert WarningKind.DATA_WAIT in kinds(0.006)
-    assert WarningKind.DATA_WAIT not in kinds(0.004)
-
-
-def test_a_wait_longer_than_training_is_refused():
-    ones = (1, 1)
-    columns = {"slot_tokens": ones, "real_tokens": ones, "supervised_tokens": ones, "documents": ones, "rows": ones, "loss": (1.0, 1.0)}
-    assert StepTrace(completed_at_s=(1.0, 2.0), **columns, data_wait_s=0.5).data_wait_share == pytest.approx(0.5)
-    assert StepTrace(completed_at_s=(1.0, 2.0), **columns).data_wait_share is None
-    with pytest.raises(ValidationError, match="training waits for samples inside its steps"):
-        StepTrace(completed_at_s=(1.0, 2.0), **columns, data_wait_s=2.5)
-
-
-def test_masks_of_a_step_are_made_without_an_operator_of_torch(facts):
-    plan = resolve("smoke-lora", facts, make_machine(), Options(overrides=("data.packing=true", "data.name=random-documents"))).plan
-    card = facts.model(plan.model.key)
-
-    class Operators(TorchDispatchMode):
-        seen = []  # noqa: RUF012 - one test
-
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            self.seen.append(function.name())
-            return function(*args, **(kwargs or {}))
-
-    for kind in ("sdpa", "eager", "varlen", "flex_attention"):
-        changed = plan.model_copy(update={"model": plan.model.model_copy(update={"attention": kind})})
-        with Operators():
-            next(micro_batches(changed, load_samples(changed, card.vocabulary, None, None).training, shape_of(changed, card)))
-    assert set(Operators.seen) <= {"aten::lift_fresh", "aten::detach", "aten::alias"}

@@ -1,23 +1,24 @@
-"""Weights that a device draws make the same model as those of the host, in other numbers."""
+"""Weights that devices draw or that are sharded block by block make the same model as those of the host."""
 
+import json
 import math
+import subprocess
 from pathlib import Path
 
 import bitsandbytes
-import peft
 import pytest
 import torch
 import transformers
-from harness_making import make_machine
+from harness_making import make_machine, warm
 from sharding_process import OF_FAMILY, plan_of, small
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HOST
+from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS
 from tunemark.harness.worker import models
 from tunemark.harness.worker.engines import collectives
 from tunemark.harness.worker.models import build_model, draw, drawn_on_device, loaded_sharded
-from tunemark.schema.vocabulary import Method, Strategy, Weights
+from tunemark.schema.vocabulary import Method, Strategy
 
 
 class Drawing(Cpu):
@@ -76,47 +77,6 @@ def test_a_drawn_model_equals_the_hosts_in_all_but_the_numbers(family, adapters)
     assert bool(embedding.weight[0].any()) is bool(host.get_input_embeddings().weight[0].any())
 
 
-def test_the_same_seed_draws_the_same_weights_in_each_process_and_another_seed_others():
-    plan, card = plan_of("llama", None), small("llama")
-
-    def drawn(seed):
-        model = build_model(plan, card, None, None, Path(), Cpu(), empty=True)
-        torch.manual_seed(seed)
-        draw(model, model, "cpu")
-        return model.state_dict()
-
-    first, second, other = drawn(1), drawn(1), drawn(2)
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert any(not torch.equal(first[name], other[name]) for name in first)
-
-
-def test_a_drawn_model_trains():
-    plan, card = plan_of("llama", None), small("llama")
-    model = build_model(plan, card, None, None, Path(), Cpu(), empty=True)
-    draw(model, model, "cpu")
-    assert isinstance(model, peft.PeftModel)
-    ids = torch.arange(24).reshape(2, 12) % 60 + 1
-    loss = model(input_ids=ids, labels=ids).loss
-    loss.backward()
-    assert float(loss.detach()) == pytest.approx(math.log(card.vocabulary), rel=0.05)
-    assert all(parameter.grad is not None for parameter in model.parameters() if parameter.requires_grad)
-
-
-@pytest.mark.parametrize(
-    ("device", "workload", "weights", "expected"),
-    [
-        (Drawing(), "lora-8b", Weights.RANDOM, True),
-        (Cpu(), "lora-8b", Weights.RANDOM, False),
-        (Drawing(), "lora-8b", Weights.PRETRAINED, False),
-        (Drawing(), "smoke-lora", Weights.RANDOM, False),
-    ],
-)
-def test_only_large_random_models_are_drawn_on_a_device(facts, device, workload, weights, expected):
-    plan = resolve(workload, facts, make_machine(), Options()).plan
-    plan = plan.model_copy(update={"model": plan.model.model_copy(update={"weights": weights})})
-    assert drawn_on_device(plan, facts.model(plan.model.key), device) is expected
-
-
 def test_no_device_holds_the_whole_of_a_model_that_is_sharded_later(facts):
     plan = resolve("lora-8b", facts, make_machine(), Options(devices=2, strategy="zero3")).plan
     card = facts.model(plan.model.key)
@@ -124,22 +84,6 @@ def test_no_device_holds_the_whole_of_a_model_that_is_sharded_later(facts):
     assert loaded_sharded(plan, card)
     assert not loaded_sharded(plan.model_copy(update={"device": plan.device.model_copy(update={"strategy": Strategy.ZERO2})}), card)
     assert not loaded_sharded(plan, facts.model("tiny-llama"))
-
-
-def test_every_workload_with_golden_losses_has_the_same_weights_on_all_devices(facts):
-    keys = [key for key in facts.workloads if facts.golden_losses(key)]
-    assert keys
-    assert all(facts.model(facts.workload(key).model).parameters <= DRAWN_ON_HOST for key in keys)
-
-
-def test_a_model_is_built_where_its_weights_are_drawn(monkeypatch):
-    places = []
-    monkeypatch.setattr(models, "DRAWN_ON_HOST", 0)
-    real = models.drawing_place
-    monkeypatch.setattr(models, "drawing_place", lambda device, *, drawn: places.append(drawn) or real(device, drawn=drawn))
-    build_model(plan_of("llama", None).model_copy(update={"device": resolve_single()}), small("llama"), None, None, Path(), Drawing())
-    build_model(plan_of("llama", None), small("llama"), None, None, Path(), Drawing(), empty=True)
-    assert places == [True, False]
 
 
 @pytest.mark.skipif(
@@ -181,11 +125,6 @@ def weight_spread(model):
     return float(bitsandbytes.functional.dequantize_4bit(layer.weight.data, layer.weight.quant_state).float().std())
 
 
-def resolve_single():
-    device = plan_of("llama", None).device
-    return device.model_copy(update={"count": 1, "strategy": Strategy.SINGLE})
-
-
 class Gpu(Cpu):
     torch_name, collectives = "cuda:1", "nccl"
 
@@ -202,3 +141,58 @@ class Gpu(Cpu):
 def test_shards_in_host_memory_get_collectives_for_the_host_too(facts, strategy, offload, device, expected):
     plan = resolve("smoke-full", facts, make_machine(), Options(devices=2, strategy=strategy, offload=offload)).plan
     assert collectives(plan, device) == expected
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory):
+    """What each of two processes saw while it sharded a model of each family, the second one's first."""
+    folder = tmp_path_factory.mktemp("shards")
+    build_model(plan_of("gpt2", None), small("llama"), None, None, folder, Cpu()).save_pretrained(folder / "weights")
+    done = subprocess.run(
+        warm("torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "sharding_process", folder),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in (1, 0)]
+
+
+CASES = [*(f"{family}, random" for family in OF_FAMILY), "llama, pretrained"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_a_process_that_receives_its_weights_holds_one_block_at_a_time(two_processes, case):
+    second = two_processes[0][case]
+    assert second["before"] == 0
+    assert second["at_once"] == second["units"]
+    assert second["after"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_a_sharded_model_computes_what_the_whole_one_does_in_every_process(two_processes, case):
+    for seen in two_processes:
+        assert not seen[case]["meta_left"]
+        assert seen[case]["difference"] <= 1e-5 < seen[case]["moved"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", OF_FAMILY)
+def test_processes_that_draw_their_weights_hold_one_block_at_a_time_and_shards_of_the_same_model(two_processes, family):
+    second, first = (seen[f"{family}, drawn"] for seen in two_processes)
+    units = two_processes[0][f"{family}, random"]["units"]
+    assert (first["before"], first["at_once"]) == (0, units)
+    assert first["sums"] == second["sums"]
+    # No shard repeats another one.
+    assert first["repeated"] == 0
+
+
+@pytest.mark.slow
+def test_a_process_that_built_another_model_fails_instead_of_waiting(two_processes):
+    second, first = two_processes
+    assert "process 1" in second["refused"]
+    assert "bias" in second["refused"]
+    assert "refused" not in first

@@ -1,47 +1,38 @@
 """Series of runs: a failed point stops nothing, a stopped series is resumed, and each run is a record of the series."""
 
-import signal
-from types import SimpleNamespace
+from dataclasses import replace
 
+import numpy as np
 import pytest
-import typer
-from harness_making import ROOT, make_machine, tunemark
-from study_making import FACTS, ScriptedBench
+from harness_making import make_machine
+from hypothesis import given
+from hypothesis import strategies as st
+from study_making import FACTS, ScriptedBench, make_run
 
-from tunemark.harness.commands.studies import show_sweep
-from tunemark.harness.plan.resolve import Options
-from tunemark.harness.run.process import stop_signals
-from tunemark.harness.run.record import MEASURING, source_content
-from tunemark.harness.studies.report import points_table
-from tunemark.harness.studies.series import ALIASES, OPTIONS, Point, axis_of, field_named, grid, settings_of, star_of_card
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.studies.ab_test import order, run_ab
+from tunemark.harness.studies.frontier import Frontier, FrontierQuestion, Over, find_largest
+from tunemark.harness.studies.report import points_table, tries_table, verdict
+from tunemark.harness.studies.series import Point, axis_of, settings_of
 from tunemark.harness.studies.sweep import run_sweep
+from tunemark.harness.studies.tune import rate_of_try, run_tune
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.formats import significant
-from tunemark.schema.records.submission import Harness
 from tunemark.schema.records.upgrade import read_record
 from tunemark.schema.statistics.intervals import one_more_run
-from tunemark.schema.vocabulary import Division, Status
+from tunemark.schema.vocabulary import Checkpointing, Division, Phase, Status
 
 CARD = FACTS.workload("smoke-lora")
 
 
-def records(out):
+def records_of_series(out):
     found = [read_record(path.read_bytes()) for path in out.rglob("*.json")]
     return sorted(found, key=lambda record: record.study.position)
 
 
 def oom_above(rows):
     return lambda plan, _ran: {"status": Status.OOM_HOST if plan.batch.micro_batch > rows else Status.OK}
-
-
-def test_each_friendly_name_is_a_setting_of_the_card():
-    for name, field in ALIASES.items():
-        assert field_named(name, "--over", CARD) == field
-    assert all(field_named(field, "--over", CARD) == field for field in OPTIONS)
-
-
-def test_a_full_name_always_works():
-    assert field_named("optimizer.max_grad_norm", "--over", CARD) == "optimizer.max_grad_norm"
 
 
 @pytest.mark.parametrize(
@@ -63,17 +54,6 @@ def test_an_axis_without_values_takes_those_of_the_card():
     assert axis_of("seq", FACTS.workload("bert-emotion")) == ("data.sequence_length", ("16", "32", "64", "128"))
 
 
-def test_several_axes_make_a_grid():
-    points = grid([("batch.micro_batch", ("2", "4")), ("seed", ("1", "2"))])
-    assert [point.text for point in points][:2] == ["batch.micro_batch=2, seed=1", "batch.micro_batch=2, seed=2"]
-    assert len(points) == 4
-
-
-def test_a_setting_in_two_axes_is_refused():
-    with pytest.raises(TunemarkError, match="twice"):
-        grid([("seed", ("1",)), ("seed", ("2",))])
-
-
 def test_a_seed_and_devices_are_options_and_no_overrides():
     options = Point((("seed", "7"), ("devices.count", "2"), ("devices.strategy", "ddp"))).applied(Options(overrides=("lora.rank=4",)))
     assert (options.seed, options.devices, options.strategy, options.overrides) == (7, 2, "ddp", ("lora.rank=4",))
@@ -83,28 +63,15 @@ def test_an_arm_may_have_several_settings():
     assert settings_of("compile=blocks,lr=1e-3", "--b", CARD).settings == (("compile", "blocks"), ("optimizer.learning_rate", "1e-3"))
 
 
-def test_the_axes_of_a_card_are_varied_one_at_a_time():
-    card = FACTS.workload("bert-emotion")
-    points = star_of_card(card)
-    assert len(points) == 1 + sum(len(axis.values) for axis in card.axes) + len(card.points)
-    assert "batch.micro_batch=32, data.sequence_length=16" in [point.text for point in points]
-
-
 def test_out_of_memory_is_a_point_and_the_sweep_continues(tmp_path):
     scripted = ScriptedBench(tmp_path, oom_above(16))
     result = run_sweep("smoke-lora", ["batch_size=8,16,32,4"], Options(), scripted.bench)
     assert [row.status for row in result.rows] == ["ok", "ok", "oom_host", "ok"]
     assert result.exit_code is Exit.OK
-    study = {record.study.study_id for record in records(tmp_path)}
+    study = {record.study.study_id for record in records_of_series(tmp_path)}
     assert study == {result.study_id}
-    assert [record.study.position for record in records(tmp_path)] == [1, 2, 3, 4]
-    assert [record.study.point for record in records(tmp_path)][2] == "batch.micro_batch=32"
-
-
-def test_speed_is_against_the_first_point_that_has_any(tmp_path):
-    scripted = ScriptedBench(tmp_path, lambda plan, _ran: {"step_s": 0.1 if plan.batch.micro_batch == 4 else 0.05, "noise": 0.0})
-    rows = run_sweep("smoke-lora", ["batch_size=4,8"], Options(), scripted.bench).rows
-    assert [row.speed for row in rows] == pytest.approx([1.0, 4.0])
+    assert [record.study.position for record in records_of_series(tmp_path)] == [1, 2, 3, 4]
+    assert [record.study.point for record in records_of_series(tmp_path)][2] == "batch.micro_batch=32"
 
 
 def test_a_point_with_too_few_steady_steps_has_no_speed_and_says_why(tmp_path):
@@ -131,7 +98,7 @@ def test_the_same_command_resumes_where_it_stopped(tmp_path, capsys):
     assert second.ran == ["batch.micro_batch=4", "batch.micro_batch=8"]
     assert (result.study_id, result.missing, result.exit_code) == (first.study_id, 0, Exit.OK)
     assert "done before" in capsys.readouterr().err
-    assert [record.study.position for record in records(tmp_path)] == [1, 2, 3, 4]
+    assert [record.study.position for record in records_of_series(tmp_path)] == [1, 2, 3, 4]
 
 
 def test_again_starts_another_series_which_can_be_resumed(tmp_path):
@@ -155,27 +122,6 @@ def test_another_machine_or_setting_is_another_series(tmp_path):
     assert len({here, study(make_machine(packages={"torch": "2.14.0"})), study(make_machine(), max_steps=50)}) == 3
 
 
-def at_commit(monkeypatch, commit):
-    """Measure with the source of another commit from here on."""
-    harness = Harness(version="0.1.0", commit=commit, dirty=False)
-    monkeypatch.setattr("tunemark.harness.studies.series.source_content", lambda: f"content of {commit}")
-    for module in ("run.record", "studies.series"):
-        monkeypatch.setattr(f"tunemark.harness.{module}.harness_version", lambda: harness)
-
-
-def test_a_commit_of_results_is_no_other_source():
-    assert {folder.split("/")[0] for folder in MEASURING} == {"schema", "harness", "data"}
-    assert all((ROOT / folder).is_dir() for folder in MEASURING)
-    assert source_content() == source_content()
-
-
-def test_a_wrong_value_is_refused_before_anything_runs(tmp_path):
-    scripted = ScriptedBench(tmp_path)
-    with pytest.raises(TunemarkError, match="scheduler"):
-        run_sweep("smoke-lora", ["optimizer.scheduler=cosine,wave"], Options(), scripted.bench)
-    assert scripted.ran == []
-
-
 def test_nothing_to_vary_is_refused_with_both_ways_out(tmp_path):
     with pytest.raises(TunemarkError, match=r"--over batch_size.*--repeats"):
         run_sweep("smoke-lora", [], Options(), ScriptedBench(tmp_path).bench)
@@ -194,54 +140,8 @@ def test_repeats_are_runs_of_one_point_with_median_and_ends(tmp_path):
     cells = {column.header: next(iter(column.cells)).plain for column in table.columns}
     assert cells["lowest to highest"] == "1,280 to 5,120"
     assert cells["95% for one more run"] == f"{significant(further.low)} to {significant(further.high)}"
-    assert records(tmp_path)[1].study.point == "as given, repeat 2"
-    assert {record.division for record in records(tmp_path)} == {Division.STANDARD}
-
-
-def shown_by(result, capsys):
-    """Return the output of a sweep."""
-    with pytest.raises(typer.Exit):
-        show_sweep("smoke-lora", result, as_json=False)
-    return capsys.readouterr().out
-
-
-def test_the_line_below_a_sweep_says_that_its_intervals_cover_this_run_only(tmp_path, capsys):
-    once = run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path / "1").bench)
-    assert shown_by(once, capsys).count("The 95% interval covers this run only") == 1
-    repeated = run_sweep("smoke-lora", [], Options(), ScriptedBench(tmp_path / "2").bench, repeats=3)
-    assert "covers this run only" not in shown_by(repeated, capsys)
-
-
-def test_a_sweep_without_a_finished_run_prints_no_table(capsys):
-    assert shown_by(SimpleNamespace(rows=(), exit_code=6), capsys) == ""
-
-
-def test_a_point_with_one_run_has_the_interval_within_it_and_one_rate_of_several_runs_none(tmp_path):
-    (single,) = run_sweep("smoke-lora", ["batch_size=2"], Options(), ScriptedBench(tmp_path / "1").bench).rows
-    assert single.tokens_per_s_low < single.tokens_per_s < single.tokens_per_s_high
-    assert single.tokens_per_s_lowest == single.tokens_per_s == single.tokens_per_s_highest
-    assert "95% interval" in [column.header for column in points_table([single]).columns]
-    failing = ScriptedBench(tmp_path / "2", lambda _plan, ran: {"status": Status.OK if ran else Status.CRASH})
-    (row,) = run_sweep("smoke-lora", [], Options(), failing.bench, repeats=2).rows
-    assert (row.ok, row.tokens_per_s_low, row.tokens_per_s_lowest) == (1, None, row.tokens_per_s)
-
-
-def test_repeats_of_several_points_are_made_in_turn(tmp_path):
-    scripted = ScriptedBench(tmp_path)
-    run_sweep("smoke-lora", ["batch_size=2,4"], Options(), scripted.bench, repeats=2)
-    assert [point.partition("=")[2] for point in scripted.ran] == ["2, repeat 1", "4, repeat 1", "2, repeat 2", "4, repeat 2"]
-
-
-def test_a_point_on_an_axis_of_the_card_stays_in_the_standard_division(tmp_path):
-    options = Options(weights="card", data="card", max_steps=60)
-    scripted = ScriptedBench(tmp_path)
-    run_sweep("llama2-7b-lora-2k", ["lora.rank=8,64"], options, scripted.bench)
-    card = FACTS.workload("llama2-7b-lora-2k")
-    on_axis = {str(value) for axis in card.axes if axis.field == "lora.rank" for value in axis.values}
-    for record in records(tmp_path):
-        value = record.study.point.partition("=")[2]
-        standard = value in on_axis or value == str(card.lora.rank)
-        assert (record.division is Division.STANDARD) == standard
+    assert records_of_series(tmp_path)[1].study.point == "as given, repeat 2"
+    assert {record.division for record in records_of_series(tmp_path)} == {Division.STANDARD}
 
 
 def test_axes_that_mean_nothing_here_are_left_out(tmp_path):
@@ -288,25 +188,395 @@ def test_the_same_series_does_not_run_twice_at_once(tmp_path):
     assert run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path).bench).missing == 0
 
 
-def test_a_workload_with_axes_is_repeated_as_requested(tmp_path):
-    from tunemark.harness.studies.sweep import run_repeats
+A, B = "batch_size=4", "attention=eager"
 
+
+def is_b(plan):
+    return plan.model.attention == "eager"
+
+
+def drifting(plan, ran, *, gain=0.0, noise=0.02):
+    """Return a run on a machine that slows down by 5% with each run; B is faster by `gain`."""
+    chance = np.random.default_rng(ran + 100).normal(0, noise)
+    return {"step_s": 0.1 * 1.05**ran * (1 - gain * is_b(plan)) * float(np.exp(chance)), "noise": 0.0}
+
+
+def compare(tmp_path, script, **more):
+    scripted = ScriptedBench(tmp_path, script)
+    return run_ab("smoke-lora", A, B, Options(), scripted.bench, **more), scripted
+
+
+def test_the_arms_take_turns_in_going_first(tmp_path):
+    _, scripted = compare(tmp_path, drifting, pairs=3)
+    assert [point[0] for point in scripted.ran] == list("abbaab")
+    assert order(1) == ("a", "b")
+
+
+def test_a_difference_is_found_on_a_machine_that_drifts(tmp_path):
+    result, _ = compare(tmp_path, lambda plan, ran: drifting(plan, ran, gain=0.2), pairs=6)
+    assert result.throughput.verdict == "higher"
+    assert result.throughput.change.low < 0.25 < result.throughput.change.high
+    assert result.step_time.verdict == "lower"
+    assert "B is faster" in "\n".join(verdict(result))
+    assert "sign-flip" in "\n".join(verdict(result))
+
+
+def test_a_setting_that_changes_the_loss_is_reported(tmp_path):
+    result, _ = compare(tmp_path, lambda plan, ran: {**drifting(plan, ran), "loss": 2.5 if is_b(plan) else 2.0})
+    assert result.loss_changed
+    assert "not comparable" in "\n".join(verdict(result))
+
+
+def compiling(plan, ran, *, cold_runs):
+    """Return a run of an arm A, or of an arm B that compiles for 30 s with a cold cache and for 4 s with a warm one."""
+    cold = ran < cold_runs
+    took_s, cache = (30.0 if cold else 4.0, "cold" if cold else "warm") if is_b(plan) else (0.0, "none")
+    return {"step_s": 0.08 if is_b(plan) else 0.1, "noise": 0.0, "compiled_s": took_s, "cache": cache}
+
+
+def test_compilation_pays_off_after_its_overhead_over_the_gain_for_each_cache_state(tmp_path):
+    result, _ = compare(tmp_path, lambda plan, ran: compiling(plan, ran, cold_runs=2), pairs=4)
+    assert [(one.cache, one.pairs, one.steps) for one in result.break_even] == [
+        ("cold", 1, pytest.approx(1500)),
+        ("warm", 3, pytest.approx(200)),
+    ]
+    said = "\n".join(verdict(result))
+    assert "compilation with a cold cache: pays off after 1,500 steps (1 pair)" in said
+    assert "compilation with a warm cache: pays off after 200 steps (3 pairs)" in said
+
+
+def test_both_runs_of_a_pair_have_one_seed_and_each_pair_another(tmp_path):
+    result, _ = compare(tmp_path, drifting, pairs=3)
+    seeds = {run.point: run.record.submission.plan.measurement.seed for run in result.runs}
+    first = FACTS.workload("smoke-lora").seed
+    for pair in (1, 2, 3):
+        assert {seed for point, seed in seeds.items() if point.endswith(f"pair {pair}")} == {first + pair - 1}
+    last = result.runs[-1].record.submission
+    assert last.requested.seed == last.plan.measurement.seed
+
+
+def test_a_loss_that_differs_from_seed_to_seed_gives_no_verdict_of_its_own(tmp_path):
+    def script(plan, ran):
+        chance = np.random.default_rng(1000 * plan.measurement.seed + is_b(plan)).normal(0, 0.02)
+        return {**drifting(plan, ran), "loss": 2.0 * float(np.exp(chance))}
+
+    result, _ = compare(tmp_path, script)
+    assert result.loss.change.high - result.loss.change.low > 0.02
+    assert result.loss.verdict == "no significant difference"
+
+
+@pytest.mark.parametrize(("better", "said"), [(0.05, "accuracy: no significant difference: +5.0"), (0.2, "accuracy: B differs: +20.0")])
+def test_accuracies_within_two_standard_errors_do_not_differ(tmp_path, better, said):
+    result, _ = compare(tmp_path, lambda plan, ran: {**drifting(plan, ran), "accuracy": 0.7 + better * is_b(plan)}, pairs=3)
+    assert said in "\n".join(verdict(result))
+
+
+def test_an_arm_that_does_not_fit_ends_it_without_a_verdict(tmp_path):
+    result, scripted = compare(tmp_path, lambda plan, _ran: {"status": Status.OOM_HOST if is_b(plan) else Status.OK})
+    assert len(scripted.ran) == 2
+    assert result.exit_code is Exit.UNTRUSTWORTHY
+    assert "oom_host" in result.ended
+
+
+def test_a_pair_with_a_crash_is_left_out(tmp_path):
+    result, _ = compare(tmp_path, lambda plan, ran: {"status": Status.CRASH} if ran == 2 else drifting(plan, ran))
+    assert result.pairs == 4
+
+
+def test_a_stopped_comparison_resumes(tmp_path):
+    compare(tmp_path, lambda plan, ran: {"status": Status.INTERRUPTED} if ran == 3 else drifting(plan, ran), pairs=3)
+    result, scripted = compare(tmp_path, drifting, pairs=3)
+    assert result.pairs == 3
+    assert len(scripted.ran) == 3
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        ("batch_size=4", "batch_size=4", "same plan"),
+        ("batch_size", "batch_size=4", "give field=value"),
+        ("compile=none", "compile=everything", "blocks"),
+        ("compute=fp32", "compute=fp16", "use compute=bf16"),
+    ],
+)
+def test_arms_that_cannot_be_compared_are_refused_before_anything_runs(tmp_path, a, b, said):
     scripted = ScriptedBench(tmp_path)
-    result = run_repeats("bert-emotion", Options(weights="random", data="synthetic"), scripted.bench, 2)
-    assert (result.kind, result.rows[0].runs) == ("repeat", 2)
+    with pytest.raises(TunemarkError) as caught:
+        run_ab("smoke-lora", a, b, Options(), scripted.bench)
+    assert said in str(caught.value)
+    assert scripted.ran == []
 
 
-def test_several_runs_replace_no_single_result():
-    done = tunemark("run", "smoke-lora", "--repeats", 2, "--supersedes", "aaaaaaaaaaaa")
-    assert done.returncode == 2
-    assert "remove --repeats" in done.stderr
+def test_runs_too_short_for_a_verdict_are_refused_before_the_first(tmp_path):
+    scripted = ScriptedBench(tmp_path, drifting)
+    with pytest.raises(TunemarkError, match="give --steps 30 or more"):
+        run_ab("smoke-lora", A, B, Options(max_steps=25), scripted.bench)
+    assert not scripted.ran
 
 
-def test_a_stop_request_between_two_runs_ends_the_next_run():
-    with stop_signals() as series:
-        signal.raise_signal(signal.SIGINT)
-        with stop_signals() as run:
-            assert run.is_set()
-        assert series.is_set()
-    with stop_signals() as later:
-        assert not later.is_set()
+PLAIN = FrontierQuestion()
+
+
+def fits_tokens(most):
+    return lambda plan, _ran: {
+        "status": Status.OK if plan.batch.micro_batch * plan.data.sequence_length <= most else Status.OOM_HOST,
+        "steps": 3,
+    }
+
+
+def frontier(scripted, question=PLAIN, workload="smoke-lora", **options):
+    return Frontier.of(workload, Options(**options), scripted.bench, question)
+
+
+@given(st.integers(0, 3000), st.integers(1, 4000), st.integers(1, 4000))
+def test_the_largest_that_fits_is_found_with_few_questions(edge, start, most):
+    asked = []
+    found = find_largest(lambda number: asked.append(number) or number <= edge, start, most)
+    assert found.fits == (min(edge, most) or None)
+    assert found.fails == (edge + 1 if edge < most else None)
+    assert len(asked) == len(set(asked)) <= 26
+
+
+def test_the_largest_micro_batch_and_the_first_that_failed_are_found(tmp_path):
+    scripted = ScriptedBench(tmp_path, fits_tokens(128 * 11))
+    search = frontier(scripted)
+    assert search.search() is None
+    (edge,) = search.edges
+    assert (edge.sequence_length, edge.micro_batch, edge.first_failed) == (128, 11, "12 rows")
+    assert edge.tries == len(scripted.ran) == 6
+    assert edge.peak_memory_bytes > 0
+
+
+def test_a_limit_that_the_libraries_alone_exceed_ends_the_search_with_that_reason(tmp_path):
+    scripted = ScriptedBench(tmp_path, lambda _plan, _ran: {"status": Status.OOM_HOST, "phase": Phase.IMPORT})
+    ended = frontier(scripted, FrontierQuestion(limit_bytes=2**27)).search()
+    assert ended.startswith("the libraries alone could not be loaded with --limit-memory 0.125 GiB for each process (")
+    assert ended.endswith("; raise the limit")
+    assert len(scripted.ran) == 1
+
+
+def test_longer_rows_begin_where_as_many_tokens_fitted(tmp_path):
+    scripted = ScriptedBench(tmp_path, fits_tokens(128 * 64))
+    search = frontier(scripted, FrontierQuestion(lengths=(256, 128, 512)))
+    search.search()
+    assert [(edge.sequence_length, edge.micro_batch) for edge in search.edges] == [(128, 64), (256, 32), (512, 16)]
+    assert search.edges[1].tries <= 7 < search.edges[0].tries
+
+
+def test_the_longest_sequence_is_found_within_the_models_context(tmp_path):
+    search = frontier(ScriptedBench(tmp_path, fits_tokens(4 * 300)), FrontierQuestion(over=Over.SEQUENCE_LENGTH))
+    search.search()
+    assert [(edge.sequence_length, edge.micro_batch, edge.first_failed) for edge in search.edges] == [(256, 4, "320 tokens")]
+    unlimited = frontier(ScriptedBench(tmp_path / "all", fits_tokens(10**9)), FrontierQuestion(over=Over.SEQUENCE_LENGTH))
+    unlimited.search()
+    assert unlimited.edges[0].sequence_length == FACTS.model("tiny-llama").context_length
+
+
+def test_both_gives_the_micro_batch_at_each_length_that_fits(tmp_path):
+    search = frontier(ScriptedBench(tmp_path, fits_tokens(500)), FrontierQuestion(over=Over.BOTH))
+    search.search()
+    assert [(edge.sequence_length, edge.micro_batch) for edge in search.edges] == [(448, 1), (128, 3), (256, 1)]
+
+
+def test_a_failure_that_is_not_memory_ends_the_search_with_its_reason(tmp_path):
+    search = frontier(ScriptedBench(tmp_path, lambda _plan, ran: {"status": Status.CRASH if ran else Status.OK, "steps": 3}))
+    assert "scripted crash" in search.search()
+
+
+def test_a_stopped_search_resumes_with_its_results(tmp_path):
+    def interrupted(plan, ran):
+        return {"status": Status.INTERRUPTED} if ran == 3 else fits_tokens(128 * 11)(plan, ran)
+
+    assert "the same command resumes" in frontier(ScriptedBench(tmp_path, interrupted)).search()
+    later = ScriptedBench(tmp_path, fits_tokens(128 * 11))
+    search = frontier(later)
+    assert search.search() is None
+    assert search.edges[0].micro_batch == 11
+    assert len(later.ran) == 3
+
+
+def test_the_worker_is_limited_to_a_part_of_the_hosts_memory(tmp_path):
+    seen = []
+    scripted = ScriptedBench(tmp_path, fits_tokens(10**9))
+    run = scripted.bench.runner
+    object.__setattr__(scripted.bench, "runner", lambda resolved, study: seen.append(resolved.limit_memory_bytes) or run(resolved, study))
+    frontier(scripted, FrontierQuestion(most=1)).search()
+    frontier(scripted, FrontierQuestion(most=1, limit_bytes=2**30)).search()
+    assert seen == [int(0.8 * scripted.machine.memory_bytes), 2**30]
+    assert "memory limited to 1.00 GiB for each process" in scripted.ran[-1]
+
+
+def test_a_run_that_ends_above_the_limit_does_not_fit(tmp_path):
+    # Each scripted run has a peak of half a GiB.
+    below = frontier(ScriptedBench(tmp_path / "below", fits_tokens(1024)), FrontierQuestion(limit_bytes=2**28))
+    below.search()
+    assert below.edges[0].micro_batch is None
+    above = frontier(ScriptedBench(tmp_path / "above", fits_tokens(1024)), FrontierQuestion(limit_bytes=2**30))
+    above.search()
+    assert above.edges[0].micro_batch == 8
+
+
+TUNE_OPTIONS = Options(max_steps=120, probe=False)
+
+
+@pytest.fixture(autouse=True)
+def _losses_of_scripted_runs(monkeypatch):
+    # Their loss is 2 in each step.
+    real = type(FACTS).golden_losses
+
+    def golden(facts, key):
+        found = real(facts, key)
+        return found and GoldenLosses.model_validate(found.model_dump() | {"losses": dict.fromkeys(found.losses, 2.0)})
+
+    monkeypatch.setattr(type(FACTS), "golden_losses", golden)
+
+
+def speed(*, most_rows=10**6, compile_gain=1.25, crash=None):
+    """Return a script: compiling and large micro-batches are faster, checkpointing is slower, and too many rows do not fit."""
+
+    def script(plan, _ran):
+        batch, model = plan.batch, plan.model
+        rows = batch.micro_batch * (1 if model.gradient_checkpointing is Checkpointing.NONE else 0.5)
+        if rows > most_rows:
+            return {"status": Status.OOM_HOST}
+        if crash and getattr(model, crash[0]) == crash[1]:
+            return {"status": Status.CRASH}
+        row_s = 0.02 * (1 + 1 / batch.micro_batch) / (compile_gain if model.compile == "blocks" else 1)
+        row_s *= {"none": 1.0, "selective": 1.1, "full": 1.3}[model.gradient_checkpointing.value]
+        row_s *= 2 if model.attention == "eager" else 1
+        return {"step_s": row_s * batch.global_batch, "noise": 0.001, "steps": plan.measurement.max_steps}
+
+    return script
+
+
+def tuned(out, script, workload="smoke-lora", options=TUNE_OPTIONS, **more):
+    scripted = ScriptedBench(out, script)
+    return run_tune(workload, options, scripted.bench, runs=3, **more), scripted
+
+
+def records_in(out):
+    return [read_record(path.read_bytes()) for path in out.rglob("*.json")]
+
+
+def test_the_fastest_settings_are_found_and_measured_beside_the_cards(tmp_path):
+    result, scripted = tuned(tmp_path, speed())
+    assert result.best == "compile=blocks"
+    assert (result.complete, result.exit_code) == (True, Exit.OK)
+    assert result.comparison.throughput.change.value == pytest.approx(0.25, abs=0.01)
+    arms = [record for record in records_in(tmp_path) if record.study.kind == "ab"]
+    assert sorted(record.division for record in arms) == [Division.STANDARD] * 3 + [Division.TUNED] * 3
+    assert len(result.runs) == 6
+    assert len(scripted.ran) == len(set(scripted.ran))
+    verdicts = {tried.settings: tried.verdict for tried in result.tries}
+    assert verdicts["as given"] == "card"
+    assert verdicts["attention=eager, compile=blocks"] == "no gain"
+    assert verdicts["compile=blocks, fused_kernels=liger"] == verdicts["attention=flash_attention_3, compile=blocks"] == "excluded"
+    # A CPU has fp8 products, and the script gives them no gain.
+    assert verdicts["compile=blocks, frozen_weights=fp8"] == "no gain"
+    reasons = [tried.reason for tried in result.tries if tried.verdict == "excluded"]
+    assert len(reasons) == len(set(reasons))
+    shown = tries_table(result.tries)
+    assert shown.row_count == len(result.tries)
+
+
+def test_a_smaller_micro_batch_is_chosen_where_the_cards_does_not_fit(tmp_path):
+    result, _ = tuned(tmp_path, speed(most_rows=2, compile_gain=0.5))
+    assert "gradient_checkpointing" in result.best or "batch.micro_batch=2, " in result.best or result.best.endswith("batch.micro_batch=2")
+    assert result.comparison is None
+    assert {record.division for record in records_in(tmp_path) if record.study.kind == "repeat"} == {Division.TUNED}
+    assert result.tries[0].verdict == "does not fit"
+    assert len(result.runs) == 3
+
+
+def test_without_a_faster_lever_the_cards_settings_are_measured(tmp_path):
+    result, _ = tuned(tmp_path, speed(compile_gain=1.0))
+    assert (result.best, result.comparison, result.exit_code) == ("as given", None, Exit.OK)
+    assert {record.division for record in records_in(tmp_path) if record.study.kind == "repeat"} == {Division.STANDARD}
+
+
+def test_a_crash_of_one_lever_does_not_end_the_search(tmp_path):
+    result, _ = tuned(tmp_path, speed(crash=("compile", "blocks")))
+    assert result.complete
+    assert next(tried.verdict for tried in result.tries if tried.settings == "compile=blocks") == "failed"
+
+
+def test_a_lever_that_the_user_sets_is_not_tried(tmp_path):
+    result, _ = tuned(tmp_path, speed(), options=replace(TUNE_OPTIONS, overrides=("compile=none",)))
+    assert not [tried for tried in result.tries if tried.lever == "compile"]
+    assert result.best == "as given"
+
+
+class Clock:
+    """A clock that only scripted trials advance."""
+
+    def __init__(self, monkeypatch):
+        self.now_s, self.limits_s = 0.0, []
+        monkeypatch.setattr("tunemark.harness.studies.tune.time.monotonic", lambda: self.now_s)
+
+    def script(self, plan, ran):
+        """Let a trial take as long as its record says; end it at its limit, as the watchdog does."""
+        limit_s = plan.measurement.timeout_s
+        made = speed()(plan, ran)
+        if plan.measurement.max_steps != 8:
+            return made
+        takes_s = (30.0 if plan.model.attention == "eager" else 6.0) + made["step_s"] * made["steps"]
+        self.limits_s.append(limit_s)
+        self.now_s += min(takes_s, limit_s)
+        return made if takes_s <= limit_s else {"status": Status.TIMEOUT}
+
+
+def test_a_resumed_search_has_only_what_earlier_trials_left_of_the_budget(tmp_path, monkeypatch):
+    clock = Clock(monkeypatch)
+    first, _ = tuned(tmp_path, clock.script, budget_s=42.0)
+    assert not first.complete
+    spent_s = sum(record.process.wall_s for record in records_in(tmp_path) if record.study.kind == "tune")
+    assert 25.0 < spent_s < 42.0
+    clock.now_s = 1000.0
+    again, scripted = tuned(tmp_path, clock.script, budget_s=spent_s)
+    assert (again.complete, scripted.ran) == (False, [])
+    _, scripted = tuned(tmp_path, clock.script, budget_s=spent_s + 20.0)
+    assert scripted.ran
+
+
+def test_no_trial_may_take_longer_than_what_is_left_and_one_that_the_budget_ended_is_run_again(tmp_path, monkeypatch):
+    clock = Clock(monkeypatch)
+    result, _ = tuned(tmp_path, clock.script, budget_s=60.0)
+    assert clock.limits_s[0] == 60.0
+    assert clock.limits_s == sorted(clock.limits_s, reverse=True)
+    assert clock.now_s == pytest.approx(60.0)
+    assert not result.complete
+    (ended,) = (record.study.point for record in records_in(tmp_path) if record.outcome.status is Status.TIMEOUT)
+    assert "attention=eager" in ended
+    assert "attention=eager" not in [tried.settings for tried in result.tries]
+    _, scripted = tuned(tmp_path, clock.script, budget_s=300.0)
+    assert ended in scripted.ran
+
+
+def test_an_interrupted_search_resumes_at_the_try(tmp_path):
+    def interrupted(plan, ran):
+        return {"status": Status.INTERRUPTED} if ran == 2 else speed()(plan, ran)
+
+    stopped, _ = tuned(tmp_path, interrupted)
+    assert "the same command resumes there" in stopped.ended
+    assert stopped.exit_code is Exit.UNTRUSTWORTHY
+    result, scripted = tuned(tmp_path, speed())
+    assert result.best == "compile=blocks"
+    assert "gradient_checkpointing=selective, batch.gradient_accumulation=1" not in [
+        point.partition(", memory")[0] for point in scripted.ran
+    ]
+
+
+def test_the_rate_of_a_long_step_follows_from_its_micro_steps_and_its_update():
+    run = make_run(_resolved(), step_s=1.0, steps=8, noise=0.0)
+    ends = run.trace.completed_at_s
+    starts = (run.trace.started_at_s, *ends[:-1])
+    micro = tuple((start + 0.4, start + 0.8) for start in starts)
+    timed = run.model_copy(update={"trace": run.trace.model_copy(update={"micro_completed_at_s": micro})})
+    tokens = run.trace.real_tokens[0]
+    # Two micro-steps of 0.4 s and an update of 0.2 s; with eight micro-steps, 3.2 s and 0.2 s.
+    assert rate_of_try(timed, 1.0) == pytest.approx(tokens)
+    assert rate_of_try(timed, 4.0) == pytest.approx(4 * tokens / 3.4)
+
+
+def _resolved():
+    return resolve("smoke-lora", FACTS, make_machine(), TUNE_OPTIONS)

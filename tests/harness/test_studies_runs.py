@@ -9,7 +9,7 @@ from harness_making import run_json, tunemark, warm
 
 from tunemark.schema.records.upgrade import read_record
 
-TINY = ("--set", "data.sequence_length=16", "--set", "data.name=random-tokens", "--no-probe", "--no-gates")
+TINY = ("--set", "data.sequence_length=16", "--set", "data.name=random-tokens", "--set", "probe=false", "--set", "gates=false")
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]
 
@@ -39,6 +39,7 @@ def test_ctrl_c_stops_a_sweep_after_its_record_and_the_same_command_resumes(tmp_
     assert {record.study.study_id for record in records(tmp_path)} == {first["study_id"]}
 
 
+@pytest.mark.nightly
 def test_a_frontier_under_a_real_limit_ends_in_out_of_memory_and_not_in_a_crash(tmp_path):
     done = tunemark(
         "frontier", "smoke-full", "--limit-memory", 1, "--set", "batch.micro_batch=16", "--within", "60%", "--set", "data.name=random-tokens",
@@ -55,13 +56,13 @@ def test_a_frontier_under_a_real_limit_ends_in_out_of_memory_and_not_in_a_crash(
 
 
 def test_a_whole_job_is_predicted_from_a_run(tmp_path):
-    tunemark("run", "smoke-full", "--steps", 130, "--seconds", 200, "--out", tmp_path, *TINY)
+    tunemark("run", "smoke-full", "--steps", 40, "--out", tmp_path, *TINY)
     (path,) = tmp_path.rglob("*.json")
-    done = tunemark("predict", path, "--samples", 16000, "--epochs", 3, "--usd-per-hour", 2, "--json")
+    done = tunemark("predict", path, "--samples", "16k", "--epochs", 3, "--usd-per-hour", 2, "--json")
     assert done.returncode == 0, done.stderr
     answer = run_json(done)
     assert answer["steps"] == 3 * 4000
     assert answer["train_s"]["low"] < answer["train_s"]["value"] < answer["train_s"]["high"]
     assert answer["usd"]["value"] == pytest.approx(answer["wall_s"]["value"] * 2 / 3600)
-    shown = tunemark("predict", path, "--job-steps", 100)
+    shown = tunemark("predict", path, "--steps", 100)
     assert "give --usd-per-hour" in shown.stdout

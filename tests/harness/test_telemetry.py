@@ -1,17 +1,20 @@
-"""Devices are monitored from outside the worker, and a record holds the readings or the reason without them."""
+"""Devices are monitored from outside the worker in our units; a record holds the readings or the reason without them."""
 
+import ast
+import inspect
+import json
 import os
 import subprocess
 import sys
 import time
 from dataclasses import replace
-from types import SimpleNamespace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import psutil
 import pytest
-from harness_making import FakeMonitor
+from harness_making import ROOT, FakeMonitor, ScriptedNvml
 
-from tunemark.harness.run.record import observed_warnings
 from tunemark.harness.run.telemetry import (
     DeviceSampler,
     DeviceSeries,
@@ -27,13 +30,12 @@ from tunemark.harness.run.telemetry import (
     window_times,
 )
 from tunemark.harness.vendors import cuda, neuron, rocm, xpu
-from tunemark.harness.vendors.protocol import DeviceMonitor, DeviceReading
+from tunemark.harness.vendors.protocol import DeviceReading
+from tunemark.harness.vendors.vendor_tools import LineStream
 from tunemark.schema.formats import GIB
-from tunemark.schema.measurement_warnings import THROTTLED_SHARE, _other_work, probe_warnings
-from tunemark.schema.records.submission import Utilisation
-from tunemark.schema.records.trace import DeviceUse, Probe, StepTrace
+from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
-from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.vocabulary import Backend
 
 IDLE = (DeviceReading(power_w=100.0, memory_used_bytes=GIB),)
 
@@ -65,15 +67,6 @@ def test_a_value_that_the_driver_does_not_report_is_null_and_not_zero():
     assert set(told.values()) == {None}
 
 
-def test_reasons_for_lower_clocks_are_collected_over_the_window():
-    readings = [
-        DeviceReading(throttle_reasons=frozenset({"sw_power_cap"})),
-        DeviceReading(throttle_reasons=frozenset({"hw_thermal_slowdown"})),
-        DeviceReading(),
-    ]
-    assert device_uses(make_series(readings), 0.0, 1.0)[0].throttle_reasons == ("hw_thermal_slowdown", "sw_power_cap")
-
-
 def test_a_throttle_reason_has_its_share_of_the_time_and_not_of_the_samples():
     slow, thermal = (
         DeviceReading(throttle_reasons=frozenset({"sw_power_cap"})),
@@ -83,16 +76,6 @@ def test_a_throttle_reason_has_its_share_of_the_time_and_not_of_the_samples():
     moments = [Moment(at_s, (reading,)) for at_s, reading in ((1.1, slow), (1.8, DeviceReading()), (1.9, slow), (2.0, thermal))]
     (use,) = device_uses(DeviceSeries(indexes=(0,), during=moments), 1.0, 2.0)
     assert use.throttle_shares == pytest.approx({"hw_thermal_slowdown": 0.1, "sw_power_cap": 0.2})
-
-
-@pytest.mark.parametrize(("share", "warned"), [(THROTTLED_SHARE, True), (THROTTLED_SHARE / 2, False)])
-def test_only_a_lasting_throttle_is_a_warning_a_power_cap_too(share, warned):
-    def messages(**shares):
-        use = Utilisation(samples=1, interval_s=0.1, devices=(DeviceUse(index=0, samples=9, throttle_shares=shares),))
-        return [message for _, message in _other_work(SimpleNamespace(utilisation=use))]
-
-    assert messages(sw_power_cap=share) == (["device 0 lowered its clocks: sw_power_cap for 5% of the time"] if warned else [])
-    assert len(messages(sw_power_cap=0.9, hw_slowdown=share)) == 1
 
 
 def test_memory_in_use_is_the_peak_over_the_run_less_what_was_used_before():
@@ -138,10 +121,6 @@ def test_energy_of_several_devices_needs_all_of_them():
     assert found.joules == pytest.approx(101.0)
 
 
-def test_one_sample_in_the_window_is_no_energy():
-    assert energy(make_series([DeviceReading(power_w=1.0)] * 3), 0.0, 0.05).reason == "fewer than two samples lie in the window"
-
-
 def test_a_sampler_looks_before_the_run_and_while_the_worker_lives():
     monitor = FakeMonitor(
         [(DeviceReading(power_w=90.0, memory_used_bytes=GIB),)] * 5 + [(DeviceReading(power_w=400.0, memory_used_bytes=3 * GIB),)]
@@ -178,30 +157,11 @@ def test_other_processes_are_counted_before_and_during_the_run():
     assert foreign(None, None) == {}
 
 
-def test_a_device_that_other_processes_use_is_a_warning():
-    machine = SimpleNamespace(free_disk_bytes=2**40)
-    found = list(observed_warnings(machine, torn=False, foreign={"device 1": 2}))
-    assert [(warned.kind.value, warned.message) for warned in found] == [
-        ("busy_device", "2 other processes used device 1; end them and repeat")
-    ]
-
-
 @pytest.mark.parametrize("backend", Backend)
 def test_each_family_is_sampled_or_gives_a_reason(backend):
     with open_sampler(backend, (0,)) as sampler:
         assert sampler.series.during == []
         assert sampler.series.reason
-
-
-def test_each_monitor_has_all_that_the_protocol_asks():
-    for family in (cuda.NvmlMonitor, rocm.AmdMonitor, neuron.NeuronMonitor, xpu.XpuSmiMonitor, FakeMonitor):
-        for name in (*DeviceMonitor.__annotations__, "read", "processes", "close"):
-            assert hasattr(family, name), name
-
-
-def test_a_run_on_the_cpu_says_why_there_is_no_energy():
-    series = open_sampler(Backend.CPU, ()).series
-    assert energy(series, 0.0, 1.0).reason == "no counter that an ordinary user may read"
 
 
 def test_a_run_holds_what_its_devices_were_seen_to_do(facts, tmp_path, monkeypatch):
@@ -247,15 +207,160 @@ def test_what_is_sampled_after_the_last_step_of_a_hung_run_does_not_count_as_use
     assert (seen.cpu_busy_mean, seen.samples) == (2.0, 20)
 
 
-@pytest.mark.parametrize(("after", "expected"), [(0.9e12, ["peak_fell"]), (1.1e12, []), (1.5e12, ["peak_rose"]), (None, [])])
-def test_a_matrix_rate_that_changed_over_the_run_is_a_warning(after, expected):
-    probe = Probe(dtype=Dtype.FP32, size=64, before_flop_per_s=1e12, after_flop_per_s=after)
-    assert [kind.value for kind, _ in probe_warnings(probe)] == expected
-
-
 def test_a_compiler_that_the_worker_starts_does_not_count_as_its_process():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as python, subprocess.Popen(["sleep", "9"]) as other:
         assert _trains(psutil.Process(python.pid))
         assert not _trains(psutil.Process(other.pid))
         python.kill()
         other.kill()
+
+
+TOOLS = ROOT / "tests" / "harness" / "data" / "tools"
+
+# NVIDIA
+
+
+def test_each_name_of_nvml_that_is_used_exists_in_its_package():
+    pynvml = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed; install tunemark[nvidia]")
+    used = {
+        node.attr
+        for node in ast.walk(ast.parse(inspect.getsource(cuda)))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in {"nvml", "pynvml", "self._nvml"}
+    }
+    assert len(used) >= 14
+    assert not [name for name in (*used, *cuda.THROTTLE_REASONS) if not hasattr(pynvml, name)]
+    assert pynvml.nvmlClocksEventReasonGpuIdle not in {getattr(pynvml, name) for name in cuda.THROTTLE_REASONS}
+
+
+def test_nvmls_units_become_ours_and_idle_is_no_reason():
+    (reading,) = cuda.NvmlMonitor(ScriptedNvml(), [5]).read()
+    assert reading == DeviceReading(0.97, 650.123, 1755, 63, 5 * GIB, 7000.5, frozenset({"sw_power_cap"}))
+
+
+def test_what_a_device_does_not_support_is_null_and_asked_once():
+    nvml = ScriptedNvml(unsupported={"nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption"})
+    monitor = cuda.NvmlMonitor(nvml, [5])
+    readings = [monitor.read()[0] for _ in range(3)]
+    assert {(reading.power_w, reading.energy_j, reading.busy) for reading in readings} == {(None, None, 0.97)}
+    assert nvml.asked.count(("handle 5", "nvmlDeviceGetPowerUsage")) == 1
+    assert monitor.processes() == (frozenset({42}),)
+    monitor.close()
+    assert nvml.asked[-1] == "shutdown"
+
+
+def test_without_its_package_the_reason_is_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert "tunemark[nvidia]" in open_sampler(Backend.CUDA, (0,)).series.reason
+
+
+# AMD
+
+
+def scripted_amdsmi(**answers):
+    plain = {
+        "amdsmi_get_processor_handles": ["first"],
+        "amdsmi_get_gpu_activity": {"gfx_activity": 88, "umc_activity": 30, "mm_activity": "N/A"},
+        "amdsmi_get_power_info": {"current_socket_power": 612, "average_socket_power": "N/A", "power_limit": 750},
+        "amdsmi_get_clock_info": {"clk": 2100, "min_clk": 132, "max_clk": 2100},
+        "amdsmi_get_gpu_memory_usage": 6 * GIB,
+        "amdsmi_get_temp_metric": 71,
+        "amdsmi_get_energy_count": {"energy_accumulator": 1_000_000, "counter_resolution": 15.3, "timestamp": 1},
+        "amdsmi_get_gpu_metrics_info": {"indep_throttle_status": 2**64 - 1},
+        "amdsmi_get_gpu_process_list": [{"name": "N/A", "pid": 42}],
+        "amdsmi_shut_down": None,
+    }
+    module = ModuleType("amdsmi")
+    module.AmdSmiException = type("AmdSmiException", (Exception,), {})
+
+    def answering(answer):
+        def ask(*_):
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return ask
+
+    for name, answer in {**plain, **answers}.items():
+        setattr(module, name, answering(module.AmdSmiException() if answer is KeyError else answer))
+    module.AmdSmiClkType = SimpleNamespace(GFX=0)
+    module.AmdSmiMemoryType = SimpleNamespace(VRAM=0)
+    module.AmdSmiTemperatureType = SimpleNamespace(HOTSPOT=1)
+    module.AmdSmiTemperatureMetric = SimpleNamespace(CURRENT=0)
+    return module
+
+
+def test_amdsmis_units_become_ours():
+    monitor = rocm.AmdMonitor(scripted_amdsmi(), [0])
+    (reading,) = monitor.read()
+    assert (reading.busy, reading.power_w, reading.clock_mhz, reading.temperature_c) == (0.88, 612.0, 2100.0, 71.0)
+    assert reading.energy_j == pytest.approx(15.3)
+    assert reading.throttle_reasons == frozenset()
+    assert monitor.processes() == (frozenset({42}),)
+
+
+def test_an_amd_device_that_reports_little_has_nulls():
+    names = ("activity", "memory_usage", "metrics_info", "process_list")
+    module = scripted_amdsmi(
+        **{f"amdsmi_get_gpu_{name}": KeyError for name in names},
+        amdsmi_get_power_info={"average_socket_power": 300, "current_socket_power": "N/A"},
+        amdsmi_get_energy_count=KeyError,
+    )
+    monitor = rocm.AmdMonitor(module, [0])
+    (reading,) = monitor.read()
+    assert (reading.busy, reading.memory_used_bytes, reading.energy_j, reading.power_w) == (None, None, None, 300.0)
+    assert monitor.processes() is None
+
+
+# Neuron and Intel: a tool prints lines
+
+
+class Lines:
+    """Lines as a tool prints them, some for each call."""
+
+    def __init__(self, *portions):
+        self.portions, self.closed = list(portions), False
+
+    def new_lines(self):
+        return self.portions.pop(0) if self.portions else []
+
+    def close(self):
+        self.closed = True
+
+
+def test_neuron_monitor_reports_busy_fractions_and_memory_by_core():
+    idle, busy = (TOOLS / "neuron-monitor.jsonl").read_text().splitlines()
+    monitor = neuron.NeuronMonitor(Lines([], [idle], [idle, busy], ["torn {"]), (0, 1))
+    assert monitor.read() == ()
+    assert monitor.read() == (DeviceReading(busy=0.0), DeviceReading(busy=0.0))
+    first, second = monitor.read()
+    assert (first.busy, second.busy) == (0.9125, 0.885)
+    assert first.memory_used_bytes == 1073741824 + 134217728 + 67108864 + 4294967296
+    assert first.power_w is first.energy_j is None
+    assert monitor.processes() == (frozenset({4242}), frozenset({4242}))
+    assert monitor.read() == ()
+
+
+def test_xpu_smi_is_read_by_the_names_in_its_header():
+    header, *rows = (TOOLS / "xpu-smi-dump.csv").read_text().splitlines()
+    monitor = xpu.XpuSmiMonitor(Lines([header], rows, ["torn"]), (1, 0))
+    assert monitor.read() == ()
+    other, first = monitor.read()
+    assert (first.busy, first.power_w, first.clock_mhz, first.temperature_c) == pytest.approx((0.984, 512.3, 1600.0, 61.0))
+    assert first.memory_used_bytes == 40 * GIB
+    assert first.energy_j == pytest.approx(81_234_567.25)
+    assert (other.busy, other.power_w, other.energy_j) == (None, 99.1, None)
+    assert monitor.read() == ()
+    assert monitor.processes() is None
+
+
+def test_a_tool_reads_its_configuration_from_a_file_that_is_deleted_with_it():
+    stream = LineStream(["sh", "-c", 'cat "$1"; echo; echo "$1"; sleep 60', "sh"], config={"period": "1s"})
+    deadline, lines = time.monotonic() + 10, []
+    while len(lines) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+        lines += stream.new_lines()
+    text, file = lines
+    assert json.loads(text) == {"period": "1s"}
+    assert Path(file.strip()).is_file()
+    stream.close()
+    assert not Path(file.strip()).exists()

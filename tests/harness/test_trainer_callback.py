@@ -1,6 +1,5 @@
 """`tunemark.TunemarkCallback`: the record of a real training with the Hugging Face Trainer."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -107,10 +106,3 @@ def test_wrong_names_are_errors_before_the_training(tmp_path: Path) -> None:
         tunemark.TunemarkCallback(tmp_path / "run.json", model="llama-3.1-8bb")
     with pytest.raises(TunemarkError, match="give sequence_length"):
         tunemark.TunemarkCallback(full_rows=True)
-
-
-def test_the_record_holds_no_path(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    train(tmp_path, tunemark.TunemarkCallback(path, dataset=str(tmp_path / "private")))
-    assert str(tmp_path) not in path.read_text()
-    assert json.loads(path.read_text())["conditions"]["dataset"]

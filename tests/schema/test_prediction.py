@@ -66,7 +66,7 @@ def test_a_run_without_a_steady_window_predicts_nothing():
 
 @pytest.mark.parametrize("job", [Job(), Job(steps=5, samples=5)])
 def test_a_job_has_one_size(job):
-    with pytest.raises(TunemarkError, match="one of --job-steps, --samples and --tokens"):
+    with pytest.raises(TunemarkError, match="one of --steps, --samples and --tokens"):
         predict([EVEN], job)
 
 

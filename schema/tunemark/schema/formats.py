@@ -1,6 +1,7 @@
-"""Formatting of numbers for readers. Stored values keep their full precision."""
+"""Formatting of numbers for readers, and how people write them. Stored values keep their full precision."""
 
 import math
+import re
 
 GIB = 2**30
 MIB = 2**20
@@ -14,6 +15,19 @@ SEVERAL = 10
 """Minutes from which an estimate has no seconds, and hours from which it has no minutes."""
 TIMES = "\N{MULTIPLICATION SIGN}"
 MISSING = "\N{EN DASH}"
+
+
+SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+
+
+def whole_number(text: str) -> int:
+    """Return a whole number of 1 or more from text such as `10000`, `82k`, `10M` or `1.5B`. Raises ValueError with the fix."""
+    match = re.fullmatch(r"([\d_,]*\.?\d+)\s*([kmb]?)", text.strip().lower())
+    value = round(float(match[1].replace(",", "").replace("_", "")) * SIZES[match[2]]) if match else 0
+    if value < 1:
+        msg = "must be a whole number of 1 or more, such as 500, 2k or 10M"
+        raise ValueError(msg)
+    return value
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -92,7 +92,7 @@ def _notes(known: Mapping[tuple[str, str], str | None], row: Row) -> Iterator[st
     if known.get(("plan", "data.source")) == "file":
         yield f"The data is a local file; its SHA-256 is {known.get(('plan', 'data.sha256'))}."
     if row["nodes"] not in (None, 1):
-        yield "Run it on each machine, with --node-rank and --rendezvous of its own."
+        yield "Run it on each machine, with node_rank and rendezvous of its own in --set."
 
 
 def of_published(catalogue: Catalogue, row: Row) -> Reproduction:

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
-from tunemark.harness.plan.memory_check import memory_note, refuse_too_large
+from tunemark.harness.plan.machine import detect
+from tunemark.harness.plan.memory_check import refuse_too_large, step_memory
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
 from tunemark.harness.plan.target import find_target
@@ -20,7 +21,6 @@ from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.base import flattened
 from tunemark.schema.vocabulary import Status
 
-ELSEWHERE = "On which other machines"
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 EXIT_BY_STATUS = {
     Status.OK: Exit.OK,
@@ -36,10 +36,10 @@ def plan(
     workload: Workload,
     *,
     accelerator: Annotated[
-        str | None, typer.Option("--accelerator", rich_help_panel=ELSEWHERE, help="Accelerator card, such as nvidia-h100-80gb-sxm.")
+        str | None, typer.Option("--accelerator", metavar="KEY", help="Plan for another accelerator, such as nvidia-h100-80gb-sxm.")
     ] = None,
     instance: Annotated[
-        str | None, typer.Option("--instance", rich_help_panel=ELSEWHERE, help="Instance type, such as p4d.24xlarge.")
+        str | None, typer.Option("--instance", metavar="TYPE", help="Plan for another instance type, such as p4d.24xlarge.")
     ] = None,
     as_json: Json = False,
     options: Options,
@@ -56,11 +56,11 @@ def plan(
 
     - `tunemark plan lora-8b --accelerator nvidia-h100-80gb-sxm`
 
-    - `tunemark plan lora-8b --instance p4d.24xlarge --nodes 2`
+    - `tunemark plan lora-8b --instance p4d.24xlarge --set nodes=2`
     """
     facts = FactBase.of_project()
     if accelerator is None and instance is None:
-        machine = options.machine()
+        machine = detect(options.backend)
     else:
         target = find_target(facts, accelerator, instance, options.devices, options.nodes)
         machine, options = target.machine(), replace(options, devices=target.per_node * target.nodes)
@@ -88,9 +88,9 @@ def plan(
             table.add_row(*as_text(field, text, reason))
         answers().print(table)
     refuse_unsupported(resolved)
-    memory = memory_note(resolved.plan, facts.model(resolved.plan.model.key), machine)
-    if memory is not None:
-        say(f"note: {memory}")
+    memory = step_memory(resolved.plan, facts.model(resolved.plan.model.key), machine)
+    if memory.problem:
+        say(f"note: a step {memory.problem} by the memory model; {memory.fix}. `tunemark run` refuses this plan without --force")
 
 
 def warn_of_shared_cores(resolved: Resolved, machine: Machine) -> None:
@@ -106,19 +106,14 @@ def run(
     workload: Workload,
     *,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write the submission to this folder. Default: submissions/ of the checkout.")
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Write the submission there. Default: submissions/ of the checkout.")
     ] = None,
     supersedes: Annotated[
         str | None, typer.Option("--supersedes", metavar="ID", help="Replace an earlier result of this machine, given by its id.")
     ] = None,
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why it replaces that result.")] = None,
     repeats: Annotated[
-        int,
-        typer.Option(
-            "--repeats",
-            min=1,
-            help="Repeat N times, each in a fresh process; report the median, the range, and the 95% interval for one more run.",
-        ),
+        int, typer.Option("--repeats", metavar="N", min=1, help="Run N times, each in a fresh process, and report median and range.")
     ] = 1,
     force: Annotated[bool, typer.Option("--force", help="Run even if the plan needs more memory than each device has.")] = False,
     as_json: Json = False,
@@ -141,7 +136,7 @@ def run(
     from tunemark.harness.run.launch import help_another_node, run_once, superseded  # noqa: PLC0415 - only a run needs processes
     from tunemark.harness.run.show import print_summary, summary  # noqa: PLC0415
 
-    facts, machine = FactBase.of_project(), options.machine()
+    facts, machine = FactBase.of_project(), detect(options.backend)
     if repeats > 1:
         from tunemark.harness.commands.studies import show_sweep  # noqa: PLC0415 - only a series needs statistics
         from tunemark.harness.studies.series import Bench  # noqa: PLC0415

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.markup import escape
 
-from tunemark.harness.plan.options import Json, Options, Workload, fraction, takes_run_options
+from tunemark.harness.plan.machine import detect
+from tunemark.harness.plan.options import Json, Options, Workload, count, fraction, takes_run_options
 from tunemark.harness.run.show import answers, print_json, say
 from tunemark.harness.studies.frontier import FrontierQuestion, Over
 from tunemark.harness.studies.report import edges_table, points_table, prediction_table, tries_table, verdict
@@ -23,20 +24,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 
-STUDY = "Which runs"
-OVER = "Vary this setting; several settings form a grid. Default values: those of the card. Without --over: the card's axes, one at a time."
-AGAIN = (
-    "Start again instead of resuming an earlier series of the same command. Runs from another version of the harness or its "
-    "libraries are never resumed. They are listed and measured again."
-)
+OVER = "Vary this setting; several form a grid. Without values: those of the card. Without --over: the card's axes, one at a time."
+AGAIN = "Start again instead of resuming an earlier series of the same command."
 ONE_RUN = "The 95% interval covers this run only, since a single run cannot show the difference between processes; --repeats 3 measures it."
 LIMIT = "Limit the resident host memory of a run, over all its processes. Default: 80% of host memory."
-Out = Annotated[Path | None, typer.Option("--out", help="Write the submissions to this folder. Default: submissions/ of the checkout.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Write the submissions there. Default: submissions/ of the checkout.")
+]
 Again = Annotated[bool, typer.Option("--again", help=AGAIN)]
 
 
 def _study(name: str, text: str, metavar: str | None = None, **settings: object) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(name, rich_help_panel=STUDY, help=text, metavar=metavar, **settings)  # type: ignore[arg-type]
+    option: typer.models.OptionInfo = typer.Option(name, help=text, metavar=metavar, **settings)  # type: ignore[arg-type]
     return option
 
 
@@ -46,7 +45,7 @@ def sweep(
     workload: Workload,
     *,
     over: Annotated[list[str] | None, _study("--over", OVER, "FIELD[=V1,V2,..]")] = None,
-    repeats: Annotated[int, _study("--repeats", "Run each point N times, alternating between points.", min=1)] = 1,
+    repeats: Annotated[int, _study("--repeats", "Run each point N times, alternating between points.", "N", min=1)] = 1,
     out: Out = None,
     again: Again = False,
     as_json: Json = False,
@@ -68,7 +67,7 @@ def sweep(
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.sweep import run_sweep  # noqa: PLC0415
 
-    bench = Bench.here(FactBase.of_project(), options.machine(), out)
+    bench = Bench.here(FactBase.of_project(), detect(options.backend), out)
     show_sweep(workload, run_sweep(workload, over or (), options, bench, repeats=repeats, again=again), as_json=as_json)
 
 
@@ -90,12 +89,10 @@ def frontier(
     workload: Workload,
     *,
     over: Annotated[Over, _study("--over", "Find the largest value of this setting.")] = Over.MICRO_BATCH,
-    sequence_lengths: Annotated[
-        str | None, _study("--sequence-lengths", "Find the largest micro-batch at these sequence lengths.", "N,N,..")
-    ] = None,
+    seq: Annotated[str | None, _study("--seq", "Find the largest micro-batch at these numbers of tokens in a row.", "N,N,..")] = None,
     limit_memory: Annotated[float | None, _study("--limit-memory", LIMIT, "GIB", min=0.1)] = None,
-    most: Annotated[int, _study("--most", "Try micro-batches up to this size.", min=1)] = 65_536,
-    within: Annotated[str | None, _study("--within", "Stop within this tolerance, such as 10%. Default: exact.")] = None,
+    most: Annotated[int, _study("--most", "Try micro-batches up to this size.", "N", parser=count)] = 65_536,
+    within: Annotated[str | None, _study("--within", "Stop within this tolerance, such as 10%. Default: exact.", "SHARE")] = None,
     out: Out = None,
     again: Again = False,
     as_json: Json = False,
@@ -110,25 +107,21 @@ def frontier(
     --------
     - `tunemark frontier smoke-lora --limit-memory 2`
 
-    - `tunemark frontier smoke-lora --sequence-lengths 128,256 --within 10%`
+    - `tunemark frontier smoke-lora --seq 128,256 --within 10%`
 
     - `tunemark frontier smoke-lora --over both`
     """
     from tunemark.harness.studies.frontier import Frontier  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415
 
-    lengths = [part.strip() for part in (sequence_lengths or "").split(",") if part.strip()]
-    if not all(length.isdecimal() and int(length) > 0 for length in lengths):
-        fix = "is not a list of whole numbers above 0, such as 512,1024"
-        raise typer.BadParameter(f"{sequence_lengths!r} {fix}", param_hint="--sequence-lengths")
     question = FrontierQuestion(
         over=over,
-        lengths=tuple(map(int, lengths)),
+        lengths=tuple(count(part) for part in (seq or "").split(",") if part.strip()),
         limit_bytes=None if limit_memory is None else int(limit_memory * formats.GIB),
         most=most,
-        within=fraction("--within", within) or 0.0,
+        within=fraction("--within", within) if within else 0.0,
     )
-    bench = Bench.here(FactBase.of_project(), options.machine(), out)
+    bench = Bench.here(FactBase.of_project(), detect(options.backend), out)
     search = Frontier.of(workload, options, bench, question, again=again)
     ended = search.search()
     if as_json:
@@ -146,10 +139,12 @@ def frontier(
 def tune(
     workload: Workload,
     *,
-    budget: Annotated[
-        float, _study("--budget", "Search for at most this many minutes. Earlier trials of a resumed search count.", "MINUTES", min=0.1)
+    minutes: Annotated[
+        float, _study("--minutes", "Search for at most N minutes. Earlier trials of a resumed search count.", "N", min=0.1)
     ] = 30.0,
-    runs: Annotated[int, _study("--runs", "Measure the card's and the best settings N times each; a verdict needs three.", min=1)] = 3,
+    repeats: Annotated[
+        int, _study("--repeats", "Measure the card's and the best settings N times each; a verdict needs three.", "N", min=1)
+    ] = 3,
     out: Out = None,
     again: Again = False,
     as_json: Json = False,
@@ -166,15 +161,15 @@ def tune(
     --------
     - `tunemark tune lora-8b`
 
-    - `tunemark tune smoke-lora --budget 5 --runs 5`
+    - `tunemark tune smoke-lora --minutes 5 --repeats 5`
 
     - `tunemark tune full-8b --devices 8 --set compile=none --json`
     """
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.tune import run_tune  # noqa: PLC0415
 
-    bench = Bench.here(FactBase.of_project(), options.machine(), out)
-    result = run_tune(workload, options, bench, budget_s=60 * budget, runs=runs, again=again)
+    bench = Bench.here(FactBase.of_project(), detect(options.backend), out)
+    result = run_tune(workload, options, bench, budget_s=60 * minutes, runs=repeats, again=again)
     if as_json:
         compared = result.comparison and replace(result.comparison, runs=())
         print_json(
@@ -198,7 +193,7 @@ def ab(
     *,
     a: Annotated[str, _study("--a", "Set A, the baseline.", "FIELD=VALUE,..")],
     b: Annotated[str, _study("--b", "Set B.", "FIELD=VALUE,..")],
-    pairs: Annotated[int, _study("--pairs", "Run each setting N times; a verdict needs three.", min=1)] = 5,
+    repeats: Annotated[int, _study("--repeats", "Run each setting N times; a verdict needs three.", "N", min=1)] = 5,
     out: Out = None,
     again: Again = False,
     as_json: Json = False,
@@ -208,19 +203,19 @@ def ab(
 
     B is faster only when the 95% interval of the pairs' ratios lies entirely above 1. Memory and loss are compared too, and a
     changed loss is reported. Both runs of a pair share a seed; the seed differs between pairs. With compilation, the report shows
-    after how many steps it pays off, with a cold cache (the first pair, or --cold) and a warm one.
+    after how many steps it pays off, with a cold cache (the first pair, or cold=true) and a warm one.
 
     Examples
     --------
     - `tunemark ab smoke-lora --a compile=none --b compile=blocks`
 
-    - `tunemark ab smoke-lora --a attention=eager --b attention=sdpa --pairs 8`
+    - `tunemark ab smoke-lora --a attention=eager --b attention=sdpa --repeats 8`
     """
     from tunemark.harness.studies.ab_test import run_ab  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415
 
-    bench = Bench.here(FactBase.of_project(), options.machine(), out)
-    result = run_ab(workload, a, b, options, bench, pairs=pairs, again=again)
+    bench = Bench.here(FactBase.of_project(), detect(options.backend), out)
+    result = run_ab(workload, a, b, options, bench, pairs=repeats, again=again)
     if as_json:
         runs = [str(run.record.path) for run in result.runs]
         print_json({**asdict(replace(result, runs=())), "workload": workload, "loss_changed": result.loss_changed, "runs": runs})
@@ -238,13 +233,12 @@ def predict(
         list[Path], typer.Argument(metavar="FILE...", help="The submission of a short run, or the submissions of its repeats.")
     ],
     *,
-    job_steps: Annotated[int | None, typer.Option("--job-steps", min=1, help="Optimizer steps in the job.")] = None,
-    samples: Annotated[int | None, typer.Option("--samples", min=1, help="Samples in the job's dataset.")] = None,
-    tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="Real tokens in the job's dataset.")] = None,
-    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data, each with an evaluation if the run had one.")] = 1,
+    steps: Annotated[int | None, _study("--steps", "Optimizer steps in the job.", "N", parser=count)] = None,
+    samples: Annotated[int | None, _study("--samples", "Samples in the job's dataset, such as 50k.", "N", parser=count)] = None,
+    tokens: Annotated[int | None, _study("--tokens", "Real tokens in the job's dataset, such as 10M.", "N", parser=count)] = None,
+    epochs: Annotated[int, _study("--epochs", "Passes over the data, each with an evaluation if the run had one.", "N", parser=count)] = 1,
     usd_per_hour: Annotated[
-        float | None,
-        typer.Option("--usd-per-hour", min=0, help="Hourly price of all machines. Default: the on-demand list price in data/prices."),
+        float | None, _study("--usd-per-hour", "Price of all machines. Default: the on-demand list price in data/prices.", "USD", min=0)
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -254,20 +248,20 @@ def predict(
 
     Examples
     --------
-    - `tunemark predict RUN.json --samples 16000 --epochs 3`
+    - `tunemark predict RUN.json --samples 16k --epochs 3`
 
-    - `tunemark predict RUN.json --job-steps 5000 --usd-per-hour 4.10 --json`
+    - `tunemark predict RUN.json --steps 5000 --usd-per-hour 4.10 --json`
 
-    - `tunemark predict FIRST.json SECOND.json THIRD.json --job-steps 5000`
+    - `tunemark predict FIRST.json SECOND.json THIRD.json --steps 5000`
     """
     from tunemark.schema.statistics.job_prediction import Job  # noqa: PLC0415 - statistics are for this command only
     from tunemark.schema.statistics.job_prediction import predict as predict_job  # noqa: PLC0415
 
     runs = read_runs(submissions)
-    if job_steps is None and tokens is None and samples is None:
+    if steps is None and tokens is None and samples is None:
         samples = runs[0].plan.data.training_rows
     usd, price = hourly(runs[0], FactBase.of_project(), usd_per_hour)
-    prediction = predict_job(runs, Job(steps=job_steps, samples=samples, tokens=tokens, epochs=epochs), usd)
+    prediction = predict_job(runs, Job(steps=steps, samples=samples, tokens=tokens, epochs=epochs), usd)
     if as_json:
         print_json({"label": "predicted", "runs": len(runs), **asdict(prediction), "usd_per_hour": usd, "price": price})
         return

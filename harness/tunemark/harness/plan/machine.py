@@ -3,7 +3,6 @@
 import importlib.metadata
 import os
 import platform
-import re
 import shutil
 from pathlib import Path
 
@@ -13,12 +12,8 @@ from tunemark.harness.vendors.protocol import FoundDevice, Vendor, all_vendors
 from tunemark.harness.vendors.vendor_tools import UnusableMask, cpu_model, hides_all
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.plan.machine import Machine
-from tunemark.schema.privacy import scrub
 from tunemark.schema.processes import usable_cores
 from tunemark.schema.vocabulary import PACKAGES, VENDOR_PACKAGES, Backend
-
-SERIAL = re.compile(r"(?<=[0-9a-fA-F]{8})(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|(?<=[0-9a-fA-F]{8})[0-9a-fA-F]{8,}")
-"""The serial number of a GPU or of a part of it, after the first eight digits."""
 
 
 def detect(requested: Backend | None = None) -> Machine:
@@ -31,10 +26,9 @@ def detect(requested: Backend | None = None) -> Machine:
     chosen = next(((vendor, devices) for vendor, devices in vendors if requested in {None, vendor.backend}), None)
     if chosen is None:
         here = ", ".join(vendor.backend.value for vendor, _ in vendors)
-        raise TunemarkError("--backend", str(requested), f"this machine has {here}{_missing_tools()}", exit_code=Exit.UNSUPPORTED)
+        raise TunemarkError("--set backend", str(requested), f"this machine has {here}{_missing_tools()}", exit_code=Exit.UNSUPPORTED)
     vendor, devices = chosen
-    absent = "".join(f"; {mask}" for mask in masks_without_devices()) if vendor.on_host else ""
-    reason = vendor.found_by + (_missing_tools() + _hidden() + absent if vendor.on_host else "")
+    reason = vendor.found_by + (_missing_tools() + _hidden() if vendor.on_host else "")
     release = platform.release().split("-")[0].split(".")
     return Machine(
         backend=vendor.backend,
@@ -73,27 +67,8 @@ def _missing_tools() -> str:
 
 def _hidden() -> str:
     """Return the environment variables that hide all devices, as the end of a sentence."""
-    masks = (mask for vendor in all_vendors() for mask in _masks_set(vendor).items())
+    masks = ((name, os.environ[name]) for vendor in all_vendors() for name in vendor.masks if name in os.environ)
     return "".join(f"; {name}={value!r} hides all devices" for name, value in masks if hides_all(value))
-
-
-def masks_without_devices() -> list[str]:
-    """Return a clause for each environment variable that chooses among devices, on a machine that has no accelerator.
-
-    Silent for a family with a variable that hides all devices: then the CPU is wanted.
-    """
-    clauses = []
-    for vendor in all_vendors():
-        masks = _masks_set(vendor)
-        if not any(map(hides_all, masks.values())):
-            why = vendor.missing_tool() or f"no {vendor.card_vendor} driver was found"
-            # Part of a serial number does not identify a device.
-            clauses += [f"{name}={scrub(SERIAL.sub('..', value))!r} chooses devices, and {why}" for name, value in masks.items()]
-    return clauses
-
-
-def _masks_set(vendor: Vendor) -> dict[str, str]:
-    return {name: os.environ[name] for name in vendor.masks if name in os.environ}
 
 
 def package_versions() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Does a plan fit into the memory of a machine, by the memory model? Shown by `doctor`, and checked by `run`."""
+"""Does a plan fit into the memory of a machine, by the memory model? Shown by `doctor` and `plan`, and checked by `run`."""
 
 from dataclasses import dataclass, replace
 
@@ -28,19 +28,16 @@ class StepMemory:
     fix: str = ""
 
     @property
-    def shortage(self) -> tuple[int, int] | None:
-        """Needed and available bytes if more is needed than there is; None if it fits or either is unknown."""
-        if self.needed is None or self.has is None or self.needed <= self.has:
-            return None
-        return self.needed, self.has
+    def too_large(self) -> bool:
+        """True if more is needed than there is; False if it fits or either is unknown."""
+        return self.needed is not None and self.has is not None and self.needed > self.has
 
     @property
     def problem(self) -> str | None:
-        """Return the two amounts in words if more is needed than there is, else None."""
-        if self.shortage is None:
+        """The two amounts in words if more is needed than there is, else None."""
+        if not self.too_large:
             return None
-        needed, has = map(formats.gib, self.shortage)
-        return f"needs about {needed} {self.place}, and {self.owner} has {has}"
+        return f"needs about {formats.gib(self.needed or 0)} {self.place}, and {self.owner} has {formats.gib(self.has or 0)}"
 
 
 def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
@@ -51,26 +48,25 @@ def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
     processes, host = plan.device.count // plan.device.nodes, machine.memory_bytes
     share = host and host // processes
     shape = None if shape_problem(plan, card) else shape_of_plan(plan, card)
-    fix = _less_memory(plan)
     if machine.family.on_host:
         # Without the buffers of NCCL: gloo keeps none.
         needed = estimate_memory(replace(shape, offload=False)).peak_allocated + CONTEXT if shape else None
-        if processes == 1:
-            return StepMemory(needed, share, fix=fix)
-        return StepMemory(needed, share, "in each process", f"each of the {processes} processes", fix)
-    on_device = StepMemory(estimate_memory(shape).needed if shape else None, machine.devices[0].memory_bytes or share, fix=fix)
-    if shape is None or not shape.offload or on_device.shortage:
+        words = ("in each process", f"each of the {processes} processes") if processes > 1 else ("on each device", "each device")
+        return StepMemory(needed, share, *words, _less_memory(plan))
+    needed = estimate_memory(shape).needed if shape else None
+    on_device = StepMemory(needed, machine.devices[0].memory_bytes or share, fix=_less_memory(plan))
+    if shape is None or not shape.offload or on_device.too_large:
         return on_device
     on_host = StepMemory(processes * offloaded_bytes(shape), host, "of host memory", "the host", FEWER_STATES)
-    return on_host if on_host.shortage else on_device
+    return on_host if on_host.too_large else on_device
 
 
 def _less_memory(plan: Plan) -> str:
     """Return the settings that would lower the memory of a plan's step."""
-    rows = "batch.micro_batch or " if plan.batch.micro_batch > 1 else ""
-    smaller = {Method.FULL: ", choose method=lora or qlora", Method.LORA: ", choose method=qlora"}.get(plan.method, "")
-    recompute = ", use gradient_checkpointing=full" if plan.model.gradient_checkpointing is Checkpointing.NONE else ""
-    return f"lower {rows}data.sequence_length{smaller}{recompute} (with --set)"
+    rows = "--micro-batch or " if plan.batch.micro_batch > 1 else ""
+    smaller = {Method.FULL: ", choose --method lora or qlora", Method.LORA: ", choose --method qlora"}.get(plan.method, "")
+    recompute = ", use --checkpointing full" if plan.model.gradient_checkpointing is Checkpointing.NONE else ""
+    return f"lower {rows}--seq{smaller}{recompute}"
 
 
 def offloaded_bytes(shape: TrainingShape) -> int:
@@ -79,25 +75,9 @@ def offloaded_bytes(shape: TrainingShape) -> int:
     return kept - offloaded
 
 
-def too_large(plan: Plan, card: ModelCard, machine: Machine) -> tuple[str, str] | None:
-    """Return two texts: the memory that the plan needs, and the available memory with the fix. None if it fits or is unknown."""
-    memory = step_memory(plan, card, machine)
-    if memory.shortage is None:
-        return None
-    needed, has = map(formats.gib, memory.shortage)
-    place = f" {memory.place}" if memory.fix == FEWER_STATES else ""
-    return f"about {needed}{place} for {plan.workload}", f"{memory.owner} has {has}; {memory.fix}"
-
-
-def memory_note(plan: Plan, card: ModelCard, machine: Machine) -> str | None:
-    """Return a sentence if a step of the plan needs more memory than there is, else None."""
-    words = too_large(plan, card, machine)
-    return words and f"by the memory model, a step needs {words[0]}; {words[1]}. `tunemark run` refuses this plan without --force"
-
-
 def refuse_too_large(plan: Plan, card: ModelCard, machine: Machine) -> None:
     """Raise TunemarkError if the plan needs more memory than each device has, or more for offloaded states than the host has."""
-    words = too_large(plan, card, machine)
-    if words is not None:
-        needed, fix = words
-        raise TunemarkError("memory", needed, f"{fix}, or try it anyway with --force", exit_code=Exit.OUT_OF_MEMORY)
+    memory = step_memory(plan, card, machine)
+    if memory.problem:
+        fix = f"a step {memory.problem} by the memory model; {memory.fix}, or try it anyway with --force"
+        raise TunemarkError("memory", plan.workload, fix, exit_code=Exit.OUT_OF_MEMORY)

@@ -51,10 +51,10 @@ class Resolved:
 def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> Resolved:
     """Return the plan of a workload on a machine. Raises TunemarkError, with a suggestion, for an unknown name or value."""
     if options.rendezvous is not None and options.nodes == 1:
-        raise TunemarkError("--rendezvous", options.rendezvous, "is for several machines; give --nodes, the same on each machine")
+        raise TunemarkError("--set rendezvous", options.rendezvous, "is for several machines; give --set nodes=N, the same on each machine")
     if options.node_rank >= options.nodes:
-        fix = f"machines are numbered from 0 to {options.nodes - 1}; give --nodes, the same on each machine"
-        raise TunemarkError("--node-rank", options.node_rank, fix)
+        fix = f"machines are numbered from 0 to {options.nodes - 1}; give --set nodes=N, the same on each machine"
+        raise TunemarkError("--set node_rank", options.node_rank, fix)
     requested = request(name, options)
     plan, overrides, unsupported = schema_plan.resolve(requested, facts, machine)
     directory = options.weights.partition(":")[2]

@@ -53,7 +53,7 @@ class Target:
         if known and self.accelerators > max(known):
             nodes = math.ceil(self.accelerators * self.nodes / max(known))
             most = f"{self.accelerators} x {self.card.name} (at most {max(known):g})"
-            yield f"no instance in data/prices has {most}; use --nodes {nodes} to split them"
+            yield f"no instance in data/prices has {most}; use --set nodes={nodes} to split them"
 
 
 def find_target(facts: FactBase, accelerator: str | None, instance: str | None, devices: int | None, nodes: int) -> Target:

@@ -21,7 +21,6 @@ from typing import Literal
 import psutil
 from pydantic import BaseModel, ValidationError
 
-from tunemark.harness.plan.machine import package_versions
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
 from tunemark.harness.run.node_telemetry import answer
 from tunemark.harness.run.process import Ended, Worker, processes_of, stop_signals
@@ -39,15 +38,11 @@ from tunemark.harness.run.run_log import (
 from tunemark.harness.run.run_outcome import CacheState, Finished, refused_run
 from tunemark.harness.run.show import RunProgress
 from tunemark.harness.run.telemetry import HostSampler, Telemetry, open_sampler
-from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HOST, vendor_of
-from tunemark.schema import files, formats
+from tunemark.schema import files
 from tunemark.schema.derive import rates_over
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
-from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
-from tunemark.schema.physics.architecture import count_parameters
-from tunemark.schema.physics.training_shape import BYTES, shape_of_plan
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names
 from tunemark.schema.records.division import Override
@@ -55,7 +50,7 @@ from tunemark.schema.records.plan import Measurement, Plan, Requested
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
 from tunemark.schema.statistics.steady_state import settled_after, steady_window
-from tunemark.schema.vocabulary import DataSource, Phase, Status, Weights
+from tunemark.schema.vocabulary import DataSource, Phase, Status
 
 POLL_S = 0.1
 GRACE_S = 5.0
@@ -74,13 +69,11 @@ def run_once(
 ) -> tuple[Submission, Path]:
     """Run a plan and write its submission; return both.
 
-    Raises TunemarkError before the run starts if the plan identifies this machine or a disk is full. If the submission cannot be
+    Raises TunemarkError before the run starts if the plan identifies this machine. If the submission cannot be
     written, it is printed on standard output instead.
     """
     refuse_identity(resolved)
     refuse_unwritable(out)
-    if not resolved.unsupported:
-        refuse_full_disk(resolved.plan, facts.model(resolved.plan.model.key))
     # A second Ctrl-C while the record is written would lose the run, so signals are held until then.
     with stop_signals() as stopped:
         finished = (
@@ -99,7 +92,6 @@ def run_once(
 def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> int:
     """Run this machine's part of a plan for several, and return the worker's exit code. The first machine writes the record."""
     refuse_unsupported(resolved)
-    refuse_full_disk(resolved.plan, facts.model(resolved.plan.model.key))
     with stop_signals() as stopped:
         finished = launch(resolved, facts, machine, stopped)
     if finished.exit_code:
@@ -153,43 +145,6 @@ def superseded(identity: str | None, reason: str | None, plan: Plan, out: Path |
 def refuse_unwritable(out: Path | None) -> None:
     """Raise TunemarkError if no submission can be written to the folder."""
     files.refuse_unwritable("--out", out or project_root() / "submissions")
-
-
-LOG_BYTES = 64 * formats.MIB
-"""For the worker's log and output: some hundred bytes per step."""
-HEADER_BYTES = formats.MIB
-"""For the names and shapes of saved tensors."""
-
-
-def refuse_full_disk(plan: Plan, card: ModelCard) -> None:
-    """Raise TunemarkError if the temporary folder has too little space for the files of a run."""
-    folder, written = tempfile.gettempdir(), temporary_bytes(plan, card)
-    needed, free = sum(written.values()), shutil.disk_usage(folder).free
-    if free < needed:
-        parts = " and ".join(f"{size:,} for {purpose}" for purpose, size in written.items())
-        problem = f"has {free:,} bytes ({formats.gib(free)}) free, and the run needs {needed:,} ({formats.gib(needed)}): {parts}"
-        fix = "free space there, or name a folder on a larger disk with TMPDIR=FOLDER"
-        raise TunemarkError("TMPDIR", folder, f"{problem}; {fix}", exit_code=Exit.UNSUPPORTED)
-
-
-def temporary_bytes(plan: Plan, card: ModelCard) -> dict[str, int]:
-    """Return the bytes that the processes of one machine write into the temporary folder, by purpose."""
-    written = {"the worker's log": LOG_BYTES}
-    if plan.quantisation is not None and plan.model.weights is Weights.RANDOM and not _quantised_as_drawn(plan, card):
-        processes = plan.device.count // plan.device.nodes
-        purpose = "random weights, which are quantised as they are read" + (f", of {processes} processes" if processes > 1 else "")
-        written[purpose] = processes * int(count_parameters(card).total * BYTES[plan.precision.parameters])
-    if plan.measurement.save:
-        count = shape_of_plan(plan, card).adapter_weights if plan.lora else count_parameters(card).total
-        written[f"the saved {'adapters' if plan.lora else 'model'}"] = int(count * BYTES[plan.precision.parameters]) + HEADER_BYTES
-    return written
-
-
-def _quantised_as_drawn(plan: Plan, card: ModelCard) -> bool:
-    """Return True if the worker draws and quantises random weights on the device, layer by layer, and saves none."""
-    drawn = vendor_of(plan.device.backend).device.draws_weights and (card.parameters or 0) > DRAWN_ON_HOST
-    release = package_versions().get("transformers", "").partition(".")[0]
-    return drawn and release.isdecimal() and int(release) >= COMPLETE_INITIALISERS
 
 
 # Start a worker and wait for its end

@@ -52,7 +52,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 # An interactive Ctrl-C reaches only this process.
                 start_new_session=True,
-                env=environment(resolved.plan.device) | worker_environment(resolved.plan, folder),
+                env=environment(resolved.plan.device) | run_environment(resolved.plan, folder) | {PARENT: str(os.getpid())},
             )
         self.pid = self._process.pid
 
@@ -122,11 +122,6 @@ def environment(device: DeviceChoice) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "TRANSFORMERS_VERBOSITY": "error",
     }
-
-
-def worker_environment(plan: Plan, folder: Path) -> dict[str, str]:
-    """Return the variables of the worker of a run, beside those of its devices."""
-    return run_environment(plan, folder) | {PARENT: str(os.getpid())}
 
 
 def run_environment(plan: Plan, folder: Path) -> dict[str, str]:

@@ -27,20 +27,16 @@ from tunemark.schema.records.division import division_of
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import (
     Environment,
-    Evaluation,
     Harness,
     MeasurementWarning,
     Memory,
     MemoryReading,
-    ModelFacts,
     PhaseStart,
-    ProcessTimes,
-    RowLengths,
     Submission,
     Utilisation,
     submission_name,
 )
-from tunemark.schema.records.trace import Effective, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
+from tunemark.schema.records.trace import Probe, StepTrace, Study
 from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import EAGER_UPDATE, HOST_INTERVAL_S, Division, Phase, WarningKind
 
@@ -77,42 +73,39 @@ def assemble(
     """
     plan, log = resolved.plan, finished.log
     division = division_of(plan, resolved.overrides)
-    gates = tuple(Gate.model_validate(gate) for gate in log.gates)
+    cache = log.compile_cache or {"state": "none", "reason": None}
+    gates: tuple[Any, ...] = tuple(log.gates)
     if plan.measurement.gates and log.steps:
         gates = (*gates, loss_band(golden, plan, log.trace(), changed=division is Division.OPEN))
-    draft = Submission(
-        run_id=uuid.uuid4().hex,
-        started_at=finished.started_at,
-        harness=harness_version(),
-        division=division,
-        overrides=resolved.overrides,
-        supersedes=supersedes.result_id if supersedes else None,
-        supersedes_reason=supersedes.reason if supersedes else None,
-        study=study,
-        requested=resolved.requested,
-        plan=plan,
-        environment=environment(machine, plan.device.count // plan.device.nodes, log.stack["versions"] if log.stack else None),
-        outcome=outcome_of(finished, plan.measurement),
-        timeline=tuple(PhaseStart.model_validate(mark) for mark in log.phases) or (PhaseStart(phase=Phase.IMPORT, at_s=0.0),),
-        process=ProcessTimes(
-            wall_s=finished.wall_s,
-            user_s=finished.user_s,
-            system_s=finished.system_s,
-            model_cache=finished.model_cache,
-            compile_cache=log.compile_cache["state"] if log.compile_cache else "none",
-            compile_cache_reason=log.compile_cache["reason"] if log.compile_cache else None,
-        ),
-        row_lengths=RowLengths.model_validate(log.row_lengths) if log.row_lengths else None,
-        model=ModelFacts.model_validate(log.model) if log.model else None,
-        trace=log.trace(),
-        effective=Effective.model_validate(log.effective) if log.effective else None,
-        gates=gates,
-        probe=_probe(log),
-        events=tuple(StepEvent(step=event["step"], kind=event["what"], amount=event["amount"]) for event in log.events),
-        ranks=tuple(RankRecord.model_validate(rank) for rank in log.ranks),
-        memory=memory(finished, plan.device.nodes),
-        evaluation=Evaluation.model_validate(log.evaluation) if log.evaluation else None,
-        saved_bytes=log.saved["bytes"] if log.saved else None,
+    draft = Submission.model_validate(
+        {
+            "run_id": uuid.uuid4().hex,
+            "started_at": finished.started_at,
+            "harness": harness_version(),
+            "division": division,
+            "overrides": resolved.overrides,
+            "supersedes": supersedes and supersedes.result_id,
+            "supersedes_reason": supersedes and supersedes.reason,
+            "study": study,
+            "requested": resolved.requested,
+            "plan": plan,
+            "environment": environment(machine, plan.device.count // plan.device.nodes, log.stack["versions"] if log.stack else None),
+            "outcome": outcome_of(finished, plan.measurement),
+            "timeline": tuple(log.phases) or (PhaseStart(phase=Phase.IMPORT, at_s=0.0),),
+            "process": {name: getattr(finished, name) for name in ("wall_s", "user_s", "system_s", "model_cache")}
+            | {"compile_cache": cache["state"], "compile_cache_reason": cache["reason"]},
+            "row_lengths": log.row_lengths,
+            "model": log.model,
+            "trace": log.trace(),
+            "effective": log.effective,
+            "gates": gates,
+            "probe": _probe(log),
+            "events": tuple({"step": event["step"], "kind": event["what"], "amount": event["amount"]} for event in log.events),
+            "ranks": tuple(log.ranks),
+            "memory": memory(finished, plan.device.nodes),
+            "evaluation": log.evaluation,
+            "saved_bytes": log.saved["bytes"] if log.saved else None,
+        }
     )
     derived = derive(draft)
     measured = draft.model_copy(update={"utilisation": _utilisation(plan, finished, draft.trace, derived.window)})

@@ -99,7 +99,7 @@ class RunLog:
     nodes: list[dict[str, Any]] = field(default_factory=list)
     """Summary of each machine's samples, for a run on several machines."""
     notes: list[dict[str, Any]] = field(default_factory=list)
-    """Library messages that are kept out of the output, and what the worker could not do as planned."""
+    """What the worker could not do as planned."""
     stack: dict[str, Any] | None = None
     """Versions of the libraries of the device's vendor."""
     data_wait: dict[str, Any] | None = None

@@ -8,7 +8,6 @@ from typing import Literal
 
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.telemetry import Telemetry
-from tunemark.harness.worker.levers import compile_is_locked
 from tunemark.schema.formats import counted
 from tunemark.schema.privacy import scrub
 from tunemark.schema.records.plan import Measurement
@@ -22,10 +21,6 @@ Ending = tuple[Status, str | None, str | None]
 KILLED_RANK = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*-(\d+)")
 """Torchrun's message about a process that a signal ended."""
 PARTIAL_RECORD = "run it again; the steps so far are in this record"
-STALE_LOCK = (
-    "if no other run is compiling, a killed compilation blocks this one: delete the files named lock in .cache/torch_extensions "
-    "(or in TORCH_EXTENSIONS_DIR) and run it again"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +66,13 @@ def _ending(finished: Finished, rules: Measurement) -> Ending:
     if finished.ended_by == "interrupted":
         return Status.INTERRUPTED, "stopped by the user", PARTIAL_RECORD
     if finished.ended_by == "timeout":
-        fix = STALE_LOCK if compile_is_locked() else "raise --timeout, or find out what hangs in this phase"
+        fix = "raise --set timeout=SECONDS, or find out what hangs in this phase"
         return Status.TIMEOUT, f"not finished after {finished.wall_s:.0f} s", fix
     if finished.ended_by == "parent killed":
         return Status.CRASH, RECOVERED, PARTIAL_RECORD
     if finished.ended_by is not None:
         message = f"no progress: ended after {finished.wall_s:.0f} s with {counted(len(log.steps), 'completed step')}"
-        fix = (
-            STALE_LOCK if compile_is_locked() else "find out what hangs in this phase, or allow slow steps more time with --no-step-timeout"
-        )
+        fix = "find out what hangs in this phase, or allow slow steps more time with --set no_step_timeout=SECONDS"
         return Status.TIMEOUT, message, fix
 
     # The other processes failed only because one was killed.
@@ -113,7 +106,7 @@ def _completed(log: RunLog, rules: Measurement) -> Ending:
         return Status.OK, None, None
     if rules.max_train_s is not None and not planned:
         message = f"the time limit of {rules.max_train_s:g} s left {steady} steps after warm-up; a result needs {RANKABLE_STEPS}"
-        return Status.TIMEOUT, message, "raise the limit with --seconds, or set the number of steps with --steps"
+        return Status.TIMEOUT, message, "raise the limit with --set seconds=N, or set the number of steps with --steps"
     message = f"not rankable: {counted(steady, 'step')} after warm-up, and a rank needs {RANKABLE_STEPS}"
     return Status.OK, message, f"train {rules.min_warmup_steps + RANKABLE_STEPS} steps or more, or leave out --steps"
 

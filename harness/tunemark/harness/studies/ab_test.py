@@ -128,9 +128,7 @@ def compare(study_id: str, arms: dict[str, Point], runs: Sequence[Done], ended: 
     tokens = min((sum(run.trace.real_tokens) for pair in pairs for run in pair), default=0)
     throughput = _change(derived, lambda figures: figures.tokens_per_s.value if figures.tokens_per_s else None)
     if not pairs and ended is None:
-        ended = (
-            f"no pair has two runs that are ok, pass their gates and have {RANKABLE_STEPS} steps after warm-up; raise --steps or --seconds"
-        )
+        ended = f"no pair has two runs that are ok, pass their gates and have {RANKABLE_STEPS} steps after warm-up; raise --steps, or seconds with --set"
     return Comparison(
         study_id=study_id,
         a=arms["a"].text,

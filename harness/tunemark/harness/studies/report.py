@@ -1,7 +1,7 @@
 """Tables of series on the terminal: points with their intervals, frontiers, comparisons, predictions."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Literal
@@ -112,51 +112,55 @@ def _interval(rates: Sequence[Interval], runs: int) -> Interval | None:
     return rates[0] if rates and rates[0].bounded else None
 
 
+def table(headings: Sequence[str], rows: Iterable[Sequence[str | None]], *, folded: Sequence[str] = ()) -> Table:
+    """Return a table whose folded columns are texts, and all others numbers on the right. None is a missing value."""
+    columns = [Column(name, overflow="fold") if name in folded else Column(name, justify="right", no_wrap=True) for name in headings]
+    made = Table(*columns, box=None, padding=(0, 2, 0, 0))
+    for row in rows:
+        made.add_row(*as_text(*(formats.MISSING if cell is None else cell for cell in row)))
+    return made
+
+
 def points_table(rows: Sequence[Row]) -> Table:
     """Return the rows as a table."""
     repeated = any(row.runs > 1 for row in rows)
     spread = ("95% for one more run", "lowest to highest") if repeated else ("95% interval",)
-    numbers = ("step time", "tokens/s", *spread, "peak memory", "loss", "speed")
-    columns = [Column("point", overflow="fold"), Column("status", no_wrap=True)]
-    columns += [Column(heading, justify="right", no_wrap=True) for heading in numbers]
-    table = Table(*columns, Column("warnings", overflow="fold"), box=None, padding=(0, 2, 0, 0))
-    missing = formats.MISSING
-    for row in rows:
-        ranges = [_range(row.tokens_per_s_low, row.tokens_per_s_high)]
-        if repeated:
-            ranges.append(_range(row.tokens_per_s_lowest, row.tokens_per_s_highest))
-        cells = (
+
+    def cells(row: Row) -> list[str | None]:
+        ranges = [_range(row.tokens_per_s_low, row.tokens_per_s_high), _range(row.tokens_per_s_lowest, row.tokens_per_s_highest)]
+        return [
             row.point,
             row.status if row.runs == 1 else f"{row.status} ({row.ok} of {row.runs})",
-            formats.duration(row.step_time_s) if row.step_time_s else missing,
-            formats.significant(row.tokens_per_s) if row.tokens_per_s else missing,
-            *ranges,
-            formats.gib(row.peak_memory_bytes) if row.peak_memory_bytes else missing,
-            f"{row.train_loss:.3f}" if row.train_loss is not None else missing,
-            formats.ratio(row.speed) if row.speed else missing,
+            formats.duration(row.step_time_s) if row.step_time_s else None,
+            formats.significant(row.tokens_per_s) if row.tokens_per_s else None,
+            *ranges[: len(spread)],
+            formats.gib(row.peak_memory_bytes) if row.peak_memory_bytes else None,
+            f"{row.train_loss:.3f}" if row.train_loss is not None else None,
+            formats.ratio(row.speed) if row.speed else None,
             ", ".join(row.warnings),
-        )
-        table.add_row(*as_text(*cells))
-    return table
+        ]
+
+    headings = ("point", "status", "step time", "tokens/s", *spread, "peak memory", "loss", "speed", "warnings")
+    return table(headings, map(cells, rows), folded=("point", "status", "warnings"))
 
 
-def _range(low: float | None, high: float | None) -> str:
-    return formats.MISSING if low is None or high is None else f"{formats.significant(low)} to {formats.significant(high)}"
+def _range(low: float | None, high: float | None) -> str | None:
+    return None if low is None or high is None else f"{formats.significant(low)} to {formats.significant(high)}"
 
 
 def edges_table(edges: Sequence["Edge"]) -> Table:
     """Return the edges of a frontier as a table."""
-    headings = ("sequence length", "largest micro-batch", "first failure", "peak memory", "tries")
-    table = Table(*(Column(heading, justify="right") for heading in headings), box=None, padding=(0, 2, 0, 0))
-    for edge in edges:
-        table.add_row(
+    rows = [
+        (
             str(edge.sequence_length),
-            str(edge.micro_batch) if edge.micro_batch else "none",
-            edge.first_failed or formats.MISSING,
-            formats.gib(edge.peak_memory_bytes) if edge.peak_memory_bytes else formats.MISSING,
+            str(edge.micro_batch or "none"),
+            edge.first_failed,
+            formats.gib(edge.peak_memory_bytes) if edge.peak_memory_bytes else None,
             str(edge.tries),
         )
-    return table
+        for edge in edges
+    ]
+    return table(("sequence length", "largest micro-batch", "first failure", "peak memory", "tries"), rows)
 
 
 TryVerdict = Literal["card", "kept", "no gain", "does not fit", "failed", "excluded"]
@@ -180,21 +184,18 @@ class Try:
 
 def tries_table(tries: Sequence["Try"]) -> Table:
     """Return the levers of a search with their gains as a table, in the order in which they were tried."""
-    columns = [Column("lever", no_wrap=True), Column("settings", overflow="fold")]
-    columns += [Column(name, justify="right", no_wrap=True) for name in ("tokens/s", "gain", "peak memory")]
-    table = Table(*columns, Column("", overflow="fold"), box=None, padding=(0, 2, 0, 0))
-    for tried in tries:
-        table.add_row(
-            *as_text(
-                tried.lever,
-                tried.settings,
-                f"{tried.tokens_per_s:,.0f}" if tried.tokens_per_s else formats.MISSING,
-                f"{tried.gain:+.1%}" if tried.gain is not None else formats.MISSING,
-                formats.gib(tried.peak_memory_bytes) if tried.peak_memory_bytes else formats.MISSING,
-                f"{tried.verdict}: {tried.reason}" if tried.reason else tried.verdict,
-            )
+    rows = [
+        (
+            tried.lever,
+            tried.settings,
+            f"{tried.tokens_per_s:,.0f}" if tried.tokens_per_s else None,
+            f"{tried.gain:+.1%}" if tried.gain is not None else None,
+            formats.gib(tried.peak_memory_bytes) if tried.peak_memory_bytes else None,
+            f"{tried.verdict}: {tried.reason}" if tried.reason else tried.verdict,
         )
-    return table
+        for tried in tries
+    ]
+    return table(("lever", "settings", "tokens/s", "gain", "peak memory", ""), rows, folded=("lever", "settings", ""))
 
 
 def verdict(result: "Comparison") -> list[str]:
@@ -229,7 +230,7 @@ def _change(change: Change, higher: str, lower: str) -> str:
 def _break_even(point: "BreakEven") -> str:
     start = f"compilation with a {point.cache} cache"
     if not point.pairs:
-        return f"{start}: not measured{'; --cold measures it' if point.cache == 'cold' else ''}"
+        return f"{start}: not measured{'; --set cold=true measures it' if point.cache == 'cold' else ''}"
     if point.steps is None:
         return f"{start}: never pays off, the median step of B is no shorter"
     pairs = f"({point.pairs} pair{'s' * (point.pairs != 1)})"
@@ -240,19 +241,19 @@ def _break_even(point: "BreakEven") -> str:
 
 def prediction_table(prediction: "Prediction", price: str | None) -> Table:
     """Return the parts of a whole job as a table."""
-    table = Table("", "predicted", "95% interval", box=None, padding=(0, 2, 0, 0))
-    table.add_row("optimizer steps", f"{prediction.steps:,}", "")
-    table.add_row("one step", formats.duration(prediction.step_time_s.value), _between(prediction.step_time_s))
-    table.add_row("start-up", formats.duration(prediction.once_s), "")
-    table.add_row("training", formats.duration(prediction.train_s.value), _between(prediction.train_s))
-    table.add_row("evaluations", formats.duration(prediction.evaluation_s), "")
-    table.add_row("whole job", formats.duration(prediction.wall_s.value), _between(prediction.wall_s))
-    if prediction.usd:
-        usd = prediction.usd
-        table.add_row("cost", formats.usd(usd.value), f"{formats.usd(usd.low)} to {formats.usd(usd.high)}")
-    if price:
-        table.add_row("price", price, "")
-    return table
+    usd = prediction.usd
+    rows = [
+        ("optimizer steps", f"{prediction.steps:,}", ""),
+        ("one step", formats.duration(prediction.step_time_s.value), _between(prediction.step_time_s)),
+        ("start-up", formats.duration(prediction.once_s), ""),
+        ("training", formats.duration(prediction.train_s.value), _between(prediction.train_s)),
+        ("evaluations", formats.duration(prediction.evaluation_s), ""),
+        ("whole job", formats.duration(prediction.wall_s.value), _between(prediction.wall_s)),
+        *([("cost", formats.usd(usd.value), f"{formats.usd(usd.low)} to {formats.usd(usd.high)}")] if usd else []),
+        *([("price", price, "")] if price else []),
+    ]
+    headings = ("", "predicted", "95% interval")
+    return table(headings, rows, folded=headings)
 
 
 def _between(interval: Interval) -> str:

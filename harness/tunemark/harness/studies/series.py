@@ -11,15 +11,15 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from filelock import FileLock, Timeout
 
-from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.options import SETTINGS, Options
 from tunemark.harness.plan.resolve import Resolved, resolve
 from tunemark.harness.run.process import stop_signals
 from tunemark.harness.run.record import environment, source_content
@@ -43,8 +43,6 @@ from tunemark.schema.vocabulary import Status
 
 Axis = tuple[str, tuple[str, ...]]
 """A setting and its values, as they are written in `--set`."""
-OPTIONS = {"devices.count": "devices", "devices.strategy": "strategy", "devices.offload": "offload", "seed": "seed"}
-"""Settings that are options of `run`: a seed or a number of devices does not override the card."""
 AS_GIVEN = "as given"
 """Name of the point without a changed setting."""
 
@@ -63,17 +61,13 @@ class Point:
 
     def applied(self, options: Options) -> Options:
         """Return the options of a run of this point. The point's settings override those that the user set for all."""
-        chosen: dict[str, Any] = {
-            OPTIONS[field]: int(value) if value.isdecimal() else value for field, value in self.settings if field in OPTIONS
-        }
-        sets = tuple(f"{field}={value}" for field, value in self.settings if field not in OPTIONS)
-        return replace(options, overrides=(*options.overrides, *sets), **chosen)
+        return options.setting(f"{field}={value}" for field, value in self.settings)
 
 
 def field_named(name: str, option: str, card: WorkloadCard) -> str:
     """Return the card's field for a name or alias. Raises TunemarkError with the nearest names when there is none."""
     field = ALIASES.get(name.strip().lower(), name.strip())
-    if field in OPTIONS:
+    if field in SETTINGS:
         return field
     known = dict(flattened(card.model_dump(mode="json", exclude={"axes", "points"})))
     if field not in known:

@@ -129,7 +129,7 @@ class Tuner:
                         break
                 complete = True
         except OutOfTime:
-            say(f"the budget is spent after {len(self.series.done)} tries; the same command with a larger --budget resumes there")
+            say(f"the budget is spent after {len(self.series.done)} tries; the same command with more --minutes resumes there")
         return self.best, complete and self.series.ended is None
 
     def _levers(self) -> Iterator[str]:
@@ -302,7 +302,7 @@ def run_tune(
     standard = tuner.rates.get(AS_GIVEN)
     if standard is None:
         fix = "is spent before the first trial is complete; give a larger one, which resumes there"
-        raise TunemarkError("--budget", f"{budget_s / 60:g} min", fix)
+        raise TunemarkError("--minutes", f"{budget_s / 60:g} min", fix)
     if not any(tried.tokens_per_s for tried in tuner.rates.values()):
         reason = next((tried.reason for tried in tuner.tries if tried.reason), "nothing was tried")
         raise TunemarkError("workload", workload, f"no configuration ran: {reason}", exit_code=Exit.UNSUPPORTED)

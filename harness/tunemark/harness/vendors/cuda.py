@@ -3,14 +3,13 @@
 import contextlib
 import shutil
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from tunemark.harness.vendors.protocol import (
     HOPPER_ONLY,
     NO_FP8,
     NO_MODEL_PARALLEL,
     WITHOUT_FP8,
-    DeviceReading,
     EventDevice,
     FoundDevice,
     LibraryMonitor,
@@ -112,17 +111,38 @@ THROTTLE_REASONS = {
 """Constant of pynvml -> name in nvidia-smi. Idle is not listed: an idle GPU lowers its clocks."""
 
 
+def _lowered(nvml: Any, gpu: Any) -> frozenset[str]:  # noqa: ANN401 - the module and a handle
+    bits = nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
+    return frozenset(name for constant, name in THROTTLE_REASONS.items() if bits & getattr(nvml, constant))
+
+
 class NvmlMonitor(LibraryMonitor):
     """Lists and monitors GPUs by their NVML numbers."""
 
     interval_s = DEVICE_INTERVAL_S[Backend.CUDA]
     memory_method = MEMORY_TOOLS[Backend.CUDA]
     energy_reason = "NVML reports neither an energy counter nor power of this device"
+    readings: ClassVar = {
+        "busy": lambda nvml, gpu: min(1.0, nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100),
+        "power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
+        "clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+        "temperature_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+        "memory_used_bytes": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).used),
+        "energy_j": lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3,
+        "throttle_reasons": _lowered,
+    }
+    facts: ClassVar = {
+        "name": lambda nvml, gpu: str(nvml.nvmlDeviceGetName(gpu)),
+        # In whole MiB, as nvidia-smi reports it.
+        "memory_bytes": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total // MIB * MIB,
+        "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementLimit(gpu) / 1e3,
+        "target": lambda nvml, gpu: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(gpu)),
+    }
+    processes_on = staticmethod(lambda nvml, gpu: [int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)])
+    never_answers = staticmethod(lambda nvml, error: bool(getattr(error, "value", None) == nvml.NVML_ERROR_NOT_SUPPORTED))
 
     def __init__(self, nvml: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
-        super().__init__([nvml.nvmlDeviceGetHandleByIndex(index) for index in indexes], nvml.NVMLError, nvml.nvmlShutdown)
-        self._nvml = nvml
-        self._bits = {getattr(nvml, constant): name for constant, name in THROTTLE_REASONS.items()}
+        super().__init__(nvml, [nvml.nvmlDeviceGetHandleByIndex(index) for index in indexes], nvml.NVMLError, nvml.nvmlShutdown)
 
     @classmethod
     def open(cls, indexes: Sequence[int] | None = None) -> Self:
@@ -140,50 +160,14 @@ class NvmlMonitor(LibraryMonitor):
 
     def driver(self) -> str | None:
         """Return the version of the driver."""
-        return text_of(self._nvml.nvmlSystemGetDriverVersion())
+        return text_of(self._library.nvmlSystemGetDriverVersion())
 
     def devices(self) -> list[FoundDevice]:
         """Return the visible GPUs of all that the monitor was opened for."""
-        nvml, devices = self._nvml, []
-        uuids = [self.ask(place, nvml.nvmlDeviceGetUUID) or "" for place in range(len(self._handles))]
-        for place in visible_indexes(len(uuids), names=uuids):
-            memory, limit_mw = self.ask(place, nvml.nvmlDeviceGetMemoryInfo), self.ask(place, nvml.nvmlDeviceGetPowerManagementLimit)
-            capability = self.ask(place, nvml.nvmlDeviceGetCudaComputeCapability)
-            facts = DeviceFacts(
-                name=str(nvml.nvmlDeviceGetName(self._handles[place])),
-                # In whole MiB, as nvidia-smi reports it.
-                memory_bytes=memory.total // MIB * MIB if memory else None,
-                driver=self.driver(),
-                power_limit_w=limit_mw / 1e3 if limit_mw else None,
-                target="{}.{}".format(*capability) if capability else None,
-            )
-            devices.append(FoundDevice(place, facts))
-        return devices
-
-    def read_device(self, place: int) -> DeviceReading:
-        """Return the reading of a GPU, from seven short driver queries."""
-        nvml = self._nvml
-        use, memory = self.ask(place, nvml.nvmlDeviceGetUtilizationRates), self.ask(place, nvml.nvmlDeviceGetMemoryInfo)
-        power_mw, energy_mj = self.ask(place, nvml.nvmlDeviceGetPowerUsage), self.ask(place, nvml.nvmlDeviceGetTotalEnergyConsumption)
-        throttled = self.ask(place, nvml.nvmlDeviceGetCurrentClocksEventReasons) or 0
-        return DeviceReading(
-            busy=None if use is None else min(1.0, use.gpu / 100),
-            power_w=None if power_mw is None else power_mw / 1e3,
-            clock_mhz=self.ask(place, nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
-            temperature_c=self.ask(place, nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
-            memory_used_bytes=None if memory is None else int(memory.used),
-            energy_j=None if energy_mj is None else energy_mj / 1e3,
-            throttle_reasons=frozenset(name for bit, name in self._bits.items() if throttled & bit),
-        )
-
-    def processes_on(self, place: int) -> list[int] | None:
-        """Return the processes with a compute context on a GPU."""
-        processes = self.ask(place, self._nvml.nvmlDeviceGetComputeRunningProcesses)
-        return None if processes is None else [int(process.pid) for process in processes]
-
-    def is_unsupported(self, error: Exception) -> bool:
-        """Return True if NVML reports that the GPU does not support a query."""
-        return bool(getattr(error, "value", None) == self._nvml.NVML_ERROR_NOT_SUPPORTED)
+        uuids = [self.ask(place, lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu)) or "" for place in range(len(self._handles))]
+        places = visible_indexes(len(uuids), names=uuids)
+        asked = {place: {field: self.ask(place, question) for field, question in self.facts.items()} for place in places}
+        return [FoundDevice(place, DeviceFacts(driver=self.driver(), **facts)) for place, facts in asked.items()]
 
 
 EXPANDABLE = "expandable_segments:True"

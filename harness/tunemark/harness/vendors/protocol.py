@@ -7,10 +7,10 @@ libraries inside functions, so that planning stays fast.
 import contextlib
 import pkgutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from tunemark.harness.vendors.vendor_tools import LineStream
 from tunemark.schema.features import Feature
@@ -315,43 +315,47 @@ class DeviceMonitor:
         raise NotImplementedError
 
 
+Question = Callable[[Any, Any], Any]
+"""Ask a vendor's library, the first argument, about the device with a handle, the second. It may fail where a value is missing."""
+
+
 class LibraryMonitor(DeviceMonitor):
-    """Base of a monitor that asks a vendor's Python library, with a handle for each device. A place is an index into the handles."""
+    """Base of a monitor that asks a vendor's Python library, with a handle for each device. Its questions are tables."""
 
-    def __init__(self, handles: Sequence[Any], error: type[Exception], shut_down: Callable[[], Any]) -> None:
-        self._handles, self._error, self._shut_down = tuple(handles), error, shut_down
-        self._unsupported: set[tuple[int, Callable[..., Any]]] = set()
+    readings: ClassVar[dict[str, Question]]
+    """Field of a reading -> its value, in our units."""
+    processes_on: Question
+    """Process ids on a device."""
+    never_answers: Callable[[Any, Exception], bool] = staticmethod(lambda _library, _error: False)
+    """True if an error of the library means that the device will never answer."""
 
-    def ask(self, place: int, question: Callable[..., Any], *further: Any) -> Any:  # noqa: ANN401 - the library's answers
-        """Return the library's answer about a device, or None. A query that the device does not support is not repeated."""
+    def __init__(self, library: Any, handles: Sequence[Any], error: type[Exception], shut_down: Callable[[], Any]) -> None:  # noqa: ANN401 - a module
+        self._library, self._handles, self._error, self._shut_down = library, tuple(handles), error, shut_down
+        self._unsupported: set[tuple[int, Question]] = set()
+
+    def ask(self, place: int, question: Question) -> Any:  # noqa: ANN401 - the library's answers
+        """Return the answer about the device at a place, or None. A question that the device does not support is not repeated."""
         if (place, question) in self._unsupported:
             return None
         try:
-            return question(self._handles[place], *further)
+            return question(self._library, self._handles[place])
         except self._error as error:
-            if self.is_unsupported(error):
+            if self.never_answers(self._library, error):
                 self._unsupported.add((place, question))
             return None
-
-    def is_unsupported(self, error: Exception) -> bool:  # noqa: ARG002 - one signature for all
-        """Return True if an error of the library means that the device will never answer."""
-        return False
-
-    def read_device(self, place: int) -> DeviceReading:
-        """Return the reading of one device."""
-        raise NotImplementedError
-
-    def processes_on(self, place: int) -> Iterable[int] | None:
-        """Return the process ids on one device, or None where the library does not report them."""
-        raise NotImplementedError
+        except (LookupError, TypeError, AttributeError):
+            # A part of the answer is missing.
+            return None
 
     def read(self) -> tuple[DeviceReading, ...]:
         """Return one reading per device."""
-        return tuple(map(self.read_device, range(len(self._handles))))
+        places = range(len(self._handles))
+        asked = ({field: self.ask(place, question) for field, question in self.readings.items()} for place in places)
+        return tuple(DeviceReading(**{field: value for field, value in found.items() if value is not None}) for found in asked)
 
     def processes(self) -> tuple[frozenset[int], ...] | None:
         """Return the process ids on each device."""
-        listed = [self.processes_on(place) for place in range(len(self._handles))]
+        listed = [self.ask(place, type(self).processes_on) for place in range(len(self._handles))]
         return tuple(frozenset(ids) for ids in listed if ids is not None) if None not in listed else None
 
     def close(self) -> None:
@@ -397,7 +401,7 @@ class Vendor:
     missing_tool: Callable[[], str | None] = lambda: None
     """Return the missing requirement on a machine that seems to have such devices, or None."""
     preference: int = 0
-    """The found family with the highest preference is used unless --backend names another."""
+    """The found family with the highest preference is used unless `--set backend` names another."""
     monitor: Callable[[Sequence[int]], DeviceMonitor] | None = None
     """Open a monitor of some devices, or raise MonitorUnavailable."""
     card_vendor: str | None = None

@@ -1,18 +1,17 @@
 """AMD GPUs: torch built for ROCm has the API of torch.cuda, and its collectives are named `nccl`.
 
-Written from the documentation of amd-smi, rocm-smi and amdsmi; not yet run on such a GPU.
+Written from the documentation of amd-smi and amdsmi; not yet run on such a GPU.
 """
 
 import os
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Self
 
 from tunemark.harness.vendors.protocol import (
     NO_FP8,
     NO_MODEL_PARALLEL,
     NVIDIA_ONLY,
     WITHOUT_FP8,
-    DeviceReading,
     EventDevice,
     FoundDevice,
     LibraryMonitor,
@@ -28,7 +27,6 @@ from tunemark.harness.vendors.vendor_tools import (
     positive,
     text_of,
     visible_indexes,
-    whole,
 )
 from tunemark.schema.features import Feature
 from tunemark.schema.plan.families import Generation
@@ -38,6 +36,7 @@ from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend,
 RUNTIME_MASK, HIP_MASKS = "ROCR_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """The runtime hides some devices, and HIP hides some of the rest. HIP reads the first of its two variables that is set, as torch does."""
 MICRO = 1e-6
+POWERS = ("current_", "average_", "")
 
 
 class Rocm(EventDevice):
@@ -60,9 +59,6 @@ class Rocm(EventDevice):
 def find() -> list[FoundDevice]:
     """Return the GPUs that the environment leaves visible; empty without a driver."""
     devices = parse_amd_smi(ask_json("amd-smi", "static", "--asic", "--vram", "--driver", "--limit", "--json"))
-    if not devices:
-        query = ("--showproductname", "--showmeminfo", "vram", "--showdriverversion", "--showmaxpower", "--json")
-        devices = parse_rocm_smi(ask_json("rocm-smi", *query))
     for variable in (RUNTIME_MASK, next((name for name in HIP_MASKS if name in os.environ), HIP_MASKS[0])):
         devices = [devices[index] for index in visible_indexes(len(devices), variable)]
     return devices
@@ -88,28 +84,25 @@ def parse_amd_smi(answer: Any) -> list[FoundDevice]:  # noqa: ANN401 - JSON of a
     return devices
 
 
-def parse_rocm_smi(answer: Any) -> list[FoundDevice]:  # noqa: ANN401 - JSON of a tool
-    """Return the GPUs of `rocm-smi --json`: an object with an entry per card, and one called `system`."""
-    if not isinstance(answer, dict):
-        return []
-    # The capitalisation of its keys has changed between versions.
-    entries = {str(key).lower(): {str(k).lower(): v for k, v in nested(answer, key).items()} for key in answer}
-    driver = text_of(entries.get("system", {}).get("driver version"))
-    devices = []
-    for index in sorted(int(key[4:]) for key in entries if key.startswith("card") and key[4:].isdecimal()):
-        card = entries[f"card{index}"]
-        name = text_of(card.get("card series")) or text_of(card.get("card model"))
-        if name is None:
-            continue
-        facts = DeviceFacts(
-            name=name,
-            memory_bytes=whole(card.get("vram total memory (b)")),
-            driver=driver,
-            power_limit_w=positive(card.get("max graphics package power (w)")),
-            target=text_of(card.get("gfx version")),
-        )
-        devices.append(FoundDevice(index, facts))
-    return devices
+def _first(numbers: Iterable[float | None]) -> float | None:
+    return next(filter(None, numbers), None)
+
+
+def _share(percent: object) -> float | None:
+    value = number(percent)
+    return None if value is None else min(1.0, value / 100)
+
+
+def _energy_j(smi: Any, gpu: Any) -> float | None:  # noqa: ANN401 - the module and a handle
+    """Return the counter, which counts steps of some microjoules; its key was renamed."""
+    energy = smi.amdsmi_get_energy_count(gpu)
+    return energy.get("energy_accumulator", energy.get("power")) * energy["counter_resolution"] * MICRO or None
+
+
+def _lowered(smi: Any, gpu: Any) -> frozenset[str]:  # noqa: ANN401 - the module and a handle
+    """Return one name for all causes, since the bits differ by chip. All ones mean that the chip does not report them."""
+    bits = number(smi.amdsmi_get_gpu_metrics_info(gpu)["indep_throttle_status"])
+    return frozenset({"throttled"}) if bits and bits < 2**63 else frozenset()
 
 
 class AmdMonitor(LibraryMonitor):
@@ -118,11 +111,23 @@ class AmdMonitor(LibraryMonitor):
     interval_s = DEVICE_INTERVAL_S[Backend.ROCM]
     memory_method = MEMORY_TOOLS[Backend.ROCM]
     energy_reason = "amdsmi reports neither an energy counter nor power of this device"
+    readings: ClassVar = {
+        "busy": lambda smi, gpu: _share(smi.amdsmi_get_gpu_activity(gpu)["gfx_activity"]),
+        # Which of these is reported depends on the chip.
+        "power_w": lambda smi, gpu: _first(number(smi.amdsmi_get_power_info(gpu).get(f"{kind}socket_power")) for kind in POWERS),
+        "clock_mhz": lambda smi, gpu: number(smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.GFX)["clk"]),
+        "temperature_c": lambda smi, gpu: number(
+            smi.amdsmi_get_temp_metric(gpu, smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT)
+        ),
+        "memory_used_bytes": lambda smi, gpu: int(smi.amdsmi_get_gpu_memory_usage(gpu, smi.AmdSmiMemoryType.VRAM)),
+        "energy_j": _energy_j,
+        "throttle_reasons": _lowered,
+    }
+    processes_on = staticmethod(lambda smi, gpu: [int(process["pid"]) for process in dicts(smi.amdsmi_get_gpu_process_list(gpu))])
 
     def __init__(self, smi: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
         handles = smi.amdsmi_get_processor_handles()
-        super().__init__([handles[index] for index in indexes], smi.AmdSmiException, smi.amdsmi_shut_down)
-        self._smi = smi
+        super().__init__(smi, [handles[index] for index in indexes], smi.AmdSmiException, smi.amdsmi_shut_down)
 
     @classmethod
     def open(cls, indexes: Sequence[int]) -> Self:
@@ -136,36 +141,6 @@ class AmdMonitor(LibraryMonitor):
             msg = f"amdsmi cannot be used here ({type(error).__name__}); install the one that comes with ROCm"
             raise MonitorUnavailable(msg) from error
 
-    def read_device(self, place: int) -> DeviceReading:
-        """Return the reading of a GPU."""
-        smi = self._smi
-        busy = number((self.ask(place, smi.amdsmi_get_gpu_activity) or {}).get("gfx_activity"))
-        power = self.ask(place, smi.amdsmi_get_power_info) or {}
-        # Which of these is reported depends on the chip.
-        watts = [number(power.get(key)) for key in ("current_socket_power", "average_socket_power", "socket_power")]
-        memory = self.ask(place, smi.amdsmi_get_gpu_memory_usage, smi.AmdSmiMemoryType.VRAM)
-        current = smi.AmdSmiTemperatureMetric.CURRENT
-        temperature = self.ask(place, smi.amdsmi_get_temp_metric, smi.AmdSmiTemperatureType.HOTSPOT, current)
-        energy = self.ask(place, smi.amdsmi_get_energy_count) or {}
-        # The counter counts steps of some microjoules; its key was renamed.
-        steps, step_uj = number(energy.get("energy_accumulator", energy.get("power"))), number(energy.get("counter_resolution"))
-        throttle = number((self.ask(place, smi.amdsmi_get_gpu_metrics_info) or {}).get("indep_throttle_status"))
-        return DeviceReading(
-            busy=None if busy is None else min(1.0, busy / 100),
-            power_w=next(filter(None, watts), None),
-            clock_mhz=number((self.ask(place, smi.amdsmi_get_clock_info, smi.AmdSmiClkType.GFX) or {}).get("clk")),
-            temperature_c=number(temperature),
-            memory_used_bytes=None if memory is None else int(memory),
-            energy_j=steps * step_uj * MICRO if steps and step_uj else None,
-            # The bits differ by chip, so all causes get one name. All ones mean that the chip does not report them.
-            throttle_reasons=frozenset({"throttled"}) if throttle and throttle < 2**63 else frozenset(),
-        )
-
-    def processes_on(self, place: int) -> list[int] | None:
-        """Return the processes on a GPU."""
-        processes = self.ask(place, self._smi.amdsmi_get_gpu_process_list)
-        return None if processes is None else [int(process["pid"]) for process in dicts(processes) if "pid" in process]
-
 
 OLD_AMD = "AMD's matrix units have it since gfx908 (MI100) and gfx11 (RX 7000); use compute=fp16 or fp32"
 NO_FP8_HERE = dict.fromkeys(NO_FP8, f"AMD's matrix units have fp8 since gfx942 (MI300) and gfx12 (RX 9000); {WITHOUT_FP8}")
@@ -174,7 +149,7 @@ VENDOR = Vendor(
     device=Rocm,
     formats=(Dtype.BF16, Dtype.FP16, Dtype.FP32),
     find=find,
-    found_by="amd-smi or rocm-smi lists a device",
+    found_by="amd-smi lists a device",
     preference=40,
     monitor=AmdMonitor.open,
     card_vendor="AMD",

@@ -109,7 +109,7 @@ class UnusableMask(TunemarkError):
     """A device mask selects none of the existing devices."""
 
 
-MIG_PART = "names a part of a GPU (MIG), and this version measures whole GPUs only; name a GPU without MIG, or use --backend cpu"
+MIG_PART = "names a part of a GPU (MIG), and this version measures whole GPUs only; name a GPU without MIG, or use --set backend=cpu"
 PART_OF_DEVICE = re.compile(r"\d+(\.\d+)?|GPU-.+")
 """An index, an index with a tile, or a name."""
 

@@ -4,7 +4,6 @@ Loads, checks, trains and evaluates, and logs each phase. The last line of the l
 are inside functions, since the time they take is the phase `import`.
 """
 
-import logging
 import os
 import signal
 import sys
@@ -29,12 +28,6 @@ if TYPE_CHECKING:
     from tunemark.harness.worker.models import Gradients
 
 PARENT_CHECK_S = 1.0
-MISLEADING_LOGGERS = (
-    # On CPUs with bf16 units it reports that another package failed to load. That package has a fused 4-bit product for
-    # inference; training multiplies with dequantised weights and is no slower without it.
-    "bitsandbytes.backends.cpu.ops",
-)
-"""Library loggers whose messages would mislead a reader of the terminal; they go to the run log only."""
 
 
 def main() -> int:
@@ -47,7 +40,6 @@ def main() -> int:
     # The first process logs the run; the parent reads the others' logs when they fail.
     log = LogWriter(folder / (LOG_FILE if rank == 0 else f"rank-{rank}-{LOG_FILE}"), order.spawned_at_s)
     log.phase(Phase.IMPORT, order.spawned_at_s)
-    keep_library_logs(log)
     try:
         import accelerate  # noqa: F401, PLC0415
         import peft  # noqa: F401, PLC0415
@@ -81,17 +73,6 @@ def end_with_parent(pid: int) -> None:
         threading.Thread(target=watch, daemon=True, name="end-with-parent").start()
 
 
-def keep_library_logs(log: LogWriter) -> None:
-    """Redirect the misleading loggers to the run log."""
-
-    def write(record: logging.LogRecord) -> bool:
-        log.event("note", source=record.name, level=record.levelname.lower(), message=record.getMessage())
-        return False
-
-    for name in MISLEADING_LOGGERS:
-        logging.getLogger(name).addFilter(write)
-
-
 def exit_now(code: int, *_held: object) -> None:
     """End the process while its objects are still held: interpreters with many threads have hung at exit."""
     sys.stdout.flush()
@@ -122,7 +103,7 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
         msg = f"torch uses {device.name()!r}, the plan is for {order.device_name!r}; choose the device with CUDA_VISIBLE_DEVICES"
         raise DeviceUnavailable(msg)
 
-    caches = CacheWatch.of(plan, folder)
+    caches = CacheWatch.of(plan)
     log.event("stack", versions=device.stack())
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)

@@ -6,13 +6,11 @@ Also reads back those in effect.
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tunemark.harness.run.run_log import OUTPUT_FILE
 from tunemark.schema.records.effective import STOCHASTIC_OPTIMIZER, short
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import ATTENTION_KERNELS, SDPA_KERNELS, Backend, Checkpointing
@@ -53,29 +51,6 @@ def recompute(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
     if plan.model.gradient_checkpointing is Checkpointing.SELECTIVE:
         settings["context_fn"] = _selective_contexts
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
-    for block in blocks(model):
-        checkpoint_inside(block)
-
-
-def checkpoint_inside(block: Any) -> None:  # noqa: ANN401 - a torch module
-    """Move the recomputation of a block from its call into its `forward`, where transformers 5.23 has it and 5.17 has not.
-
-    Around the call it is outside a compiled block, where it does not see matrix products and so recomputes all of them.
-    """
-    from torch import nn  # noqa: PLC0415
-
-    if type(block).__call__ is nn.Module.__call__:
-        return
-    checkpoint, forward = block._gradient_checkpointing_func, block.forward  # noqa: SLF001 - set by gradient_checkpointing_enable
-
-    def recomputed(*arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 - those of the block
-        return checkpoint(partial(forward, **settings), *arguments) if block.training else forward(*arguments, **settings)
-
-    block.forward, block._gradient_checkpointing_func = recomputed, _called  # noqa: SLF001
-
-
-def _called(function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401 - those of a block
-    return function(*arguments)
 
 
 def _selective_contexts() -> Any:  # noqa: ANN401 - two context managers of torch
@@ -298,11 +273,9 @@ def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) 
 
 # The state of the compile cache on disk before the run (definitions#compile-overhead): cold, warm, or the reason why it is unknown
 
-NEURON_DEFAULT = "/var/tmp/neuron-compile-cache"  # noqa: S108 - where the Neuron SDK keeps it
 NEURON_CACHE_FLAG = re.compile(r"--cache_dir[= ]\s*(\S+)")
 """In NEURON_CC_FLAGS, where it overrides NEURON_COMPILE_CACHE_URL."""
-NEURON_HIT = b"Using a cached neff"
-"""The Neuron SDK's message for a graph from its cache."""
+UNCOUNTED = "the Neuron SDK counts no hits and misses of its cache"
 EXTENSIONS = "TORCH_EXTENSIONS_DIR"
 """Folder of the extensions that libraries compile on first use, such as DeepSpeed's collectives."""
 
@@ -320,46 +293,24 @@ def fresh(folder: Path) -> dict[str, str]:
     }
 
 
-def neuron_folder(environment: Mapping[str, str]) -> str:
-    """Return the Neuron SDK's cache: a folder, or an address such as s3://."""
-    named = NEURON_CACHE_FLAG.search(environment.get("NEURON_CC_FLAGS", ""))
-    return named[1] if named else environment.get("NEURON_COMPILE_CACHE_URL") or NEURON_DEFAULT
-
-
 @dataclass(frozen=True, slots=True)
 class CacheWatch:
-    """Looks at the cache before and after the run. Torch counts hits and misses itself."""
+    """Looks at the caches before and after the run. Torch counts hits and misses itself."""
 
-    neuron: str | None
-    """The Neuron SDK's cache; None on other devices."""
-    before: int | None
-    """Graphs in it before the run; None where they cannot be counted."""
-    output: Path
-    extensions: int = 0
+    neuron: bool
+    extensions: int
     """Compiled library extensions before the run."""
 
     @classmethod
-    def of(cls, plan: Plan, folder: Path) -> "CacheWatch":
-        """Start watching; `folder` is the run's."""
-        place = neuron_folder(os.environ) if plan.device.backend is Backend.NEURON else None
-        return cls(place, None if place is None else _graphs_in(place), folder / OUTPUT_FILE, compiled_extensions())
+    def of(cls, plan: Plan) -> "CacheWatch":
+        """Start watching."""
+        return cls(plan.device.backend is Backend.NEURON, compiled_extensions())
 
     def state(self) -> dict[str, Any]:
         """Return the state for the log: `cold` when anything was compiled, `warm` from the cache, `none` without compilation."""
-        if self.neuron is None:
+        if not self.neuron:
             return {"state": "cold" if compiled_extensions() > self.extensions else torch_state(), "reason": None}
-        if not compiled_graphs():
-            return {"state": "none", "reason": None}
-        after = _graphs_in(self.neuron)
-        if self.before is not None and after is not None and (after > self.before or not after):
-            return {"state": "cold", "reason": None}
-        hit = self.output.is_file() and NEURON_HIT in self.output.read_bytes()
-        if hit and after is not None:
-            return {"state": "warm", "reason": None}
-        evidence = "some graphs came from it" if hit else "no hit was printed"
-        if after is not None:
-            evidence = "its folder did not grow, and the compiler printed no hit"
-        return {"state": None, "reason": f"the Neuron SDK counts no hits and misses of its cache: {evidence}"}
+        return {"state": None, "reason": UNCOUNTED} if compiled_graphs() else {"state": "none", "reason": None}
 
 
 def compiled_extensions() -> int:
@@ -367,19 +318,9 @@ def compiled_extensions() -> int:
     return sum(1 for _ in _extensions().rglob("*.so"))
 
 
-def compile_is_locked() -> bool:
-    """Return True if an extension has a compile lock: a compilation is running, or was killed and blocks all others."""
-    return next(_extensions().rglob("lock"), None) is not None
-
-
 def _extensions() -> Path:
     place = os.environ.get(EXTENSIONS)
     return Path(place) if place else Path.home() / ".cache" / "torch_extensions"
-
-
-def _graphs_in(place: str) -> int | None:
-    """Return the number of compiled graphs in a folder; None for an address that is no folder of this machine."""
-    return None if "://" in place else sum(1 for _ in Path(place).rglob("*.neff"))
 
 
 def torch_state() -> str:

@@ -43,7 +43,7 @@ def run_by_trainer(order: Order, device: Device, log: LogWriter, folder: Path) -
     from optimum.neuron import NeuronTrainer, NeuronTrainingArguments  # noqa: PLC0415 - on Neuron machines only
 
     plan, card = order.plan, order.card
-    caches = CacheWatch.of(plan, folder)
+    caches = CacheWatch.of(plan)
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, card.vocabulary, order.data_from, order.weights_from)
     if samples.lengths is not None:

@@ -10,12 +10,8 @@ from string import Formatter
 from typing import Any
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.vocabulary import DataSource, Task
+from tunemark.schema.vocabulary import DataSource
 
-SYNTHETIC = {Task.CAUSAL_LM: ("random-tokens", "random-documents", "markov-tokens"), Task.SEQUENCE_CLASSIFICATION: ("keyword-classes",)}
-"""Names of the generators of synthetic samples, by task. The generators are in worker/data.py."""
-FULL_ROWS = ("random-tokens", "markov-tokens")
-"""Generators whose rows all have the full length."""
 SUFFIXES = (".txt", ".csv", ".jsonl")
 SPLITS = {"train": ("train",), "evaluation": ("test", "val", "validation", "eval")}
 Row = dict[str, Any]

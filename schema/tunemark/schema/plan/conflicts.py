@@ -37,7 +37,7 @@ def device_conflicts(device: DeviceChoice) -> Iterator[str]:
     several = [strategy.value for strategy in Strategy if strategy is not Strategy.SINGLE]
     group = device.tensor_parallel * device.pipeline_parallel
     if device.count == 1 and device.strategy is not Strategy.SINGLE:
-        yield f"{device.strategy.value} needs at least two devices; leave --strategy out, or give --devices 2"
+        yield f"{device.strategy.value} needs at least two devices; leave --sharding out, or give --devices 2"
     if device.count > 1 and device.strategy is Strategy.SINGLE:
         yield f"single: {device.count} devices need one of {', '.join(several)}"
     if device.count % group:
@@ -57,9 +57,9 @@ def conflicting_settings(plan: Plan) -> Iterator[str]:
     if plan.device.offload != "none" and strategy in {Strategy.SINGLE, Strategy.DDP}:
         yield f"offload needs a strategy that shards: fsdp2 or zero1 to zero3, not {strategy.value}"
     if plan.device.offload == "optimizer" and strategy is Strategy.FSDP2:
-        yield "fsdp2 keeps parameters and optimizer states together; use --offload all, or zero1 to zero3"
+        yield "fsdp2 keeps parameters and optimizer states together; use --set offload=all, or zero1 to zero3"
     if plan.device.offload == "all" and strategy in {Strategy.ZERO1, Strategy.ZERO2}:
-        yield "only zero3 and fsdp2 can keep parameters in host memory; use --offload optimizer"
+        yield "only zero3 and fsdp2 can keep parameters in host memory; use --set offload=optimizer"
     if plan.precision.compute is Dtype.FP16 and strategy is Strategy.FSDP2:
         yield "fsdp2 multiplies in the format of the weights, which fp16 keeps in fp32; use ddp, zero1 to zero3, or compute=fp32"
     if plan.data.packing and plan.model.task is not Task.CAUSAL_LM:
@@ -205,7 +205,7 @@ def _neuron_conflicts(plan: Plan) -> Iterator[str]:
         yield from _neuron_trainer_conflicts(plan)
         return
     if plan.device.strategy.value.startswith("zero") or plan.device.tensor_parallel * plan.device.pipeline_parallel > 1:
-        yield "a classifier is not sharded over NeuronCores, since optimum-neuron has no such trainer; use --strategy ddp"
+        yield "a classifier is not sharded over NeuronCores, since optimum-neuron has no such trainer; use --sharding ddp"
     if plan.model.attention.startswith("flash_attention"):
         yield "flash attention for classifiers; use attention=sdpa"
 
@@ -220,6 +220,6 @@ def _neuron_trainer_conflicts(plan: Plan) -> Iterator[str]:
     if plan.device.pipeline_parallel > 1 and plan.lora is not None:
         yield "LoRA with pipeline parallel is not supported in this version; use tensor parallel"
     if plan.measurement.save:
-        yield "save: each core holds a part of the weights, and this version cannot gather them from optimum-neuron; remove --save"
+        yield "save: each core holds a part of the weights, and this version cannot gather them from optimum-neuron; leave save=true out"
     if plan.measurement.timing == "strict" and plan.device.pipeline_parallel > 1:
         yield "timing=strict with pipeline parallel: a single pipeline stage cannot be synchronised"

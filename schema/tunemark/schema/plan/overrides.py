@@ -36,7 +36,7 @@ ALIASES = {
     "checkpointing": "gradient_checkpointing",
     "precision": "compute",
     "devices": "devices.count",
-    "strategy": "devices.strategy",
+    "sharding": "devices.strategy",
     "offload": "devices.offload",
 }
 """Common name of a setting -> its field in the workload card."""

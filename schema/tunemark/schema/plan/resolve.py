@@ -160,7 +160,7 @@ def neuron_point(card: WorkloadCard, requested: Requested, reasons: Reasons) -> 
 
 
 def _option_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[Override, ...]:
-    """Return the differences from the card that requested such as `--weights`, `--data` and `--strategy` cause.
+    """Return the differences from the card that requested such as `--weights`, `--data` and `--sharding` cause.
 
     A seed, a number of steps and a time limit are not overrides: they only set how long the same work runs, and on which
     draw. A card for one device may run on several: each device gets the card's batch.
@@ -344,10 +344,10 @@ def device_choice(
     wanted = requested.offload or card.devices.offload
     offload = next((name for name in OFFLOADS if name == wanted), None)
     if offload is None:
-        raise TunemarkError("--offload", wanted, did_you_mean(wanted, OFFLOADS))
+        raise TunemarkError("--set offload", wanted, did_you_mean(wanted, OFFLOADS))
     choice = DeviceChoice(
         backend=reasons.give(
-            "device.backend", machine.backend, "requested with --backend" if requested.backend else machine.backend_reason
+            "device.backend", machine.backend, "requested with --set backend" if requested.backend else machine.backend_reason
         ),
         accelerator=reasons.give("device.accelerator", accelerator.key if accelerator else None, known),
         count=count,
@@ -378,7 +378,7 @@ def _strategy(card: WorkloadCard, count: int, requested: Requested, reasons: Rea
         return reasons.give("device.strategy", Strategy.SINGLE if alone else Strategy.DDP, why)
     words = [strategy.value for strategy in Strategy]
     if wanted not in words:
-        raise TunemarkError("--strategy", wanted, did_you_mean(wanted, words))
+        raise TunemarkError("--sharding", wanted, did_you_mean(wanted, words))
     return reasons.give("device.strategy", Strategy(wanted), "requested with --strategy" if requested.strategy else BY_CARD)
 
 
@@ -407,16 +407,16 @@ def measurement_choice(card: WorkloadCard, requested: Requested, reasons: Reason
     """Return the stop rules and the measurements besides speed."""
     if requested.epochs is not None and card.data.training_rows is None and _source_kind(card, requested) is DataSource.SYNTHETIC:
         fix = "these synthetic rows have no end; give --set data.training_rows=N, --data file:PATH, or --steps"
-        raise TunemarkError("--epochs", requested.epochs, fix)
+        raise TunemarkError("--set epochs", requested.epochs, fix)
     counted = requested.max_steps is not None or requested.epochs is not None
     until_ci = requested.until_ci
     if until_ci is not None:
-        why = "requested with --until-ci"
+        why = "requested with --set until_ci"
     elif counted:
         why = "all requested steps are done"
     else:
         why = "the default: a steady window whose 95% interval is this narrow needs no more steps"
-        why += f"; --epochs {card.stop.epochs} runs the whole job" if card.stop.epochs else ""
+        why += f"; --set epochs={card.stop.epochs} runs the whole job" if card.stop.epochs else ""
         until_ci = Measurement().until_relative_ci
     return Measurement(
         max_steps=requested.max_steps if counted else card.stop.max_steps,

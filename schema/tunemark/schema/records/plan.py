@@ -33,12 +33,15 @@ Offload = Literal["none", "optimizer", "all"]
 Launcher = Literal["torchrun", "accelerate"]
 OPTIONS = {
     "overrides": "--set",
+    "weights": "--weights",
+    "data": "--data",
     "max_steps": "--steps",
-    "max_train_s": "--seconds",
-    "timeout_s": "--timeout",
-    "no_step_s": "--no-step-timeout",
+    "devices": "--devices",
+    "strategy": "--sharding",
 }
-"""Options of `tunemark run` whose name is not that of the field."""
+"""Fields of a request that have an option of `tunemark run`. All others are given with `--set`."""
+SET_NAMES = {"max_train_s": "seconds", "timeout_s": "timeout", "no_step_s": "no_step_timeout"}
+"""Fields of a request whose name in `--set` is another."""
 LOCAL_WEIGHTS = "pretrained:DIRECTORY"
 """Weights from a local directory, whose path no record may hold."""
 
@@ -287,41 +290,41 @@ class Requested(Frozen):
     data_sha256: Sha256 | None = None
     """Content hash of the training file."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """`--seed`."""
+    """`--set seed=..`."""
     max_steps: Setting | None = None
     """`--steps`."""
     epochs: Setting | None = None
-    """`--epochs`."""
+    """`--set epochs=..`."""
     max_train_s: Seconds | None = None
-    """`--seconds`."""
+    """`--set seconds=..`."""
     until_ci: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """`--until-ci`."""
+    """`--set until_ci=..`."""
     timeout_s: Seconds | None = None
-    """`--timeout`."""
+    """`--set timeout=..`."""
     no_step_s: Seconds | None = None
-    """`--no-step-timeout`."""
+    """`--set no_step_timeout=..`."""
     strict_timing: bool = False
-    """`--strict-timing`."""
+    """`--set strict_timing=..`."""
     probe: bool = True
-    """False with `--no-probe`."""
+    """`--set probe=..`."""
     gates: bool = True
-    """False with `--no-gates`."""
+    """`--set gates=..`."""
     save: bool = False
-    """`--save`."""
+    """`--set save=..`."""
     cold: bool = False
-    """`--cold`."""
+    """`--set cold=..`."""
     backend: Backend | None = None
-    """`--backend`."""
+    """`--set backend=..`."""
     devices: Setting | None = None
     """`--devices`."""
     strategy: Text | None = None
-    """`--strategy`."""
+    """`--sharding`."""
     offload: Text | None = None
-    """`--offload`."""
+    """`--set offload=..`."""
     launcher: Launcher = "torchrun"
-    """`--launcher`."""
+    """`--set launcher=..`."""
     nodes: Setting = 1
-    """`--nodes`."""
+    """`--set nodes=..`."""
 
     def sets(self, name: str) -> bool:
         """Return True if a field of the card is set by name, with --set."""
@@ -341,15 +344,13 @@ class Requested(Frozen):
         """Return the words of the command after `tunemark run` that make this request."""
         words = [self.workload]
         for name, field in type(self).model_fields.items():
-            value, option = getattr(self, name), OPTIONS.get(name, f"--{name.replace('_', '-')}")
+            value = getattr(self, name)
             if name in {"workload", "data_sha256"} or value == field.default:
                 continue
-            if isinstance(value, tuple):
-                words += [word for each in value for word in (option, each)]
-            elif isinstance(value, bool):
-                words.append(option if value else f"--no-{option.removeprefix('--')}")
+            if name in OPTIONS:
+                words += [word for each in (value if isinstance(value, tuple) else (value,)) for word in (OPTIONS[name], str(each))]
             else:
-                words += [option, str(value)]
+                words += ["--set", f"{SET_NAMES.get(name, name)}={str(value).lower() if isinstance(value, bool) else value}"]
         return words
 
 

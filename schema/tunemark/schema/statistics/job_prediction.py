@@ -143,9 +143,9 @@ def job_steps(run: Submission, window: SteadyWindow, job: Job) -> int:
     """Return the optimizer steps of a job. The last step of each epoch may have a partial batch."""
     given = [size for size in (job.steps, job.samples, job.tokens) if size is not None]
     if len(given) != 1:
-        sizes = {"--job-steps": job.steps, "--samples": job.samples, "--tokens": job.tokens}
+        sizes = {"--steps": job.steps, "--samples": job.samples, "--tokens": job.tokens}
         sizes_text = " and ".join(f"{name} {size}" for name, size in sizes.items() if size is not None) or "no size"
-        raise TunemarkError("job", sizes_text, "set the size of the job with exactly one of --job-steps, --samples and --tokens")
+        raise TunemarkError("job", sizes_text, "set the size of the job with exactly one of --steps, --samples and --tokens")
     if job.steps is not None:
         return job.steps
     part = slice(window.first, window.stop)
@@ -184,4 +184,4 @@ def _caveats_of(run: Submission, derived: Derived) -> Iterable[str]:
     if Phase.EVAL.value not in derived.phases:
         yield "the run did not evaluate, so the time of evaluations is not included"
     if Phase.SAVE.value not in derived.phases:
-        yield "the run saved no weights, so the time of saving is not included; `run --save` measures it"
+        yield "the run saved no weights, so the time of saving is not included; `run --set save=true` measures it"

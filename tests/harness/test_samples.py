@@ -1,19 +1,71 @@
-"""Packed rows are full, and no document in them attends to another."""
+"""Text becomes samples in the same way each time, and packed rows are full and keep their documents apart."""
 
 from itertools import islice
 
 import numpy as np
 import pytest
 import torch
+from harness_making import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.worker import sample_files
 from tunemark.harness.worker.attention import packed_mask
-from tunemark.harness.worker.data import load_samples, micro_batches, pack, rows_of_an_epoch, shape_of
+from tunemark.harness.worker.data import Counts, Shape, load_samples, micro_batches, pack, shape_of
 from tunemark.harness.worker.gates import packed_documents
 from tunemark.harness.worker.models import build_model
-from tunemark.schema.physics.training_shape import Work, measured_shape
+from tunemark.schema.vocabulary import DataSource, Padding
+
+TEXT = str(ROOT / "tests" / "harness" / "data" / "emotions")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("train.csv", "text,label\na b,x\n"), ("train.jsonl", '{"sentence": "a b", "label": "x"}\n'), ("train.txt", "a b;x\n")],
+)
+def test_each_file_format_gives_the_same_row(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    assert sample_files.read_split(DataSource.FILE, str(tmp_path), "train")[1] == [{"text": "a b", "label": "x"}]
+
+
+def test_a_file_without_text_names_the_columns_it_has(tmp_path):
+    (tmp_path / "train.csv").write_text("words,label\na b,x\n")
+    with pytest.raises(ValueError, match="columns words, label"):
+        sample_files.read_split(DataSource.FILE, str(tmp_path), "train")[1]
+
+
+def test_more_labels_than_the_workload_has_are_refused_with_the_fix():
+    rows = sample_files.read_split(DataSource.FILE, TEXT, "train")[1]
+    with pytest.raises(ValueError, match="--set labels=3"):
+        sample_files.label_ids(rows, 2)
+
+
+def make_batch(facts, machine, padding, rows):
+    plan = resolve("smoke-lora", facts, machine, Options(overrides=("batch.micro_batch=2",))).plan
+    plan = plan.model_copy(update={"data": plan.data.model_copy(update={"padding": padding})})
+    return next(micro_batches(plan, iter([{"input_ids": list(range(1, size + 1))} for size in rows]), Shape()))
+
+
+def test_rows_of_different_length_are_counted_with_and_without_their_padding(facts, machine):
+    batch = make_batch(facts, machine, Padding.DYNAMIC, (3, 7))
+    assert batch.counts == Counts(slot_tokens=14, real_tokens=10, supervised_tokens=8, documents=2, rows=2)
+    assert batch.tensors["input_ids"].shape == (2, 7)
+    assert int(batch.tensors["attention_mask"].sum()) == 10
+
+
+def test_rows_of_different_length_are_never_padded_in_silence(facts, machine):
+    with pytest.raises(ValueError, match="rows of 3 to 7 tokens"):
+        make_batch(facts, machine, Padding.NONE, (3, 7))
+
+
+@pytest.mark.parametrize("stem", ["test", "val", "validation", "eval"])
+def test_the_file_that_was_evaluated_on_is_named(tmp_path, stem):
+    (tmp_path / "train.txt").write_text("a b;x\n")
+    (tmp_path / f"{stem}.txt").write_text("a b;x\nc d;x\n")
+    name, rows = sample_files.read_split(DataSource.FILE, str(tmp_path), "evaluation")
+    assert (name, len(rows)) == (f"file {stem}.txt", 2)
+
 
 documents = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 
@@ -81,14 +133,6 @@ def test_the_probe_finds_a_mask_that_lets_documents_see_each_other(packed):
     assert gate["passed"] is False, gate
 
 
-def test_packed_tokens_are_all_real_and_the_first_of_each_piece_is_not_supervised(packed):
-    _, _, batch = packed()
-    assert batch.counts.slot_tokens == batch.counts.real_tokens == 4 * 64
-    ignored = int((batch.tensors["labels"] == -100).sum())
-    assert batch.counts.supervised_tokens == 4 * 64 - ignored
-    assert batch.counts.documents > batch.counts.rows
-
-
 def test_several_processes_take_turns_and_know_what_all_of_them_have(facts, machine):
     plan = resolve("smoke-bert", facts, machine, Options()).plan
     card = facts.model(plan.model.key)
@@ -105,22 +149,6 @@ def test_several_processes_take_turns_and_know_what_all_of_them_have(facts, mach
         assert left.everywhere == right.everywhere == left.counts.plus(right.counts)
 
 
-def test_held_out_documents_that_fill_no_row_are_evaluated_too(packed):
-    from tunemark.harness.vendors.cpu import Cpu
-    from tunemark.harness.worker.data import Shape
-    from tunemark.harness.worker.gates import evaluate
-
-    plan, model, _ = packed()
-    found = evaluate(plan, model, Shape(), Cpu(), [{"input_ids": np.arange(4, 9)}, {"input_ids": np.arange(4, 30)}])
-    assert found["rows"] == 2
-    assert found["loss"] > 0
-
-
-def test_an_epoch_of_packed_documents_is_as_many_rows_as_their_tokens_fill(packed):
-    plan, _, _ = packed()
-    assert rows_of_an_epoch(plan, [{"input_ids": range(40)}] * 8) == 5
-
-
 def test_without_borders_a_row_is_one_document_to_the_model_and_the_gate_shows_it(facts, machine):
     plan = resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, "data.document_borders=false"))).plan
     batch = next(micro_batches(plan, load_samples(plan, 4096, None, None).training, shape_of(plan, facts.model("tiny-llama"))))
@@ -129,19 +157,3 @@ def test_without_borders_a_row_is_one_document_to_the_model_and_the_gate_shows_i
     assert batch.counts.supervised_tokens == batch.counts.real_tokens - batch.counts.rows
     gate = packed_documents(plan, None, batch.tensors)
     assert (gate["passed"], "attend to each other" in gate["detail"]) == (None, True)
-
-
-def test_requested_packing_without_borders_is_declared(facts, machine):
-    resolved = resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, "data.document_borders=false")))
-    assert resolved.unsupported is None
-    assert "data.document_borders" in {override.field for override in resolved.overrides}
-
-
-def test_attention_without_borders_is_counted_over_whole_rows(facts, machine):
-    work = Work(steps=10, seconds=1.0, slot_tokens=2560, real_tokens=2560, supervised_tokens=2500, documents=60, rows=40)
-    plans = [
-        resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, *more))).plan for more in ((), ("data.document_borders=false",))
-    ]
-    with_borders, without = (measured_shape(plan, facts.model("tiny-llama"), work).document_lengths for plan in plans)
-    assert without == (64, 64, 64, 64)
-    assert len(with_borders) == 6
