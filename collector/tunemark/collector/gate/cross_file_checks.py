@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -64,11 +64,6 @@ class Candidate:
     doubts: tuple[Problem, ...] = ()
     """Why a submission that is accepted needs a second run."""
 
-    @property
-    def point(self) -> str:
-        """Kind and point of the study; empty for a run of its own."""
-        return f"{self.study.kind} {self.study.point}" if self.study else ""
-
 
 AnyCandidate = TypeVar("AnyCandidate", bound=Candidate)
 
@@ -103,60 +98,68 @@ def accept(
     listed = list(candidates)
     ordered: list[Candidate] = [*others, *sorted(listed, key=lambda each: each.file not in committed)]
     settled = committed | {each.file for each in others}
-    runs: dict[str, Candidate] = {}
-    results: dict[str, Candidate] = {}
-    begun: dict[tuple[datetime, str], str] = {}
-    problems: FileProblems = []
     copied = dict(copies([(each.file, each.identity) for each in ordered if each.run_id and not each.problems]))
+    seen, problems = _Seen(), list[tuple[str, Problem]]()
     for candidate in ordered:
-        own = [*candidate.problems, *(() if candidate.file in settled else candidate.outdated)]
-        same_run, same_result = runs.get(candidate.run_id), results.get(candidate.result_id)
-        if not own and same_run is not None:
-            own = [Problem("run_id", repr(candidate.run_id), f"is the run of {same_run.file} already; a run is submitted once")]
-        elif not own and same_result is not None:
-            own = [Problem("file", candidate.result_id, f"is the id of {same_result.file} already; two results cannot share an id")]
-        elif not own and candidate.reason is not None and candidate.supersedes is None:
-            own = [Problem("supersedes_reason", repr(candidate.reason), "belongs to a result in supersedes, which is null")]
-        elif not own and (candidate.started_at, candidate.subject.machine) in begun and candidate.file not in settled:
-            fix = f"{begun[candidate.started_at, candidate.subject.machine]} began in the same microsecond on the same machine"
-            own = [Problem("started_at", candidate.started_at.isoformat(), fix)]
-        elif not own and candidate.file not in settled and candidate.file in copied:
-            fix = f"its readings are those of {copied[candidate.file]}; submit a measurement of your own"
-            own = [Problem("trace.completed_at_s", "a copy", fix)]
+        new = candidate.file not in settled
+        own = [*candidate.problems, *(candidate.outdated if new else ())] or list(
+            seen.problems(candidate, copied.get(candidate.file), new=new)
+        )
         problems.extend((candidate.file, problem) for problem in own)
         if not own and candidate.run_id:
-            runs[candidate.run_id] = results[candidate.result_id] = candidate
-            if candidate.started_at.microsecond:
-                begun[candidate.started_at, candidate.subject.machine] = candidate.file
-    replaced: dict[str, Candidate] = {}
-    of_studies = [(candidate.file, problem) for candidate, problem in _studies(runs.values()) if candidate.file not in settled]
-    problems.extend(of_studies)
-    refused = {file for file, _ in of_studies}
-    for candidate in ordered:
-        if runs.get(candidate.run_id) is candidate and candidate.supersedes is not None:
-            replacing = list(_superseding(candidate, results.get(candidate.supersedes), replaced))
-            problems.extend((candidate.file, problem) for problem in replacing)
-            if replacing:
-                refused.add(candidate.file)
-            else:
-                replaced[candidate.supersedes] = candidate
-    other_points = [
-        (
-            new.file,
-            Problem(
-                "supersedes",
-                repr(new.supersedes),
-                f"it is {old.point or 'a run of its own'!r}, and this run {new.point or 'one of its own'!r}",
-            ),
-        )
-        for old, new in ((results[replaced_id], new) for replaced_id, new in replaced.items())
-        if old.point != new.point
-    ]
-    kept = [each for each in listed if runs.get(each.run_id) is each and each.file not in refused]
+            seen.add(candidate)
+    wrong = [(candidate, problem) for candidate, problem in _studies(seen.runs.values()) if candidate.file not in settled]
+    wrong += _replacing(each for each in ordered if seen.runs.get(each.run_id) is each)
+    problems += [(candidate.file, problem) for candidate, problem in wrong]
+    refused = {candidate.file for candidate, _ in wrong}
+    kept = [each for each in listed if seen.runs.get(each.run_id) is each and each.file not in refused]
     doubts = [(candidate.file, doubt) for candidate in kept for doubt in candidate.doubts]
-    doubts += [(file, doubt) for file, doubt in other_points if file in {candidate.file for candidate in kept}]
     doubts += [*(_unknown_commits(kept, is_known) if is_known else ())]
     return Accepted(kept, problems, [(candidate.file, note) for candidate in kept for note in candidate.outdated], doubts)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The runs that were accepted so far."""
+
+    runs: dict[str, Candidate] = field(default_factory=dict)
+    results: dict[str, Candidate] = field(default_factory=dict)
+    begun: dict[tuple[datetime, str], str] = field(default_factory=dict)
+    """Start and machine of a run -> its file."""
+
+    def add(self, candidate: Candidate) -> None:
+        """Remember an accepted run."""
+        self.runs[candidate.run_id] = self.results[candidate.result_id] = candidate
+        if candidate.started_at.microsecond:
+            self.begun[candidate.started_at, candidate.subject.machine] = candidate.file
+
+    def problems(self, candidate: Candidate, original: str | None, *, new: bool) -> Iterator[Problem]:
+        """Yield why a run is one that was seen already; `original` is the file of which it is a copy."""
+        same_run, same_result = self.runs.get(candidate.run_id), self.results.get(candidate.result_id)
+        at_once = self.begun.get((candidate.started_at, candidate.subject.machine)) if new else None
+        if same_run is not None:
+            yield Problem("run_id", repr(candidate.run_id), f"is the run of {same_run.file} already; a run is submitted once")
+        elif same_result is not None:
+            yield Problem("file", candidate.result_id, f"is the id of {same_result.file} already; two results cannot share an id")
+        elif at_once is not None:
+            yield Problem("started_at", candidate.started_at.isoformat(), f"{at_once} began in the same microsecond on the same machine")
+        elif new and original is not None:
+            fix = f"its readings are those of {original}; submit a measurement of your own"
+            yield Problem("trace.completed_at_s", "a copy", fix)
+
+
+def _replacing(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem]]:
+    """Yield results that take the place of another one without the right to."""
+    listed = list(accepted)
+    results = {candidate.result_id: candidate for candidate in listed}
+    replaced: dict[str, Candidate] = {}
+    for candidate in listed:
+        if candidate.supersedes is None:
+            continue
+        problems = list(_superseding(candidate, results.get(candidate.supersedes), replaced))
+        yield from ((candidate, problem) for problem in problems)
+        if not problems:
+            replaced[candidate.supersedes] = candidate
 
 
 def committed_files(root: Path) -> frozenset[str]:

@@ -43,6 +43,12 @@ BEFORE_CUDA_13 = {"Kepler", "Maxwell", "Pascal", "Volta"}
 THROTTLE_REASONS = {"application_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown"}
 THROTTLE_REASONS |= {"hw_power_brake_slowdown", "display_clock_setting", "throttled"}
 """Reasons for lowered clocks as NVML and amd-smi name them."""
+MOST_DEVICES = 128
+"""No machine of today has as many."""
+FEW_SAMPLES = 5
+"""Samples of which a mean says something."""
+LAST_YEAR = 2_100
+"""Some packages use the year as their first number."""
 MOST_WATTS = 3_000.0
 """No board of today takes more."""
 
@@ -105,14 +111,14 @@ def foreign_package(r: Run) -> str:
 
 
 def version_of(text: str) -> Version | None:
-    """Return a version of a Python package, or None. Some packages use the year as their first number; none looks like an address."""
+    """Return a version of a Python package, or None; none looks like an address."""
     try:
         version = Version(text)
     except InvalidVersion:
         return None
     if re.fullmatch(r"(\d{1,3}\.){3}\d{1,3}", text):
         return None
-    return version if version.major <= 2_100 else None  # noqa: PLR2004 - a year
+    return version if version.major <= LAST_YEAR else None
 
 
 def missing_package(r: Run) -> str:
@@ -200,11 +206,11 @@ def device_samples_fit(r: Run) -> float | None:
 
 
 def devices_listed(r: Run) -> bool:
-    """Return True if each device of the plan is listed once, on its machine. No machine of today has 128 devices."""
+    """Return True if each device of the plan is listed once, on its machine."""
     places, nodes = [(use.node, use.index) for use in r.use.devices] if r.use else [], r.device.nodes
     first = {index for node, index in places if node == 0}
     complete = not r.gpu or (len(first) == r.count // nodes and len({node for node, _ in places}) == nodes)
-    return complete and len(places) == len(set(places)) <= r.count and all(node < nodes and index < 128 for node, index in places)  # noqa: PLR2004
+    return complete and len(places) == len(set(places)) <= r.count and all(node < nodes and index < MOST_DEVICES for node, index in places)
 
 
 def same_readings(_: Run, use: DeviceUse) -> bool:
@@ -215,14 +221,13 @@ def same_readings(_: Run, use: DeviceUse) -> bool:
 
 def sampled(_: Run, use: DeviceUse) -> bool:
     """Return True if a device was sampled often enough for a mean."""
-    return use.samples >= 5  # noqa: PLR2004 - means of fewer say nothing
+    return use.samples >= FEW_SAMPLES
 
 
 def throttled_for_reasons(_: Run, use: DeviceUse) -> bool:
-    """Return True if all reasons are a driver's, and each share is of a listed reason and of one sample at least."""
+    """Return True if all reasons are a driver's, and each share is of a listed reason and above 0."""
     listed, shares = set(use.throttle_reasons), use.throttle_shares
-    seen = all(share * use.samples >= 0.01 for share in shares.values())  # noqa: PLR2004 - the first sample may stand for part of an interval
-    return listed <= THROTTLE_REASONS and set(shares) <= listed and seen
+    return listed <= THROTTLE_REASONS and set(shares) <= listed and all(shares.values())
 
 
 def energy_w(r: Run) -> float | None:

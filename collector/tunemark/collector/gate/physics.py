@@ -36,6 +36,8 @@ FASTEST_DEVICE = 2e16
 """FLOP/s above any device of today, in any format of training."""
 FASTEST_CORE = 1e13
 """FLOP/s above any core of a CPU, with matrix units."""
+STACK_BITS = 1_024
+"""Width of the bus of one stack of memory."""
 REACHABLE = {True: 0.85, False: 0.9}
 """Training over the dense peak, at most: stacked memory (True) comes with a power limit below the clock of the peak; the best known is below
 0.8."""
@@ -227,13 +229,10 @@ def highest_rate(r: Run) -> float | None:
     if not r.flops.sum():
         return None
     own_cpu = r.card is not None and r.card.cpu is not None
-    headroom = ((r.card.cpu.headroom() or inf) if r.card and r.card.cpu else 1.0) * (1.0 if own_cpu else REACHABLE[_stacked(r)])
+    headroom = ((r.card.cpu.headroom() or inf) if r.card and r.card.cpu else 1.0) * (
+        1.0 if own_cpu else REACHABLE[(r.card.memory_bus_bits or 0) >= STACK_BITS if r.card else False]
+    )
     return min(r.peak * headroom if r.peak else inf, 1.5 * r.probed if r.probed else inf, FASTEST_DEVICE * r.count)
-
-
-def _stacked(r: Run) -> bool:
-    """Return True for a device with stacked memory, whose bus has 1024 bits or more."""
-    return r.card is not None and (r.card.memory_bus_bits or 0) >= 1_024  # noqa: PLR2004 - the width of one stack
 
 
 def micro_rate(r: Run) -> float | None:

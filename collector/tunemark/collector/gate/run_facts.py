@@ -16,7 +16,18 @@ from tunemark.schema.physics.utilisation import executed_peak, executed_share, f
 from tunemark.schema.records.effective import SHORT_NAMES
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Gate
-from tunemark.schema.vocabulary import SHARDED_STATES, SHARDED_WEIGHTS, Backend, DataSource, Dtype, Phase, Status, Strategy, Task
+from tunemark.schema.vocabulary import (
+    HOST_INTERVAL_S,
+    SHARDED_STATES,
+    SHARDED_WEIGHTS,
+    Backend,
+    DataSource,
+    Dtype,
+    Phase,
+    Status,
+    Strategy,
+    Task,
+)
 
 MANY_STEPS, SOME_SAMPLES, MANY_SAMPLES = 20, 10, 50
 """Steps from which a shape is no chance; samples of which a mean has a standard error of a third, and of a seventh, of their spread."""
@@ -54,7 +65,7 @@ class Run:
         samples = self.use.samples if self.use else 0
         self.has_samples, self.sampled_often = samples > 0, samples >= SOME_SAMPLES
         self.alike = s.plan.device.pipeline_parallel == 1
-        self.sampled_surely = float(self.times[10:].sum()) > 2  # noqa: PLR2004 - ten samples of the host
+        self.sampled_surely = float(self.times[SOME_SAMPLES:].sum()) > SOME_SAMPLES * HOST_INTERVAL_S
         self.compiles_nothing = not self.compiles
 
     # Cards

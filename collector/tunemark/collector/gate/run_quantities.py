@@ -50,6 +50,9 @@ KERNELS = {
 }
 """Kernels of torch's attention by back end."""
 
+FEW_LOSSES = 4
+"""Losses that may all be equal by chance; of more, that is out of the question."""
+
 QUANTITIES: dict[str, Callable[..., Any]] = {
     "latest_start": lambda _: datetime.now(tz=UTC) + CLOCK,
     "last_phase": lambda r: r.phases[-1],
@@ -67,11 +70,13 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "core_seconds": lambda r: r.process.wall_s * r.environment.cpu_logical_cores * r.device.nodes,
     "trial": lambda r: r.s.study is not None and r.s.study.kind in TRIES and "in a fresh process" not in r.s.study.point,
     "timed_micro_steps": lambda r: sum(map(len, r.trace.micro_completed_at_s)) or None,
+    "gradient_gate": lambda r: (gate := r.gate("adapter_gradient")) and gate.detail,
+    "packed_gate": lambda r: (gate := r.gate("packed_documents")) and gate.detail,
     "shards": lambda r: r.device.strategy in SHARDED_STATES,
     "planned_evaluation_rows": lambda r: r.plan.data.evaluation_rows or None,
     "lowest_loss": lambda r: float(r.losses.min()) if len(r.losses) else None,
     "first_loss": lambda r: float(r.losses[0]) if len(r.losses) else None,
-    "different_losses": lambda r: len(np.unique(r.losses)),
+    "different_losses": lambda r: len(np.unique(r.losses)) if len(r.losses) > FEW_LOSSES else None,
 }
 """Name in relations.toml -> quantity or condition; those below are of several lines."""
 
@@ -253,12 +258,6 @@ def states_in_place(r: Run) -> bool:
     return set(ran.optimizer_states_on) <= ({"cuda"} if r.gpu else {"cpu"}) and (bool(ran.optimizer_states_on) or not counted)
 
 
-def gradient_gate(r: Run) -> str | None:
-    """Return the observation of the check of gradients."""
-    gate = r.gate("adapter_gradient")
-    return gate.detail if gate else None
-
-
 def gradients_reach(r: Run) -> bool:
     """Return True if the verdict on gradients follows from its count, and the count from the plan."""
     gate, full = r.gate("adapter_gradient"), r.plan.method is Method.FULL
@@ -280,12 +279,6 @@ def gradients_reach(r: Run) -> bool:
         return relevant == len(adapted_linears(r.model, r.plan.lora.target_modules)) * r.model.layers
     except TunemarkError:
         return False
-
-
-def packed_gate(r: Run) -> str | None:
-    """Return the observation of the check of packed documents."""
-    gate = r.gate("packed_documents")
-    return gate.detail if gate else None
 
 
 def packing_checked(r: Run) -> bool:
@@ -339,11 +332,6 @@ def least_evaluation_loss(r: Run) -> float | None:
 
 
 # Losses
-
-
-def some_steps(r: Run) -> bool:
-    """Return True if a few steps have a loss."""
-    return len(r.losses) >= 5  # noqa: PLR2004 - equal by chance is out of the question
 
 
 def chance(r: Run) -> float | None:
