@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from gate_mutations.bases import Content, h100_lora, identity_of
-from gate_mutations.corruptions import corrupt, cut, phase, retime, sets
+from gate_mutations.corruptions import corrupt, retime, sets
 from gate_mutations.simulated import H100, Ending, Scenario, gpu_machine, simulate
 from tunemark.harness.plan.options import Options
-from tunemark.harness.run.run_outcome import PARTIAL_RECORD
 from tunemark.schema.derive import derive
 from tunemark.schema.measurement_warnings import warnings_of_record
 from tunemark.schema.records.base import canonical_json, content_id
@@ -22,9 +21,6 @@ from tunemark.schema.records.submission import Submission
 
 RYZEN = "AMD Ryzen 5 3600 6-Core Processor"
 """A CPU without a card."""
-NO_GRADIENTS = "the run ended before its first step was complete"
-NO_STATES = "the run ended before its optimizer states were measured, which is after the last step"
-NO_PEAKS = "the worker ended before it read its peaks"
 EPYC = "AMD EPYC 9654 96-Core Processor"
 COPY = "run_id|trace|identity|submission|file|fingerprint"
 
@@ -83,37 +79,6 @@ copied(
 )
 copied("copied trace, losses changed", lambda c: c["trace"].update(loss=[loss * 1.0002 for loss in c["trace"]["loss"]]))
 copied("copied trace from a wheel, without a commit", sets({"harness.commit": None, "harness.dirty": None}))
-
-
-def _shorter(content: Content, kept: slice) -> None:
-    """Keep some of the steps, as if the run had been stopped after them, with everything else to match."""
-    steps, old_wall_s = range(len(content["trace"]["loss"]))[kept], content["process"]["wall_s"]
-    share, started = len(steps) / len(content["trace"]["loss"]), content["trace"]["started_at_s"]
-    started = content["trace"]["completed_at_s"][steps[0] - 1] if steps[0] else started
-    cut(content, steps)
-    content["trace"]["started_at_s"] = started
-    last = content["trace"]["completed_at_s"][-1] + 2e-5
-    phase(content, "train")["at_s"] = started - 2e-5
-    content["timeline"] = [mark for mark in content["timeline"] if mark["at_s"] < last]
-    content["outcome"] |= {"status": "interrupted", "phase": "train", "message": "stopped by the user", "fix": PARTIAL_RECORD}
-    content["process"] |= {name: content["process"][name] * (last + 0.2) / old_wall_s for name in ("wall_s", "user_s", "system_s")}
-    content |= {"evaluation": None, "ranks": []}
-    content["probe"]["after_flop_per_s"] = None
-    content["effective"]["optimizer_states_on"] = []
-    content["model"] |= {"gradient_bytes": None, "gradient_bytes_reason": NO_GRADIENTS}
-    content["model"] |= {"optimizer_state_bytes": None, "optimizer_state_bytes_reason": NO_STATES}
-    content["memory"] |= {
-        name: {"peak_bytes": None, "method": None, "reason": NO_PEAKS} for name in ("device_allocated", "device_reserved")
-    }
-    use = content["utilisation"]
-    for counted in (use, *use["devices"]):
-        counted["samples"] = int(counted["samples"] * share)
-    for name in ("joules", "window_s"):
-        use["energy"][name] = use["energy"][name] and use["energy"][name] * share
-
-
-copied("copied trace, the last fifth cut off", lambda c: _shorter(c, slice(0, -len(c["trace"]["loss"]) // 5)))
-copied("copied trace, the first third cut off", lambda c: _shorter(c, slice(len(c["trace"]["loss"]) // 3, None)))
 
 
 def _own_work(content: Content) -> None:

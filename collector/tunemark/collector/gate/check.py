@@ -8,15 +8,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from pydantic import BaseModel
 
 from tunemark.collector.gate.cross_file_checks import (
-    MOST_LOSSES,
-    OTHER_SETTINGS,
     SECOND_RUN,
     Candidate,
     FileProblems,
@@ -43,7 +40,7 @@ from tunemark.schema.processes import in_processes
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.submission import Submission, submission_name
 from tunemark.schema.records.upgrade import InvalidRecord, Problem, read_record
-from tunemark.schema.vocabulary import Dtype, Status
+from tunemark.schema.vocabulary import Status
 
 LARGEST_FILE_BYTES = 16 * MIB
 """About 250,000 steps, more than any submission has."""
@@ -51,8 +48,6 @@ UNREADABLE = (InvalidRecord, OSError, ValueError, TypeError, LookupError, Arithm
 """What reading a committed submission can raise. It is reported where the file is checked."""
 FEW_COMMITTED = 2000
 """Committed submissions that are read, 3 ms each, before processes to read them would have started."""
-MOST_PEERS = 100
-"""Newest committed submissions of a group that a rate is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +72,7 @@ class Verdict:
 
     def candidate(self, file: str) -> Candidate:
         """Return the file in the form that the cross-file checks use."""
-        record, derived = self.record, self.derived
+        record = self.record
         if not isinstance(record, Submission):
             return Candidate(file, self.problems)
         return Candidate(
@@ -94,19 +89,10 @@ class Verdict:
             started_at=record.started_at,
             wall_s=record.process.wall_s,
             commit=record.harness.commit,
-            group=_peer_group(record),
-            rate=_rate(derived) if derived else None,
             identity=identity_of(record),
-            learning=_learning(record),
-            losses=tuple(loss for loss in record.trace.loss[:MOST_LOSSES] if loss is not None),
             outdated=self.outdated,
             doubts=self.doubts,
         )
-
-
-def _rate(derived: Derived) -> float | None:
-    """Return the rate that is compared with those of peers; None for a run that is not ranked."""
-    return derived.tokens_per_s.value if derived.rankable and derived.tokens_per_s else None
 
 
 def _subject(record: Submission) -> Subject:
@@ -116,39 +102,6 @@ def _subject(record: Submission) -> Subject:
     machine = f"{e.cpu}, {e.cpu_physical_cores} of {e.cpu_logical_cores} cores, {e.memory_bytes / GIB:.0f} GiB, {devices}"
     plan = hashlib.sha256(record.plan.model_dump_json(exclude={"reasons"}).encode()).hexdigest()
     return Subject(record.workload, e.devices[0].name, machine, f"{plan} {len(record.overrides)}")
-
-
-def _learning(record: Submission) -> str:
-    """Return the settings on which losses depend, as text; empty with LoRA dropout or a warm-up.
-
-    Each run has its own dropout, and warm-ups of different peaks can begin alike.
-    """
-    plan = record.plan
-    if plan.optimizer.warmup_steps or (plan.lora is not None and plan.lora.dropout):
-        return ""
-    # TF32 differs little from FP32.
-    compute = plan.precision.compute if plan.precision.compute is not Dtype.TF32 else Dtype.FP32
-    settings: dict[str, object] = {
-        "model": (plan.model.key, plan.model.weights.value),
-        "method": plan.method.value,
-        "lora": plan.lora and (plan.lora.rank, plan.lora.alpha, sorted(plan.lora.target_modules)),
-        "quantisation": plan.quantisation and plan.quantisation.format,
-        "data": (plan.data.source.value, plan.data.name, plan.data.sequence_length),
-        "batch.global_batch": plan.batch.global_batch,
-        # Variants of AdamW differ by rounding only.
-        "optimizer.name": "adamw" if "adamw" in plan.optimizer.name else plan.optimizer.name,
-        "optimizer.learning_rate": plan.optimizer.learning_rate,
-        "measurement.seed": plan.measurement.seed,
-        "precision.compute": compute.value,
-        OTHER_SETTINGS: (plan.data.model_dump(), plan.optimizer.model_dump(), plan.precision.parameters.value),
-    }
-    return "; ".join(f"{name}={value}" for name, value in settings.items())
-
-
-def _peer_group(record: Submission) -> str:
-    """Return the name of the results that a rate is compared with: the same plan but for its limits, on the same kind of device."""
-    e, plan = record.environment, record.plan.model_dump_json(exclude={"reasons", "measurement"})
-    return f"{plan} {e.devices[0].name} {e.cpu} {e.cpu_usable_cores}"
 
 
 def judge(path: Path, facts: FactBase) -> Verdict:
@@ -277,8 +230,7 @@ def validate_all(records: RecordFiles, cards: Sequence[Path], root: Path, facts:
         files = [root / file for file in sorted(committed - given) if file.endswith(".json")]
         read = in_processes(partial(_committed, root=root), files, parallel_above=FEW_COMMITTED)
         others = [known for known in read if known is not None]
-        rated = _with_rates(others, {candidate.group for candidate in candidates}, root)
-        accepted = accept(candidates, committed, rated, partial(known_commits, root))
+        accepted = accept(candidates, committed, others, partial(known_commits, root))
     except TunemarkError as error:
         # The invalid card may be in a file outside the files to check.
         stopped = (error.field, Problem("file", repr(error.value) if error.value else "", error.fix))
@@ -298,21 +250,5 @@ def _committed(path: Path, root: Path) -> Candidate | None:
         content = path.read_bytes()
         record = read_record(content)
         return Verdict((), record, None, content_id(content)).candidate(shown_path(path, root)) if isinstance(record, Submission) else None
-    except UNREADABLE:
-        return None
-
-
-def _with_rates(committed: Sequence[Candidate], groups: set[str], root: Path) -> list[Candidate]:
-    """Return committed submissions, the newest of each of these groups with their rates, since only those are compared with a rate."""
-    newest = sorted(committed, key=lambda each: each.started_at, reverse=True)
-    peers = {each.file for group in groups for each in islice((known for known in newest if known.group == group), MOST_PEERS)}
-    return [replace(each, rate=_rate_of(root / each.file)) if each.file in peers else each for each in committed]
-
-
-def _rate_of(path: Path) -> float | None:
-    """Return the rate of a committed submission; None if it is not ranked, or if nothing can be derived from it any more."""
-    try:
-        record = read_record(path.read_bytes())
-        return _rate(derive(record)) if isinstance(record, Submission) else None
     except UNREADABLE:
         return None

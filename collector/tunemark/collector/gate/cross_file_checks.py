@@ -2,11 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from math import exp, log
 from pathlib import Path
-from statistics import fmean, median
 from typing import Generic, NamedTuple, TypeVar
 
 from tunemark.collector.gate.identity import Identity, copies
@@ -21,25 +19,6 @@ FileProblems = list[tuple[str, Problem]]
 """Problems, each with its file."""
 SECOND_RUN = "the record stays valid, and a second run can confirm it"
 """How an accepted submission that is unlikely is marked."""
-FEWEST_PEERS = 5
-"""Results of the same group from which a rate can be an outlier."""
-FARTHEST, LEAST_SPREAD = 6.0, 0.05
-"""Robust standard deviations of the logarithm of a rate from which it is one; the spread is taken as 5% at least."""
-
-
-FEWEST_LOSSES, MOST_LOSSES = 20, 60
-"""Steps from which the losses of two runs are compared, and up to which they are: later ones drift apart by rounding."""
-SAME_LOSSES = 2e-5
-"""Median relative difference of losses below which two runs had the same settings. Committed runs: at most 5e-6 with the same, at least
-5e-4 with others."""
-OTHER_LOSSES, OTHER_LOSS = 1e-3, 1e-2
-"""Median and largest relative difference above which two runs had other settings. Largest of committed runs with the same: 3e-3."""
-OTHER_SETTINGS = "others"
-"""Name of the settings that may leave the first losses unchanged, such as packing of full rows, or another schedule."""
-FULL_PRECISION = "precision.compute=fp32"
-"""Setting with which other machines give the same losses."""
-LEARNED = 0.002
-"""Relative change of losses from the first to the last compared steps, below which they do not depend on the settings yet."""
 
 
 class Subject(NamedTuple):
@@ -79,24 +58,11 @@ class Candidate:
     wall_s: float = 0.0
     """Duration of the run."""
     commit: str | None = None
-    group: str = ""
-    """Name of the results whose rates are peers of this one."""
-    rate: float | None = None
-    """Tokens per second."""
     identity: Identity = UNKNOWN
-    learning: str = ""
-    """The settings on which losses depend, as text; empty if the losses cannot be compared."""
-    losses: tuple[float, ...] = ()
-    """Losses of the first steps."""
     outdated: tuple[Problem, ...] = ()
     """Changes of the facts since the run: notes for a committed file, problems for any other."""
     doubts: tuple[Problem, ...] = ()
     """Why a submission that is accepted needs a second run."""
-
-    @property
-    def point(self) -> str:
-        """Kind and point of the study; empty for a run of its own."""
-        return f"{self.study.kind} {self.study.point}" if self.study else ""
 
 
 AnyCandidate = TypeVar("AnyCandidate", bound=Candidate)
@@ -132,68 +98,68 @@ def accept(
     listed = list(candidates)
     ordered: list[Candidate] = [*others, *sorted(listed, key=lambda each: each.file not in committed)]
     settled = committed | {each.file for each in others}
-    runs: dict[str, Candidate] = {}
-    results: dict[str, Candidate] = {}
-    begun: dict[tuple[datetime, str], str] = {}
-    problems: FileProblems = []
     copied = dict(copies([(each.file, each.identity) for each in ordered if each.run_id and not each.problems]))
+    seen, problems = _Seen(), list[tuple[str, Problem]]()
     for candidate in ordered:
-        own = [*candidate.problems, *(() if candidate.file in settled else candidate.outdated)]
-        same_run, same_result = runs.get(candidate.run_id), results.get(candidate.result_id)
-        if not own and same_run is not None:
-            own = [Problem("run_id", repr(candidate.run_id), f"is the run of {same_run.file} already; a run is submitted once")]
-        elif not own and same_result is not None:
-            own = [Problem("file", candidate.result_id, f"is the id of {same_result.file} already; two results cannot share an id")]
-        elif not own and candidate.reason is not None and candidate.supersedes is None:
-            own = [Problem("supersedes_reason", repr(candidate.reason), "belongs to a result in supersedes, which is null")]
-        elif not own and (candidate.started_at, candidate.subject.machine) in begun and candidate.file not in settled:
-            fix = f"{begun[candidate.started_at, candidate.subject.machine]} began in the same microsecond on the same machine"
-            own = [Problem("started_at", candidate.started_at.isoformat(), fix)]
-        elif not own and candidate.file not in settled and copied.get(candidate.file, ("", False))[1]:
-            fix = f"its readings are those of {copied[candidate.file][0]}; submit a measurement of your own"
-            own = [Problem("trace.completed_at_s", "a copy", fix)]
+        new = candidate.file not in settled
+        own = [*candidate.problems, *(candidate.outdated if new else ())] or list(
+            seen.problems(candidate, copied.get(candidate.file), new=new)
+        )
         problems.extend((candidate.file, problem) for problem in own)
         if not own and candidate.run_id:
-            runs[candidate.run_id] = results[candidate.result_id] = candidate
-            if candidate.started_at.microsecond:
-                begun[candidate.started_at, candidate.subject.machine] = candidate.file
-    replaced: dict[str, Candidate] = {}
-    of_studies = [(candidate.file, problem) for candidate, problem in _studies(runs.values()) if candidate.file not in settled]
-    problems.extend(of_studies)
-    refused = {file for file, _ in of_studies}
-    for candidate in ordered:
-        if runs.get(candidate.run_id) is candidate and candidate.supersedes is not None:
-            replacing = list(_superseding(candidate, results.get(candidate.supersedes), replaced))
-            problems.extend((candidate.file, problem) for problem in replacing)
-            if replacing:
-                refused.add(candidate.file)
-            else:
-                replaced[candidate.supersedes] = candidate
-    other_points = [
-        (
-            new.file,
-            Problem(
-                "supersedes",
-                repr(new.supersedes),
-                f"it is {old.point or 'a run of its own'!r}, and this run {new.point or 'one of its own'!r}",
-            ),
-        )
-        for old, new in ((results[replaced_id], new) for replaced_id, new in replaced.items())
-        if old.point != new.point
-    ]
-    kept = [each for each in listed if runs.get(each.run_id) is each and each.file not in refused]
+            seen.add(candidate)
+    wrong = [(candidate, problem) for candidate, problem in _studies(seen.runs.values()) if candidate.file not in settled]
+    wrong += _replacing(each for each in ordered if seen.runs.get(each.run_id) is each)
+    problems += [(candidate.file, problem) for candidate, problem in wrong]
+    refused = {candidate.file for candidate, _ in wrong}
+    kept = [each for each in listed if seen.runs.get(each.run_id) is each and each.file not in refused]
     doubts = [(candidate.file, doubt) for candidate in kept for doubt in candidate.doubts]
-    doubts += [(file, doubt) for file, doubt in other_points if file in {candidate.file for candidate in kept}]
-    new = [each for each in kept if each.file not in settled]
-    doubts += [(each.file, doubt) for each in new for doubt in _other_losses(each, runs.values())]
-    doubts += [(each.file, doubt) for each in new for doubt in _losses_of_other_settings(each, runs.values())]
-    doubts += [
-        (each.file, Problem("trace.completed_at_s", "like a copy", f"its step times rise and fall like those of {copied[each.file][0]}"))
-        for each in new
-        if each.file in copied
-    ]
-    doubts += [*_far_from_peers(kept, others), *(_unknown_commits(kept, is_known) if is_known else ())]
+    doubts += [*(_unknown_commits(kept, is_known) if is_known else ())]
     return Accepted(kept, problems, [(candidate.file, note) for candidate in kept for note in candidate.outdated], doubts)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The runs that were accepted so far."""
+
+    runs: dict[str, Candidate] = field(default_factory=dict)
+    results: dict[str, Candidate] = field(default_factory=dict)
+    begun: dict[tuple[datetime, str], str] = field(default_factory=dict)
+    """Start and machine of a run -> its file."""
+
+    def add(self, candidate: Candidate) -> None:
+        """Remember an accepted run."""
+        self.runs[candidate.run_id] = self.results[candidate.result_id] = candidate
+        if candidate.started_at.microsecond:
+            self.begun[candidate.started_at, candidate.subject.machine] = candidate.file
+
+    def problems(self, candidate: Candidate, original: str | None, *, new: bool) -> Iterator[Problem]:
+        """Yield why a run is one that was seen already; `original` is the file of which it is a copy."""
+        same_run, same_result = self.runs.get(candidate.run_id), self.results.get(candidate.result_id)
+        at_once = self.begun.get((candidate.started_at, candidate.subject.machine)) if new else None
+        if same_run is not None:
+            yield Problem("run_id", repr(candidate.run_id), f"is the run of {same_run.file} already; a run is submitted once")
+        elif same_result is not None:
+            yield Problem("file", candidate.result_id, f"is the id of {same_result.file} already; two results cannot share an id")
+        elif at_once is not None:
+            yield Problem("started_at", candidate.started_at.isoformat(), f"{at_once} began in the same microsecond on the same machine")
+        elif new and original is not None:
+            fix = f"its readings are those of {original}; submit a measurement of your own"
+            yield Problem("trace.completed_at_s", "a copy", fix)
+
+
+def _replacing(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem]]:
+    """Yield results that take the place of another one without the right to."""
+    listed = list(accepted)
+    results = {candidate.result_id: candidate for candidate in listed}
+    replaced: dict[str, Candidate] = {}
+    for candidate in listed:
+        if candidate.supersedes is None:
+            continue
+        problems = list(_superseding(candidate, results.get(candidate.supersedes), replaced))
+        yield from ((candidate, problem) for problem in problems)
+        if not problems:
+            replaced[candidate.supersedes] = candidate
 
 
 def committed_files(root: Path) -> frozenset[str]:
@@ -279,62 +245,6 @@ def _studies(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem
             fix = f"runs of a study are numbered in the order in which they were made; compare with {known.file}"
             yield candidate, Problem("study.position", str(study.position), fix)
         last[study.study_id] = max(last[study.study_id], study.position)
-
-
-def _compared_losses(candidate: Candidate, other: Candidate) -> list[float]:
-    """Return the relative differences of the losses of two runs by step; empty if they cannot be compared."""
-    steps = min(len(candidate.losses), len(other.losses))
-    if candidate is other or steps < FEWEST_LOSSES or not candidate.learning or not other.learning:
-        return []
-    pairs = [(loss, known) for loss, known in zip(candidate.losses, other.losses, strict=False) if known > 0]
-    edge = steps // 4
-    learned = abs(fmean(other.losses[steps - edge : steps]) / (fmean(other.losses[:edge]) or 1.0) - 1) > LEARNED
-    return [abs(loss / known - 1) for loss, known in pairs] if learned and len(pairs) == steps else []
-
-
-def _losses_of_other_settings(candidate: Candidate, known: Iterable[Candidate]) -> Iterator[Problem]:
-    """Yield a run whose losses are those of a run with other settings: these settings were not used."""
-    for other in known:
-        changed = sorted(set(candidate.learning.split("; ")) - set(other.learning.split("; ")))
-        names = [name for name in (one.partition("=")[0] for one in changed) if name != OTHER_SETTINGS]
-        apart = _compared_losses(candidate, other) if names else []
-        if apart and median(apart) < SAME_LOSSES:
-            fix = f"the same losses as {other.file}, although the plans differ in {', '.join(names)}; keep the plan of the run"
-            yield Problem("trace.loss", f"{len(apart)} losses", fix)
-            return
-
-
-def _other_losses(candidate: Candidate, known: Iterable[Candidate]) -> Iterator[Problem]:
-    """Yield a run whose losses are not those of the first run with the same settings, seed and rows."""
-    if FULL_PRECISION not in candidate.learning:
-        return
-    same = [other for other in known if other.learning == candidate.learning and other.file != candidate.file]
-    apart, file = next(((found, other.file) for other in same if (found := _compared_losses(candidate, other))), ([], ""))
-    if apart and (median(apart) > OTHER_LOSSES or max(apart) > OTHER_LOSS):
-        place = apart.index(max(apart)) + 1
-        fix = f"differs by {max(apart):.1%} from the loss of this step in {file}, which has the same settings, seed and rows"
-        yield Problem("trace.loss", f"{candidate.losses[place - 1]:.4g} at step {place}", fix)
-
-
-def _far_from_peers(kept: Sequence[Candidate], others: Sequence[Candidate]) -> Iterator[tuple[str, Problem]]:
-    """Yield results whose rate is far from that of their peers."""
-    groups: dict[str, list[Candidate]] = defaultdict(list)
-    for candidate in (*kept, *others):
-        if candidate.group and candidate.rate:
-            groups[candidate.group].append(candidate)
-    judged = {candidate.file for candidate in kept}
-    for peers in groups.values():
-        if len(peers) <= FEWEST_PEERS:
-            continue
-        logs = [log(peer.rate or 1.0) for peer in peers]
-        middle = median(logs)
-        # 1.4826 times the median absolute deviation is the standard deviation of normal values.
-        spread = max(LEAST_SPREAD, 1.4826 * median(abs(value - middle) for value in logs))
-        for peer, value in zip(peers, logs, strict=True):
-            if peer.file in judged and abs(value - middle) > FARTHEST * spread:
-                ratio = f"{(peer.rate or 0.0) / exp(middle):.2f} times"
-                fix = f"{ratio} the median of {len(peers)} results of the same configuration"
-                yield peer.file, Problem("trace.completed_at_s", f"{peer.rate:,.0f} tokens/s", fix)
 
 
 def _unknown_commits(

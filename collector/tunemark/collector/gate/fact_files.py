@@ -8,8 +8,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from tunemark.collector.gate import document_checks, known_checks, price_checks
 from tunemark.collector.gate import fact_book_checks as book
+from tunemark.collector.gate import known_checks, price_checks, published_checks
 from tunemark.collector.gate.accelerator_checks import accelerator_problems
 from tunemark.collector.gate.cross_file_checks import FileProblems
 from tunemark.collector.gate.fact_checks import Neighbours, day_problems, text_problems
@@ -74,17 +74,8 @@ def document_problems(files: Iterable[Path], root: Path, beside: Neighbours) -> 
             problems.append((shown_path(document, root), missing_document(folder.name, results)))
         elif (stated := _stated_results(document)) is not None and stated != results:
             problems.append((shown_path(document, root), wrong_count(stated, results)))
-        problems += [_at_its_row(document, problem, root) for problem in document_checks.rows_problems(document, beside)]
+        problems += [(shown_path(document, root), problem) for problem in published_checks.rows_problems(document, beside)]
     return problems
-
-
-def _at_its_row(document: Path, problem: Problem, root: Path) -> tuple[str, Problem]:
-    """Return the file of a problem of a document's rows: that of the row, if it has one of its own."""
-    row, _, field = problem.field.partition(": ")
-    file = document.with_name(f"{row}.json")
-    if field and RESULT.fullmatch(file.name) and file.is_file():
-        return shown_path(file, root), Problem(field, problem.value, problem.fix)
-    return shown_path(document, root), problem
 
 
 def results_in(path: Path) -> int:

@@ -6,11 +6,9 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from tunemark.collector.gate.run_facts import Run
+from tunemark.collector.gate.run_facts import MANY_SAMPLES, Run
 from tunemark.schema import VERSION
-from tunemark.schema.facts.names import plain_name
-from tunemark.schema.formats import GIB, MIB
-from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.formats import GIB
 from tunemark.schema.records.trace import DeviceUse
 from tunemark.schema.vocabulary import (
     DEEPSPEED,
@@ -18,17 +16,12 @@ from tunemark.schema.vocabulary import (
     HOST_INTERVAL_S,
     MEMORY_TOOLS,
     PACKAGES,
-    SLOWEST_INTEGRATION_S,
     TORCH_MODULES,
     VENDOR_PACKAGES,
     Backend,
     Method,
 )
 
-VENDORS = {Backend.CUDA: "NVIDIA", Backend.ROCM: "AMD", Backend.NEURON: "AWS", Backend.XPU: "Intel", Backend.MPS: "Apple"}
-NVIDIA = r"NVIDIA|Tesla|GeForce|Quadro|GRID|TITAN|NVS|Graphics Device|Orin|Xavier|Thor|(RTX )?A\d{1,4}(-|X|G| |$)"
-"""The beginning of a name that NVIDIA's driver reports: old ones leave out the brand of some products."""
-MAKERS = {"NVIDIA": r"nvidia|geforce|tesla|quadro", "AMD": r"instinct|radeon|\bmi\d{3}", "AWS": "trainium|inferentia|neuron"}
 DRIVERS = {
     Backend.CUDA: r"(4[5-9]\d|[56]\d\d)(\.\d{1,3}){1,2}",
     Backend.ROCM: r"[1-6]?\d(\.\d+)+[-.+~\w]*",
@@ -50,11 +43,16 @@ BEFORE_CUDA_13 = {"Kepler", "Maxwell", "Pascal", "Volta"}
 THROTTLE_REASONS = {"application_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown"}
 THROTTLE_REASONS |= {"hw_power_brake_slowdown", "display_clock_setting", "throttled"}
 """Reasons for lowered clocks as NVML and amd-smi name them."""
+MOST_DEVICES = 128
+"""No machine of today has as many."""
+FEW_SAMPLES = 5
+"""Samples of which a mean says something."""
+LAST_YEAR = 2_100
+"""Some packages use the year as their first number."""
 MOST_WATTS = 3_000.0
 """No board of today takes more."""
 
 QUANTITIES: dict[str, Callable[..., Any]] = {
-    "back_end_of_system": lambda r: not r.environment.os.startswith("Darwin") or r.environment.backend in {Backend.MPS, Backend.CPU},
     "apple": lambda r: r.backend is Backend.MPS,
     "whole_pages": lambda _, device: not device.memory_bytes or device.memory_bytes % 2**16 == 0,
     "owners_card": lambda r: r.card is not None and re.search(r"GeForce|Radeon|TITAN|Arc\b", r.card.name) is not None,
@@ -63,63 +61,20 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "allocated_or_none": lambda r: r.memory.device_allocated.peak_bytes or 0,
     "reserved_by_all": lambda r: r.memory.device_reserved.peak_bytes and r.memory.device_reserved.peak_bytes * r.count,
     "grown_bytes": lambda r: sum(event.amount for event in r.s.events if event.kind == "allocator_growth"),
-    "grows": lambda _, event: event.kind == "allocator_growth",
     "host_interval_s": lambda _: HOST_INTERVAL_S,
     "host_samples_fit": lambda r: (r.trained_s or r.process.wall_s) / HOST_INTERVAL_S * 1.1 * r.device.nodes + 2,
     "used_cores": lambda r: (r.used_cpu_s or 0.0) / r.process.wall_s if r.process.wall_s else 0.0,
     "monitored_devices": lambda r: len(r.use.devices) or None if r.use else None,
     "highest_mhz": lambda r: 1.35 * r.card.peak_clock_mhz if r.card and r.card.peak_clock_mhz else 4_500.0,
-    "least_mhz": lambda r: r.share * r.card.peak_clock_mhz / 1.1 if computes(r) and r.share and r.card and r.card.peak_clock_mhz else None,
-    "least_busy": lambda r: 0.9 * r.share if computes(r) and r.share else None,
     "has_energy": lambda r: r.use is not None and r.use.energy is not None and r.use.energy.joules is not None,
-    "boards_w": lambda r: r.count * board_w(r),
-    "longest_energy_s": lambda r: r.window_s and 1.05 * r.window_s + 4 * DEVICE_INTERVAL_S.get(r.backend, 1.0),
+    "card_board_w": lambda r: r.card.tdp_w if r.card else None,
+    "board_w": lambda r: (r.card and r.card.tdp_w) or MOST_WATTS,
+    "boards_w": lambda r: r.count * ((r.card and r.card.tdp_w) or MOST_WATTS),
+    "first_driver": lambda r: r.environment.devices[0].driver,
+    "power_was_read": lambda r: r.gpu and r.alone and len(r.powers_w) == r.count and fewest_samples(r) >= MANY_SAMPLES,
     "shortest_energy_s": lambda r: r.window_s and 0.8 * r.window_s - 4 * DEVICE_INTERVAL_S.get(r.backend, 1.0),
-    "reports_power": lambda r: r.backend is Backend.CUDA or bool(r.powers_w),
 }
 """Name in relations.toml -> quantity or condition; those below are of several lines."""
-
-
-# Host
-
-
-def cpu_of_system(r: Run) -> bool:
-    """Return True if a CPU runs under the system. Some kernels report the instruction set only."""
-    makers = {"^Apple ": "^Darwin", "Intel|AMD|Xeon|EPYC|Ryzen": "x86_64|AMD64", "Neoverse|Graviton|Cortex": "aarch64|arm64|ARM64"}
-    name, system = r.environment.cpu, r.environment.os
-    runs = all(re.search(machines, system) for maker, machines in makers.items() if re.search(maker, name))
-    return (
-        runs and re.search(r"[A-Za-z]{2}|^x86", name) is not None and not re.search(r"nvidia|geforce|\b[ahb][1-3]00\b", name, re.IGNORECASE)
-    )
-
-
-def most_cores(r: Run) -> int | None:
-    """Return the cores of the largest host of a CPU; a virtual machine may count the threads of its host as cores."""
-    cores, sockets = _cores(r), _sockets(r)
-    return 2 * sockets * cores if cores else 64 if sockets == 1 else None
-
-
-def most_threads(r: Run) -> int | None:
-    """Return the threads of the largest host of an x86 CPU."""
-    cores = _cores(r) if re.search("x86_64|AMD64", r.environment.os) else None
-    return 2 * _sockets(r) * cores if cores else None
-
-
-def _cores(r: Run) -> int | None:
-    card, printed = r.facts.recognise_cpu(r.environment.cpu), re.search(r"(\d+)-Core", r.environment.cpu)
-    return card.cpu.cores if card is not None and card.cpu is not None else int(printed[1]) if printed else None
-
-
-def _sockets(r: Run) -> int:
-    """Return the sockets of the largest host of a CPU: by its maker's product pages, and 8 where they are unknown."""
-    single = r"EPYC \w{4,5}P\b|Ryzen|Threadripper|Core\(TM\)|\bCore i\d|Apple"
-    return 1 if re.search(single, r.environment.cpu) else 2 if re.search("EPYC|Altra|Graviton", r.environment.cpu) else 8
-
-
-def most_host_bytes(r: Run) -> int:
-    """Return the memory of the largest host: desktops of Core i and Ryzen address 256 GiB (product pages), with as much again ahead."""
-    desktop = re.search(r"Core\(?(?:TM|tm)?\)? (?:i[3579]|Ultra)|Ryzen [3579] ", r.environment.cpu)
-    return (512 if desktop else 64 * 1024) * GIB
 
 
 # Devices
@@ -135,36 +90,6 @@ def card_part_bytes(r: Run) -> float | None:
     parts = (r.card.cores_per_unit or 1) if r.card and r.backend in {Backend.ROCM, Backend.NEURON} else 1
     whole = card_bytes(r)
     return whole and whole / parts
-
-
-def card_board_w(r: Run) -> float | None:
-    """Return the board power of the card."""
-    return r.card.tdp_w if r.card else None
-
-
-def board_w(r: Run) -> float:
-    """Return the board power of the card, or of the largest board."""
-    return card_board_w(r) or MOST_WATTS
-
-
-def first_driver(r: Run) -> str | None:
-    """Return the driver of the first device."""
-    return r.environment.devices[0].driver
-
-
-def device_of_back_end(r: Run, device: DeviceFacts) -> bool:
-    """Return True if a device belongs to the family of its back end, and is not a product of the catalogue in disguise."""
-    known, vendor, name = r.facts.recognise_accelerator(device.name), VENDORS.get(r.backend), device.name
-    if known is not None:
-        return (known.unit == "cpu" or known.vendor in {"Apple", "Intel"}) if r.cpu else vendor is None or known.vendor == vendor
-    own_name = re.sub(r"(\bw/|\bwith)? *radeon .*(graphics|compute cores|\d{3}[ms]).*", "", name, flags=re.IGNORECASE) if r.cpu else name
-    if any(re.search(words, own_name, re.IGNORECASE) for maker, words in MAKERS.items() if maker != vendor and (r.cpu or vendor)):
-        return False
-    if r.cpu or r.facts.plain_names.get(plain_name(name)) is not None:
-        return r.cpu
-    # NVIDIA's driver writes nothing behind the product but its memory and its kind in capitals.
-    added = re.search(r"\((?!nvgpu)|[/,;+&|]|\s(?!with\b|nvgpu\b)[a-z]{3,}", name)
-    return r.backend is not Backend.CUDA or (re.match(NVIDIA, name) is not None and not added)
 
 
 # Software
@@ -186,14 +111,14 @@ def foreign_package(r: Run) -> str:
 
 
 def version_of(text: str) -> Version | None:
-    """Return a version of a Python package, or None. Some packages use the year as their first number; none looks like an address."""
+    """Return a version of a Python package, or None; none looks like an address."""
     try:
         version = Version(text)
     except InvalidVersion:
         return None
     if re.fullmatch(r"(\d{1,3}\.){3}\d{1,3}", text):
         return None
-    return version if version.major <= 2_100 else None  # noqa: PLR2004 - a year
+    return version if version.major <= LAST_YEAR else None
 
 
 def missing_package(r: Run) -> str:
@@ -213,13 +138,6 @@ def missing_package(r: Run) -> str:
     return next((f"no {package}" for package, used in needed.items() if used and package not in r.environment.packages), "")
 
 
-def torch_builds(r: Run) -> int:
-    """Return the kinds of devices that the local version of torch names."""
-    version = version_of(r.environment.packages.get("torch", ""))
-    parts = re.split(r"[.+_-]", version.local) if version is not None and version.local else []
-    return sum(any(re.fullmatch(kind, part) is not None for part in parts) for kind in ("cpu", r"cu\d{2,3}", r"rocm\d*", "xpu"))
-
-
 def torch_has_kernels(r: Run) -> bool:
     """Return True if this build of torch has kernels for the device, and its CUDA runs with the driver."""
     version = version_of(r.environment.packages.get("torch", ""))
@@ -230,7 +148,7 @@ def torch_has_kernels(r: Run) -> bool:
         return False
     built, runtime = re.search(r"\bcu(\d{2})\d\b", local), re.match(r"(\d+)\.", r.environment.runtime.get("cuda", ""))
     majors = {int(found[1]) for found in (built, runtime) if found}
-    driver = re.match(r"\d+", first_driver(r) or "") if r.backend is Backend.CUDA else None
+    driver = re.match(r"\d+", r.environment.devices[0].driver or "") if r.backend is Backend.CUDA else None
     old = driver is not None and any(int(driver[0]) < OLDEST_DRIVER.get(major, 0) for major in majors)
     gone = r.card is not None and r.card.architecture in BEFORE_CUDA_13 and any(major >= max(OLDEST_DRIVER) for major in majors)
     return (
@@ -271,40 +189,6 @@ def strange_method(r: Run) -> str:
     )
 
 
-def reserved_or_none(r: Run) -> int:
-    """Return the peak that the allocators reserved, 0 if it is unknown."""
-    return r.memory.device_reserved.peak_bytes or 0
-
-
-def highest_allocated(r: Run) -> int | None:
-    """Return the highest peak of all ranks."""
-    return max((rank.device_allocated_bytes for rank in r.s.ranks if rank.device_allocated_bytes is not None), default=None)
-
-
-def least_rss(r: Run) -> int | None:
-    """Return the host memory that the processes held at the same time: they share some pages, and peak at about the same time."""
-    sizes = [rank.host_rss_bytes for rank in r.s.ranks if rank.host_rss_bytes is not None]
-    return max(max(sizes) + (len(sizes) - 1) * 128 * MIB, int(0.6 * sum(sizes))) if len(sizes) > 1 else None
-
-
-def odd_block_bytes(r: Run) -> int:
-    """Return the bytes of reserved memory beyond whole blocks of 2 MiB."""
-    return sum(size % (2 * MIB) for size in (reserved_or_none(r), *(rank.device_reserved_bytes or 0 for rank in r.s.ranks)))
-
-
-def largest_growth(r: Run) -> int | None:
-    """Return the largest growth of the memory in use of a device; None if one is unknown."""
-    grown = [growth(r, use) for use in (r.use.devices if r.use else ())]
-    known = [each for each in grown if each is not None]
-    return max(0, *known) if known and len(known) == len(grown) else None
-
-
-def growth(_: Run, use: DeviceUse) -> int | None:
-    """Return the growth of the memory in use of a device."""
-    peak, before = use.memory_used_peak_bytes, use.memory_used_before_bytes
-    return None if peak is None or before is None else peak - before
-
-
 def least_reserved(r: Run) -> int | None:
     """Return the least memory that a process reserved."""
     sizes = [rank.device_reserved_bytes for rank in r.s.ranks if rank.device_reserved_bytes is not None]
@@ -321,28 +205,12 @@ def device_samples_fit(r: Run) -> float | None:
     return None if every_s is None else min(trained_s, between_s) / every_s * 1.1 + 2
 
 
-def all_busy_cores(r: Run) -> float | None:
-    """Return the busy cores of the run and of other programs."""
-    use = r.use
-    return None if use is None or use.foreign_cpu_busy_mean is None else use.foreign_cpu_busy_mean + (use.cpu_busy_mean or 0.0)
-
-
 def devices_listed(r: Run) -> bool:
-    """Return True if each device of the plan is listed once, on its machine. No machine of today has 128 devices."""
+    """Return True if each device of the plan is listed once, on its machine."""
     places, nodes = [(use.node, use.index) for use in r.use.devices] if r.use else [], r.device.nodes
     first = {index for node, index in places if node == 0}
     complete = not r.gpu or (len(first) == r.count // nodes and len({node for node, _ in places}) == nodes)
-    return complete and len(places) == len(set(places)) <= r.count and all(node < nodes and index < 128 for node, index in places)  # noqa: PLR2004
-
-
-def devices_read_together(r: Run) -> bool:
-    """Return True if the devices of a machine have the same number of samples and kinds of readings, and figures of their own."""
-    uses = r.use.devices if r.use else ()
-    alike = all(len({use.samples for use in uses if use.node == node}) <= 1 for node in range(r.device.nodes))
-    names = ("busy_mean", "power_mean_w", "clock_mean_mhz", "temperature_peak_c", "memory_used_peak_bytes")
-    kinds = not r.gpu or all(len({getattr(use, name) is None for use in uses}) <= 1 for name in names)
-    figures = [(use.power_mean_w, use.power_peak_w, use.clock_mean_mhz) for use in uses if use.power_mean_w and use.clock_mean_mhz]
-    return alike and kinds and len(figures) == len(set(figures))
+    return complete and len(places) == len(set(places)) <= r.count and all(node < nodes and index < MOST_DEVICES for node, index in places)
 
 
 def same_readings(_: Run, use: DeviceUse) -> bool:
@@ -353,27 +221,13 @@ def same_readings(_: Run, use: DeviceUse) -> bool:
 
 def sampled(_: Run, use: DeviceUse) -> bool:
     """Return True if a device was sampled often enough for a mean."""
-    return use.samples >= 5  # noqa: PLR2004 - means of fewer say nothing
-
-
-def own_limit_w(r: Run, use: DeviceUse) -> float | None:
-    """Return the power limit of a device of the first machine, which lists its devices in order; if enough samples make a mean."""
-    used = [each for each in r.use.devices if not each.node] if r.use else []
-    if use not in used or len(used) != len(r.environment.devices) or not sampled(r, use):
-        return None
-    return r.environment.devices[used.index(use)].power_limit_w
-
-
-def computes(r: Run) -> bool:
-    """Return True if the devices compute at more than a fifth of their dense peak."""
-    return r.share is not None and r.share > 0.2  # noqa: PLR2004 - an eighth is what small models reach
+    return use.samples >= FEW_SAMPLES
 
 
 def throttled_for_reasons(_: Run, use: DeviceUse) -> bool:
-    """Return True if all reasons are a driver's, and each share is of a listed reason and of one sample at least."""
+    """Return True if all reasons are a driver's, and each share is of a listed reason and above 0."""
     listed, shares = set(use.throttle_reasons), use.throttle_shares
-    seen = all(share * use.samples >= 0.01 for share in shares.values())  # noqa: PLR2004 - the first sample may stand for part of an interval
-    return listed <= THROTTLE_REASONS and set(shares) <= listed and seen
+    return listed <= THROTTLE_REASONS and set(shares) <= listed and all(shares.values())
 
 
 def energy_w(r: Run) -> float | None:
@@ -391,20 +245,3 @@ def sampled_w(r: Run) -> float | None:
 def fewest_samples(r: Run) -> int:
     """Return the samples of the device with the fewest."""
     return min((use.samples for use in r.use.devices), default=0) if r.use else 0
-
-
-def devices_sampled_densely(r: Run) -> bool:
-    """Return True if the means of all devices are of many samples."""
-    return fewest_samples(r) >= 50  # noqa: PLR2004 - a standard error of a seventh of the spread
-
-
-def energy_source_of_readings(r: Run) -> bool:
-    """Return True if power was integrated exactly where there is no counter and it was read often enough."""
-    energy, samples = r.use.energy if r.use else None, fewest_samples(r)
-    if r.use is None or energy is None:
-        return True
-    unread = not r.use.devices or any(use.power_mean_w is None for use in r.use.devices)
-    if energy.source == "integrated":
-        often = not r.alone or samples < 2 or (energy.window_s or 0.0) / (samples - 1) <= 1.1 * SLOWEST_INTEGRATION_S  # noqa: PLR2004
-        return not unread and often
-    return energy.source != "none" or unread or not (r.gpu and r.alone and devices_sampled_densely(r))

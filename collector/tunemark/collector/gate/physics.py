@@ -9,17 +9,13 @@ from typing import Any
 import numpy as np
 
 from tunemark.collector.gate.run_facts import Run
-from tunemark.schema.physics.architecture import block_linears
-from tunemark.schema.physics.memory_states import EIGHT_BIT_BLOCK, NF4_BLOCK, SCALES_BLOCK, count_weights, fp8_scales
+from tunemark.schema.physics.memory_states import NF4_BLOCK, count_weights, fp8_scales
 from tunemark.schema.physics.training_shape import BYTES
 from tunemark.schema.physics.utilisation import TERA, part_of_card
-from tunemark.schema.records.trace import RankRecord
 from tunemark.schema.vocabulary import (
-    BLOCK_OFFSET,
     BLOCK_SCALES,
     DEEPSPEED,
     FP8_SCALES,
-    SCALES_OF_BLOCK_SCALES,
     Backend,
     Dtype,
     Method,
@@ -38,12 +34,10 @@ PADDED = 1.05
 """Largest shard over the mean: shards are padded to whole rows."""
 FASTEST_DEVICE = 2e16
 """FLOP/s above any device of today, in any format of training."""
-X86_FLOP_PER_CYCLE = 64
-"""Two multiply-adds on vectors of sixteen fp32 numbers: AVX-512 with two units, the widest of x86."""
 FASTEST_CORE = 1e13
 """FLOP/s above any core of a CPU, with matrix units."""
-RAM_BYTES_PER_S, BUS_BYTES_PER_S = 2e11, 64e9
-"""Rates at which weights are drawn in memory, and read over a bus, at most: PCI Express 5.0 x16 is the fastest of x86 hosts, 63 GB/s."""
+STACK_BITS = 1_024
+"""Width of the bus of one stack of memory."""
 REACHABLE = {True: 0.85, False: 0.9}
 """Training over the dense peak, at most: stacked memory (True) comes with a power limit below the clock of the peak; the best known is below
 0.8."""
@@ -51,21 +45,16 @@ REACHABLE = {True: 0.85, False: 0.9}
 QUANTITIES: dict[str, Callable[..., Any]] = {
     "most_parameters": lambda r: (_whole(r) + 2 * _head(r)) * (1 + _tolerance(r)) if r.weights is not None else None,
     "least_adapter_bytes": lambda r: 0.99 * (r.trained_bytes or 1.9) * r.weights.adapters / r.weight_shards if r.weights else None,
-    "hides_gradients": lambda r: r.device.strategy in DEEPSPEED or r.neuron,
     "least_state_bytes": lambda r: 0.99 * _trained(r, _state_widths(r)[0]) / r.state_shards if r.s.model and r.weights else None,
     "probe_size": lambda r: {Backend.CPU: 1_024, Backend.MPS: 4_096}.get(r.backend, 8_192),
     "compute_format": lambda r: r.plan.precision.compute.value,
     "different_rates": lambda r: r.s.probe is None or r.s.probe.before_flop_per_s != r.s.probe.after_flop_per_s,
-    "highest_probe": lambda r: _probe_peak(r) or (_fastest_core(r) * r.environment.cpu_usable_cores if r.cpu else FASTEST_DEVICE),
-    "mean_rate": lambda r: float(r.flops.sum() / r.times.sum()) if r.flops.sum() else None,
+    "highest_probe": lambda r: _probe_peak(r) or (FASTEST_CORE * r.environment.cpu_usable_cores if r.cpu else FASTEST_DEVICE),
     "median_rate": lambda r: float(np.median(r.flops / r.times)) if r.flops.sum() else None,
     "best_rate": lambda r: float((r.flops / r.times).max()) if r.flops.sum() else None,
-    "all_steps_median_s": lambda r: float(np.median(r.times)) if r.steps else None,
     "check_s": lambda r: _phase_s(r, Phase.CHECK) if any(gate.passed is not None for gate in r.s.gates) else None,
     "part_of_micro_step_s": lambda r: 0.2 * float(np.median(r.times)) / r.plan.batch.gradient_accumulation if r.steps else None,
-    "evaluation_s": lambda r: _phase_s(r, Phase.EVAL) if r.s.evaluation else None,
     "probe_s": lambda r: min(r.lasted(Phase.PROBE), default=None) if r.s.probe and r.steps and not r.neuron else None,
-    "load_s": lambda r: _phase_s(r, Phase.LOAD) if r.s.model else None,
 }
 """Name in relations.toml -> quantity or condition; those below are of several lines."""
 
@@ -98,29 +87,11 @@ def _tolerance(r: Run) -> float:
     return 0.0 if r.plan.model.weights is Weights.RANDOM and not r.plan.model.labels else 0.01
 
 
-def odd_head(r: Run) -> int | None:
-    """Return the parameters of a classifier with random weights beyond the card and its heads; 0 for each number of heads."""
-    labels = r.plan.model.labels
-    if not labels or r.model is None or r.s.model is None or r.plan.model.weights is not Weights.RANDOM:
-        return None
-    low, copies = fewest_parameters(r), (1,) if r.plan.method is Method.FULL else (1, 2)
-    own = r.s.model.parameters - round((low or 0) / (1 - _tolerance(r)))
-    heads = {number * (labels * r.model.hidden_size + bias) for number in copies for bias in (0, labels)}
-    return 0 if own in heads else own
-
-
 def fewest_trained(r: Run) -> float | None:
     """Return the trained weights at least: all of them, or those of the adapters."""
     if r.plan.method is Method.FULL:
         return r.s.model.parameters if r.s.model else None
     return 0.99 * r.weights.adapters if r.weights else None
-
-
-def most_trained(r: Run) -> float | None:
-    """Return the trained weights at most: all of them, or those of the adapters and a head."""
-    if r.plan.method is Method.FULL:
-        return r.s.model.parameters if r.s.model else None
-    return 1.01 * (r.weights.adapters + _head(r)) if r.weights else None
 
 
 def most_adapter_bytes(r: Run) -> float | None:
@@ -172,42 +143,6 @@ def strange_format(r: Run) -> str | None:
     return next(iter([*strange, *(f"no {name}" for name in sorted(needed - set(stored)))]), "")
 
 
-def odd_quantised(r: Run) -> str | None:
-    """Return the first size of quantised weights or scales that does not follow from their blocks, or an empty text."""
-    if r.s.model is None or r.weights is None or r.model is None:
-        return None
-    stored, slack = r.s.model.parameter_bytes, 0.02
-    if r.plan.method is Method.QLORA:
-        sizes, slack = _four_bit(r)
-    else:
-        in_fp8 = r.plan.model.frozen_weights == "fp8"
-        sizes, slack = {"fp8": r.weights.quantised if in_fp8 else 0, FP8_SCALES: 4 * fp8_scales(r.model) if in_fp8 else 0}, 0.0
-    for name, size in sizes.items():
-        found = stored.get(name, 0)
-        if not size * (1 - slack) / r.weight_shards - 1 <= found <= size * (1 + slack) + (SMALL_STATES if slack > 0.02 else 0):  # noqa: PLR2004
-            return f"{found:,} bytes of {name}, and {size:,.0f} follow"
-    return ""
-
-
-def _four_bit(r: Run) -> tuple[dict[str, float], float]:
-    """Return the bytes of four-bit weights and their scales, which nothing shards, and their tolerance. Experts may be stored together."""
-    model, weights = r.model, r.weights
-    double = r.plan.quantisation is not None and r.plan.quantisation.double
-    if model is None or weights is None:
-        return {}, 0.0
-    matrices = [linear.inputs * linear.outputs for linear in block_linears(model)] * model.layers
-    scales = [-(-size // NF4_BLOCK) for size in matrices] if model.experts is None else [weights.quantised // NF4_BLOCK]
-    sizes = {
-        "uint8": weights.quantised / 2,
-        BLOCK_SCALES: sum(scales) * (1 if double else 4),
-        SCALES_OF_BLOCK_SCALES: 4.0 * sum(-(-count // SCALES_BLOCK) for count in scales) if double else 0.0,
-    }
-    exact = model.experts is None and sum(matrices) == weights.quantised
-    if exact and r.s.model and BLOCK_OFFSET in r.s.model.parameter_bytes:
-        sizes[BLOCK_OFFSET] = 4.0 * len(matrices) if double else 0.0
-    return sizes, 0.02 if exact else 0.05
-
-
 # Gradients, optimizer states and what is saved
 
 
@@ -254,8 +189,6 @@ def _state_widths(r: Run) -> tuple[float, float]:
     low, high = STATE_BYTES[settings.name]
     if size and settings.name == "adamw":
         low, high = 2 * size * _reached(r), 2 * size
-    elif "8bit" in settings.name:
-        low, high = 0.0 if settings.name.startswith("paged") else 2.0 * _reached(r), _eight_bit(r)
     if settings.master_weights:
         # Two moments and the weight itself, all in fp32.
         low, high = 12.0, 12.6
@@ -264,33 +197,6 @@ def _state_widths(r: Run) -> tuple[float, float]:
         whole = r.device.offload == "none" and size == BYTES[Dtype.FP32] and settings.name == "adamw"
         low, high = (low, high) if whole else (0.0, high + 4)
     return low, high
-
-
-def _eight_bit(r: Run) -> float:
-    """Return the most bytes by weight of bitsandbytes' 8-bit AdamW: tensors below 4096 weights keep fp32, others have scales and two tables."""
-    shape, trained = r.shape, r.s.model.trainable_parameters if r.s.model else 1
-    if shape is None:
-        return STATE_BYTES["adamw_8bit"][1]
-    if shape.adapted:
-        tensors = [shape.lora_rank * width for linear in shape.adapted for width in (linear.inputs, linear.outputs)] * shape.model.layers
-    else:
-        embeddings = [shape.model.vocabulary * shape.model.hidden_size] * (1 if shape.model.tied_embeddings else 2)
-        tensors = [*([linear.weights for linear in block_linears(shape.model)] * shape.model.layers), *embeddings]
-    large = [size for size in tensors if size >= 4_096]  # noqa: PLR2004 - min_8bit_size of bitsandbytes
-    return (sum(2 * size * (1 + 4 / EIGHT_BIT_BLOCK) + 2_048 for size in large) + 8 * max(0, trained - sum(large))) / trained
-
-
-def least_saved_bytes(r: Run) -> float | None:
-    """Return the bytes of the trained weights, of which files hold 97% at least."""
-    return 0.97 * _trained(r, r.trained_bytes) if r.trained_bytes and r.s.model and r.device.tensor_parallel == 1 else None
-
-
-def most_saved_bytes(r: Run) -> float | None:
-    """Return the bytes of the trained weights with tied ones twice, and 4 MiB of headers and settings."""
-    if not r.trained_bytes or r.s.model is None or r.model is None or r.device.tensor_parallel > 1:
-        return None
-    twice = r.trained_bytes * r.model.vocabulary * r.model.hidden_size if r.plan.method is Method.FULL else 0
-    return 1.03 * (_trained(r, r.trained_bytes) + twice) + 2**22
 
 
 # Memory
@@ -309,23 +215,10 @@ def held_bytes(r: Run) -> float | None:
 # Rates
 
 
-def lowest_probe(r: Run) -> float:
-    """Return the lowest matrix rate of the device: a hundredth of the peak of a GPU, 1e8 of a core."""
-    peak = _probe_peak(r)
-    return 0.01 * peak if peak and r.card and not r.card.cpu else 1e8
-
-
 def _probe_peak(r: Run) -> float | None:
     peak, part = (r.card.peak_tflops.get(r.s.probe.dtype), part_of_card(r.s, r.card)) if r.card and r.s.probe else (None, None)
     headroom = r.card.cpu.headroom() if r.card and r.card.cpu else 1.0
     return part * peak * headroom * TERA if peak and part and headroom else None
-
-
-def _fastest_core(r: Run) -> float:
-    """Return FLOP/s that no core of this CPU reaches: on x86 in fp32, FLOP per cycle x the highest clock of servers, or of any CPU sold."""
-    if r.plan.precision.compute is not Dtype.FP32 or not re.search("x86_64|AMD64", r.environment.os):
-        return FASTEST_CORE
-    return X86_FLOP_PER_CYCLE * (4.5e9 if re.search("Xeon|EPYC", r.environment.cpu) else 6.2e9)
 
 
 def highest_rate(r: Run) -> float | None:
@@ -336,67 +229,18 @@ def highest_rate(r: Run) -> float | None:
     if not r.flops.sum():
         return None
     own_cpu = r.card is not None and r.card.cpu is not None
-    headroom = ((r.card.cpu.headroom() or inf) if r.card and r.card.cpu else 1.0) * (1.0 if own_cpu else REACHABLE[_stacked(r)])
+    headroom = ((r.card.cpu.headroom() or inf) if r.card and r.card.cpu else 1.0) * (
+        1.0 if own_cpu else REACHABLE[(r.card.memory_bus_bits or 0) >= STACK_BITS if r.card else False]
+    )
     return min(r.peak * headroom if r.peak else inf, 1.5 * r.probed if r.probed else inf, FASTEST_DEVICE * r.count)
-
-
-def _stacked(r: Run) -> bool:
-    """Return True for a device with stacked memory, whose bus has 1024 bits or more."""
-    return r.card is not None and (r.card.memory_bus_bits or 0) >= 1_024  # noqa: PLR2004 - the width of one stack
-
-
-def own_rate(r: Run, rank: RankRecord) -> float | None:
-    """Return the FLOP/s of all devices if each worked like this one; it computes its share of all products in its own work."""
-    whole = len(r.s.ranks) == r.count == r.plan.batch.data_parallel and len(rank.own_work_s) == len(r.flops)
-    own_s: float = sum(rank.own_work_s)
-    return float(r.flops.sum()) / own_s if whole and own_s else None
 
 
 def micro_rate(r: Run) -> float | None:
     """Return the FLOP/s of the micro-steps, which compute all products of their steps."""
     starts = (r.trace.started_at_s, *r.trace.completed_at_s)
-    timed = [
-        (work, inside[-1] - start) for work, start, inside in zip(r.flops, starts, r.trace.micro_completed_at_s, strict=False) if inside
-    ]
+    timed = [(work, part[-1] - start) for work, start, part in zip(r.flops, starts, r.trace.micro_completed_at_s, strict=False) if part]
     spent_s = sum(seconds for _, seconds in timed)
     return float(sum(work for work, _ in timed)) / spent_s if spent_s else None
-
-
-def slowest_step_s(r: Run) -> float | None:
-    """Return the time of a step at 0.05% of the rate of the device, with a minute for each micro-step to wait and launch."""
-    known = r.probed or r.peak
-    if not r.flops.sum():
-        return None
-    return 60.0 * r.plan.batch.gradient_accumulation + (float(r.flops.mean()) / (known * 0.0005) if known else 3_600.0)
-
-
-def update_s(r: Run) -> float | None:
-    """Return the median time of the updates after the last micro-step."""
-    starts = (r.trace.started_at_s, *r.trace.completed_at_s)
-    ends = [end - inside[-1] for end, inside in zip(starts[1:], r.trace.micro_completed_at_s, strict=False) if inside]
-    return float(np.median(ends)) if ends else None
-
-
-def update_traffic_s(r: Run) -> float | None:
-    """Return the time in which an update reads gradients, and reads and writes trained weights and states; caches keep a part."""
-    ran, per_s = r.s.model, _bytes_per_s(r)
-    if ran is None or per_s is None:
-        return None
-    moved = (ran.gradient_bytes or 0) + 2 * (r.trained_bytes or 0) * ran.trainable_parameters + 2 * (ran.optimizer_state_bytes or 0)
-    return moved / per_s
-
-
-def step_traffic_s(r: Run) -> float | None:
-    """Return the time in which the passes of each micro-batch read all weights twice, with the update."""
-    update, per_s, stored = update_traffic_s(r), _bytes_per_s(r), stored_bytes(r)
-    return None if update is None or per_s is None or stored is None else 2 * r.plan.batch.gradient_accumulation * stored / per_s + update
-
-
-def _bytes_per_s(r: Run) -> float | None:
-    """Return the bandwidth of a device that holds the whole model, with a quarter more for what its caches keep."""
-    bandwidth = r.card.memory_bandwidth_gb_s if r.card is not None and not r.card.cpu else None
-    whole = r.device.strategy in {Strategy.SINGLE, Strategy.DDP} and r.device.offload == "none" and r.device.tensor_parallel == 1
-    return bandwidth * 1e9 * 1.25 if bandwidth and whole and not r.plan.optimizer.name.startswith("paged") else None
 
 
 # Times of phases
@@ -405,17 +249,3 @@ def _bytes_per_s(r: Run) -> float | None:
 def _phase_s(r: Run, phase: Phase) -> float | None:
     lasted = r.lasted(phase)
     return sum(lasted) if lasted and r.steps and not r.neuron else None
-
-
-def least_evaluation_s(r: Run) -> float | None:
-    """Return a thousandth of the time that the evaluated rows take in training."""
-    rows = sum(r.trace.rows[1:])
-    return 0.001 * float(r.times[1:].sum()) / rows * r.s.evaluation.rows if rows and r.s.evaluation else None
-
-
-def least_load_s(r: Run) -> float | None:
-    """Return the time in which weights are drawn in memory, or read over the bus of an x86 host. Each device has a bus of its own."""
-    over_bus = r.gpu and not re.search("aarch64|ARM64", r.environment.os)
-    over_bus &= r.plan.model.weights is Weights.PRETRAINED or r.plan.quantisation is not None
-    stored = stored_bytes(r)
-    return None if stored is None else stored / (BUS_BYTES_PER_S if over_bus else RAM_BYTES_PER_S)

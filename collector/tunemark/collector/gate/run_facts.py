@@ -16,7 +16,18 @@ from tunemark.schema.physics.utilisation import executed_peak, executed_share, f
 from tunemark.schema.records.effective import SHORT_NAMES
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Gate
-from tunemark.schema.vocabulary import SHARDED_STATES, SHARDED_WEIGHTS, Backend, DataSource, Dtype, Phase, Status, Strategy, Task
+from tunemark.schema.vocabulary import (
+    HOST_INTERVAL_S,
+    SHARDED_STATES,
+    SHARDED_WEIGHTS,
+    Backend,
+    DataSource,
+    Dtype,
+    Phase,
+    Status,
+    Strategy,
+    Task,
+)
 
 MANY_STEPS, SOME_SAMPLES, MANY_SAMPLES = 20, 10, 50
 """Steps from which a shape is no chance; samples of which a mean has a standard error of a third, and of a seventh, of their spread."""
@@ -48,20 +59,14 @@ class Run:
         self.finite, self.packed = s.plan.data.finite, s.plan.data.packing
         self.synthetic, self.language_model = s.plan.data.source is DataSource.SYNTHETIC, s.plan.model.task is Task.CAUSAL_LM
         self.gate_count, self.rank_count, self.supersedes = len(s.gates), len(s.ranks), s.supersedes is not None
-        self.has_system_s, self.has_user_s = s.process.system_s is not None, s.process.user_s is not None
         self.used_cpu, self.has_commit = bool(s.process.user_s), s.harness.commit is not None
         self.linux = s.environment.os.startswith("Linux")
         self.loaded, self.tore_down = Phase.LOAD in self.phases, self.phases[-1] is Phase.TEARDOWN
-        self.rounds_stochastically = s.plan.optimizer_rounds_stochastically
         samples = self.use.samples if self.use else 0
-        self.has_samples, self.sampled_often, self.sampled_densely = samples > 0, samples >= SOME_SAMPLES, samples >= MANY_SAMPLES
-        self.monitored = bool(self.use and self.use.devices)
-        self.ranks_have_rss = any(rank.host_rss_bytes for rank in s.ranks)
+        self.has_samples, self.sampled_often = samples > 0, samples >= SOME_SAMPLES
         self.alike = s.plan.device.pipeline_parallel == 1
-        self.sampled_surely = float(self.times[10:].sum()) > 2  # noqa: PLR2004 - ten samples of the host
-        self.has_evaluation_loss = s.evaluation is not None and s.evaluation.loss is not None
-        self.evaluated_rows = s.evaluation is not None and s.evaluation.rows > 1
-        self.compile_count, self.compiles_nothing = len(self.compile_steps), not self.compiles
+        self.sampled_surely = float(self.times[SOME_SAMPLES:].sum()) > SOME_SAMPLES * HOST_INTERVAL_S
+        self.compiles_nothing = not self.compiles
 
     # Cards
 
@@ -113,11 +118,6 @@ class Run:
         return [mark.phase for mark in self.s.timeline]
 
     @cached_property
-    def last_s(self) -> float:
-        """The last sign of progress: the begin of a phase, or a completed step."""
-        return max(self.s.timeline[-1].at_s, self.trace.completed_at_s[-1] if self.steps else 0.0)
-
-    @cached_property
     def train_begins_s(self) -> float | None:
         """When the phase train begins."""
         return next((mark.at_s for mark in self.s.timeline if mark.phase is Phase.TRAIN), None)
@@ -148,11 +148,6 @@ class Run:
     def used_cpu_s(self) -> float | None:
         """CPU seconds of the worker."""
         return None if self.process.user_s is None else self.process.user_s + (self.process.system_s or 0.0)
-
-    @property
-    def compile_steps(self) -> set[int]:
-        """Steps in which graphs were compiled, from 1."""
-        return {event.step for event in self.s.events if event.kind == "compile"}
 
     @property
     def compiles(self) -> bool:
@@ -193,12 +188,6 @@ class Run:
     def losses(self) -> NDArray[np.float64]:
         """Finite losses."""
         return np.asarray([loss for loss in self.trace.loss if loss is not None])
-
-    @property
-    def device_gib(self) -> float | None:
-        """Memory of the first device as its driver reports it."""
-        reported = self.environment.devices[0].memory_bytes
-        return reported and reported / 2**30
 
     # Work
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from itertools import pairwise
 from math import log, sqrt
 from typing import Any
 
@@ -12,15 +11,11 @@ import numpy as np
 from tunemark.collector.gate.cross_file_checks import CLOCK
 from tunemark.collector.gate.run_facts import Run
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.formats import GIB
-from tunemark.schema.measurement_warnings import loss_band
 from tunemark.schema.physics.architecture import adapted_linears, adapts_tokens
 from tunemark.schema.physics.training_shape import unlike_the_card
 from tunemark.schema.records.effective import OPTIMIZER_LIBRARIES, compared
-from tunemark.schema.records.submission import RECOVERED
 from tunemark.schema.records.trace import COUNT_COLUMNS, MOST_MICRO_STEPS, RankRecord
 from tunemark.schema.statistics.comparison import arm_run
-from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.synthetic_data import SPECIAL_TOKENS, UNIFORM
 from tunemark.schema.vocabulary import (
     ATTENTION_KERNELS,
@@ -33,13 +28,11 @@ from tunemark.schema.vocabulary import (
     TRIES,
     Backend,
     DataSource,
-    Division,
     Dtype,
     Method,
     Padding,
     Phase,
     Status,
-    Strategy,
     Task,
     WarningKind,
     Weights,
@@ -47,8 +40,8 @@ from tunemark.schema.vocabulary import (
 
 FIRST_RUN = datetime(2026, 11, 20, tzinfo=UTC)
 """The day of the first commit: no harness existed before."""
-TORCH_WORDS = {"CUDA": {Backend.CUDA, Backend.ROCM}, "HIP": {Backend.ROCM}, "XPU": {Backend.XPU}, "MPS backend": {Backend.MPS}}
-"""Back ends whose out-of-memory message in torch names this kind of device."""
+TORCH_WORDS = ("CUDA", "HIP", "XPU", "MPS backend")
+"""Words of torch for a device whose memory ran out."""
 KERNELS = {
     Backend.CPU: {"math", "flash"},
     Backend.CUDA: {"math", "flash", "efficient", "cudnn"},
@@ -56,44 +49,34 @@ KERNELS = {
     Backend.XPU: {"math", "flash", "efficient", "overrideable"},
 }
 """Kernels of torch's attention by back end."""
-COLLECTIVES = {Backend.CPU: "gloo", Backend.CUDA: "nccl", Backend.ROCM: "nccl", Backend.XPU: "x?ccl", Backend.NEURON: "xla"}
+
+FEW_LOSSES = 4
+"""Losses that may all be equal by chance; of more, that is out of the question."""
 
 QUANTITIES: dict[str, Callable[..., Any]] = {
     "latest_start": lambda _: datetime.now(tz=UTC) + CLOCK,
     "last_phase": lambda r: r.phases[-1],
     "last_phase_s": lambda r: r.s.timeline[-1].at_s,
     "last_step_s": lambda r: r.trace.completed_at_s[-1] if r.steps else None,
-    "train_begins_late_s": lambda r: r.train_begins_s + 0.25 + 0.01 * r.trained_s if r.steps and r.train_begins_s is not None else None,
     "train_ends_early_s": lambda r: r.train_ends_s - 0.25 - 0.01 * r.trained_s if r.train_ends_s is not None else None,
     "waits": lambda r: (r.trace.data_wait_s or 0.0) > 0.1 * r.trained_s,
     "not_computing_s": lambda r: None if r.share is None else (1 - r.share) * float(r.times.sum()),
-    "too_short": lambda r: r.rules.max_train_s is not None and planned_steps(r) is None and r.steps < RANKABLE_STEPS,
     "says_out_of_memory": lambda r: _says(r, r"out of memory|OutOfMemoryError|can.t allocate memory|cannot allocate memory"),
     "says_killed": lambda r: _says(r, r"kernel killed|oom.?killer|SIGKILL|lack of (host )?memory"),
     "names_no_device": lambda r: not any(f"{word} out of memory" in (r.s.outcome.message or "") for word in TORCH_WORDS),
-    "named_total_gib": lambda r: _gib(r, r"total capacity of ([\d.]+) ([KMG]iB)"),
-    "named_asked_gib": lambda r: _gib(r, r"ried to allocate ([\d.]+) ([KMG]iB)"),
-    "last_device": lambda r: r.count // r.device.nodes - 1,
     "probed_after": lambda r: Phase.TRAIN in r.phases and Phase.PROBE in r.phases[r.phases.index(Phase.TRAIN) :],
     "own_steps": lambda _, rank: len(rank.own_work_s),
     "own_work_s": lambda _, rank: sum(rank.own_work_s),
-    "usual_own_s": lambda _, rank: float(np.median(rank.own_work_s)) if rank.own_work_s else None,
     "core_seconds": lambda r: r.process.wall_s * r.environment.cpu_logical_cores * r.device.nodes,
-    "recovered": lambda r: r.s.outcome.message == RECOVERED,
     "trial": lambda r: r.s.study is not None and r.s.study.kind in TRIES and "in a fresh process" not in r.s.study.point,
-    "plan_compiles": lambda r: r.plan.model.compile != "none" and not r.neuron,
     "timed_micro_steps": lambda r: sum(map(len, r.trace.micro_completed_at_s)) or None,
+    "gradient_gate": lambda r: (gate := r.gate("adapter_gradient")) and gate.detail,
+    "packed_gate": lambda r: (gate := r.gate("packed_documents")) and gate.detail,
     "shards": lambda r: r.device.strategy in SHARDED_STATES,
-    "gates_listed_once": lambda r: len({gate.name for gate in r.s.gates}) == len(r.s.gates),
-    "document_count": lambda r: sum(r.trace.documents),
-    "mean_row_tokens": lambda r: sum(r.trace.real_tokens) / sum(r.trace.rows) if r.steps else None,
     "planned_evaluation_rows": lambda r: r.plan.data.evaluation_rows or None,
     "lowest_loss": lambda r: float(r.losses.min()) if len(r.losses) else None,
     "first_loss": lambda r: float(r.losses[0]) if len(r.losses) else None,
-    "different_losses": lambda r: len(np.unique(r.losses)),
-    "fall": lambda r: float(r.losses[0] - r.losses.min()) if len(r.losses) else None,
-    "rise": lambda r: float(r.losses[1:].max() - r.losses[0]) if len(r.losses) > 1 else None,
-    "steepest_fall": lambda r: max((before - after for before, after in pairwise(r.losses[:10].tolist())), default=None),
+    "different_losses": lambda r: len(np.unique(r.losses)) if len(r.losses) > FEW_LOSSES else None,
 }
 """Name in relations.toml -> quantity or condition; those below are of several lines."""
 
@@ -123,32 +106,6 @@ def phases_in_order(r: Run) -> bool:
     return observed == (expected if r.ok else expected[: len(observed)]) and (not r.steps or Phase.TRAIN in r.phases)
 
 
-def silence_ends_s(r: Run) -> float | None:
-    """Return when the watchdog surely ends a run without progress."""
-    limit = r.rules.no_step_s
-    return None if limit is None else r.last_s + 1.05 * max(4 * limit, 10 * float(r.times.max(initial=0.0))) + 20
-
-
-def trained_for_limit_s(r: Run) -> float | None:
-    """Return the seconds of training that count for its time limit, less those of steps that had begun."""
-    if r.steps <= max(r.rules.min_steps, 1):
-        return None
-    return float(r.times[1:].sum() - sum(r.times[step - 1] for step in r.compile_steps - {1}) - 3 * r.times.max())
-
-
-def longest_silence(r: Run) -> float | None:
-    """Return the largest ratio of a step to the time that it may take."""
-    if r.rules.no_step_s is None or r.steps < 2:  # noqa: PLR2004 - the first step compiles
-        return None
-    longest = np.maximum.accumulate(r.times)[:-1]
-    return float((r.times[1:] / (1.05 * np.maximum(r.rules.no_step_s, 10 * longest) + 5)).max())
-
-
-def compiled_first(r: Run) -> bool:
-    """Return True if the first step compiled graphs for a cold cache."""
-    return r.process.compile_cache == "cold" and 1 in r.compile_steps
-
-
 # Outcome
 
 
@@ -170,14 +127,6 @@ def stopped_for_a_reason(r: Run) -> bool | None:
     return out_of_time or narrow or (rules.epochs is None and r.plan.data.source is not DataSource.SYNTHETIC)
 
 
-def reached_a_limit(r: Run) -> bool:
-    """Return True if the run reached one of its time limits."""
-    few = r.steps < r.rules.min_warmup_steps + RANKABLE_STEPS
-    silent_s, trained_s = r.process.wall_s - r.last_s, r.rules.max_train_s if few else None
-    limits = ((r.rules.timeout_s, r.process.wall_s), (r.rules.no_step_s, silent_s), (trained_s, r.trained_s))
-    return any(limit is not None and reached >= limit / 1.05 - 1 for limit, reached in limits)
-
-
 def finite_to_its_end(r: Run) -> bool:
     """Return True if all losses are finite but the last one of a run that ended with it."""
     missing = [step for step, loss in enumerate(r.trace.loss, start=1) if loss is None]
@@ -185,48 +134,8 @@ def finite_to_its_end(r: Run) -> bool:
     return missing == [r.steps] or evaluated if r.status is Status.NAN else not missing
 
 
-def message_of_success(r: Run) -> bool | None:
-    """Return True if a successful run says nothing, or that it has too few steps to be ranked."""
-    message, after = r.s.outcome.message or "", max(0, r.steps - r.rules.min_warmup_steps)
-    counted = re.match(r"not rankable: (\d+) steps? after warm-up", message)
-    return int(counted[1]) == after < RANKABLE_STEPS if counted else not message and after >= RANKABLE_STEPS and r.s.outcome.fix is None
-
-
 def _says(r: Run, pattern: str) -> bool:
     return re.search(pattern, r.s.outcome.message or "", re.IGNORECASE) is not None
-
-
-def names_own_device(r: Run) -> bool:
-    """Return True if the device that torch names as out of memory is one of the back end."""
-    return all(r.backend in ends for word, ends in TORCH_WORDS.items() if f"{word} out of memory" in (r.s.outcome.message or ""))
-
-
-def named_free_gib(r: Run) -> float | None:
-    """Return the free memory by the message of torch."""
-    return _gib(r, r"of which ([\d.]+) ([KMG]iB) is free")
-
-
-def named_free_and_used_gib(r: Run) -> float | None:
-    """Return free memory and that of the process by the message of torch."""
-    free, used = named_free_gib(r), _gib(r, r"this process has ([\d.]+) ([KMG]iB)")
-    return None if free is None or used is None else free + used
-
-
-def named_used_bytes(r: Run) -> float | None:
-    """Return the memory of the process by the message of torch."""
-    used = _gib(r, r"this process has ([\d.]+) ([KMG]iB)")
-    return None if used is None else used * GIB
-
-
-def _gib(r: Run, pattern: str) -> float | None:
-    found = re.search(pattern, r.s.outcome.message or "")
-    return float(found[1]) / {"GiB": 1, "MiB": 2**10, "KiB": 2**20}[found[2]] if found else None
-
-
-def named_device(r: Run) -> int | None:
-    """Return the number of the device by the message of torch."""
-    found = re.search(r"\bGPU (\d+) has a total", r.s.outcome.message or "")
-    return int(found[1]) if found else None
 
 
 def has_room(r: Run) -> bool:
@@ -238,23 +147,9 @@ def has_room(r: Run) -> bool:
 # Processes
 
 
-def longest_own_part(r: Run, rank: RankRecord) -> float | None:
-    """Return the largest share of a step that is own work, beyond a late mark of 5 s."""
-    return max(((own - 5) / float(whole) for own, whole in zip(rank.own_work_s, r.times, strict=False)), default=None)
-
-
 def own_work_is_its_own(r: Run, rank: RankRecord) -> bool:
     """Return True if no earlier rank has exactly the same times."""
     return not rank.own_work_s or all(other is rank or other.own_work_s != rank.own_work_s for other in r.s.ranks)
-
-
-def own_work_holds_micro_steps(r: Run, rank: RankRecord) -> bool | None:
-    """Return True if the own work of the logging process holds its micro-steps before the last in most steps."""
-    if rank.rank or not r.trace.micro_completed_at_s:
-        return None
-    starts = (r.trace.started_at_s, *r.trace.completed_at_s)
-    steps = [step for step in zip(rank.own_work_s, starts, r.trace.micro_completed_at_s, strict=False) if len(step[2]) > 1]
-    return sum(own < (inside[-2] - start) / 1.05 - 0.01 for own, start, inside in steps) <= len(steps) / 2
 
 
 def sampled_cpu_s(r: Run) -> float | None:
@@ -263,14 +158,6 @@ def sampled_cpu_s(r: Run) -> float | None:
         return None
     all_alike = r.cpu and r.ok and r.sampled_often
     return r.use.cpu_busy_mean * (r.trained_s if all_alike else min(r.use.samples * r.use.interval_s, r.trained_s))
-
-
-def possible_cpu_s(r: Run) -> float | None:
-    """Return the CPU time of the sampled busy cores, and of all usable ones in the rest of the run; samples leave compilers out."""
-    if r.use is None or r.use.cpu_busy_mean is None or r.compiles or r.use.samples < 20:  # noqa: PLR2004 - enough for a mean
-        return None
-    window_s = r.use.samples * r.use.interval_s
-    return r.use.cpu_busy_mean * window_s + max(0.0, r.process.wall_s - window_s) * r.environment.cpu_usable_cores
 
 
 def compile_cache_of_plan(r: Run) -> bool:
@@ -323,12 +210,6 @@ def point_was_requested(r: Run) -> bool:
     return (arm is not None) == (kind == "ab") and re.fullmatch(patterns[kind], point) is not None and named.items() <= given.items()
 
 
-def first_position_of_pair(r: Run) -> int | None:
-    """Return the first position of a pair of an A/B in its study."""
-    arm = arm_run(r.s.study.point) if r.s.study else None
-    return 2 * arm.pair - 1 if arm else None
-
-
 # Settings in effect
 
 
@@ -362,19 +243,6 @@ def optimizer_of_harness(r: Run) -> bool:
     return library in {"", OPTIMIZER_LIBRARIES[name]} if name in OPTIMIZER_LIBRARIES else r.device.strategy in DEEPSPEED or r.neuron
 
 
-def collectives_of_back_end(r: Run) -> bool:
-    """Return True if the collectives are those of the back end; beside those of GPUs, gloo may serve tensors of the host."""
-    own, stated = COLLECTIVES.get(r.backend, "none"), (r.s.effective.process_group if r.s.effective else None) or ""
-    windows = "nccl" in stated and r.environment.os.startswith("Windows")
-    return not windows and (not stated or re.fullmatch(rf"{own}|cpu:gloo,\w+:{own}", stated) is not None)
-
-
-def engine_of_strategy(r: Run) -> bool:
-    """Return True if the engine that shards is that of the strategy."""
-    stated = r.s.effective.sharding if r.s.effective else None
-    return stated is None or ("FSDP" in stated) == (r.device.strategy is Strategy.FSDP2)
-
-
 def parameters_in_place(r: Run) -> bool:
     """Return True if the parameters are on devices of the back end."""
     places = {"cpu", "cuda"} if r.gpu else {"cpu"} if r.cpu else None
@@ -388,24 +256,6 @@ def states_in_place(r: Run) -> bool:
         return True
     counted = r.s.model is not None and bool(r.s.model.optimizer_state_bytes)
     return set(ran.optimizer_states_on) <= ({"cuda"} if r.gpu else {"cpu"}) and (bool(ran.optimizer_states_on) or not counted)
-
-
-def compute_exists(r: Run) -> bool:
-    """Return True if products run in the format of the plan or of a weight."""
-    ran = r.s.effective.compute if r.s.effective else None
-    return ran is None or r.s.model is None or ran in {r.plan.precision.compute.value, *r.s.model.parameter_bytes}
-
-
-def quantised_as_stored(r: Run) -> bool:
-    """Return True if weights are quantised exactly if their blocks have scales."""
-    ran = r.s.effective.quantisation if r.s.effective else None
-    return ran is None or r.s.model is None or ran.startswith(("nf4", "fp4")) == any("4-bit" in name for name in r.s.model.parameter_bytes)
-
-
-def gradient_gate(r: Run) -> str | None:
-    """Return the observation of the check of gradients."""
-    gate = r.gate("adapter_gradient")
-    return gate.detail if gate else None
 
 
 def gradients_reach(r: Run) -> bool:
@@ -429,12 +279,6 @@ def gradients_reach(r: Run) -> bool:
         return relevant == len(adapted_linears(r.model, r.plan.lora.target_modules)) * r.model.layers
     except TunemarkError:
         return False
-
-
-def packed_gate(r: Run) -> str | None:
-    """Return the observation of the check of packed documents."""
-    gate = r.gate("packed_documents")
-    return gate.detail if gate else None
 
 
 def packing_checked(r: Run) -> bool:
@@ -481,54 +325,13 @@ def wrong_counts(r: Run) -> int:
     return int(wrong.sum())
 
 
-def many_rows(r: Run) -> bool:
-    """Return True if enough rows were trained for a mean."""
-    return sum(r.trace.rows) >= 50  # noqa: PLR2004 - a standard error of a seventh of the spread
-
-
 def least_evaluation_loss(r: Run) -> float | None:
     """Return the loss of rows that are classified wrongly, which is ln 2 at least."""
     held_out = r.s.evaluation
     return None if held_out is None or held_out.accuracy is None else (1 - held_out.accuracy) * log(2)
 
 
-def most_evaluation_loss(r: Run) -> float | None:
-    """Return the highest mean loss at an accuracy: below ln(labels) where a row is right, and 30 nats where it is wrong."""
-    held_out, labels = r.s.evaluation, r.plan.model.labels
-    return (
-        None
-        if held_out is None or held_out.accuracy is None or not labels
-        else 0.9 * log(labels) * held_out.accuracy + (1 - held_out.accuracy) * 30
-    )
-
-
-def broken_rows(r: Run) -> float | None:
-    """Return the distance of the correct rows from a whole number, over all rows."""
-    held_out = r.s.evaluation
-    if held_out is None or held_out.accuracy is None:
-        return None
-    correct = held_out.accuracy * held_out.rows
-    return abs(correct - round(correct)) / held_out.rows
-
-
 # Losses
-
-
-def some_steps(r: Run) -> bool:
-    """Return True if a few steps have a loss."""
-    return len(r.losses) >= 5  # noqa: PLR2004 - equal by chance is out of the question
-
-
-def learns_nothing(r: Run) -> bool:
-    """Return True for a learning rate that changes no weight in 16 bits or 32 bits."""
-    return some_steps(r) and r.plan.optimizer.learning_rate < 1e-9  # noqa: PLR2004 - below the resolution of fp32
-
-
-def diverges(r: Run) -> bool:
-    """Return True for AdamW whose updates are larger than the weights of any model; the schedule may begin at zero."""
-    settings = r.plan.optimizer
-    adamw = settings.name.endswith(("adamw", "adamw_8bit"))
-    return adamw and settings.learning_rate >= 1 and len(r.losses) > 3 + settings.warmup_steps
 
 
 def chance(r: Run) -> float | None:
@@ -556,19 +359,6 @@ def lowest_first_loss(r: Run) -> float | None:
     return 0.85 * uniform if uniform is not None and r.plan.model.weights is Weights.RANDOM and not r.plan.model.labels else None
 
 
-def steepest_possible(r: Run) -> float | None:
-    """Return the largest fall of the loss that an update of random weights can make, with half a nat by which batches differ.
-
-    AdamW moves each weight by about the learning rate, so that an update changes a logit by at most about the rate x width for the head and
-    for each block; x alpha for adapters, which are that much narrower.
-    """
-    uniform = lowest_first_loss(r)
-    if uniform is None or r.model is None or not r.plan.optimizer.name.endswith(("adamw", "adamw_8bit")):
-        return None
-    width = r.plan.lora.alpha if r.plan.lora else r.model.hidden_size
-    return r.plan.optimizer.learning_rate * width * (1 + r.model.layers) + 0.5
-
-
 def loss_of_random_tokens(r: Run) -> float | None:
     """Return the lowest mean loss of a step on uniformly random tokens: their entropy, less five standard errors and rounding of bf16."""
     data = r.plan.data
@@ -577,10 +367,3 @@ def loss_of_random_tokens(r: Run) -> float | None:
         return None
     # The loss of a token deviates by 2 nats at most.
     return log(r.model.vocabulary - SPECIAL_TOKENS) - 5 * 2.0 / sqrt(max(1, min(r.trace.supervised_tokens))) - 0.02
-
-
-def losses_in_band(r: Run) -> bool | None:
-    """Return False if the losses of an unchecked run are outside the band of its workload."""
-    if r.plan.workload not in r.facts.workloads:
-        return None
-    return loss_band(r.facts.golden_losses(r.plan.workload), r.plan, r.trace, changed=r.s.division is Division.OPEN).passed

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from datetime import date
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,18 +17,28 @@ VERSION = re.compile(r"\bv\d+(?:\.\d+)*\b|\b[0-9a-f]{7,40}\b")
 class CoreCluster(Frozen):
     """Equal cores of a CPU."""
 
-    cores: PositiveCount
+    cores: int = Field(ge=1, le=512)
     """Number of cores."""
-    clock_ghz: float | None = Field(default=None, gt=0)
+    clock_ghz: float | None = Field(default=None, ge=0.8, le=5.5)
     """Clock from which the peak is computed; `CpuFacts.clock` names its kind."""
-    boost_clock_ghz: float | None = Field(default=None, gt=0)
+    boost_clock_ghz: float | None = Field(default=None, ge=1, le=7)
     """Highest clock of a single core."""
-    vector_bits: PositiveCount | None = None
-    """Width of the vectors in which the units multiply."""
-    fma_units: PositiveCount | None = None
+    vector_bits: int | None = Field(default=None, ge=64, le=2048)
+    """Width of the vectors in which the units multiply: NEON has 128, AVX-512 has 512."""
+    fma_units: int | None = Field(default=None, ge=1, le=8)
     """Multiply-adds of whole vectors that a core starts per cycle."""
-    bf16_flop_per_cycle: PositiveCount | None = None
-    """FLOP per cycle and core in bf16 with fp32 sums, by matrix or dot-product instructions; null for a core without them."""
+    bf16_flop_per_cycle: int | None = Field(default=None, ge=8, le=8192)
+    """FLOP per cycle and core in bf16 with fp32 sums, by matrix or dot-product instructions (AMX has 2,048); null for a core without them."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.vector_bits is not None and self.vector_bits & (self.vector_bits - 1):
+            msg = f"vector_bits is {self.vector_bits}; the width of vector registers is a power of two"
+            raise ValueError(msg)
+        if self.clock_ghz and self.boost_clock_ghz and self.boost_clock_ghz < self.clock_ghz:
+            msg = f"boost_clock_ghz is {self.boost_clock_ghz:g}, below clock_ghz, {self.clock_ghz:g}; swap them"
+            raise ValueError(msg)
+        return self
 
     def flop_per_cycle(self) -> dict[Dtype, int]:
         """Return FLOP per cycle and core by number format: fp32 = 2 x FMA units x vector bits / 32, bf16 as declared."""
@@ -44,10 +54,10 @@ class CpuFacts(Frozen):
     """What `clock_ghz` is: the clock that all cores hold under load, or the guaranteed base clock where that is not documented."""
     clusters: tuple[CoreCluster, ...] = Field(min_length=1)
     """Cores by kind; one entry for a CPU of equal cores."""
-    memory_channels: PositiveCount | None = None
+    memory_channels: int | None = Field(default=None, ge=1, le=32)
     """64-bit memory channels of a socket."""
-    memory_mt_s: PositiveCount | None = None
-    """Transfers of a channel in millions per second."""
+    memory_mt_s: int | None = Field(default=None, ge=800, le=20_000)
+    """Transfers of a channel in millions per second, from DDR3 to MRDIMM."""
 
     @property
     def cores(self) -> int:
@@ -97,25 +107,25 @@ class AcceleratorCard(Frozen):
     """What one unit is; a `cpu` is one socket."""
     cores_per_unit: PositiveCount | None = None
     """Separately addressable cores per unit, such as two NeuronCores in a Trainium chip."""
-    memory_gib: float | None = Field(default=None, gt=0)
+    memory_gib: float | None = Field(default=None, ge=4, le=2048)
     """Memory in GiB."""
-    memory_bandwidth_gb_s: float | None = Field(default=None, gt=0)
-    """Memory bandwidth in GB/s."""
-    peak_tflops: dict[Dtype, float] = Field(default_factory=dict)
+    memory_bandwidth_gb_s: float | None = Field(default=None, ge=5, le=40_000)
+    """Memory bandwidth in GB/s: from one channel of DDR3 to eight stacks of HBM4."""
+    peak_tflops: dict[Dtype, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     """Dense peak by number format; for a CPU it follows from `cpu`."""
-    peak_clock_mhz: float | None = Field(default=None, gt=0)
+    peak_clock_mhz: float | None = Field(default=None, ge=500, le=4_500)
     """Clock of the compute units for which the peaks are given."""
-    memory_bus_bits: PositiveCount | None = None
+    memory_bus_bits: int | None = Field(default=None, ge=64, le=32_768)
     """Width of the memory bus: 32 bits for each channel of GDDR, 1,024 for each stack of HBM."""
     cpu: CpuFacts | None = None
     """Cores, clocks and memory channels of a CPU."""
-    tdp_w: float | None = Field(default=None, gt=0)
-    """Board or chip power."""
-    interconnect_gb_s: float | None = Field(default=None, gt=0)
-    """Bandwidth to its peers in GB/s, both directions together."""
+    tdp_w: float | None = Field(default=None, ge=15, le=4000)
+    """Power of a board, chip or socket in watts."""
+    interconnect_gb_s: float | None = Field(default=None, ge=8, le=8000)
+    """Bandwidth to its peers in GB/s, both directions together: from PCIe 3.0 x8 to the next NVLink."""
     launch_year: int | None = Field(default=None, ge=2010, le=2030)
     """Year of launch."""
-    msrp_usd: float | None = Field(default=None, gt=0)
+    msrp_usd: float | None = Field(default=None, ge=100, le=100_000)
     """List price at launch."""
     source: Text
     """Source of these facts."""
@@ -141,11 +151,31 @@ class AcceleratorCard(Frozen):
         return content | derived
 
     @model_validator(mode="after")
-    def _cpu_unit(self) -> Self:
+    def _consistent(self) -> Self:
+        msg = ""
         if self.cpu is not None and self.unit != "cpu":
             msg = f"unit is {self.unit!r} and the card has facts of a CPU; use unit = 'cpu'"
+        elif self.cpu is None and self.unit == "cpu":
+            msg = "unit is 'cpu' and the card has no cores; describe them under cpu, or correct the unit"
+        elif (self.cores_per_unit is not None) != (self.unit == "chip"):
+            msg = f"unit is {self.unit!r} and cores_per_unit is {self.cores_per_unit}; a chip has separately addressable cores, another unit has none"
+        elif self.launch_year is not None and self.read_on is not None and self.launch_year > self.read_on.year:
+            msg = f"launch_year is {self.launch_year}, after the facts were read on {self.read_on}; a card describes what is sold"
+        elif unknown := [name for name in self.unverified if self.value(name) is None]:
+            msg = f"unverified names {unknown[0]!r}, which is not a field with a value; name one, or leave it out"
+        if msg:
             raise ValueError(msg)
         return self
+
+    def value(self, path: str) -> Any:  # noqa: ANN401 - a field of any type
+        """Return the value of a field such as `tdp_w`, `peak_tflops.bf16` or `cpu.clock_ghz`, of the first cores; None if it has none."""
+        section, _, part = path.partition(".")
+        found = getattr(self, section, None)
+        if part and isinstance(found, dict):
+            return next((value for kind, value in found.items() if kind == part), None)
+        if part and isinstance(found, CpuFacts):
+            return getattr(found, part, getattr(found.clusters[0], part, None))
+        return None if part else found
 
 
 class ModelCard(Frozen):
@@ -159,21 +189,21 @@ class ModelCard(Frozen):
     """Names that documents use."""
     family: Literal["llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "gpt2", "bert"]
     """Architecture name in transformers."""
-    hidden_size: PositiveCount
+    hidden_size: int = Field(ge=1, le=65_536)
     """Width of the residual stream."""
-    intermediate_size: PositiveCount
+    intermediate_size: int = Field(ge=1, le=1_048_576)
     """Width of the feed-forward layer."""
-    layers: PositiveCount
+    layers: int = Field(ge=1, le=256)
     """Number of blocks."""
-    attention_heads: PositiveCount
+    attention_heads: int = Field(ge=1, le=512)
     """Query heads."""
-    key_value_heads: PositiveCount
+    key_value_heads: int = Field(ge=1, le=512)
     """Key and value heads."""
-    head_dim: PositiveCount
+    head_dim: int = Field(ge=1, le=512)
     """Width of a head."""
-    vocabulary: PositiveCount
+    vocabulary: int = Field(ge=2, le=1_048_576)
     """Rows of the embedding."""
-    context_length: PositiveCount
+    context_length: int = Field(ge=8, le=16_777_216)
     """Maximum sequence length."""
     tied_embeddings: bool = False
     """True if the output projection is tied to the embedding."""
@@ -187,8 +217,8 @@ class ModelCard(Frozen):
     """Experts per token."""
     parameters: PositiveCount | None = None
     """Parameter count, if a source states it."""
-    hub_id: Text | None = None
-    """Repository on the model hub."""
+    hub_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")
+    """Repository on the model hub: `owner/name`."""
     gated: bool | None = None
     """True if a licence must be accepted before download."""
     source: Text
@@ -199,9 +229,23 @@ class ModelCard(Frozen):
     """Notes."""
 
     @model_validator(mode="after")
-    def _window(self) -> Self:
+    def _consistent(self) -> Self:
+        msg = ""
         if self.sliding_window_every is not None and self.sliding_window is None:
             msg = f"sliding_window_every is {self.sliding_window_every} and there is no sliding_window; say how long the window is"
+        elif (self.sliding_window_every or 0) > self.layers:
+            msg = f"sliding_window_every is {self.sliding_window_every} and there are {self.layers} layers; none would have a window"
+        elif (self.sliding_window or 0) > self.context_length:
+            msg = f"sliding_window is {self.sliding_window}, longer than the context, {self.context_length}; then there is no window"
+        elif self.attention_heads % self.key_value_heads:
+            msg = f"key_value_heads is {self.key_value_heads}, which does not divide attention_heads, {self.attention_heads}"
+        elif (self.experts is None) != (self.active_experts is None) or (self.active_experts or 0) > (self.experts or 0):
+            msg = f"active_experts is {self.active_experts} of {self.experts} experts; a mixture has both, and no more active than all"
+        elif (self.family == "mixtral") != (self.experts is not None):
+            msg = f"family is {self.family!r} and experts is {self.experts}; of these families only mixtral is a mixture"
+        elif self.gated is not None and self.hub_id is None:
+            msg = f"gated is {self.gated} and there is no hub_id that could be gated; add it, or leave this out"
+        if msg:
             raise ValueError(msg)
         return self
 
