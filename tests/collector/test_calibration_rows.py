@@ -131,7 +131,7 @@ def test_a_cost_without_a_list_price_says_so(tunemark: Tunemark) -> None:
 
 @pytest.mark.usefixtures("calibrated_once")
 def test_the_table_shows_the_label_the_interval_and_the_nearest_results(tunemark: Tunemark) -> None:
-    shown = tunemark(*JOB, "--throughput", "-a", "nvidia-h100-80gb-sxm", "--like", "003").out
+    shown = tunemark(*JOB, "-a", "nvidia-h100-80gb-sxm", "--software", "003").out
     assert "Predicted, with an interval of 90%" in shown
     assert " to " in shown
     assert "003-002" in shown
@@ -143,7 +143,7 @@ def test_the_table_shows_the_label_the_interval_and_the_nearest_results(tunemark
         (("--samples", "10", "--tokens", "10"), "--samples or --tokens"),
         (("--samples", "0"), "must be 1 or more"),
         (("--samples", "10", "--usd-per-hour", "-1"), "must be above 0"),
-        (("--like", "mlprf"), "did you mean 'mlperf'"),
+        (("--software", "mlprf"), "did you mean 'mlperf'"),
     ],
 )
 @pytest.mark.usefixtures("calibrated_once")

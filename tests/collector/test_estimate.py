@@ -50,7 +50,20 @@ def test_quantised_weights_are_stored_in_four_bits_beside_fp32(tunemark: Tunemar
 
 
 def test_sharding_brings_a_70b_model_onto_80_gib(tunemark: Tunemark) -> None:
-    large = ("estimate", "-m", "llama-3.1-70b", "--method", "full", "--seq", "4096", "--checkpointing", "full", "--loss", "fused", "--json")
+    large = (
+        "estimate",
+        "-m",
+        "llama-3.1-70b",
+        "--method",
+        "full",
+        "--seq",
+        "4096",
+        "--checkpointing",
+        "full",
+        "--set",
+        "loss=fused",
+        "--json",
+    )
     alone, shared = (
         json.loads(tunemark(*large, "-a", "nvidia-h100-80gb-sxm", *more).out)["accelerators"][0] for more in ((), ("--devices", "32"))
     )
@@ -62,13 +75,13 @@ def test_levers_of_the_command_line_lower_the_estimate(tunemark: Tunemark) -> No
     plain = ("estimate", "-m", "llama-3.1-8b", "--method", "full", "--seq", "2048", "--micro-batch", "2", "--json")
     levers = (
         ("--checkpointing", "full"),
-        ("--loss", "chunked"),
-        ("--compile",),
+        ("--set", "loss=chunked"),
+        ("--set", "compiled=true"),
         ("--optimizer", "paged-adamw-8bit"),
-        ("--activation-offload",),
+        ("--set", "activation_offload=true"),
     )
     needed, given = [json.loads(tunemark(*plain).out)["needed_bytes"]], list(plain)
-    for lever in (*levers, ("--optimizer-in-backward",)):
+    for lever in (*levers, ("--set", "optimizer_in_backward=true")):
         given += lever
         needed.append(json.loads(tunemark(*given).out)["needed_bytes"])
     assert needed == sorted(needed, reverse=True)
@@ -82,10 +95,10 @@ def test_levers_of_the_command_line_lower_the_estimate(tunemark: Tunemark) -> No
         (("-m", "llama-3.1-8b", "-a", "A100 81GB"), "did you mean"),
         (("-m", "llama-3.1-8b", "--method", "lra"), "did you mean 'lora'"),
         (("-m", "llama-3.1-8b", "--checkpointing", "ful"), "did you mean 'full'"),
-        (("-m", "llama-3.1-8b", "--loss", "fuse"), "did you mean 'fused'"),
+        (("-m", "llama-3.1-8b", "--set", "loss=fuse"), "did you mean 'fused'"),
         (("-m", "llama-3.1-8b", "--sharding", "fsdp"), "did you mean 'fsdp"),
-        (("-m", "llama-3.1-8b", "--targets", "q_prj"), "did you mean 'q_proj'"),
-        (("-m", "llama-3.1-8b", "--micro-batch", "0"), "micro_batch: 0: must be 1 or more"),
+        (("-m", "llama-3.1-8b", "--set", "lora_targets=q_prj"), "did you mean 'q_proj'"),
+        (("-m", "llama-3.1-8b", "--micro-batch", "0"), "--micro-batch: '0': must be 1 or more"),
     ],
 )
 def test_a_wrong_word_gets_a_suggestion(tunemark: Tunemark, arguments: tuple[str, ...], complaint: str) -> None:
@@ -97,10 +110,8 @@ def test_a_wrong_word_gets_a_suggestion(tunemark: Tunemark, arguments: tuple[str
 @pytest.mark.parametrize(
     ("arguments", "option"),
     [
-        (("--reentrant",), "--reentrant"),
         (("--method", "full", "--rank", "8"), "--rank"),
-        (("--method", "full", "--targets", "q_proj"), "--targets"),
-        (("--single-quantisation",), "--single-quantisation"),
+        (("--method", "full", "--set", "lora_targets=q_proj"), "--set lora_targets"),
         (("--epochs", "3"), "--epochs"),
         (("--usd-per-hour", "2.5"), "--usd-per-hour"),
     ],
@@ -133,10 +144,10 @@ def test_rows_longer_than_a_table_of_positions_are_an_error_and_never_the_defaul
 def test_the_software_that_memory_and_speed_assume_is_named_for_each(tunemark: Tunemark) -> None:
     memory = "a transformers and peft loop with attention sdpa, loss upcast, optimizer adamw, checkpointing full"
     speed = "003 (plain) with the kernels and loss of its results, which can differ from those of the memory estimate"
-    shown = tunemark(*BASE, "-a", "A100 SXM4 80GB", "--like", "003").out
+    shown = tunemark(*BASE, "-a", "A100 SXM4 80GB", "--software", "003").out
     assert f"Memory assumes {memory}." in shown
     assert f"Speed assumes {speed}." in shown
-    answer = json.loads(tunemark(*BASE, "-a", "A100 SXM4 80GB", "--like", "003", "--json").out)
+    answer = json.loads(tunemark(*BASE, "-a", "A100 SXM4 80GB", "--software", "003", "--json").out)
     assert (answer["assumes"], answer["throughput"]["assumes"]) == (memory, speed)
 
 

@@ -63,9 +63,9 @@ def test_the_json_has_every_option_with_its_results(tunemark: Tunemark, whole_da
 
 
 def test_only_results_count_if_predictions_are_not_wanted(tunemark: Tunemark, whole_database: Path) -> None:
-    answer = json.loads(tunemark(*BASE, "--db", whole_database, "--trust", "published", "--json").out)
+    answer = json.loads(tunemark(*BASE, "--db", whole_database, "--set", "trust=published", "--json").out)
     assert {option["rate"]["evidence"] for option in answer["ranked"]} == {"direct"}
-    measured = tunemark(*BASE, "--db", whole_database, "--trust", "measured")
+    measured = tunemark(*BASE, "--db", whole_database, "--set", "trust=measured")
     assert "No data: there is no similar result for any accelerator offered at this level of trust" in measured.out
 
 
@@ -79,11 +79,11 @@ def test_a_model_too_large_for_an_accelerator_is_never_recommended_on_it(tunemar
 
 
 def test_own_hardware_is_compared_with_renting(tunemark: Tunemark, whole_database: Path) -> None:
-    owned = "purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30"
-    answer = json.loads(tunemark(*BASE, "--method", "qlora", "--own", "RTX 4090", "--owned", owned, "--db", whole_database, "--json").out)
-    own = [option for option in answer["ranked"] if option["offer"]["provider"] == "own hardware"]
-    assert len(own) == 1
-    assert own[0]["offer"]["usd_per_hour"] == pytest.approx(2000 / (3 * 8766 * 0.5) + 0.135)
+    figures = "purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30"
+    for own, owned, usd in (("RTX 4090", figures, 2000 / (3 * 8766 * 0.5) + 0.135), ("2 x RTX 4090", "usd_per_hour=0.2", 0.2)):
+        answer = json.loads(tunemark(*BASE, "--method", "qlora", "--own", own, "--owned", owned, "--db", whole_database, "--json").out)
+        (found,) = [option for option in answer["ranked"] if option["offer"]["provider"] == "own hardware"]
+        assert found["offer"]["usd_per_hour"] == pytest.approx(usd)
 
 
 def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark, whole_database: Path) -> None:
@@ -93,8 +93,8 @@ def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark, wh
 
     everything = offered()
     assert offered("--accelerator", "nvidia-h100-80gb-sxm") == {"nvidia-h100-80gb-sxm"} < everything
-    assert offered("--accelerator", "nvidia-h100-80gb-sxm", "--max-memory", "80") == {"nvidia-h100-80gb-sxm"}
-    assert offered("--max-memory", "48") < everything - {"nvidia-h100-80gb-sxm"}
+    assert offered("--accelerator", "nvidia-h100-80gb-sxm", "--set", "max_memory=80") == {"nvidia-h100-80gb-sxm"}
+    assert offered("--set", "max_memory=48") < everything - {"nvidia-h100-80gb-sxm"}
 
 
 def test_own_hardware_without_a_cost_has_a_time_and_no_place(tunemark: Tunemark, whole_database: Path) -> None:
@@ -133,11 +133,12 @@ def test_the_example_with_limits_in_the_help_has_an_answer(tunemark: Tunemark, w
         (("--provider", "amazon"), "--provider: 'amazon': known: aws, "),
         (("--budget", "-1"), "--budget: -1.0: must be above 0"),
         (("--accelerator", "H1000"), "H100"),
-        (("--max-memory", "1"), "--max-memory: 1.0: no accelerator"),
+        (("--set", "max_memory=1"), "--set max_memory: 1: no accelerator"),
         (("--seq", "40000"), "the longest rows with rates have 32,768 tokens"),
         (("--objective", "best"), "--objective"),
-        (("--own", "RTX 4090", "--own-usd-per-hour", "1", "--owned", "purchase=1"), "give its cost once"),
-        (("--own-usd-per-hour", "1"), "name the accelerator with --own"),
+        (("--owned", "usd_per_hour=1"), "name the accelerator with --own"),
+        (("--set", "trust"), "give NAME=VALUE"),
+        (("--set", "max_memry=24"), "did you mean 'max_memory'"),
         (("--own", "RTX 4090", "--owned", "purchase=1"), "years, utilisation, watts, electricity missing"),
     ],
 )

@@ -118,7 +118,9 @@ def test_what_is_sent_passes_the_check_of_the_pull_request(
     base = folder.parent / "base"
     rehearsal.git(base, "fetch", "--quiet", str(folder.parent / "fork.git"), sent["branch"])
     monkeypatch.chdir(base)
-    assert tunemark("pull-request", "main", sent["commit"]).out.endswith("accepted: 1 submission accepted, 0 refused, 0 other changes\n")
+    assert tunemark("validate", "--pull-request", f"main..{sent['commit']}").out.endswith(
+        "accepted: 1 submission accepted, 0 refused, 0 other changes\n"
+    )
 
 
 def test_gh_opens_the_pull_request(folder: Path, clone: Path, tunemark: Tunemark) -> None:

@@ -26,7 +26,7 @@ def test_a_withdrawn_result_is_kept_with_its_reason_and_is_not_ranked(checkout: 
     db = checkout / "build" / "tunemark.duckdb"
     collect(checkout, db)
     assert run_query("select rankable from results", db).rows == [(True,)]
-    said = tunemark("withdraw", result, "--reason", REASON, "--json")
+    said = tunemark("submit", "--withdraw", result, "--reason", REASON, "--json")
     assert said.code == 0
     answer = json.loads(said.out)
     assert (answer["result_id"], answer["reason"], answer["file"]) == (result, REASON, WITHDRAWN)
@@ -47,7 +47,7 @@ def test_entries_are_added_one_after_the_other_and_keep_the_comment_of_the_file(
     path = checkout / WITHDRAWN
     path.write_text("# Why results are withdrawn.\n", encoding="utf-8")
     for name in (result, content_id(canonical_json(other))):
-        assert tunemark("withdraw", name, "--reason", REASON).code == 0
+        assert tunemark("submit", "--withdraw", name, "--reason", REASON).code == 0
     text = path.read_text(encoding="utf-8")
     assert text.startswith("# Why results are withdrawn.\n")
     assert text.count("[[withdrawn]]") == 2
@@ -66,15 +66,15 @@ def test_a_withdrawal_needs_a_result_and_a_reason_that_can_be_published(
     checkout: Path, result: str, tunemark: Tunemark, named: str | None, reason: str, expected: str
 ) -> None:
     before = (checkout / WITHDRAWN).read_bytes() if (checkout / WITHDRAWN).exists() else None
-    said = tunemark("withdraw", named or result, "--reason", reason)
+    said = tunemark("submit", "--withdraw", named or result, "--reason", reason)
     assert said.code == 2
     assert expected in said.err
     assert ((checkout / WITHDRAWN).read_bytes() if (checkout / WITHDRAWN).exists() else None) == before
 
 
 def test_a_result_is_withdrawn_once(checkout: Path, result: str, tunemark: Tunemark) -> None:
-    assert tunemark("withdraw", result, "--reason", REASON).code == 0
-    said = tunemark("withdraw", result, "--reason", REASON)
+    assert tunemark("submit", "--withdraw", result, "--reason", REASON).code == 0
+    said = tunemark("submit", "--withdraw", result, "--reason", REASON)
     assert said.code == 2
     assert "was withdrawn on 20" in said.err
     assert (checkout / WITHDRAWN).read_text(encoding="utf-8").count(result) == 1

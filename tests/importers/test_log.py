@@ -41,7 +41,8 @@ CONDITIONS = (
         2,
         "--seq",
         2048,
-        "--packed",
+        "--set",
+        "packing=true",
         "--set",
         "gradient_accumulation=4",
         "--set",
@@ -363,7 +364,7 @@ def test_json_is_everything_and_the_exit_code_tells_of_what_could_not_be_read(tm
         (("--out", "run.json"), "--method"),
         (("--method", "lora", "--set", "paddding=static"), "padding"),
         (("--method", "lora", "--model", "no-such-model"), "no-such-model"),
-        (("--method", "lora", "--source", "12"), "--source"),
+        (("--method", "lora", "--set", "source=12"), "--set source"),
         (("--method", "lora", "--set", "software=fast"), "software"),
     ],
 )
@@ -534,7 +535,7 @@ def test_records_of_standard_input_are_written_once_and_counted_in_their_documen
 ):
     for code in (0, 2):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((data / "trainer-log.txt").read_bytes())))
-        assert tunemark("import", "log", "-", "--source", "005-003", "--method", "lora", "--out", tmp_path).code == code
+        assert tunemark("import", "log", "-", "--set", "source=005-003", "--method", "lora", "--out", tmp_path).code == code
     assert sorted(path.name for path in tmp_path.rglob("*.json")) == ["005-003.json", "005-004.json", "source.json"]
     assert json.loads((tmp_path / "005" / "source.json").read_bytes())["results"] == 2
     assert tunemark("validate", tmp_path).code == 0

@@ -5,9 +5,7 @@ import tomllib
 from datetime import date
 
 import pytest
-from typer.testing import CliRunner
 
-from tunemark.collector.commands.import_group import app
 from tunemark.collector.importers.releases import as_toml, library_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -42,11 +40,10 @@ def test_other_content_is_refused_with_what_to_fetch(content):
         library_of(content, DAY)
 
 
-def test_the_command_takes_a_file(tmp_path):
+def test_the_command_takes_a_file(tmp_path, tunemark):
     file, out = tmp_path / "peft.json", tmp_path / "pypi.toml"
     file.write_bytes(answer(**{"0.9.0": ["2024-02-28"]}))
-    done = CliRunner().invoke(app, ["import", "releases", str(file), "--out", str(out)])
-    assert done.exit_code == 0, done.output
+    assert tunemark("import", "releases", file, "--out", out).code == 0
     assert '"0.9.0" = 2024-02-28' in out.read_text()
 
 

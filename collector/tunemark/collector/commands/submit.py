@@ -1,4 +1,4 @@
-"""The commands `submit` and `withdraw`: send results in a pull request, and mark one as no longer trusted, with a reason."""
+"""The command `submit`: send results in a pull request, and mark one as no longer trusted, with a reason."""
 
 import shlex
 import shutil
@@ -78,6 +78,13 @@ def submit(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and show everything, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    withdraw: Annotated[
+        str | None,
+        typer.Option(
+            "--withdraw", metavar="ID", help="Mark a committed submission as no longer trusted instead, with --reason.", show_default=False
+        ),
+    ] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why it is no longer trusted.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Send results: check them as the pull request will, show every fact that leaves this machine, ask, and open the pull request.
@@ -86,6 +93,9 @@ def submit(
     gh (https://cli.github.com) the pull request is opened too; without it the remaining steps are printed. In a plain folder the files
     are only written. Trials with few steps, interrupted or killed runs, and runs on your own text are left out unless you name their
     files.
+
+    A submission is never edited or removed. With --withdraw it stays readable with the reason, and enters no ranking, audit or prediction:
+    an entry is added to data/known/withdrawn.toml, to be sent like any change of a fact.
 
     Exit codes: 0 sent, or shown with --dry-run, 2 nothing to send or git failed, 3 a file is invalid.
 
@@ -96,7 +106,12 @@ def submit(
     - `tunemark submit submissions/lora-8b/RUN.json --to ~/FORK`
 
     - `tunemark submit submissions/ --to YOUR_NAME/tunemark --yes`
+
+    - `tunemark submit --withdraw RESULT_ID --reason "another job ran on the GPU"`
     """
+    if withdraw is not None:
+        _withdraw(withdraw, reason, as_json=as_json)
+        return
     if as_json and not (yes or dry_run):
         raise TunemarkError("--json", "", "cannot ask for confirmation; add --yes to send, or --dry-run to look")
     root = project_root()
@@ -446,22 +461,8 @@ SHORTEST_REASON = 12
 """Characters below which a reason says nothing."""
 
 
-def withdraw(
-    result: Annotated[str, typer.Argument(metavar="ID", help="The submission: the last part of its file name.")],
-    *,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why it is no longer trusted.")],
-    as_json: AsJson = False,
-) -> None:
-    """Withdraw a submission: it stays readable with the reason, and enters no ranking, audit or prediction.
-
-    A submission is never edited or removed. This adds an entry to data/known/withdrawn.toml, which a maintainer reviews like
-    every change outside `submissions/`. Remove the entry to undo it.
-
-    Examples
-    --------
-    - `tunemark withdraw RESULT_ID --reason "another job ran on the GPU"`
-    """
-    # Needs numpy, which --help does not.
+def _withdraw(result: str, reason: str | None, *, as_json: bool) -> None:
+    """Add an entry to data/known/withdrawn.toml, which a maintainer reviews like every change outside `submissions/`."""
     from tunemark.collector.gate.read import records_in, shown_path, submission_id
 
     root = project_root()
@@ -472,12 +473,12 @@ def withdraw(
     known = {submission_id(path): path for path in records_in(root / SUBMISSIONS).files}
     if result not in known:
         raise TunemarkError(
-            "ID", result, f"no submission has this id; {did_you_mean(result, known)}. It is the end of a file name in submissions/"
+            "--withdraw", result, f"no submission has this id; {did_you_mean(result, known)}. It is the end of a file name in submissions/"
         )
     earlier = FactBase.of_root(root).known.withdrawal(result)
     if earlier is not None:
-        raise TunemarkError("ID", result, f"was withdrawn on {earlier.withdrawn_on}: {earlier.reason}")
-    text = " ".join(reason.split())
+        raise TunemarkError("--withdraw", result, f"was withdrawn on {earlier.withdrawn_on}: {earlier.reason}")
+    text = " ".join((reason or "").split())
     if len(text) < SHORTEST_REASON:
         raise TunemarkError("--reason", reason, "say in a sentence what is wrong with the result")
     for _, value, what in identity_leaks({"reason": text}):

@@ -60,6 +60,20 @@ def chosen(option: str, word: str, known: Iterable[Word]) -> Word:
     raise TunemarkError(option, word, did_you_mean(word, members))
 
 
+def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[str, str]:
+    """Return the settings of `--set NAME=VALUE` by name; raises TunemarkError for one that is not known."""
+    names = list(known)
+    settings: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise TunemarkError("--set", text, "give NAME=VALUE")
+        if name not in names:
+            raise TunemarkError("--set", name, f"{did_you_mean(name, names)}; known: {', '.join(names)}")
+        settings[name] = value
+    return settings
+
+
 def parse_count(option: str, text: str) -> int:
     """Return a whole number of 1 or more from text such as `10000`, `82k`, `10M` or `1.5B`. Raises TunemarkError that names the option."""
     match = NUMBER.fullmatch(text.strip())

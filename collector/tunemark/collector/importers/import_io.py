@@ -5,13 +5,13 @@ import os
 import sys
 import tarfile
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import write_atomically
 from tunemark.schema.formats import MIB
 
@@ -20,6 +20,30 @@ LARGEST_TEXT = 64 * MIB
 LARGEST_MEMBER = 64 * MIB
 """Bytes of a file in an archive; the largest log of three MLPerf rounds has 1.5 MB."""
 NAME_ONE = "name a .tar.xz of result logs, or the folder it was unpacked to"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command `import` was asked for: the files of one importer, and its settings by name."""
+
+    files: tuple[Path, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    out: Path | None = None
+    as_json: bool = False
+
+    def known(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the settings; raises TunemarkError for one that the importer does not know."""
+        known = list(names)
+        for name, value in self.settings.items():
+            if name not in known:
+                raise TunemarkError(f"--{name.replace('_', '-')}", value, f"no setting of this import; {did_you_mean(name, known)}")
+        return dict(self.settings)
+
+    def file(self) -> Path:
+        """Return the only file; raises TunemarkError if there are several."""
+        if len(self.files) > 1:
+            raise TunemarkError("FILE", str(self.files[1]), "this import reads one file at a time")
+        return self.files[0]
 
 
 @dataclass(frozen=True, slots=True)

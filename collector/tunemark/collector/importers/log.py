@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import typer
 
@@ -13,13 +13,13 @@ from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding, audit, select
 from tunemark.collector.commands.audit import print_finding
-from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
+from tunemark.collector.commands.terminal import chosen, parse_count, print_json, print_table, say
 from tunemark.collector.gate.read import DOCUMENT
-from tunemark.collector.importers.import_io import refuse_existing, write_out
+from tunemark.collector.importers.import_io import Request, refuse_existing, write_out
 from tunemark.collector.importers.log_formats import read_log
 from tunemark.collector.importers.own_log import OwnLog, Stated, devices_of, record_of
 from tunemark.schema import formats
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import canonical_json
@@ -33,72 +33,32 @@ if TYPE_CHECKING:
 # The predictor needs numpy, which --help does not.
 # ruff: noqa: PLC0415
 
+SETTINGS = {each.name: "" for each in fields(Stated)} | {"source": "id of the record, or three digits of its document"}
+COUNTS = {"gradient_accumulation", "lora_rank", "micro_batch", "sequence_length", "devices"}
 OWN_SOURCE = "999"
 """Source of a record that is no part of a document."""
-LARGEST_NUMBER = 999
 NEAREST = 6
 GIVEN = ("samples_per_s", "step_time_s")
 """Figures of the log that need no derivation."""
 
 
-def log(
-    path: Annotated[Path, typer.Argument(metavar="LOG", help="File or folder, or - for standard input.", show_default=False)],
-    *,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Model card or alias.", show_default=False)] = None,
-    method: Annotated[
-        str | None, typer.Option("--method", help="full, lora, qlora or peft; a log rarely has it.", show_default=False)
-    ] = None,
-    accelerator: Annotated[str | None, typer.Option("--accelerator", help="Accelerator card or alias.", show_default=False)] = None,
-    devices: Annotated[int | None, typer.Option("--devices", min=1, help="Devices used.", show_default=False)] = None,
-    micro_batch: Annotated[
-        int | None, typer.Option("--micro-batch", min=1, help="Rows of a micro-step on a device.", show_default=False)
-    ] = None,
-    sequence_length: Annotated[int | None, typer.Option("--seq", min=1, help="Tokens in a row.", show_default=False)] = None,
-    packed: Annotated[bool | None, typer.Option("--packed/--not-packed", help="Several documents share a row.", show_default=False)] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Another condition: gradient_accumulation, padding, precision, lora_rank, checkpointing, dataset, instance, or software (plain, tuned, vendor). Repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="File of the record (`run.json`), or folder of published results.", show_default=False)
-    ] = None,
-    source: Annotated[str, typer.Option("--source", help="ID of the record, or three digits of its document.")] = OWN_SOURCE,
-    as_json: AsJson = False,
-) -> None:
-    """Read the log of a training, and compare it with the collection.
+def log(request: Request) -> None:
+    """Read the log of a training, and compare it with the collection: figures, utilisation, audit, prediction, nearest results.
 
-    Reads `trainer_state.json` of the Hugging Face Trainer and of TRL, output folders of LLaMA-Factory, logs of torchtune, histories exported
-    from Weights & Biases (CSV or JSON lines), and the text that a trainer prints, with progress bars and the output of `time`. The format is
-    recognised. Shown are the figures, and with --method also utilisation, the findings of the audit, the prediction for the same
-    configuration, and the nearest published results. Options count more than conditions in the log. Tokens per second need a count of tokens
-    or full rows. Nothing is published: a record is written only with --out.
-
-    Exit codes: 0 read, 2 no such file or an unknown name, 3 not a log, or a part of it could not be read.
-
-    Examples
-    --------
-    - `tunemark import log TRAINER_STATE.json --method lora`
-
-    - `tunemark import log TRAIN.log --method full --model qwen3-8b`
-
-    - `tunemark import log HISTORY.csv --method lora --packed --seq 4096`
+    Reads `trainer_state.json` of the Hugging Face Trainer and of TRL, output folders of LLaMA-Factory, logs of torchtune, histories
+    exported from Weights & Biases (CSV or JSON lines), and the text that a trainer prints; `-` is standard input. A setting counts more
+    than a condition in the log. A record is written only with `--out`: to a file (`run.json`), or to a folder of published results.
     """
-    given = replace(_of_settings(settings or ()), model=model, method=method, accelerator=accelerator, devices=devices)
-    given = replace(given, micro_batch=micro_batch, sequence_length=sequence_length, packing=packed)
+    settings = request.known(SETTINGS)
+    source = settings.pop("source", OWN_SOURCE)
+    given = _of_settings(settings)
     document, _, number = source.partition("-")
     if not (len(document) == 3 and document.isascii() and document.isdigit()):  # noqa: PLR2004 - three digits
-        raise TunemarkError("--source", source, "a source has three digits, such as 999 or 999-001")
+        raise TunemarkError("--set source", source, "a source has three digits, such as 999 or 999-001")
     first, facts = int(number) if number.isdigit() else 1, FactBase.of_project()
     _check_names(given, facts)
-    trainings = read_log(path)
-    if first + len(trainings) - 1 > LARGEST_NUMBER:
-        raise TunemarkError("--source", source, f"a source has numbers up to {LARGEST_NUMBER}")
-    if given.method is None and out is not None and any(each.stated.method is None for each in trainings):
+    trainings = read_log(request.file())
+    if given.method is None and request.out is not None and any(each.stated.method is None for each in trainings):
         raise TunemarkError("--method", "", "a record needs the fine-tuning method: full, lora, qlora or peft")
     answers = [_answer(each, given, facts, f"{document}-{first + index:03d}") for index, each in enumerate(trainings)]
     for problem in trainings[0].problems:
@@ -106,9 +66,9 @@ def log(
     unused = sorted({name for each in trainings for name in each.unused})
     if unused:
         say(f"{trainings[0].file}: not used: {', '.join(unused)}")
-    if out is not None:
-        _write(out, [result for _, result, _ in answers if result is not None])
-    if as_json:
+    if request.out is not None:
+        _write(request.out, [result for _, result, _ in answers if result is not None])
+    if request.as_json:
         print_json([_as_json(*answer) for answer in answers])
     else:
         for answer in answers:
@@ -135,18 +95,16 @@ def _answer(training: OwnLog, given: Stated, facts: FactBase, result_id: str) ->
     return training, result, judge(result, level, facts)
 
 
-def _of_settings(settings: list[str] | tuple[str, ...]) -> Stated:
-    """Return the conditions of `--set`."""
-    names = {each.name for each in fields(Stated)}
+def _of_settings(settings: dict[str, str]) -> Stated:
+    """Return the stated conditions; counts are numbers, and `packing` is true or false."""
     values: dict[str, Any] = {}
-    for text in settings:
-        name, equals, value = text.partition("=")
-        if not equals or name not in names:
-            raise TunemarkError("--set", text, f"give NAME=VALUE; {did_you_mean(name, names)}")
-        whole = name in {"gradient_accumulation", "lora_rank", "micro_batch", "sequence_length", "devices"}
-        if whole and not (value.isdigit() and int(value)):
-            raise TunemarkError("--set", text, "give a whole number of 1 or more")
-        values[name] = int(value) if whole else value
+    for name, text in settings.items():
+        if name in COUNTS:
+            values[name] = parse_count(f"--{name.replace('_', '-')}", text)
+        elif name == "packing":
+            values[name] = {"true": True, "false": False}[chosen("--set packing", text, ("true", "false"))]
+        else:
+            values[name] = text
     return Stated(**values)
 
 
