@@ -6,7 +6,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, chosen, named_settings, parse_count, print_json, print_table, say
+from tunemark.collector.commands.terminal import (
+    Accelerators,
+    AsJson,
+    Length,
+    ModelName,
+    Samples,
+    Settings,
+    Tokens,
+    chosen,
+    named_settings,
+    parse_count,
+    print_json,
+    print_table,
+    say,
+)
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -41,48 +55,25 @@ ADAPTERS = {"lora_rank", "lora_targets", "lora_dropout", "adapters"}
 
 
 def estimate(
-    model: Annotated[str, typer.Option("--model", "-m", help="A model card, by key or name.", show_default=False)],
+    model: ModelName,
     method: Annotated[str, typer.Option("--method", help="full, lora or qlora.")] = "lora",
-    sequence_length: Annotated[
-        str | None, typer.Option("--seq", help="Tokens in a row. Default: 2048, or the model's context if shorter.", show_default=False)
-    ] = None,
+    sequence_length: Length = None,
     micro_batch: Annotated[str, typer.Option("--micro-batch", help="Rows of a micro-step on a device.")] = "1",
     *,
-    accelerator: Annotated[
-        list[str] | None,
-        typer.Option("--accelerator", "-a", help="An accelerator card; may be repeated. Default: all.", show_default=False),
-    ] = None,
+    accelerator: Accelerators = None,
     devices: Annotated[int, typer.Option("--devices", help="Data-parallel devices.")] = 1,
-    sharding: Annotated[
-        str | None, typer.Option("--sharding", help="ddp, zero1 to zero3, fsdp1 or fsdp2. Default: fsdp2.", show_default=False)
-    ] = None,
+    sharding: Annotated[str | None, typer.Option("--sharding", help="ddp, zero1 to zero3, fsdp1 or fsdp2.")] = None,
     checkpointing: Annotated[str, typer.Option("--checkpointing", help="none, selective or full.")] = "none",
     rank: Annotated[int | None, typer.Option("--rank", help="Rank of the adapters. Default: 16.", show_default=False)] = None,
     optimizer: Annotated[
         str, typer.Option("--optimizer", help="adamw, adamw-fused, adamw-8bit, paged-adamw, paged-adamw-8bit, sgd or adafactor.")
     ] = "adamw",
-    tokens: Annotated[
-        str | None, typer.Option("--tokens", help="Tokens of the data, such as 10M: also predict time and cost.", show_default=False)
-    ] = None,
-    samples: Annotated[
-        str | None, typer.Option("--samples", help="Rows of the data, taken as full; instead of --tokens.", show_default=False)
-    ] = None,
+    tokens: Tokens = None,
+    samples: Samples = None,
     epochs: Annotated[int | None, typer.Option("--epochs", help="Passes over the data. Default: 1.", show_default=False)] = None,
-    software: Annotated[
-        str | None,
-        typer.Option(
-            "--software",
-            help="Predict the speed of plain, tuned or vendor software, or of the software of a document, such as 003.",
-            show_default=False,
-        ),
-    ] = None,
-    usd_per_hour: Annotated[
-        float | None, typer.Option("--usd-per-hour", help="Price of all devices. Default: the list price.", show_default=False)
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Another property of the step, such as attention=eager.", show_default=False),
-    ] = None,
+    software: Annotated[str | None, typer.Option("--software", help="plain, tuned, vendor, or that of a document, such as 003.")] = None,
+    usd_per_hour: Annotated[float | None, typer.Option("--usd-per-hour", help="Price of all devices instead of the list price.")] = None,
+    settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the memory of a training step, line by line with formulas, and the accelerators it fits on.

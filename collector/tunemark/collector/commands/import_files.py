@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from tunemark.collector import importers
-from tunemark.collector.commands.terminal import AsJson
+from tunemark.collector.commands.terminal import AsJson, Settings
 from tunemark.collector.importers.import_io import Request
 from tunemark.schema.errors import TunemarkError, did_you_mean
 
@@ -42,22 +42,15 @@ def import_files(
     ],
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files, or - for standard input.", show_default=False)],
     *,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="A model card, by key or name.", show_default=False)] = None,
-    method: Annotated[str | None, typer.Option("--method", help="full, lora, qlora or peft.", show_default=False)] = None,
-    accelerator: Annotated[
-        str | None, typer.Option("--accelerator", "-a", help="An accelerator card, by key or name.", show_default=False)
-    ] = None,
-    devices: Annotated[str | None, typer.Option("--devices", help="Number of devices.", show_default=False)] = None,
-    micro_batch: Annotated[str | None, typer.Option("--micro-batch", help="Rows of a micro-step on a device.", show_default=False)] = None,
-    sequence_length: Annotated[str | None, typer.Option("--seq", help="Tokens in a row.", show_default=False)] = None,
-    map_file: Annotated[
-        str | None, typer.Option("--map", metavar="TOML", help="What each column of a table means.", show_default=False)
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Another setting of the importer. Repeatable.", show_default=False),
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="File or folder to write to.", show_default=False)] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="A model card, by key or name.")] = None,
+    method: Annotated[str | None, typer.Option("--method", help="full, lora, qlora or peft.")] = None,
+    accelerator: Annotated[str | None, typer.Option("--accelerator", "-a", help="An accelerator, by key or name.")] = None,
+    devices: Annotated[str | None, typer.Option("--devices", help="Number of devices.")] = None,
+    micro_batch: Annotated[str | None, typer.Option("--micro-batch", help="Rows of a micro-step on a device.")] = None,
+    sequence_length: Annotated[str | None, typer.Option("--seq", help="Tokens in a row.")] = None,
+    map_file: Annotated[str | None, typer.Option("--map", metavar="TOML", help="What each column of a table means.")] = None,
+    settings: Settings = None,
+    out: Annotated[Path | None, typer.Option("--out", help="File or folder to write to.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Import results, logs of your own training, workloads, prices and release dates from other tools.

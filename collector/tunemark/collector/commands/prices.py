@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, chosen, date_option, print_json, print_table, say
+from tunemark.collector.commands.terminal import AsJson, OnDay, chosen, date_option, print_json, print_table, say
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import PriceRow, current_prices
 from tunemark.schema.facts.fact_base import FactBase
@@ -21,15 +21,13 @@ NEVER = f"{MISSING}: renting is always cheaper"
 
 
 def prices(
-    name: Annotated[str | None, typer.Argument(metavar="[INSTANCE|ACCELERATOR]", help="Default: all.", show_default=False)] = None,
-    on: Annotated[str | None, typer.Option("--on", metavar="DATE", help="Day, as YYYY-MM-DD. Default: today.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[INSTANCE|ACCELERATOR]", help="Default: all.")] = None,
+    on: OnDay = None,
     *,
-    kind: Annotated[
-        str | None, typer.Option("--kind", help="on_demand, spot, reserved or marketplace. Default: all.", show_default=False)
-    ] = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="on_demand, spot, reserved or marketplace. Default: all.")] = None,
     own: Annotated[
         str | None,
-        typer.Option("--owned", metavar="FIGURES", help=f"Compare with your own hardware: {FIGURES}.", show_default=False),
+        typer.Option("--owned", metavar="FIGURES", help=f"Compare with your own hardware: {FIGURES}."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -12,8 +12,14 @@ import typer
 
 from tunemark.collector.commands.estimate import USUAL_LENGTH
 from tunemark.collector.commands.terminal import (
+    Accelerators,
     AsJson,
     Database,
+    Length,
+    ModelName,
+    Samples,
+    Settings,
+    Tokens,
     chosen,
     database_of,
     named_settings,
@@ -51,54 +57,26 @@ PRICE_KINDS = tuple(kind for kind in PriceKind if kind.value != "owned")
 
 
 def recommend(
-    model: Annotated[str, typer.Option("--model", "-m", help="A model card, by key or name.", show_default=False)],
-    tokens: Annotated[str | None, typer.Option("--tokens", help="Tokens of the data, such as 10M.", show_default=False)] = None,
-    samples: Annotated[
-        str | None,
-        typer.Option("--samples", help="Rows of the data, taken as full; instead of --tokens.", show_default=False),
-    ] = None,
+    model: ModelName,
+    tokens: Tokens = None,
+    samples: Samples = None,
     method: Annotated[str, typer.Option("--method", help="full, lora, qlora or any.")] = "lora",
-    sequence_length: Annotated[
-        str | None, typer.Option("--seq", help="Tokens in a row. Default: 2048, or the model's context if shorter.", show_default=False)
-    ] = None,
+    sequence_length: Length = None,
     *,
     epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 1,
-    objective: Annotated[
-        str, typer.Option("--objective", help="cheapest, fastest or value: nearest to both the lowest cost and the shortest time.")
-    ] = "cheapest",
-    deadline: Annotated[str | None, typer.Option("--deadline", help="Maximum time, such as 90min or 2h.", show_default=False)] = None,
-    budget: Annotated[float | None, typer.Option("--budget", help="Maximum cost in US dollars.", show_default=False)] = None,
-    software: Annotated[
-        str, typer.Option("--software", help="plain (transformers, peft), tuned (fused kernels or torch.compile) or vendor.")
-    ] = "plain",
-    provider: Annotated[
-        list[str] | None, typer.Option("--provider", help="A cloud provider; may be repeated. Default: all.", show_default=False)
-    ] = None,
+    objective: Annotated[str, typer.Option("--objective", help="cheapest, fastest or value: near both.")] = "cheapest",
+    deadline: Annotated[str | None, typer.Option("--deadline", help="Maximum time, such as 90min or 2h.")] = None,
+    budget: Annotated[float | None, typer.Option("--budget", help="Maximum cost in US dollars.")] = None,
+    software: Annotated[str, typer.Option("--software", help="plain (transformers, peft), tuned (fused kernels) or vendor.")] = "plain",
+    provider: Annotated[list[str] | None, typer.Option("--provider", help="A cloud provider; repeatable. Default: all.")] = None,
     kind: Annotated[
-        list[str] | None,
-        typer.Option("--kind", help="on_demand, spot, reserved or marketplace; may be repeated. Default: on_demand.", show_default=False),
+        list[str] | None, typer.Option("--kind", help="on_demand, spot, reserved or marketplace; repeatable. Default: on_demand.")
     ] = None,
-    accelerator: Annotated[
-        list[str] | None, typer.Option("--accelerator", "-a", help="An accelerator to rent; may be repeated.", show_default=False)
-    ] = None,
-    most_devices: Annotated[int | None, typer.Option("--max-devices", help="Maximum number of accelerators.", show_default=False)] = None,
-    own: Annotated[
-        str | None,
-        typer.Option("--own", help="Your own accelerators, such as '2 x RTX 4090', to compare with renting.", show_default=False),
-    ] = None,
-    owned: Annotated[
-        str | None,
-        typer.Option("--owned", metavar="FIGURES", help="What they cost; without it only their time is given.", show_default=False),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="trust=published for results alone, max_memory=24 (GiB), start_up=5min: assumed and billed.",
-            show_default=False,
-        ),
-    ] = None,
+    accelerator: Accelerators = None,
+    most_devices: Annotated[int | None, typer.Option("--max-devices", help="Maximum number of accelerators.")] = None,
+    own: Annotated[str | None, typer.Option("--own", help="Your own accelerators, such as '2 x RTX 4090'.")] = None,
+    owned: Annotated[str | None, typer.Option("--owned", metavar="FIGURES", help="What they cost; else only their time is given.")] = None,
+    settings: Settings = None,
     db: Database = None,
     as_json: AsJson = False,
 ) -> None:
@@ -107,6 +85,7 @@ def recommend(
     Rates come from accepted results where they exist, otherwise from predictions based on them, each with a 90% interval. Recommended
     options meet the limits at the pessimistic end of the interval. If nothing similar was measured, the answer is "no data".
 
+    Settings are trust=published for results alone, max_memory=24 (GiB of one accelerator) and start_up=5min, assumed and billed.
     FIGURES are `usd_per_hour=0.20` for all of your accelerators together, or those of one of them:
     `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
 

@@ -64,7 +64,7 @@ class Result:
 def submit(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Submissions, or folders of them. Default: the new ones in `submissions/`.", show_default=False),
+        typer.Argument(help="Submissions, or folders of them. Default: the new ones in `submissions/`."),
     ] = None,
     *,
     to: Annotated[
@@ -73,18 +73,15 @@ def submit(
             "--to",
             metavar="FOLDER|OWNER/REPO",
             help="A clone of your fork, a plain folder, or your fork on GitHub (needs gh). Default: the current checkout.",
-            show_default=False,
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and show everything, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     withdraw: Annotated[
         str | None,
-        typer.Option(
-            "--withdraw", metavar="ID", help="Mark a committed submission as no longer trusted instead, with --reason.", show_default=False
-        ),
+        typer.Option("--withdraw", metavar="ID", help="Mark a committed submission as no longer trusted instead, with --reason."),
     ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why it is no longer trusted.", show_default=False)] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why it is no longer trusted.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Send results: check them as the pull request will, show every fact that leaves this machine, ask, and open the pull request.

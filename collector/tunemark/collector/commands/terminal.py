@@ -23,10 +23,23 @@ from tunemark.schema.safe_text import csv_cell, shown_json, terminal
 # rich is imported by the functions that need it, so that --help stays fast.
 # ruff: noqa: PLC0415
 
+
+def _option(*names: str, help: str, metavar: str | None = None) -> Any:  # noqa: A002, ANN401 - as typer names it, and its own class
+    return typer.Option(*names, help=help, metavar=metavar, show_default=False)
+
+
+# Options of several commands: one name and one meaning everywhere.
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-Database = Annotated[
-    Path | None, typer.Option("--db", help="The DuckDB file. Default: `build/tunemark.duckdb` of the checkout.", show_default=False)
+Database = Annotated[Path | None, _option("--db", help="The DuckDB file. Default: `build/tunemark.duckdb` of the checkout.")]
+ModelName = Annotated[str, _option("--model", "-m", help="A model card, by key or name.")]
+Accelerators = Annotated[list[str] | None, _option("--accelerator", "-a", help="An accelerator, by key or name; repeatable. Default: all.")]
+Length = Annotated[str | None, _option("--seq", help="Tokens in a row. Default: 2048, or the model's context if shorter.")]
+Tokens = Annotated[str | None, _option("--tokens", help="Tokens of the data, such as 10M.")]
+Samples = Annotated[str | None, _option("--samples", help="Rows of the data, taken as full; instead of --tokens.")]
+Settings = Annotated[
+    list[str] | None, _option("--set", metavar="NAME=VALUE", help="A rare setting; an unknown name lists them. Repeatable.")
 ]
+OnDay = Annotated[str | None, _option("--on", metavar="DATE", help="Day, as YYYY-MM-DD. Default: today.")]
 Word = TypeVar("Word", bound=str)
 MANY = 200
 """Number of items above which progress is shown."""

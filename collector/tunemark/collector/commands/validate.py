@@ -28,7 +28,7 @@ REGULAR = "submissions/ holds regular files of submissions only, which are never
 def validate(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(help="Files or folders. Default: `submissions/` and all of `data/`.", show_default=False),
+        typer.Argument(help="Files or folders. Default: `submissions/` and all of `data/`."),
     ] = None,
     *,
     strict: Annotated[
@@ -36,11 +36,9 @@ def validate(
     ] = False,
     pull_request: Annotated[
         str | None,
-        typer.Option(
-            "--pull-request", metavar="BASE..HEAD", help="Check what the commits of a pull request add instead.", show_default=False
-        ),
+        typer.Option("--pull-request", metavar="BASE..HEAD", help="Check what the commits of a pull request add instead."),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Write the report of a pull request as JSON.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the report of a pull request as JSON.")] = None,
     github: Annotated[bool, typer.Option("--github", help="Also print annotations for GitHub and write the summary of the job.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -36,7 +36,11 @@ class Request:
         known = list(names)
         for name, value in self.settings.items():
             if name not in known:
-                raise TunemarkError(f"--{name.replace('_', '-')}", value, f"no setting of this import; {did_you_mean(name, known)}")
+                raise TunemarkError(
+                    f"--{name.replace('_', '-')}",
+                    value,
+                    f"no setting of this import; {did_you_mean(name, known)}; known: {', '.join(known)}",
+                )
         return dict(self.settings)
 
     def file(self) -> Path:
