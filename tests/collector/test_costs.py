@@ -63,10 +63,6 @@ def test_a_result_on_several_machines_has_a_price_only_on_instances_with_a_fabri
     assert found == [("900-001", "p5.48xlarge"), ("900-002", "8x-H100"), ("900-002", "gpu_8x"), ("900-002", "p5.48xlarge")]
 
 
-def test_a_result_without_a_fabric_for_its_nodes_has_no_price(tmp_path: Path) -> None:
-    assert costs(tmp_path, [result(accelerator_count=16, nodes=2)], [price("gpu_8x", 24.0)], "basis_costs") == []
-
-
 def test_training_and_the_whole_run_are_separate_costs(tmp_path: Path) -> None:
     (cost,) = costs(tmp_path, [result(wall_s=3_600.0)], [price("p5.48xlarge", 60.0)])
     assert (cost["usd_per_training"], cost["usd_per_run"]) == (pytest.approx(30.0), pytest.approx(60.0))
@@ -82,11 +78,6 @@ def test_a_cost_inherits_the_interval_of_its_rate(tmp_path: Path) -> None:
     assert [without[f"usd_per_{name}_{end}"] for name in ("1k_samples", "1m_tokens") for end in ("low", "high")] == [None] * 4
 
 
-def test_a_packed_row_of_mlperf_is_a_sample(tmp_path: Path) -> None:
-    (cost,) = costs(tmp_path, [result(trust="converted", packing=True)], [price("p5.48xlarge", 60.0)])
-    assert cost["usd_per_1k_samples"] == pytest.approx(60 / 3_600 / 2.0 * 1_000)
-
-
 def test_all_results_have_one_basis_whatever_instance_they_name(tmp_path: Path) -> None:
     offers = [price("p5.48xlarge", 60.0), price("a3-highgpu-8g", 58.0, provider="gcp", provider_rank=1)]
     named, unnamed = result(instance="p5.48xlarge"), result(result_id="900-002")
@@ -98,23 +89,6 @@ def test_the_cheapest_fitting_instance_counts_that_is_not_oversized(tmp_path: Pa
     offers = [price("p5.48xlarge", 10.0), price("p5.4xlarge", 7.0, count=1), price("two", 12.0, count=2), price("two-cheap", 11.0, count=2)]
     (cost,) = costs(tmp_path, [result(accelerator_count=2)], offers, "basis_costs")
     assert cost["instance"] == "two-cheap"
-
-
-def test_other_kinds_and_unlisted_providers_are_not_part_of_the_basis(tmp_path: Path) -> None:
-    others = [price(kind, 5.0, kind=kind) for kind in ("spot", "reserved", "marketplace")]
-    unlisted = price("unlisted", 1.0, provider="acme", provider_rank=None)
-    (cost,) = costs(tmp_path, [result()], [*others, unlisted, price("p5.48xlarge", 60.0)], "basis_costs")
-    assert cost["instance"] == "p5.48xlarge"
-    again = tmp_path / "again"
-    again.mkdir()
-    assert costs(again, [result()], [*others, unlisted], "basis_costs") == []
-
-
-def test_each_kind_of_price_has_one_first_offer(tmp_path: Path) -> None:
-    spot = [price("spot-2", 5.0, kind="spot"), price("spot-1", 9.0, kind="spot", provider="gcp", provider_rank=1)]
-    asks = [price("ask", 3.0, kind="marketplace", provider="vast", provider_rank=None)]
-    found = costs(tmp_path, [result()], [*spot, *asks, price("p5.48xlarge", 60.0)], "first_offers")
-    assert {cost["kind"]: cost["instance"] for cost in found} == {"spot": "spot-2", "marketplace": "ask", "on_demand": "p5.48xlarge"}
 
 
 def test_the_database_and_the_command_line_choose_the_same_offers(tmp_path: Path) -> None:

@@ -96,23 +96,6 @@ def test_a_study_is_a_row_with_its_runs_in_order(checkout: Path) -> None:
     assert ids == [row[0] for row in run_query("select result_id from results order by study_position", path).rows]
 
 
-def test_the_support_matrix_is_loaded_where_there_is_one(checkout: Path) -> None:
-    path = checkout / "build" / "tunemark.duckdb"
-    collect(checkout, path)
-    found = run_query("select feature, supported, needs from support where backend = 'cuda' order by position", path).rows
-    assert ("QLoRA", True, "bitsandbytes") in found
-    assert ("tensor parallel", False, None) in found
-
-
-def test_axes_and_matrices_of_workloads_are_loaded(checkout: Path) -> None:
-    path = checkout / "build" / "tunemark.duckdb"
-    collect(checkout, path)
-    assert run_query("select count(*) from workloads where matrix = 'trainer-8k'", path).rows[0][0] > 10
-    assert run_query("select choices from workload_axes where workload = 'bert-emotion' and field = 'data.padding'", path).rows == [
-        (["static", "dynamic"],)
-    ]
-
-
 def test_the_gate_knows_the_probes_and_throttle_reasons_of_the_harness() -> None:
     from tunemark.collector.gate import machine_quantities, physics
     from tunemark.harness.vendors.cuda import THROTTLE_REASONS

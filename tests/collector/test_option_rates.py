@@ -1,6 +1,5 @@
 """Rates of options: the best evidence counts, doubted results do not, and there is never a rate without any."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -8,14 +7,13 @@ import pytest
 from test_throughput_model import CHIPS, FACTS, combination, made_up, row_of
 
 from tunemark.collector.audit.rule import Finding
-from tunemark.collector.predict.fit import Observed, fit
+from tunemark.collector.predict.fit import fit
 from tunemark.collector.predict.option_rates import (
     RateEvidence,
     Step,
     best_on,
     consistent,
     has_bf16,
-    is_direct,
     option_rows,
     places,
     rows_of_model,
@@ -70,12 +68,6 @@ def test_without_evidence_there_is_a_reason_and_no_rate(rows) -> None:  # type: 
     assert rows["qlora", 8192, "plain", H100, 1]["reason"] == "no accepted result of QLoRA"
     assert rows["full", 8192, "plain", "nvidia-t4", 1]["reason"].startswith("does not fit: ")
     assert rows["full", 8192, "plain", "nvidia-t4", 1]["memory"] == "no"
-
-
-def test_software_of_vendors_has_rows_only_where_there_are_results_of_it() -> None:
-    vendor = row_of(combination(level="vendor", stack="v"), "vendor result")
-    found = rows_of_model(MODEL, OFFERED, RateEvidence.of(fit([*ROWS, vendor])), {})
-    assert {row["accelerator"] for row in found if row["software"] == "vendor"} == {H100}
 
 
 def test_the_mean_of_several_results_is_geometric_and_its_interval_narrower() -> None:
@@ -153,40 +145,9 @@ def test_a_device_without_bf16_trains_weights_in_fp32(method: Method, stored: Dt
     assert (older.needed_bytes > 1.2 * plain.needed_bytes) is (method is Method.FULL)
 
 
-def test_every_offer_has_a_place_and_several_instances_need_a_fabric() -> None:
-    found = set(places(FACTS))
-    assert {(H100, 1), (H100, 8), (H100, 64), ("nvidia-rtx-3090", 1)} <= found
-    assert ("nvidia-rtx-4090", 16) not in found
-    assert {("nvidia-rtx-6000-ada", count) for count in (1, 2, 4)} <= found, "machines that readers own, also without an offer"
-    assert ("apple-m3-max", 2) not in found
-    assert not any(key.startswith("intel-xeon") for key, _ in found)
-
-
 def test_without_the_result_that_it_cites_a_rate_is_no_longer_direct() -> None:
     name = f"llama-3.1-8b/{H100}/lora"
     rest = rows_by_key(rows_of_model(MODEL, OFFERED, RateEvidence.of(fit([row for row in ROWS if row.id != name])), {}))
     row = rest["lora", 8192, "plain", H100, 1]
     assert row["evidence"] != "direct"
     assert not any(name in each["result_ids"] for each in rest.values())
-
-
-def test_the_interval_of_a_direct_rate_covers_results_of_other_documents() -> None:
-    def measured(source: str, number: int, factor: float) -> Observed:
-        return row_of(combination(stack=source), f"{source} {number}", factor)
-
-    apart = [measured(source, number, factor) for source, factor in (("x", 1.0), ("y", 1.5), ("z", 2.25)) for number in range(3)]
-    alike = [measured("x", number, 1.0) for number in range(9)]
-    of_several, of_one = (RateEvidence.of(fit([*ROWS[10:], *listed])).direct_error for listed in (apart, alike))
-    assert of_several > math.log(1.5)
-    assert of_one < 0.1
-
-
-def test_rows_within_a_tenth_of_the_length_are_direct() -> None:
-    row = row_of(combination(), "one")
-    assert [is_direct(row, 1, length) for length in (8192, 7500, 4096)] == [True, True, False]
-    assert not is_direct(row, 2, 8192)
-    several = replace(row.config, devices=2, shape=replace(row.config.shape, sharding="fsdp2"))
-    assert is_direct(replace(row, config=several), 2, 8192)
-    offloaded = replace(several, shape=replace(several.shape, offload=True))
-    assert not is_direct(replace(row, config=offloaded), 2, 8192), "it kept weights in the memory of the host"
-    assert math.isfinite(RateEvidence.of(FITTED).direct_error)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from factories import Tunemark
 
-from tunemark.collector.commands.recommend import recommend
 from tunemark.collector.commands.terminal import parse_count, parse_seconds
 from tunemark.schema.errors import TunemarkError
 
@@ -20,11 +19,6 @@ ROOT = Path(__file__).parents[2]
 )
 def test_counts_are_read_as_people_write_them(text: str, value: int) -> None:
     assert parse_count("--tokens", text) == value
-
-
-@pytest.mark.parametrize(("text", "value"), [("90s", 90), ("30min", 1_800), ("2h30min", 9_000), ("1.5d", 129_600), ("3 hours", 10_800)])
-def test_times_are_read_as_people_write_them(text: str, value: float) -> None:
-    assert parse_seconds("--deadline", text) == value
 
 
 @pytest.mark.parametrize("text", ["", "ten", "10X", "-3", "0", "10 millions of"])
@@ -109,18 +103,6 @@ def test_own_hardware_without_a_cost_has_a_time_and_no_place(tunemark: Tunemark,
 def test_a_method_without_data_names_the_methods_that_have_some(tunemark: Tunemark, whole_database: Path) -> None:
     shown = tunemark("recommend", "-m", "bert-base-uncased", "--tokens", "1M", "--method", "lora", "--db", whole_database).out
     assert "There are rates for full fine-tuning." in shown
-
-
-def test_results_with_a_suspicious_rate_are_named_where_they_are_not_used(tunemark: Tunemark, whole_database: Path) -> None:
-    options = ("--seq", "8192", "--accelerator", "nvidia-h100-80gb-sxm", "--max-devices", "1")
-    shown = tunemark(*BASE, *options, "--db", whole_database).out
-    assert "Not direct evidence, since the audit calls the rate suspicious: 003-002 (2,560 tokens/s)" in shown
-
-
-def test_the_example_with_limits_in_the_help_has_an_answer(tunemark: Tunemark, whole_database: Path) -> None:
-    example = "recommend -m qwen3-8b --tokens 100M --deadline 2h --budget 60"
-    assert f"`tunemark {example}`" in (recommend.__doc__ or "")
-    assert "\nRent " in tunemark(*example.split(), "--db", whole_database).out
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from gate_mutations.copy_corruptions import with_warnings
 from gate_mutations.corruptions import retime
 
 from tunemark.collector.commands.submit import reason_to_leave_out
-from tunemark.schema.records.submission import RECOVERED, Submission
-from tunemark.schema.records.upgrade import read_record
+from tunemark.schema.records.submission import RECOVERED
 from tunemark.schema.vocabulary import Status
 
 TRY = "smoke-full/20261124-cpu-c46c5f3ac432.json"
@@ -160,14 +159,6 @@ def test_a_plain_folder_gets_the_files_in_their_places(folder: Path, tunemark: T
 def test_a_try_is_sent_when_it_is_named(tunemark: Tunemark) -> None:
     said = tunemark("submit", f"submissions/{TRY}", "--dry-run", "--json")
     assert [file["place"] for file in json.loads(said.out)["files"]] == [f"submissions/{TRY}"]
-
-
-@pytest.mark.parametrize(("steps", "left_out"), [(60, True), (None, False)])
-def test_a_short_run_is_left_out_unless_its_card_ended_it(steps: int | None, *, left_out: bool) -> None:
-    record = read_record((CHECKOUT / "submissions" / TRY).read_bytes())
-    assert isinstance(record, Submission)
-    said = reason_to_leave_out(record.model_copy(update={"requested": record.requested.model_copy(update={"max_steps": steps})}))
-    assert (said is not None) is left_out
 
 
 def test_an_invalid_file_is_not_sent(folder: Path, tunemark: Tunemark) -> None:

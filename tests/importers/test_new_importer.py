@@ -41,11 +41,3 @@ def test_a_new_module_is_a_command_that_help_lists_and_that_runs(tunemark: Tunem
     assert "lab-notes" in shown
     assert "Read the notes of a lab." in shown
     assert tunemark("import", "lab-notes", "a.txt").out == "read a.txt\n"
-
-
-def test_every_importer_of_the_project_is_listed(tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch) -> None:
-    forget(monkeypatch, "tunemark.collector.commands.import_files")
-    shown = tunemark("import", "--help").out
-    assert all(name in shown for name in ("axolotl", "log", "mlperf", "prices", "releases", "table"))
-    assert "lab-notes" not in shown
-    assert "import-io" not in shown

@@ -8,7 +8,6 @@ import pytest
 
 from tunemark.collector.importers.releases import as_toml, library_of
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.fact_base import FactBase
 
 DAY = date(2026, 11, 21)
 
@@ -23,10 +22,6 @@ def test_a_version_is_released_with_its_first_file_and_versions_are_sorted():
     found = library_of(content, DAY)
     assert found.library == "peft"
     assert list(found.released_on.items()) == [("0.9.0", date(2024, 2, 27)), ("0.10.0", date(2024, 3, 21))]
-
-
-def test_previews_and_versions_without_files_are_left_out():
-    assert library_of(answer(**{"1.0rc1": ["2024-01-01"], "1.0": [], "odd version": ["2024-01-01"]}), DAY).released_on == {}
 
 
 def test_written_releases_are_read_back_unchanged():
@@ -45,9 +40,3 @@ def test_the_command_takes_a_file(tmp_path, tunemark):
     file.write_bytes(answer(**{"0.9.0": ["2024-02-28"]}))
     assert tunemark("import", "releases", file, "--out", out).code == 0
     assert '"0.9.0" = 2024-02-28' in out.read_text()
-
-
-def test_the_project_knows_the_days_of_the_libraries_that_results_name():
-    known = FactBase.of_project().known
-    assert known.released_on("transformers", "4.49.0").released_on == date(2025, 2, 17)
-    assert known.released_on("torch", "99.0") is None
