@@ -249,15 +249,15 @@ def test_the_judgement_has_rate_utilisation_prediction_and_neighbours_without_th
     path = state_in(tmp_path, log_history=[FINAL | {"num_input_tokens_seen": 163_840, "train_samples_per_second": 4.0}])
     result = record_of(read_one(path), H100, facts, "999-001")
     judged = judge(result, "tuned", facts)
-    assert judged.derived["tokens_per_s"][0] == 163_840 / 20
-    mfu = judged.derived["mfu"][0]
+    assert judged["derived"]["tokens_per_s"]["value"] == 163_840 / 20
+    mfu = judged["derived"]["mfu"]["value"]
     assert mfu is not None
     assert 0.2 < mfu < 0.5
-    assert judged.derived["hfu"] == (None, "it is not stated whether activations are recomputed")
-    assert hasattr(judged.prediction, "tokens_per_s")
-    assert all(neighbour.id != result.id for neighbour in judged.neighbours)
-    assert judged.neighbours[0].accelerator == facts.accelerators["nvidia-h100-80gb-sxm"].name
-    assert [place.among for place in judged.places] == ["lora on H100 SXM5 80GB", "lora on any accelerator"]
+    assert judged["derived"]["hfu"] == {"value": None, "calculation": "it is not stated whether activations are recomputed"}
+    assert judged["prediction"]["tokens_per_s"]["low"] > 0
+    assert all(neighbour["id"] != result.id for neighbour in judged["nearest"])
+    assert judged["nearest"][0]["accelerator"] == facts.accelerators["nvidia-h100-80gb-sxm"].name
+    assert [place["among"] for place in judged["places"]] == ["lora on H100 SXM5 80GB", "lora on any accelerator"]
 
 
 def test_the_command_prints_everything_and_writes_a_record_that_validates(logs: Path, tmp_path: Path, tunemark: Tunemark):
@@ -280,7 +280,19 @@ def test_json_is_everything_and_the_exit_code_tells_of_what_could_not_be_read(tm
     said = tunemark("import", "log", path, *CONDITIONS, "--json")
     assert said.code == 3
     (content,) = json.loads(said.out)
-    assert set(content) == {"figures", "record", "derived", "findings", "prediction", "nearest", "places", "losses", "problems", "not_used"}
+    assert set(content) == {
+        "title",
+        "figures",
+        "record",
+        "derived",
+        "findings",
+        "prediction",
+        "nearest",
+        "places",
+        "losses",
+        "problems",
+        "not_used",
+    }
     assert content["problems"][0]["reason"] == "log_history[0].loss is 'low', not a finite number; left out"
 
 
