@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from tunemark.collector.audit.interval import duration
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING
@@ -45,9 +46,6 @@ MANY = 200
 """Number of items above which progress is shown."""
 SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 NUMBER = re.compile(r"(\d[\d,_]*\.?\d*)\s*([a-zA-Z]*)")
-SECONDS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-"""First letter of a unit of time -> its length."""
-TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(seconds?|minutes?|min|hours?|days?|s|m|h|d)")
 LARGEST_PLAIN = 1e6
 """Numbers below this are shown with six digits, larger ones without decimals; exponents are avoided."""
 
@@ -101,11 +99,9 @@ def parse_count(option: str, text: str) -> int:
 
 def parse_seconds(option: str, text: str) -> float:
     """Return seconds from text such as `90s`, `30min`, `2h`, `2h30min` or `1.5d`. Raises TunemarkError that names the option."""
-    compact = text.replace(" ", "").lower()
-    parts = TIME.findall(compact)
-    if not parts or "".join(number + unit for number, unit in parts) != compact:
+    seconds = duration(text)
+    if seconds is None or ":" in text:
         raise TunemarkError(option, text, "give a time with its unit, such as 90min, 2h or 1.5d")
-    seconds = sum(float(number) * SECONDS[unit[0]] for number, unit in parts)
     if seconds <= 0:
         raise TunemarkError(option, text, "must be above 0")
     return seconds

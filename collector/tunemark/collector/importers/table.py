@@ -10,12 +10,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tunemark.collector.audit.interval import duration
 from tunemark.collector.commands.terminal import print_json, print_table, say
 from tunemark.collector.gate.published_checks import condition_problems
 from tunemark.collector.gate.read import DOCUMENT
 from tunemark.collector.importers.import_io import Request, first_error, printable, read_text, write_changed
 from tunemark.collector.importers.table_map import PREFIXES, UNITS, WRITTEN, Column, Map, Match, TableMap, Variant, read_map
-from tunemark.collector.importers.table_text import PER_DEVICE, TextTable, duration, extract, tables_in, transposed
+from tunemark.collector.importers.table_text import PER_DEVICE, TextTable, extract, tables_in, transposed
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root, write_atomically
