@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from audit_factories import claim, evidence, facts
 from audit_factories import result as published
-from factories import make_submission, save
+from factories import make_submission
 
 from tunemark.collector.audit.load import audited_record
 from tunemark.collector.audit.rule import Finding
-from tunemark.collector.gate.read import submission_id
 from tunemark.collector.predict.calibration_rows import Calibration, calibrate, calibration_outcome
 from tunemark.collector.predict.fit import Missing, Observed
 from tunemark.schema.derive import derive
@@ -54,13 +53,6 @@ def test_a_claimed_rate_is_a_row_of_its_document() -> None:
     assert (row.id, row.config.stack, row.config.devices, tokens_per_s(row)) == ("900-001", "900", 1, 4_000.0)
 
 
-def test_a_result_without_a_rate_is_neither_used_nor_refused() -> None:
-    rate = published(2, claims={"tokens_per_s": 4_000.0})
-    calibration = calibrated(published(claims={"train_loss": 1.5, "samples_per_s": 3.0}), rate)
-    assert [row.id for row in calibration.rows] == ["900-002"]
-    assert calibration.refused == {}
-
-
 @pytest.mark.parametrize("unknown", ["accelerator", "model", "sequence_length"])
 def test_a_rate_without_its_conditions_is_refused(unknown: str) -> None:
     calibration = calibrated(published(claims={"tokens_per_s": 4_000.0}, **{unknown: None}))
@@ -73,14 +65,6 @@ def test_a_finding_refutes_its_subject_and_no_other_record() -> None:
     calibration = calibrated(*records, findings=findings)
     assert [row.id for row in calibration.rows] == ["900-002", "900-003"]
     assert calibration.refused == {"900-001": "the audit calls it inconsistent: a-rule"}
-
-
-def test_a_finding_about_a_condition_of_the_rate_refutes_it() -> None:
-    step = published(claims={"step_time_s": 2.0})
-    for condition, rows in (("micro_batch", 0), ("precision", 0), ("dataset", 1)):
-        assert len(calibrated(step, findings=[finding("900-001", conditions=(condition,))]).rows) == rows
-    suspicion = finding("900-001", verdict=AuditVerdict.SUSPICIOUS, conditions=("precision",))
-    assert row_of(step, [suspicion]).id == "900-001"
 
 
 AMBIGUOUS_STEP = {"step_time_s": claim(2.0, "2.0", optimizer_step=2.0, one_row=8.0)}
@@ -158,11 +142,6 @@ def outcome(**overrides: Any) -> Any:
     return result if result is None else result[1]
 
 
-def test_matrices_in_fp8_teach_nothing_about_rates_in_16_bits() -> None:
-    assert "in fp8" in outcome(**on_h100(**{"plan.model.frozen_weights": "fp8"})).reason
-    assert isinstance(outcome(**on_h100()), Observed)
-
-
 def test_the_rate_of_a_measured_result_counts_slots_over_the_steady_window() -> None:
     submission = make_submission(**on_h100(**{"trace.real_tokens": [1] * 130, "trace.supervised_tokens": [1] * 130}))
     window = derive(submission).window
@@ -187,11 +166,3 @@ def test_a_run_that_is_not_rankable_or_has_no_card_is_refused(overrides: dict[st
 
 
 # A whole checkout ----------------------------------------------------------------------------------
-
-
-def test_the_accepted_submissions_of_a_checkout_are_used(checkout: Path) -> None:
-    path = save(checkout, make_submission(**on_h100()))
-    (checkout / "submissions" / "smoke-lora" / "broken.json").write_text("{}")
-    calibration = calibrate(checkout, findings=())
-    assert [row.id for row in calibration.rows] == [submission_id(path)]
-    assert calibrate(checkout, evidence=evidence(), findings=()) == Calibration((), {})

@@ -24,23 +24,6 @@ def learnt() -> Calibration:
     return calibration_of_checkout()
 
 
-def test_an_ambiguous_step_has_the_reading_that_the_audit_does_not_exclude(learnt: Calibration) -> None:
-    row = next(row for row in learnt.rows if row.id == "003-001")
-    assert row.config.devices / row.device_seconds_per_token == pytest.approx(2 * 8192 / 4.7)
-
-
-def test_a_result_refuted_by_the_audit_is_not_used_and_has_a_reason(learnt: Calibration) -> None:
-    assert "utilisation" in learnt.refused["004-005"]
-    assert "context-length" in learnt.refused["004-021"]
-    assert not set(learnt.refused) & {row.id for row in learnt.rows}
-
-
-def test_equal_digits_of_models_of_one_shape_are_learnt_from_once(learnt: Calibration) -> None:
-    ids = {row.id: row.same for row in learnt.rows}
-    assert "003-005" in ids["003-001"]
-    assert "003-005" not in ids
-
-
 def test_predicted_qlora_is_slower_than_lora_by_more_with_smaller_micro_batches(fitted: Fit) -> None:
     config = next(row.config for row in fitted.rows if row.id == "017-003")
     ratios = []
@@ -90,15 +73,6 @@ def test_a_job_is_predicted_where_it_fits_and_what_does_not_fit_is_not(tunemark:
     assert small["tokens_per_s"] is None
     assert "does not fit" in small["no_data"]
     assert "no accepted result on AWS devices" in unknown["no_data"]
-
-
-@pytest.mark.usefixtures("calibrated_once")
-def test_cost_follows_from_the_price_that_is_given(tunemark: Tunemark) -> None:
-    done = tunemark(*JOB, "--tokens", "1000000", "--epochs", "3", "--usd-per-hour", "2", "-a", "nvidia-h100-80gb-sxm", "--json")
-    one = json.loads(done.out)["throughput"]["accelerators"][0]
-    assert one["seconds"]["value"] == pytest.approx(3_000_000 / one["tokens_per_s"]["value"])
-    assert one["usd"]["value"] == pytest.approx(one["seconds"]["value"] / 3600 * 2)
-    assert one["price"] is None
 
 
 @pytest.mark.usefixtures("calibrated_once")

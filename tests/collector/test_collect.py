@@ -1,21 +1,19 @@
 """`tunemark collect`: all or nothing, the same each time, one bad file leaves the others."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
-from factories import Tunemark, make_published, make_submission, run_id, save
+from factories import Tunemark, make_submission, run_id, save
 
 from tunemark.collector.store import database
 from tunemark.collector.store.loading import collect
 from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.records.base import canonical_json, content_id
-from tunemark.schema.records.published import PublishedSet, SourceDocument
+from tunemark.schema.records.base import content_id
 
 
 def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
@@ -38,26 +36,6 @@ def test_all_published_results_are_there(db: Path, tunemark: Tunemark) -> None:
     said = tunemark("query", "select source, count(*) as n from results group by 1 order by 1", "--csv")
     assert said.out == "source,n\n000,3\n001,49\n002,2\n003,60\n004,58\n"
     assert rows(db, "select count(*) from document_cells")[0][0] > 0
-
-
-def save_set(checkout: Path, stated: int, **overrides: Any) -> Path:
-    """Save a set of two results and its document."""
-    folder = checkout / "data" / "published" / "900"
-    folder.mkdir(parents=True)
-    results = (make_published(), make_published(id="900-002", **overrides))
-    (folder / "results.json").write_bytes(PublishedSet(source="900", results=results).lines())
-    document = SourceDocument(id="900", title="A table", summary="Rates.", results=stated)
-    (folder / "source.json").write_bytes(canonical_json(document))
-    return folder / "results.json"
-
-
-def test_a_set_is_counted_and_checked_result_by_result(checkout: Path, tunemark: Tunemark) -> None:
-    file = save_set(checkout, 3, **{"conditions.model": "llama-3.1-8"})
-    said = tunemark("validate", file.parent)
-    assert said.code == 3
-    assert "900-002: conditions.model: 'llama-3.1-8': no such card in data/models; did you mean 'llama-3.1-8b'" in said.err
-    assert "source.json: results: 3: this source has 2 results" in said.err
-    assert tunemark("collect").code == 3
 
 
 def test_collecting_twice_gives_the_same_contents(published: Path, db: Path) -> None:
@@ -129,25 +107,6 @@ def test_a_failed_run_is_a_row(checkout: Path, db: Path) -> None:
     ]
 
 
-def test_the_second_file_of_a_run_is_a_problem(checkout: Path, db: Path) -> None:
-    files = sorted(save(checkout, make_submission(**{"harness.dirty": dirty})).name for dirty in (False, True))
-    done = collect(checkout, db)
-    assert done.results == {"measured": 1}
-    assert [(file.rsplit("/", 1)[-1], problem.field) for file, problem in done.problems] == [(files[1], "run_id")]
-
-
-def test_a_superseded_result_stays_readable_and_shares_no_ranking(checkout: Path, db: Path) -> None:
-    old = make_submission(run_id=run_id(1))
-    save(checkout, old)
-    old_id = content_id(canonical_json(old))
-    new = make_submission(run_id=run_id(2), supersedes=old_id, supersedes_reason="a disturbed run", started_at="2026-11-20T13:00:00Z")
-    save(checkout, new)
-    collect(checkout, db)
-    new_id = content_id(canonical_json(new))
-    found = {row["result_id"]: (row["rankable"], row["note"]) for row in run_query("from results", db).records()}
-    assert found == {old_id: (False, f"superseded by {new_id}"), new_id: (True, None)}
-
-
 @pytest.mark.parametrize("failure", [RuntimeError("disk"), KeyboardInterrupt()])
 def test_a_failure_midway_leaves_the_old_database_untouched(
     checkout: Path, db: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException
@@ -184,13 +143,6 @@ def test_an_invalid_published_result_stops_collect_and_nothing_is_written(publis
 def test_a_missing_published_result_is_noticed(published: Path, db: Path) -> None:
     (published / "data" / "published" / "002" / "002-002.json").unlink()
     with pytest.raises(TunemarkError, match="this source has 1 result"):
-        collect(published, db)
-
-
-def test_a_repeated_published_result_is_noticed(published: Path, db: Path) -> None:
-    folder = published / "data" / "published" / "002"
-    shutil.copy(folder / "002-001.json", folder / "002-001-copy.json")
-    with pytest.raises(TunemarkError, match="give each result a unique number"):
         collect(published, db)
 
 

@@ -51,11 +51,6 @@ def test_a_result_on_two_machines_costs_two_instances(tmp_path: Path) -> None:
     assert cost["usd_per_1m_tokens"] == pytest.approx(120 / 3_600 / 4_000.0 * 1e6)
 
 
-def test_a_result_is_priced_only_on_instances_with_enough_accelerators_for_its_share(tmp_path: Path) -> None:
-    offers = [price("p5.48xlarge", 60.0), price("p5.4xlarge", 7.0, count=1)]
-    assert [cost["instance"] for cost in costs(tmp_path, [result()], offers)] == ["p5.48xlarge"]
-
-
 def test_a_result_on_several_machines_has_a_price_only_on_instances_with_a_fabric(tmp_path: Path) -> None:
     offers = [price("p5.48xlarge", 60.0, fabric=FABRIC), price("8x-H100", 16.0, provider="vast"), price("gpu_8x", 24.0, provider="lambda")]
     two_nodes, one_node = result(accelerator_count=16, nodes=2), result(result_id="900-002")
@@ -76,13 +71,6 @@ def test_a_cost_inherits_the_interval_of_its_rate(tmp_path: Path) -> None:
     assert with_interval["usd_per_1m_tokens_low"] == pytest.approx(72 / 3_600 / 5_000 * 1e6)
     assert with_interval["usd_per_1m_tokens_high"] == pytest.approx(72 / 3_600 / 3_200 * 1e6)
     assert [without[f"usd_per_{name}_{end}"] for name in ("1k_samples", "1m_tokens") for end in ("low", "high")] == [None] * 4
-
-
-def test_all_results_have_one_basis_whatever_instance_they_name(tmp_path: Path) -> None:
-    offers = [price("p5.48xlarge", 60.0), price("a3-highgpu-8g", 58.0, provider="gcp", provider_rank=1)]
-    named, unnamed = result(instance="p5.48xlarge"), result(result_id="900-002")
-    found = costs(tmp_path, [named, unnamed], offers, "basis_costs")
-    assert [(cost["instance"], cost["same_instance"]) for cost in found] == [("a3-highgpu-8g", False), ("a3-highgpu-8g", False)]
 
 
 def test_the_cheapest_fitting_instance_counts_that_is_not_oversized(tmp_path: Path) -> None:

@@ -46,12 +46,6 @@ def test_all_finished_results_of_source_003_have_rate_utilisation_and_a_reason(c
     ]
 
 
-@pytest.mark.parametrize(("result_id", "mfu"), [("003-001", 0.181), ("003-039", 0.279)])
-def test_utilisation_of_a_published_result_is_that_of_the_audit(connection, result_id, mfu):
-    (stored,) = values(connection, result_id, "mfu")
-    assert stored == pytest.approx(mfu, abs=5e-4)
-
-
 def test_a_result_whose_rate_the_audit_refutes_has_no_utilisation_but_the_reason(connection):
     (mfu,) = values(connection, "004-005", "mfu")
     ((reason,),) = connection.execute("select reason from result_facts where result_id = '004-005' and name = 'mfu'").fetchall()
@@ -83,11 +77,3 @@ def test_padded_rows_of_bert_have_the_utilisation_of_their_real_tokens(connectio
     assert tokens_per_s == pytest.approx(samples_per_s * 22.26)
     matrices = 12 * (4 * 768 * 768 + 2 * 768 * 3072)
     assert mfu == pytest.approx(6 * matrices * tokens_per_s / 190e12, rel=0.03)
-
-
-def test_every_result_without_utilisation_has_a_reason(connection):
-    assert connection.execute("""
-        select count(*) from results r where mfu is null and not exists (
-            select 1 from result_facts f where f.result_id = r.result_id and f.name = 'mfu' and f.reason <> ''
-        )
-    """).fetchall() == [(0,)]

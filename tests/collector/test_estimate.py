@@ -123,14 +123,3 @@ def test_rows_longer_than_a_table_of_positions_are_an_error_and_never_the_defaul
     assert (done.code, done.err) == (2, "tunemark: --seq: 1025: GPT-2 small has positions for 1,024 tokens; give at most that number\n")
     assert json.loads(tunemark("estimate", "-m", "gpt2", "--json").out)["shape"]["sequence_length"] == 1024
     assert json.loads(tunemark("estimate", "-m", "llama-3.1-8b", "--json").out)["shape"]["sequence_length"] == 2048
-
-
-@pytest.mark.usefixtures("calibrated_once")
-def test_the_software_that_memory_and_speed_assume_is_named_for_each(tunemark: Tunemark) -> None:
-    memory = "a transformers and peft loop with attention sdpa, loss upcast, optimizer adamw, checkpointing full"
-    speed = "003 (plain) with the kernels and loss of its results, which can differ from those of the memory estimate"
-    shown = tunemark(*BASE, "-a", "A100 SXM4 80GB", "--software", "003").out
-    assert f"Memory assumes {memory}." in shown
-    assert f"Speed assumes {speed}." in shown
-    answer = json.loads(tunemark(*BASE, "-a", "A100 SXM4 80GB", "--software", "003", "--json").out)
-    assert (answer["assumes"], answer["throughput"]["assumes"]) == (memory, speed)

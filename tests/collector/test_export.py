@@ -1,7 +1,6 @@
 """The export: the whole collection as files that other tools read, the same bytes for the same database."""
 
 import csv
-import io
 import json
 from datetime import date
 from pathlib import Path
@@ -13,7 +12,7 @@ import yaml
 from factories import Tunemark, copy_data, rates_of_one_model
 
 from tunemark.collector.store import export as module
-from tunemark.collector.store.export import FILES, RELATIONS, csv_text, export
+from tunemark.collector.store.export import FILES, RELATIONS, export
 from tunemark.collector.store.loading import collect
 from tunemark.schema.errors import TunemarkError
 
@@ -70,12 +69,6 @@ def test_the_citation_names_every_source_of_the_export(exported: Path):
     assert all(reference["authors"][0]["name"] for reference in content["references"])
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+0.35%", "-x", "@sum", "\t=1", "\r=1"])
-def test_a_text_that_a_spreadsheet_takes_for_a_formula_begins_with_an_apostrophe(text: str):
-    (_, row) = csv.reader(io.StringIO(csv_text(["a", "b"], [(text, -1.5)]), newline=""))
-    assert row == [f"'{text}", "-1.5"]
-
-
 def test_a_folder_with_an_export_is_replaced_only_by_force(database: Path, tmp_path: Path, tunemark: Tunemark):
     arguments = ("export", tmp_path / "data", "--db", database)
     assert tunemark(*arguments).code == 0
@@ -87,13 +80,6 @@ def test_a_folder_with_an_export_is_replaced_only_by_force(database: Path, tmp_p
     assert json.loads(said.out)["rows"]["sources"] == 2
     assert (tmp_path / "data" / "results.csv").read_text(encoding="utf-8").startswith("result_id,")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-
-
-def test_other_files_are_never_replaced(database: Path, tmp_path: Path):
-    (tmp_path / "thesis.tex").write_text("mine", encoding="utf-8")
-    with pytest.raises(TunemarkError, match=r"thesis\.tex"):
-        export(database, tmp_path, force=True)
-    assert (tmp_path / "thesis.tex").read_text(encoding="utf-8") == "mine"
 
 
 def test_a_failed_export_leaves_the_old_one_and_nothing_else(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -10,17 +10,13 @@ from tunemark.collector.audit.rule import Finding
 from tunemark.collector.predict.fit import fit
 from tunemark.collector.predict.option_rates import (
     RateEvidence,
-    Step,
-    best_on,
     consistent,
-    has_bf16,
     option_rows,
     places,
     rows_of_model,
 )
 from tunemark.collector.store.database import Row
-from tunemark.schema.formats import GIB
-from tunemark.schema.vocabulary import AuditVerdict, Checkpointing, Dtype, Method
+from tunemark.schema.vocabulary import AuditVerdict, Method
 
 MODEL = FACTS.models["llama-3.1-8b"]
 H100, A100 = CHIPS[:2]
@@ -122,32 +118,3 @@ def test_a_prediction_for_lora_is_never_below_that_for_a_method_that_does_more_w
         [row("qlora", 400.0, sharding="fsdp2"), row("lora", 100.0, sharding="fsdp2")],
     ):
         assert consistent(kept) == kept
-
-
-def test_the_first_configuration_that_fits_is_the_fastest_one() -> None:
-    step = Step(MODEL, Method.LORA, 2048, 1, tuned=False)
-    large, small = (best_on(step, int(size * GIB)) for size in (80, 24))
-    assert large[0].shape.checkpointing is Checkpointing.NONE
-    assert large[1] == "fits"
-    assert (small[0].shape.checkpointing, small[0].shape.micro_batch) == (Checkpointing.FULL, 1)
-    sharded, verdict = best_on(Step(FACTS.models["llama-3.1-70b"], Method.FULL, 2048, 8, tuned=False), 80 * GIB)
-    assert (sharded.shape.sharding, verdict) == ("fsdp2", "tight")
-    assert best_on(Step(FACTS.models["llama-3.1-70b"], Method.FULL, 2048, 8, tuned=False), 40 * GIB)[1] == "no"
-
-
-@pytest.mark.parametrize(("method", "stored"), [(Method.FULL, Dtype.FP32), (Method.LORA, Dtype.FP16), (Method.QLORA, Dtype.FP16)])
-def test_a_device_without_bf16_trains_weights_in_fp32(method: Method, stored: Dtype) -> None:
-    old, new = FACTS.accelerators["nvidia-v100-16gb"], FACTS.accelerators["nvidia-rtx-4090"]
-    assert [has_bf16(card) for card in (old, new, FACTS.accelerators["apple-m3-max"])] == [False, True, True]
-    bert = FACTS.models["bert-base-uncased"]
-    plain, older = (best_on(Step(bert, method, 128, 1, tuned=False, bf16=bf16), 80 * GIB)[0] for bf16 in (True, False))
-    assert (plain.shape.parameters, older.shape.parameters) == (Dtype.BF16, stored)
-    assert (older.needed_bytes > 1.2 * plain.needed_bytes) is (method is Method.FULL)
-
-
-def test_without_the_result_that_it_cites_a_rate_is_no_longer_direct() -> None:
-    name = f"llama-3.1-8b/{H100}/lora"
-    rest = rows_by_key(rows_of_model(MODEL, OFFERED, RateEvidence.of(fit([row for row in ROWS if row.id != name])), {}))
-    row = rest["lora", 8192, "plain", H100, 1]
-    assert row["evidence"] != "direct"
-    assert not any(name in each["result_ids"] for each in rest.values())

@@ -61,16 +61,6 @@ def test_the_rows_of_source_003_are_predicted_within_the_goal() -> None:
     assert summary.worst <= 0.25, table
 
 
-def test_what_ran_out_of_memory_is_predicted_not_to_fit_and_what_ran_to_fit() -> None:
-    for result in PUBLISHED:
-        shape, accelerator = published_shape(result.conditions, FACTS, FACTS.known.memory_reading("003")), result.conditions.accelerator
-        assert shape is not None
-        assert accelerator is not None
-        memory = FACTS.accelerators[accelerator].memory_gib
-        assert memory is not None
-        assert (estimate_memory(shape).needed <= memory * GIB) == (result.status.value == "ok"), result.id
-
-
 def test_published_peaks_of_outside_sources_are_predicted_and_hardly_ever_too_low() -> None:
     rows = memory_error_rows(FACTS, OUTSIDE)
     live = [row for row in rows if row["quantity"] == "allocated"]

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from factories import Tunemark
 
-from tunemark.collector.commands.terminal import parse_count, parse_seconds
-from tunemark.schema.errors import TunemarkError
+from tunemark.collector.commands.terminal import parse_count
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,14 +18,6 @@ ROOT = Path(__file__).parents[2]
 )
 def test_counts_are_read_as_people_write_them(text: str, value: int) -> None:
     assert parse_count("--tokens", text) == value
-
-
-@pytest.mark.parametrize("text", ["", "ten", "10X", "-3", "0", "10 millions of"])
-def test_a_wrong_amount_names_its_option(text: str) -> None:
-    with pytest.raises(TunemarkError, match="--tokens"):
-        parse_count("--tokens", text)
-    with pytest.raises(TunemarkError, match="--deadline"):
-        parse_seconds("--deadline", text)
 
 
 BASE = ("recommend", "-m", "llama-3.1-8b", "--tokens", "10M")
@@ -89,15 +80,6 @@ def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark, wh
     assert offered("--accelerator", "nvidia-h100-80gb-sxm") == {"nvidia-h100-80gb-sxm"} < everything
     assert offered("--accelerator", "nvidia-h100-80gb-sxm", "--set", "max_memory=80") == {"nvidia-h100-80gb-sxm"}
     assert offered("--set", "max_memory=48") < everything - {"nvidia-h100-80gb-sxm"}
-
-
-def test_own_hardware_without_a_cost_has_a_time_and_no_place(tunemark: Tunemark, whole_database: Path) -> None:
-    shown = tunemark(*BASE, "--own", "RTX 4090", "--db", whole_database).out
-    (line,) = [line for line in shown.splitlines() if line.startswith("Your GeForce RTX 4090 \N{MULTIPLICATION SIGN} 1: about ")]
-    assert line.endswith("It is ranked if you give its cost per hour (above $0).")
-    answer = json.loads(tunemark(*BASE, "--own", "RTX 4090", "--db", whole_database, "--json").out)
-    assert [option["offer"]["provider"] for option in answer["unpriced"]] == ["own hardware"]
-    assert all(option["usd"] > 0 for option in answer["ranked"])
 
 
 def test_a_method_without_data_names_the_methods_that_have_some(tunemark: Tunemark, whole_database: Path) -> None:

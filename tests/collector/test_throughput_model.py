@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.collector.predict.cross_validation import leave_out
-from tunemark.collector.predict.estimate import Throughput, no_data, predict
+from tunemark.collector.predict.estimate import Throughput, predict
 from tunemark.collector.predict.fit import (
     NOISE,
     TERMS,
@@ -19,7 +19,6 @@ from tunemark.collector.predict.fit import (
     Observed,
     fit,
     observe,
-    without_copies,
     work_seconds,
 )
 from tunemark.schema.facts.fact_base import FactBase
@@ -99,18 +98,6 @@ def test_what_is_held_out_changes_nothing_in_its_own_prediction(way: str) -> Non
             assert again[row.id].error != first[row.id].error
 
 
-def test_rows_with_equal_digits_at_the_same_combination_are_one_measurement() -> None:
-    rows = [
-        row_of(combination("llama-3.1-8b"), "one"),
-        row_of(combination("llama-3-8b"), "two"),
-        row_of(combination("phi-3-mini"), "three"),
-    ]
-    equal = [rows[0], replace(rows[1], device_seconds_per_token=rows[0].device_seconds_per_token), rows[2]]
-    kept = without_copies(equal)
-    assert [row.id for row in kept] == ["one", "three"]
-    assert kept[0].same == ("two",)
-
-
 def test_farther_away_is_less_certain() -> None:
     fitted = fit(made_up(NOISE))
 
@@ -143,14 +130,6 @@ def test_without_similar_results_there_is_a_reason_and_no_prediction(of: Combina
     assert reason in found.reason
 
 
-def test_one_row_far_from_all_others_hardly_moves_them() -> None:
-    wrong = [row_of(row.config, row.id, 20.0) if number == 0 else row for number, row in enumerate(made_up(NOISE))]
-    right, moved = (predict(fit(rows), combination("gemma-7b", CHIPS[1])) for rows in (made_up(NOISE), wrong))
-    assert isinstance(right, Throughput)
-    assert isinstance(moved, Throughput)
-    assert moved.tokens_per_s.value == pytest.approx(right.tokens_per_s.value, rel=0.05)
-
-
 def test_four_bit_weights_are_expanded_once_per_micro_step_however_many_rows_it_has() -> None:
     """Of 6.98e9 weights in the blocks of Llama 3.1 8B, half a byte is read and two are written: forward, recomputed and backward."""
     card = FACTS.accelerators[CHIPS[0]]
@@ -165,15 +144,6 @@ def test_four_bit_weights_are_expanded_once_per_micro_step_however_many_rows_it_
     assert one["dequantisation"] == pytest.approx(8 * eight["dequantisation"])
     assert lora["dequantisation"] == 0.0
     assert one["matmul"] == pytest.approx(lora["matmul"])
-
-
-def test_qlora_is_predicted_only_for_vendors_with_a_qlora_result() -> None:
-    rows = [*made_up(), row_of(combination(method=Method.QLORA), "four bits")]
-    reasons = [no_data(rows, combination(chip=chip, method=Method.QLORA)) for chip in (CHIPS[1], "amd-mi300x")]
-    assert reasons[0] is None
-    assert reasons[1] is not None
-    assert "no accepted QLoRA result on AMD devices" in reasons[1].reason
-    assert no_data(rows, combination(chip="amd-mi300x")) is None
 
 
 @settings(max_examples=60, deadline=None)

@@ -139,42 +139,4 @@ def test_a_result_has_the_names_of_its_cards_and_of_its_document_or_those_it_was
 # Accuracy of predictions and studies ---------------------------------------------------------------
 
 
-def test_the_accuracy_of_predictions_is_given_for_each_software_and_for_all(view: Any) -> None:
-    def held_out(result_id: str, stack: str, error: float | None, covered: bool | None) -> Row:
-        usual = {
-            "left_out": "model",
-            "left_out_group": "a",
-            "model": "a",
-            "method": "lora",
-            "accelerator": H100,
-            "accelerator_count": 1,
-            "level": "plain",
-        }
-        return {"result_id": result_id, "stack": stack, "error": error, "covered": covered, **usual, "tokens_per_s": 1.0, "same": []}
-
-    errors = [
-        held_out("1", "003", -0.2, True),
-        held_out("2", "003", 0.1, False),
-        held_out("3", "003", None, None),
-        held_out("4", "004", 0.4, True),
-    ]
-    rows = view("from throughput_accuracy order by stack", throughput_errors=errors)
-    first, second, every = (tuple(row.values()) for row in rows)
-    assert first == ("model", "003", 2, 1, pytest.approx(0.15), 0.2, 0.5)
-    assert second == ("model", "004", 1, 0, 0.4, 0.4, 1.0)
-    assert every == ("model", "all", 3, 1, 0.2, 0.4, pytest.approx(2 / 3))
-
-
 # Prices and costs ----------------------------------------------------------------------------------
-
-
-def test_the_current_price_is_the_newest_in_force_on_the_day_of_collecting(view: Any) -> None:
-    prices = [
-        offer("old", 10.0, effective_on=date(2026, 1, 1)),
-        offer("of the day", 20.0, effective_on=date(2026, 6, 1)),
-        offer("later", 30.0, effective_on=date(2026, 6, 2)),
-        offer("spot", 5.0, kind="spot"),
-        offer("elsewhere", 12.0, region="west"),
-    ]
-    rows = view("from current_prices order by price", prices=prices, collection=day("2026-06-01"))
-    assert [row["price"] for row in rows] == ["elsewhere", "of the day", "spot"]

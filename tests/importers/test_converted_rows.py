@@ -68,20 +68,6 @@ def test_an_entry_with_a_run_that_missed_the_target_has_a_note(database: Path):
     assert short["time_to_target_s"] == pytest.approx(median["m"])
 
 
-def test_runs_and_their_curves_are_rows(database: Path):
-    rows = asked(database, "select result_id, run, status, time_to_target_s, samples_per_s from runs order by 1, 2")
-    assert len(rows) == 20
-    assert [row["status"] for row in rows if row["time_to_target_s"] is None] == ["incomplete"]
-    (curve,) = asked(
-        database,
-        "select count(*) as points, max(samples) as samples, max(eval_loss) < 2 as plausible from run_curves where result_id = 'NAME' and run = 1".replace(
-            "NAME", NAME
-        ),
-    )
-    assert curve["plausible"]
-    assert curve["points"] >= 3
-
-
 def test_a_converted_result_that_is_wrong_stops_with_its_field(checkout: Path):
     path = checkout / "data" / "converted" / "mlperf" / "v5.0" / f"{NAME}.json"
     content = json.loads(path.read_bytes())

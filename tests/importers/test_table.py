@@ -184,23 +184,6 @@ def test_the_extract_gives_the_same_records_and_holds_no_text_of_the_document(tm
     assert import_tables(mapping, found_tables(mapping, [kept])).results == first.results
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"columns": {"A": {"quantity": "tokens_per_second"}}}, "did you mean 'tokens_per_s'"),
-        ({"columns": {"A": {"quantity": "tokens_per_s", "unit": "TB"}}}, "unit is 'TB'"),
-        ({"columns": {"A": {"field": "micro_batches"}}}, "did you mean 'micro_batch'"),
-        ({"columns": {"A": {"field": "micro_batch", "ignore": "no"}}}, "found field, ignore"),
-        ({"columns": {"A": {"split": r"(\d+)"}}}, "named group"),
-        ({"columns": {"A": {"field": "model", "values": "models"}}}, "values is 'models'"),
-        ({"conditions": {"batch": 1}}, "field is 'batch'"),
-    ],
-)
-def test_a_wrong_map_is_refused_with_its_field(content: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make_map(**content)
-
-
 # Formats -------------------------------------------------------------------------------------------
 
 
@@ -272,16 +255,3 @@ under = "Speed"
     assert tunemark("import", "table", tmp_path / "absent.md", "--map", mapping).code == 2
     mapping.write_text("tables = 1", encoding="utf-8")
     assert tunemark("import", "table", source, "--map", mapping).code == 3
-
-
-def test_a_table_whose_results_are_columns_is_turned(tmp_path: Path) -> None:
-    document = "# Times\n\n| A100 | Plain | Fast |\n|---|---|---|\n| code | x | y |\n| seconds | 1040 | OOM |\n"
-    columns = {
-        "result": {"field": "settings.framework"},
-        "code": {"ignore": "a link"},
-        "seconds": {"quantity": "train_time_s", "unit": "s", "outcomes": {"OOM": "oom"}},
-    }
-    table = {"under": "Times", "transposed": True, "columns": columns, "variants": [{}], "skip": []}
-    plain_result, fast = imported(make_map(table=table), tmp_path, document)
-    assert (plain_result.conditions.settings["framework"], plain_result.claims["train_time_s"].printed) == ("Plain", "1040 s")
-    assert (fast.conditions.settings["framework"], fast.status) == ("Fast", "oom")

@@ -213,11 +213,6 @@ def test_an_impossible_reading_is_excluded_and_the_figure_stays_ambiguous():
     assert "only 'micro step' remains" in finding.calculation
 
 
-def test_rows_beyond_learned_positions_are_inconsistent_and_beyond_rotary_ones_suspicious():
-    assert verdicts("context-length", evidence(result(model="gpt2", method="full", sequence_length=2048))) == {"inconsistent"}
-    assert verdicts("context-length", evidence(result(sequence_length=8192))) == {"suspicious"}
-
-
 def test_a_run_billed_for_another_machine_is_inconsistent_and_not_impossible():
     assert verdicts("offer-holds", evidence(offer(30.0, instance="p4d"))) == {"impossible"}
     assert "impossible" not in verdicts("offer-holds", evidence(result(), offer(30.0, instance="p4d", used_for=["900-001"])))
@@ -248,14 +243,6 @@ def test_a_rate_that_equals_work_over_time_is_never_flagged(hours):
         **BERT,
     )
     assert not verdicts("identity", evidence(run))
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_a_rule_makes_no_finding_without_evidence(rule):
-    assert not list(rule.findings(evidence()))
-    assert not list(
-        rule.findings(evidence(result(accelerator=None, accelerator_count=None, sequence_length=None, micro_batch=None, precision=None)))
-    )
 
 
 def test_an_unknown_size_of_a_known_instance_family_is_suspicious_and_an_unknown_family_is_accepted():
