@@ -272,10 +272,7 @@ def _memory_json(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Mem
     settings = {field.name: getattr(shape, field.name) for field in fields(shape)}
     return {
         "shape": settings | {"model": shape.model.key},
-        "lines": [
-            {"key": line.key, "group": line.group, "bytes": line.bytes, "formula": line.formula, "moments": list(line.moments)}
-            for line in ledger.lines
-        ],
+        "lines": [asdict(line) for line in ledger.lines],
         "allocated_bytes": {moment: ledger.allocated_at(moment) for moment in MOMENTS},
         "peak_moment": ledger.peak_moment,
         "peak_allocated_bytes": ledger.peak_allocated,
