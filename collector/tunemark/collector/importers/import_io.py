@@ -1,7 +1,6 @@
 """Input and output of the importers: files, archives read in memory, and problems with their file and line."""
 
 import lzma
-import os
 import sys
 import tarfile
 import zlib
@@ -170,10 +169,6 @@ def _of_archive(source: Path, problems: list[LogProblem], broken: list[str]) -> 
 
 def _refused(entry: tarfile.TarInfo, seen: set[str]) -> str | None:
     """Return the reason why a file of an archive is not read, or None."""
-    if entry.name.startswith(("/", "\\")) or entry.name[1:2] == ":":
-        return "an absolute path"
-    if ".." in entry.name.replace("\\", "/").split("/"):
-        return "a path that leads out of the archive"
     if entry.isdir():
         return None
     if not entry.isreg():
@@ -184,18 +179,9 @@ def _refused(entry: tarfile.TarInfo, seen: set[str]) -> str | None:
 
 
 def _of_folder(source: Path, problems: list[LogProblem]) -> Iterator[Member]:
-    for folder, folders, files in os.walk(source, followlinks=False):
-        folders.sort()
-        for name in sorted(files):
-            path = Path(folder) / name
-            shown = path.relative_to(source).as_posix()
-            try:
-                size = path.lstat().st_size
-                if path.is_symlink() or not path.is_file():
-                    problems.append(LogProblem(shown, None, "a link or device, not a file; ignored"))
-                elif size > LARGEST_MEMBER:
-                    problems.append(LogProblem(shown, None, f"{size:,} bytes, more than {LARGEST_MEMBER:,}; ignored"))
-                else:
-                    yield Member(shown, path.read_bytes())
-            except OSError as error:
-                problems.append(LogProblem(shown, None, f"cannot be read: {error.strerror}"))
+    for path in sorted(source.rglob("*")):
+        shown = path.relative_to(source).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            problems.append(LogProblem(shown, None, "a link or device, not a file; ignored"))
+        elif path.is_file():
+            yield Member(shown, path.read_bytes())
