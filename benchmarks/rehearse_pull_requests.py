@@ -68,7 +68,7 @@ def check(folder: Path, base: Path, name: str, head: str) -> Played:
     summary, report = folder / f"{name}-summary.md", folder / f"{name}-report.json"
     summary.touch()
     environment = os.environ | {"TUNEMARK_ROOT": str(base), "GITHUB_STEP_SUMMARY": str(summary), "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "tunemark", "pull-request", "main", head, "--github", "--out", str(report)]
+    command = [sys.executable, "-m", "tunemark", "validate", "--pull-request", f"main..{head}", "--github", "--out", str(report)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=base, env=environment)  # noqa: S603 - our own command
     comment = [sys.executable, "-m", "tunemark.collector.gate.github", str(report)]
     said = subprocess.run(comment, capture_output=True, text=True, check=True, cwd=folder, env=environment)  # noqa: S603 - as above

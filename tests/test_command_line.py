@@ -131,3 +131,12 @@ def test_the_shell_completes_commands_and_options(words, found):
     completion = {"_TUNEMARK_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | completion)
     assert done.stdout.split() == [found]
+
+
+MOST_COMMANDS, MOST_OPTIONS = 24, 275
+
+
+def test_there_are_few_commands_and_few_options():
+    options = [sum(parameter.param_type_name == "option" for parameter in command.params) for _, command in commands_with_examples()]
+    assert len(options) <= MOST_COMMANDS
+    assert sum(options) <= MOST_OPTIONS

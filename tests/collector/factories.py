@@ -202,10 +202,6 @@ def scalar(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | dict) else value
 
 
-ELSEWHERE = {"division": "open", "overrides": [{"field": "stop.max_steps", "card": FACTS.workloads["smoke-lora"].stop.max_steps, "run": 9}]}
-"""What makes a run one of division open without a change that is compared."""
-
-
 def make_published(**overrides: Any) -> PublishedResult:
     """Return a published result with one claim."""
     content = {

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from audit_factories import claim, evidence, facts
 from audit_factories import result as published
-from factories import make_submission, save
+from factories import make_submission
 
 from tunemark.collector.audit.load import audited_record
 from tunemark.collector.audit.rule import Finding
-from tunemark.collector.gate.read import submission_id
 from tunemark.collector.predict.calibration_rows import Calibration, calibrate, calibration_outcome
 from tunemark.collector.predict.fit import Missing, Observed
 from tunemark.schema.derive import derive
@@ -54,27 +53,10 @@ def test_a_claimed_rate_is_a_row_of_its_document() -> None:
     assert (row.id, row.config.stack, row.config.devices, tokens_per_s(row)) == ("900-001", "900", 1, 4_000.0)
 
 
-def test_a_result_without_a_rate_is_neither_used_nor_refused() -> None:
-    rate = published(2, claims={"tokens_per_s": 4_000.0})
-    calibration = calibrated(published(claims={"train_loss": 1.5, "samples_per_s": 3.0}), rate)
-    assert [row.id for row in calibration.rows] == ["900-002"]
-    assert calibration.refused == {}
-
-
-def test_a_record_that_is_not_audited_is_left_out() -> None:
-    record = published(claims={"tokens_per_s": 4_000.0})
-    assert calibrate(NOWHERE, facts(), replace(evidence(), records=(record,)), (), ()) == Calibration((), {})
-
-
 @pytest.mark.parametrize("unknown", ["accelerator", "model", "sequence_length"])
 def test_a_rate_without_its_conditions_is_refused(unknown: str) -> None:
     calibration = calibrated(published(claims={"tokens_per_s": 4_000.0}, **{unknown: None}))
     assert calibration == Calibration((), {"900-001": "accelerator, model or row length is not stated"})
-
-
-def test_a_rate_needs_no_micro_batch() -> None:
-    row = calibrated(published(claims={"tokens_per_s": 4_000.0}, micro_batch=None)).rows[0]
-    assert row.config.shape.micro_batch == 1
 
 
 def test_a_finding_refutes_its_subject_and_no_other_record() -> None:
@@ -83,21 +65,6 @@ def test_a_finding_refutes_its_subject_and_no_other_record() -> None:
     calibration = calibrated(*records, findings=findings)
     assert [row.id for row in calibration.rows] == ["900-002", "900-003"]
     assert calibration.refused == {"900-001": "the audit calls it inconsistent: a-rule"}
-
-
-def test_the_first_rate_of_a_result_is_used_and_only_a_finding_about_that_one_counts() -> None:
-    record = published(claims={"tokens_per_s": 4_000.0, "step_time_s": 2.0, "tokens": 3_000.0, "train_time_s": 1.0})
-    row = row_of(record, [finding("900-001", quantities=("train_time_s",))])
-    assert tokens_per_s(row) == 4_000.0
-    assert calibrated(record, findings=[finding("900-001", quantities=("tokens_per_s",))]).rows == ()
-
-
-def test_a_finding_about_a_condition_of_the_rate_refutes_it() -> None:
-    step = published(claims={"step_time_s": 2.0})
-    for condition, rows in (("micro_batch", 0), ("precision", 0), ("dataset", 1)):
-        assert len(calibrated(step, findings=[finding("900-001", conditions=(condition,))]).rows) == rows
-    suspicion = finding("900-001", verdict=AuditVerdict.SUSPICIOUS, conditions=("precision",))
-    assert row_of(step, [suspicion]).id == "900-001"
 
 
 AMBIGUOUS_STEP = {"step_time_s": claim(2.0, "2.0", optimizer_step=2.0, one_row=8.0)}
@@ -109,36 +76,6 @@ def test_an_ambiguous_step_time_gives_a_rate_once_the_audit_excludes_all_other_m
     for meaning, seconds in (("one row", 2.0), ("optimizer step", 8.0)):
         row = row_of(record, [finding("900-002", "901-001", verdict=AuditVerdict.AMBIGUOUS, excluded=(meaning,))])
         assert tokens_per_s(row) == pytest.approx(4 * 2048 / seconds)
-
-
-def test_meanings_are_excluded_within_one_document_and_by_all_of_its_findings_together() -> None:
-    record = published(claims=AMBIGUOUS_STEP)
-    words = ("optimizer step", "one row")
-    here = [finding("900-002", verdict=AuditVerdict.AMBIGUOUS, excluded=(meaning,)) for meaning in words]
-    elsewhere = [finding("901-001", verdict=AuditVerdict.AMBIGUOUS, excluded=(words[1],)), finding("900-001", conditions=("date",))]
-    assert calibrated(record, findings=here) == Calibration((), {})
-    assert calibrated(record, findings=elsewhere) == Calibration((), {})
-    assert tokens_per_s(row_of(record, [here[1], *elsewhere])) == pytest.approx(4 * 2048 / 2.0)
-
-
-def test_a_plain_rate_is_used_whatever_the_meaning_of_the_step_time() -> None:
-    assert tokens_per_s(row_of(published(claims={"tokens_per_s": 4_000.0, **AMBIGUOUS_STEP}))) == 4_000.0
-
-
-@pytest.mark.parametrize(("settings", "devices_per_row"), [({}, 1.0), ({"data_parallel": 2}, 2.0)])
-def test_devices_share_a_row_if_there_are_fewer_replicas(settings: dict[str, int], devices_per_row: float) -> None:
-    row = row_of(published(claims={"tokens_per_s": 4_000.0}, accelerator_count=4, settings=settings))
-    assert (row.config.devices, row.config.devices_per_row) == (4, devices_per_row)
-
-
-@pytest.mark.parametrize(("framework", "stack"), [({"torch": "2.5"}, "900"), ({"torch": "2.5", "optimum-neuron": "0.1"}, "900 neuron")])
-def test_neuron_is_a_software_of_its_own_within_a_document(framework: dict[str, str], stack: str) -> None:
-    assert row_of(published(claims={"tokens_per_s": 4_000.0}, framework=framework)).config.stack == stack
-
-
-@pytest.mark.parametrize(("model", "attention"), [("gemma-2-9b", "eager"), ("gemma-7b", "sdpa")])
-def test_attention_of_gemma_2_is_eager(model: str, attention: str) -> None:
-    assert row_of(published(claims={"tokens_per_s": 4_000.0}, model=model)).config.shape.attention == attention
 
 
 @pytest.mark.parametrize(
@@ -189,27 +126,6 @@ def test_an_entry_of_mlperf_is_a_row_with_the_settings_of_the_benchmark() -> Non
     assert (shape.sequence_length, shape.lora_rank, shape.lora_dropout, shape.loss) == (8192, 8, 0.1, "fused")
 
 
-@pytest.mark.parametrize("settings", [{}, {"lora_rank": "high"}])
-def test_an_entry_without_a_rank_has_that_of_the_benchmark(settings: dict[str, str]) -> None:
-    assert row_of(converted(settings=settings)).config.shape.lora_rank == 16
-
-
-@pytest.mark.parametrize(("devices", "batch", "devices_per_row"), [(8, 8, 1.0), (16, 8, 2.0), (8, 16, 1.0)])
-def test_devices_beyond_the_batch_share_rows(devices: int, batch: int, devices_per_row: float) -> None:
-    assert row_of(converted(accelerator_count=devices, global_batch=batch)).config.devices_per_row == devices_per_row
-
-
-@pytest.mark.parametrize("unknown", ["model", "accelerator", "accelerator_count", "global_batch", "sequence_length"])
-def test_an_entry_without_its_conditions_is_refused(unknown: str) -> None:
-    calibration = calibrated(converted(**{unknown: None}))
-    assert calibration == Calibration((), {"mlperf-v9.1-acme-box": "accelerator, devices or batch is not stated"})
-
-
-def test_an_entry_that_never_reached_the_target_is_neither_used_nor_refused() -> None:
-    record = converted().model_copy(update={"runs": (ConvertedRun(file="result_0.txt", status="aborted"),)})
-    assert calibrated(record) == Calibration((), {})
-
-
 # Measured results ----------------------------------------------------------------------------------
 
 
@@ -226,11 +142,6 @@ def outcome(**overrides: Any) -> Any:
     return result if result is None else result[1]
 
 
-def test_matrices_in_fp8_teach_nothing_about_rates_in_16_bits() -> None:
-    assert "in fp8" in outcome(**on_h100(**{"plan.model.frozen_weights": "fp8"})).reason
-    assert isinstance(outcome(**on_h100()), Observed)
-
-
 def test_the_rate_of_a_measured_result_counts_slots_over_the_steady_window() -> None:
     submission = make_submission(**on_h100(**{"trace.real_tokens": [1] * 130, "trace.supervised_tokens": [1] * 130}))
     window = derive(submission).window
@@ -239,10 +150,6 @@ def test_the_rate_of_a_measured_result_counts_slots_over_the_steady_window() -> 
     row = outcome(**on_h100(**{"trace.real_tokens": [1] * 130, "trace.supervised_tokens": [1] * 130}))
     assert tokens_per_s(row) == pytest.approx(work.slot_tokens / work.seconds)
     assert (row.id, row.config.stack, row.config.accelerator.key) == ("measured-1", "measured", H100)
-
-
-def test_a_failed_run_is_neither_used_nor_refused() -> None:
-    assert outcome(**on_h100(**{"outcome.status": "crash", "outcome.message": "boom", "outcome.fix": "run it again"})) is None
 
 
 @pytest.mark.parametrize(
@@ -258,43 +165,4 @@ def test_a_run_that_is_not_rankable_or_has_no_card_is_refused(overrides: dict[st
     assert outcome(**overrides) == Missing("not rankable, or a device or model without a card")
 
 
-def test_a_run_on_one_die_of_a_card_is_refused() -> None:
-    die = {"plan.device.backend": "rocm", "plan.device.accelerator": "amd-mi250x"}
-    half, whole = ({"environment.devices": [{"name": "MI250X", "memory_bytes": size * 2**30}]} for size in (64, 128))
-    assert outcome(**on_h100(**die, **half)) == Missing("a device that is only a part of the device on its card")
-    assert isinstance(outcome(**on_h100(**die, **whole)), Observed)
-
-
-def test_a_run_with_unknown_physics_is_refused_with_the_reason() -> None:
-    assert "no_such_layer" in outcome(**on_h100(**{"plan.lora.target_modules": ["no_such_layer"]})).reason
-
-
-@pytest.mark.parametrize(("devices", "replicas", "devices_per_row"), [(2, 2, 1.0), (4, 2, 2.0), (1, 2, 1.0)])
-def test_measured_devices_share_a_row_if_there_are_fewer_replicas(devices: int, replicas: int, devices_per_row: float) -> None:
-    rows = make_submission().plan.batch.global_batch
-    shared = {"plan.device.count": devices, "plan.batch.data_parallel": replicas, "plan.batch.global_batch": rows * replicas}
-    shared |= {"plan.device.strategy": "ddp", "environment.devices": [{"name": "NVIDIA H100"}] * devices}
-    assert outcome(**on_h100(**shared)).config.devices_per_row == devices_per_row
-
-
 # A whole checkout ----------------------------------------------------------------------------------
-
-
-def test_the_accepted_submissions_of_a_checkout_are_used(checkout: Path) -> None:
-    path = save(checkout, make_submission(**on_h100()))
-    (checkout / "submissions" / "smoke-lora" / "broken.json").write_text("{}")
-    calibration = calibrate(checkout, findings=())
-    assert [row.id for row in calibration.rows] == [submission_id(path)]
-    assert calibrate(checkout, evidence=evidence(), findings=()) == Calibration((), {})
-
-
-def test_a_failed_submission_of_a_checkout_is_left_out(checkout: Path) -> None:
-    save(checkout, make_submission(**on_h100(**{"outcome.status": "crash", "outcome.message": "boom", "outcome.fix": "run it again"})))
-    assert calibrate(checkout, findings=()) == Calibration((), {})
-
-
-def test_a_checkout_is_audited_unless_its_findings_are_given() -> None:
-    impossible = published(claims={"tokens_per_s": 1e9})
-    audited = replace(evidence(impossible), records=(impossible,))
-    assert "the audit calls it impossible" in calibrate(NOWHERE, facts(), audited, None, ()).refused["900-001"]
-    assert calibrate(NOWHERE, facts(), audited, (), ()).refused == {}

@@ -1,28 +1,19 @@
 """`tunemark collect`: all or nothing, the same each time, one bad file leaves the others."""
 
 import json
-import os
-import shutil
-from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import duckdb
 import pytest
-from factories import FACTS, Tunemark, make_published, make_submission, run_id, save
+from factories import Tunemark, make_submission, run_id, save
 
-from tunemark.collector.audit.load import load_evidence
-from tunemark.collector.store import database, loading
+from tunemark.collector.store import database
 from tunemark.collector.store.loading import collect
-from tunemark.collector.store.measured_rows import measured_rows
 from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.records.base import canonical_json, content_id
-from tunemark.schema.records.published import PublishedSet, SourceDocument
-from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.base import content_id
 
 
 def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
@@ -45,34 +36,6 @@ def test_all_published_results_are_there(db: Path, tunemark: Tunemark) -> None:
     said = tunemark("query", "select source, count(*) as n from results group by 1 order by 1", "--csv")
     assert said.out == "source,n\n000,3\n001,49\n002,2\n003,60\n004,58\n"
     assert rows(db, "select count(*) from document_cells")[0][0] > 0
-
-
-def save_set(checkout: Path, stated: int, **overrides: Any) -> Path:
-    """Save a set of two results and its document."""
-    folder = checkout / "data" / "published" / "900"
-    folder.mkdir(parents=True)
-    results = (make_published(), make_published(id="900-002", **overrides))
-    (folder / "results.json").write_bytes(PublishedSet(source="900", results=results).lines())
-    document = SourceDocument(id="900", title="A table", summary="Rates.", results=stated)
-    (folder / "source.json").write_bytes(canonical_json(document))
-    return folder / "results.json"
-
-
-def test_each_result_of_a_set_is_a_row_with_the_file_of_the_set(checkout: Path, db: Path) -> None:
-    save_set(checkout, 2)
-    collect(checkout, db)
-    found = rows(db, "select result_id, file from result_rows order by 1")
-    assert found == [("900-001", "data/published/900/results.json"), ("900-002", "data/published/900/results.json")]
-    assert {result.id for result in load_evidence(checkout).published} == {"900-001", "900-002"}
-
-
-def test_a_set_is_counted_and_checked_result_by_result(checkout: Path, tunemark: Tunemark) -> None:
-    file = save_set(checkout, 3, **{"conditions.model": "llama-3.1-8"})
-    said = tunemark("validate", file.parent)
-    assert said.code == 3
-    assert "900-002: conditions.model: 'llama-3.1-8': no such card in data/models; did you mean 'llama-3.1-8b'" in said.err
-    assert "source.json: results: 3: this source has 2 results" in said.err
-    assert tunemark("collect").code == 3
 
 
 def test_collecting_twice_gives_the_same_contents(published: Path, db: Path) -> None:
@@ -123,30 +86,6 @@ def test_steps_phases_facts_and_warnings_are_loaded(checkout: Path, db: Path) ->
     assert rows(db, "select kind from warnings") == [("random_weights",), ("unknown_accelerator",)]
 
 
-def test_micro_steps_and_devices_of_several_machines_are_loaded() -> None:
-    content = make_submission(30).model_dump(mode="json")
-    content["plan"]["batch"] |= {"micro_batch": 2, "gradient_accumulation": 2}
-    trace = content["trace"]
-    starts = [trace["started_at_s"], *trace["completed_at_s"]]
-    # The update takes a tenth of each step.
-    trace["micro_completed_at_s"] = [[a + (b - a) * share for share in (0.45, 0.9)] for a, b in pairwise(starts)]
-    shares = {"hw_slowdown": 0.1, "sw_power_cap": 0.75}
-    throttled = {"throttle_reasons": list(shares), "throttle_shares": shares}
-    devices = [{"index": 0, "node": 1, "samples": 3, **throttled}, {"index": 0, "samples": 3}]
-    content["utilisation"] = {"samples": 3, "interval_s": 0.2, "devices": devices}
-    submission = Submission.model_validate(content)
-    schemas = database.arrow_schemas()
-    tables = measured_rows(submission, derive(submission), FACTS, "a" * 12, "file", "0" * 64)
-    (micro,) = (row for row in tables["result_facts"] if row["name"] == "micro_step_time_s")
-    steady = submission.trace.step_times_s[10:]
-    assert float(micro["value"]) == pytest.approx(median(step_s * 0.45 for step_s in steady))
-    assert micro["reason"] == "median of 40 micro-steps in steady steps, without the update"
-    assert [(row["node"], row["device"], row["throttle_share"]) for row in tables["device_use"]] == [(1, 0, 0.75), (0, 0, None)]
-    for name, rows_of_table in tables.items():
-        if name != "result_rows":
-            database.as_arrow(rows_of_table, schemas[name])
-
-
 def test_a_bad_submission_is_noted_and_the_others_load(checkout: Path, db: Path, tunemark: Tunemark) -> None:
     save(checkout, make_submission())
     (checkout / "submissions" / "broken.json").write_bytes(b"\x00\x01")
@@ -166,53 +105,6 @@ def test_a_failed_run_is_a_row(checkout: Path, db: Path) -> None:
     assert rows(db, "select status, failed, rankable, tokens_per_s, message from results") == [
         ("oom_host", True, False, None, "out of memory")
     ]
-
-
-def test_too_few_steps_for_an_interval_leave_its_ends_unknown(checkout: Path, db: Path) -> None:
-    save(checkout, make_submission(13))
-    collect(checkout, db)
-    rate, low, high = rows(db, "select tokens_per_s, tokens_per_s_low, tokens_per_s_high from results")[0]
-    assert rate > 0
-    assert (low, high) == (None, None)
-
-
-def test_the_second_file_of_a_run_is_a_problem(checkout: Path, db: Path) -> None:
-    files = sorted(save(checkout, make_submission(**{"harness.dirty": dirty})).name for dirty in (False, True))
-    done = collect(checkout, db)
-    assert done.results == {"measured": 1}
-    assert [(file.rsplit("/", 1)[-1], problem.field) for file, problem in done.problems] == [(files[1], "run_id")]
-
-
-def test_a_submission_without_a_device_does_not_stop_the_others(checkout: Path, db: Path) -> None:
-    save(checkout, make_submission())
-    content = json.loads(canonical_json(make_submission(run_id=run_id(2)))) | {"outcome": {"status": "unsupported", "message": "no"}}
-    content["environment"]["devices"] = []
-    bad = checkout / "submissions" / "smoke-lora" / "bad-000000000000.json"
-    bad.write_text(json.dumps(content), encoding="utf-8")
-    done = collect(checkout, db)
-    assert rows(db, "select count(*) from results") == [(1,)]
-    assert {(file.rsplit("/", 1)[-1], problem.field) for file, problem in done.problems} >= {(bad.name, "environment.devices")}
-
-
-def test_a_file_name_that_is_not_utf8_does_not_stop_the_others(checkout: Path, db: Path, tunemark: Tunemark) -> None:
-    good = save(checkout, make_submission())
-    (good.parent / os.fsdecode(b"a\xff-000000000000.json")).write_text("{}", encoding="utf-8")
-    done = collect(checkout, db)
-    assert rows(db, "select count(*) from results") == [(1,)]
-    assert {file.rsplit("/", 1)[-1] for file, _ in done.problems} == {"a\\xff-000000000000.json"}
-    assert "a\\xff-000000000000.json" in tunemark("validate").err
-
-
-def test_a_superseded_result_stays_readable_and_shares_no_ranking(checkout: Path, db: Path) -> None:
-    old = make_submission(run_id=run_id(1))
-    save(checkout, old)
-    old_id = content_id(canonical_json(old))
-    new = make_submission(run_id=run_id(2), supersedes=old_id, supersedes_reason="a disturbed run", started_at="2026-11-20T13:00:00Z")
-    save(checkout, new)
-    collect(checkout, db)
-    new_id = content_id(canonical_json(new))
-    found = {row["result_id"]: (row["rankable"], row["note"]) for row in run_query("from results", db).records()}
-    assert found == {old_id: (False, f"superseded by {new_id}"), new_id: (True, None)}
 
 
 @pytest.mark.parametrize("failure", [RuntimeError("disk"), KeyboardInterrupt()])
@@ -254,65 +146,6 @@ def test_a_missing_published_result_is_noticed(published: Path, db: Path) -> Non
         collect(published, db)
 
 
-def test_a_repeated_published_result_is_noticed(published: Path, db: Path) -> None:
-    folder = published / "data" / "published" / "002"
-    shutil.copy(folder / "002-001.json", folder / "002-001-copy.json")
-    with pytest.raises(TunemarkError, match="give each result a unique number"):
-        collect(published, db)
-
-
-def test_a_price_of_an_unknown_accelerator_stops(checkout: Path, db: Path) -> None:
-    book = checkout / "data" / "prices" / "prices.csv"
-    book.write_text(book.read_text() + "aws,x1,nvidia-t5,1,,,us-east-1,on_demand,1.0,2026-01-01,provider,a source,\n")
-    with pytest.raises(TunemarkError, match="nvidia-t5"):
-        collect(checkout, db)
-
-
-def test_an_eight_device_instance_costs_the_whole_instance_for_one_device(checkout: Path, db: Path) -> None:
-    header = (checkout / "data" / "prices" / "prices.csv").read_text().splitlines()[0]
-    lines = [
-        header,
-        "aws,p5.48xlarge,nvidia-h100-80gb-sxm,8,,,us-east-1,on_demand,72.0,2026-01-01,provider,a source,",
-        "aws,p5.48xlarge,nvidia-h100-80gb-sxm,8,,,us-east-1,on_demand,90.0,2025-01-01,provider,a source,",
-        "aws,p5.48xlarge,nvidia-h100-80gb-sxm,8,,,us-east-1,on_demand,1.0,2999-01-01,provider,a source,",
-    ]
-    (checkout / "data" / "prices" / "prices.csv").write_text("\n".join(lines) + "\n")
-    device = {"plan.device.accelerator": "nvidia-h100-80gb-sxm", "environment.devices.0.name": "NVIDIA H100 80GB HBM3"}
-    submission = make_submission(**device, **{"plan.device.backend": "cuda", "environment.backend": "cuda"})
-    save(checkout, submission)
-    collect(checkout, db)
-    derived = derive(submission)
-    assert derived.samples_per_s is not None
-    instances, hourly, per_1k, per_run = rows(db, "select instances, usd_per_hour, usd_per_1k_samples, usd_per_run from basis_costs")[0]
-    assert (instances, hourly) == (1, 72.0)
-    assert per_1k == pytest.approx(72 / 3600 / derived.samples_per_s.value * 1_000)
-    assert per_run == pytest.approx(72 / 3600 * submission.process.wall_s)
-
-
-def test_current_prices_are_those_of_the_day_of_collecting(checkout: Path, db: Path, tunemark: Tunemark) -> None:
-    book = checkout / "data" / "prices" / "prices.csv"
-    line = "aws,p5.48xlarge,nvidia-h100-80gb-sxm,8,,,us-east-1,on_demand,{},{},provider,a source,"
-    days = [(72.0, "2026-01-01"), (90.0, "2025-01-01"), (1.0, "2999-01-01")]
-    book.write_text("\n".join([book.read_text().splitlines()[0], *(line.format(*day) for day in days)]) + "\n")
-    for day, price in (("2025-06-01", 90.0), ("2026-06-01", 72.0), ("2999-06-01", 1.0)):
-        assert tunemark("collect", "--as-of", day).code == 0
-        assert rows(db, "select usd_per_hour, as_of::varchar from current_prices, collection") == [(price, day)]
-    assert tunemark("collect").code == 0
-    assert rows(db, "select as_of from collection") == [(datetime.now(tz=UTC).date(),)]
-    assert "--as-of: 'soon': not a date" in tunemark("collect", "--as-of", "soon").err
-
-
-def test_many_submissions_load_through_a_pool_of_processes(checkout: Path, db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(5):
-        save(checkout, make_submission(20, run_id=run_id(number)))
-    collect(checkout, db)
-    alone = contents(db)
-    in_pool = loading.in_processes
-    monkeypatch.setattr(loading, "in_processes", lambda work, files: in_pool(work, files, parallel_above=1))
-    collect(checkout, db)
-    assert contents(db) == alone
-
-
 def test_the_database_carries_the_comments_of_views_sql(checkout: Path, db: Path) -> None:
     collect(checkout, db)
     with duckdb.connect(str(db), read_only=True) as connection:
@@ -322,11 +155,6 @@ def test_the_database_carries_the_comments_of_views_sql(checkout: Path, db: Path
         assert connection.sql(
             "select comment from duckdb_columns() where table_name = 'result_rows' and column_name = 'tokens_per_s'"
         ).fetchall() == [("Real tokens per second, all devices.",)]
-
-
-def test_a_row_with_a_column_that_no_table_has_is_an_error() -> None:
-    with pytest.raises(KeyError, match="tokens_per_second"):
-        database.as_arrow([{"tokens_per_second": 1.0}], database.arrow_schemas()["result_rows"])
 
 
 def test_a_database_that_cannot_be_written_is_one_line_of_error(tmp_path: Path) -> None:

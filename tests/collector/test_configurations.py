@@ -40,16 +40,6 @@ def test_repeats_are_one_configuration_with_the_interval_for_one_more_run():
     assert {row["configuration"] for row in rows} == {pooled["configuration"]}
 
 
-def test_a_single_run_has_no_interval_between_runs():
-    (pooled,) = pool_configurations([run("a", 100.0)])
-    assert (pooled["tokens_per_s"], pooled["tokens_per_s_low"], pooled["tokens_per_s_high"], pooled["between_run_cv"]) == (
-        100.0,
-        None,
-        None,
-        None,
-    )
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -79,15 +69,3 @@ def test_a_configuration_is_reproduced_if_a_later_series_agrees(later_rate, repr
     (pooled,) = pool_configurations([*first, later])
     assert (pooled["series"], pooled["reproduced"]) == (2, reproduced)
     assert {row["trust"] for row in (*first, later)} == {"reproduced" if reproduced else "measured"}
-
-
-def test_repeats_of_one_study_or_within_the_hour_do_not_reproduce_each_other():
-    soon = [run("a", 100.0), run("b", 101.0, 0.3), run("c", 102.0, 0.9)]
-    study = [run(name, 100.0 + hours, hours, study_id="s") for name, hours in (("a", 0.0), ("b", 2.0), ("c", 4.0))]
-    assert [pool_configurations(rows)[0]["series"] for rows in (soon, study)] == [1, 1]
-    assert not any(pool_configurations(rows)[0]["reproduced"] for rows in (soon, study))
-
-
-def test_two_single_runs_do_not_reproduce_each_other_without_a_variance_between_runs():
-    (pooled,) = pool_configurations([run("a", 100.0), run("b", 100.0, 24.0)])
-    assert (pooled["series"], pooled["reproduced"]) == (2, False)

@@ -51,20 +51,11 @@ def test_a_result_on_two_machines_costs_two_instances(tmp_path: Path) -> None:
     assert cost["usd_per_1m_tokens"] == pytest.approx(120 / 3_600 / 4_000.0 * 1e6)
 
 
-def test_a_result_is_priced_only_on_instances_with_enough_accelerators_for_its_share(tmp_path: Path) -> None:
-    offers = [price("p5.48xlarge", 60.0), price("p5.4xlarge", 7.0, count=1)]
-    assert [cost["instance"] for cost in costs(tmp_path, [result()], offers)] == ["p5.48xlarge"]
-
-
 def test_a_result_on_several_machines_has_a_price_only_on_instances_with_a_fabric(tmp_path: Path) -> None:
     offers = [price("p5.48xlarge", 60.0, fabric=FABRIC), price("8x-H100", 16.0, provider="vast"), price("gpu_8x", 24.0, provider="lambda")]
     two_nodes, one_node = result(accelerator_count=16, nodes=2), result(result_id="900-002")
     found = [(cost["result_id"], cost["instance"]) for cost in costs(tmp_path, [two_nodes, one_node], offers)]
     assert found == [("900-001", "p5.48xlarge"), ("900-002", "8x-H100"), ("900-002", "gpu_8x"), ("900-002", "p5.48xlarge")]
-
-
-def test_a_result_without_a_fabric_for_its_nodes_has_no_price(tmp_path: Path) -> None:
-    assert costs(tmp_path, [result(accelerator_count=16, nodes=2)], [price("gpu_8x", 24.0)], "basis_costs") == []
 
 
 def test_training_and_the_whole_run_are_separate_costs(tmp_path: Path) -> None:
@@ -82,39 +73,10 @@ def test_a_cost_inherits_the_interval_of_its_rate(tmp_path: Path) -> None:
     assert [without[f"usd_per_{name}_{end}"] for name in ("1k_samples", "1m_tokens") for end in ("low", "high")] == [None] * 4
 
 
-def test_a_packed_row_of_mlperf_is_a_sample(tmp_path: Path) -> None:
-    (cost,) = costs(tmp_path, [result(trust="converted", packing=True)], [price("p5.48xlarge", 60.0)])
-    assert cost["usd_per_1k_samples"] == pytest.approx(60 / 3_600 / 2.0 * 1_000)
-
-
-def test_all_results_have_one_basis_whatever_instance_they_name(tmp_path: Path) -> None:
-    offers = [price("p5.48xlarge", 60.0), price("a3-highgpu-8g", 58.0, provider="gcp", provider_rank=1)]
-    named, unnamed = result(instance="p5.48xlarge"), result(result_id="900-002")
-    found = costs(tmp_path, [named, unnamed], offers, "basis_costs")
-    assert [(cost["instance"], cost["same_instance"]) for cost in found] == [("a3-highgpu-8g", False), ("a3-highgpu-8g", False)]
-
-
 def test_the_cheapest_fitting_instance_counts_that_is_not_oversized(tmp_path: Path) -> None:
     offers = [price("p5.48xlarge", 10.0), price("p5.4xlarge", 7.0, count=1), price("two", 12.0, count=2), price("two-cheap", 11.0, count=2)]
     (cost,) = costs(tmp_path, [result(accelerator_count=2)], offers, "basis_costs")
     assert cost["instance"] == "two-cheap"
-
-
-def test_other_kinds_and_unlisted_providers_are_not_part_of_the_basis(tmp_path: Path) -> None:
-    others = [price(kind, 5.0, kind=kind) for kind in ("spot", "reserved", "marketplace")]
-    unlisted = price("unlisted", 1.0, provider="acme", provider_rank=None)
-    (cost,) = costs(tmp_path, [result()], [*others, unlisted, price("p5.48xlarge", 60.0)], "basis_costs")
-    assert cost["instance"] == "p5.48xlarge"
-    again = tmp_path / "again"
-    again.mkdir()
-    assert costs(again, [result()], [*others, unlisted], "basis_costs") == []
-
-
-def test_each_kind_of_price_has_one_first_offer(tmp_path: Path) -> None:
-    spot = [price("spot-2", 5.0, kind="spot"), price("spot-1", 9.0, kind="spot", provider="gcp", provider_rank=1)]
-    asks = [price("ask", 3.0, kind="marketplace", provider="vast", provider_rank=None)]
-    found = costs(tmp_path, [result()], [*spot, *asks, price("p5.48xlarge", 60.0)], "first_offers")
-    assert {cost["kind"]: cost["instance"] for cost in found} == {"spot": "spot-2", "marketplace": "ask", "on_demand": "p5.48xlarge"}
 
 
 def test_the_database_and_the_command_line_choose_the_same_offers(tmp_path: Path) -> None:

@@ -46,24 +46,6 @@ def test_all_finished_results_of_source_003_have_rate_utilisation_and_a_reason(c
     ]
 
 
-@pytest.mark.parametrize(("result_id", "mfu"), [("003-001", 0.181), ("003-039", 0.279)])
-def test_utilisation_of_a_published_result_is_that_of_the_audit(connection, result_id, mfu):
-    (stored,) = values(connection, result_id, "mfu")
-    assert stored == pytest.approx(mfu, abs=5e-4)
-
-
-def test_recomputed_work_counts_for_hfu_only(connection):
-    mfu, hfu, palm = values(connection, "003-001", "mfu", "hfu", "mfu_palm")
-    assert mfu < palm < hfu
-
-
-def test_hfu_is_unknown_where_recomputation_is_not_stated(connection):
-    (hfu,) = values(connection, "004-001", "hfu")
-    ((reason,),) = connection.execute("select reason from result_facts where result_id = '004-001' and name = 'hfu'").fetchall()
-    assert hfu is None
-    assert reason == "it is not stated whether activations are recomputed"
-
-
 def test_a_result_whose_rate_the_audit_refutes_has_no_utilisation_but_the_reason(connection):
     (mfu,) = values(connection, "004-005", "mfu")
     ((reason,),) = connection.execute("select reason from result_facts where result_id = '004-005' and name = 'mfu'").fetchall()
@@ -95,21 +77,3 @@ def test_padded_rows_of_bert_have_the_utilisation_of_their_real_tokens(connectio
     assert tokens_per_s == pytest.approx(samples_per_s * 22.26)
     matrices = 12 * (4 * 768 * 768 + 2 * 768 * 3072)
     assert mfu == pytest.approx(6 * matrices * tokens_per_s / 190e12, rel=0.03)
-
-
-def test_utilisation_is_that_of_the_same_rows_however_long_they_are_padded(connection):
-    long, short = (values(connection, result, "mfu", "samples_per_s") for result in ("001-011", "001-028"))
-    assert long[0] / long[1] == pytest.approx(short[0] / short[1])
-
-
-def test_cut_rows_have_fewer_tokens(connection):
-    whole, cut = (values(connection, result, "tokens_per_s", "samples_per_s") for result in ("001-028", "001-025"))
-    assert cut[0] / cut[1] < 16 < whole[0] / whole[1]
-
-
-def test_every_result_without_utilisation_has_a_reason(connection):
-    assert connection.execute("""
-        select count(*) from results r where mfu is null and not exists (
-            select 1 from result_facts f where f.result_id = r.result_id and f.name = 'mfu' and f.reason <> ''
-        )
-    """).fetchall() == [(0,)]

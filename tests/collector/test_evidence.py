@@ -84,35 +84,6 @@ def test_flops_and_reasons_are_loaded(db: Path) -> None:
     assert run_query("select count(*) from memory_lines where measured_bytes is not null", db).rows[0][0] == 4
 
 
-def test_a_study_is_a_row_with_its_runs_in_order(checkout: Path) -> None:
-    path = checkout / "build" / "tunemark.duckdb"
-    for number in (2, 1):
-        study = {"kind": "sweep", "study_id": "ab" * 6, "point": f"seed={number}", "position": number, "settings_sha256": "cd" * 32}
-        begun = {"started_at": f"2026-11-20T1{number}:00:00.000001Z", "plan.measurement.seed": number}
-        save(checkout, make_submission(STEPS, study=study, run_id=f"{number:032x}", **begun))
-    collect(checkout, path)
-    assert run_query("select study_kind, runs, failed, points from studies", path).rows == [("sweep", 2, 0, 2)]
-    ids = run_query("select result_ids from studies", path).rows[0][0]
-    assert ids == [row[0] for row in run_query("select result_id from results order by study_position", path).rows]
-
-
-def test_the_support_matrix_is_loaded_where_there_is_one(checkout: Path) -> None:
-    path = checkout / "build" / "tunemark.duckdb"
-    collect(checkout, path)
-    found = run_query("select feature, supported, needs from support where backend = 'cuda' order by position", path).rows
-    assert ("QLoRA", True, "bitsandbytes") in found
-    assert ("tensor parallel", False, None) in found
-
-
-def test_axes_and_matrices_of_workloads_are_loaded(checkout: Path) -> None:
-    path = checkout / "build" / "tunemark.duckdb"
-    collect(checkout, path)
-    assert run_query("select count(*) from workloads where matrix = 'trainer-8k'", path).rows[0][0] > 10
-    assert run_query("select choices from workload_axes where workload = 'bert-emotion' and field = 'data.padding'", path).rows == [
-        (["static", "dynamic"],)
-    ]
-
-
 def test_the_gate_knows_the_probes_and_throttle_reasons_of_the_harness() -> None:
     from tunemark.collector.gate import machine_quantities, physics
     from tunemark.harness.vendors.cuda import THROTTLE_REASONS

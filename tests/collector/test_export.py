@@ -1,7 +1,6 @@
 """The export: the whole collection as files that other tools read, the same bytes for the same database."""
 
 import csv
-import io
 import json
 from datetime import date
 from pathlib import Path
@@ -11,14 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from factories import Tunemark, copy_data, rates_of_one_model
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tunemark.collector.store import export as module
-from tunemark.collector.store.export import FILES, RELATIONS, csv_text, export
+from tunemark.collector.store.export import FILES, RELATIONS, export
 from tunemark.collector.store.loading import collect
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.safe_text import is_formula
 
 DAY = date(2026, 11, 22)
 
@@ -55,20 +51,6 @@ def test_the_same_database_gives_the_same_bytes(database: Path, exported: Path, 
     assert all((again / name).read_bytes() == (exported / name).read_bytes() for name in FILES)
 
 
-def test_a_rebuilt_database_gives_the_same_bytes(database: Path, exported: Path, tmp_path: Path):
-    with rates_of_one_model():
-        collect(database.parent, tmp_path / "rebuilt.duckdb", lambda: None, DAY)
-    again = export(tmp_path / "rebuilt.duckdb", tmp_path / "again").folder
-    assert [name for name in sorted(FILES) if (again / name).read_bytes() != (exported / name).read_bytes()] == []
-
-
-def test_csv_and_parquet_have_the_same_figures(exported: Path):
-    table = pq.read_table(exported / "claims.parquet").to_pylist()
-    with (exported / "claims.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [float(row["value"]) for row in rows] == [row["value"] for row in table]
-
-
 def test_the_readme_describes_every_column_of_every_table(exported: Path):
     text = (exported / "README.md").read_text(encoding="utf-8")
     for name in RELATIONS:
@@ -87,19 +69,6 @@ def test_the_citation_names_every_source_of_the_export(exported: Path):
     assert all(reference["authors"][0]["name"] for reference in content["references"])
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+0.35%", "-x", "@sum", "\t=1", "\r=1"])
-def test_a_text_that_a_spreadsheet_takes_for_a_formula_begins_with_an_apostrophe(text: str):
-    (_, row) = csv.reader(io.StringIO(csv_text(["a", "b"], [(text, -1.5)]), newline=""))
-    assert row == [f"'{text}", "-1.5"]
-
-
-@given(st.lists(st.text(), min_size=2, max_size=2))
-def test_no_text_begins_like_a_formula_and_no_other_text_is_changed(texts: list[str]):
-    (_, cells) = csv.reader(io.StringIO(csv_text(["a", "b"], [texts]), newline=""))
-    assert cells == [f"'{text}" if is_formula(text) else text for text in texts]
-    assert not any(is_formula(cell) for cell in cells)
-
-
 def test_a_folder_with_an_export_is_replaced_only_by_force(database: Path, tmp_path: Path, tunemark: Tunemark):
     arguments = ("export", tmp_path / "data", "--db", database)
     assert tunemark(*arguments).code == 0
@@ -113,21 +82,6 @@ def test_a_folder_with_an_export_is_replaced_only_by_force(database: Path, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_an_unwritable_place_is_a_usage_error_in_one_line(database: Path, tmp_path: Path, tunemark: Tunemark):
-    (tmp_path / "file").write_text("in the way", encoding="utf-8")
-    said = tunemark("export", tmp_path / "file" / "data", "--db", database)
-    assert said.code == 2
-    assert said.err.count("\n") == 1
-    assert "cannot be written (" in said.err
-
-
-def test_other_files_are_never_replaced(database: Path, tmp_path: Path):
-    (tmp_path / "thesis.tex").write_text("mine", encoding="utf-8")
-    with pytest.raises(TunemarkError, match=r"thesis\.tex"):
-        export(database, tmp_path, force=True)
-    assert (tmp_path / "thesis.tex").read_text(encoding="utf-8") == "mine"
-
-
 def test_a_failed_export_leaves_the_old_one_and_nothing_else(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "README.md").write_text("old", encoding="utf-8")
@@ -139,9 +93,3 @@ def test_a_failed_export_leaves_the_old_one_and_nothing_else(database: Path, tmp
     with pytest.raises(TunemarkError, match="No space left on device"):
         export(database, tmp_path / "data", force=True)
     assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["data", "data/README.md"]
-
-
-def test_without_a_database_the_fix_is_named(tmp_path: Path, tunemark: Tunemark):
-    said = tunemark("export", tmp_path / "data", "--db", tmp_path / "none.duckdb")
-    assert (said.code, "run `tunemark collect` first" in said.err) == (2, True)
-    assert not (tmp_path / "data").exists()

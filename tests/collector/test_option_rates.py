@@ -14,15 +14,13 @@ from tunemark.collector.predict.option_rates import (
     Step,
     best_on,
     consistent,
-    has_bf16,
-    is_direct,
     option_rows,
     places,
     rows_of_model,
 )
 from tunemark.collector.store.database import Row
 from tunemark.schema.formats import GIB
-from tunemark.schema.vocabulary import AuditVerdict, Checkpointing, Dtype, Method
+from tunemark.schema.vocabulary import AuditVerdict, Checkpointing, Method
 
 MODEL = FACTS.models["llama-3.1-8b"]
 H100, A100 = CHIPS[:2]
@@ -75,12 +73,6 @@ def test_without_evidence_there_is_a_reason_and_no_rate(rows) -> None:  # type: 
     assert rows["full", 8192, "plain", "nvidia-t4", 1]["memory"] == "no"
 
 
-def test_software_of_vendors_has_rows_only_where_there_are_results_of_it() -> None:
-    vendor = row_of(combination(level="vendor", stack="v"), "vendor result")
-    found = rows_of_model(MODEL, OFFERED, RateEvidence.of(fit([*ROWS, vendor])), {})
-    assert {row["accelerator"] for row in found if row["software"] == "vendor"} == {H100}
-
-
 def test_a_result_that_the_audit_doubts_is_no_evidence_of_its_own() -> None:
     name = f"llama-3.1-8b/{H100}/lora"
     doubt = Finding(AuditVerdict.SUSPICIOUS, (name,), "claim", "calculation", {}, ("tokens_per_s",), ())
@@ -131,40 +123,3 @@ def test_the_first_configuration_that_fits_is_the_fastest_one() -> None:
     sharded, verdict = best_on(Step(FACTS.models["llama-3.1-70b"], Method.FULL, 2048, 8, tuned=False), 80 * GIB)
     assert (sharded.shape.sharding, verdict) == ("fsdp2", "tight")
     assert best_on(Step(FACTS.models["llama-3.1-70b"], Method.FULL, 2048, 8, tuned=False), 40 * GIB)[1] == "no"
-
-
-@pytest.mark.parametrize(("method", "stored"), [(Method.FULL, Dtype.FP32), (Method.LORA, Dtype.FP16), (Method.QLORA, Dtype.FP16)])
-def test_a_device_without_bf16_trains_weights_in_fp32(method: Method, stored: Dtype) -> None:
-    old, new = FACTS.accelerators["nvidia-v100-16gb"], FACTS.accelerators["nvidia-rtx-4090"]
-    assert [has_bf16(card) for card in (old, new, FACTS.accelerators["apple-m3-max"])] == [False, True, True]
-    bert = FACTS.models["bert-base-uncased"]
-    plain, older = (best_on(Step(bert, method, 128, 1, tuned=False, bf16=bf16), 80 * GIB)[0] for bf16 in (True, False))
-    assert (plain.shape.parameters, older.shape.parameters) == (Dtype.BF16, stored)
-    assert (older.needed_bytes > 1.2 * plain.needed_bytes) is (method is Method.FULL)
-
-
-def test_every_offer_has_a_place_and_several_instances_need_a_fabric() -> None:
-    found = set(places(FACTS))
-    assert {(H100, 1), (H100, 8), (H100, 64), ("nvidia-rtx-3090", 1)} <= found
-    assert ("nvidia-rtx-4090", 16) not in found
-    assert {("nvidia-rtx-6000-ada", count) for count in (1, 2, 4)} <= found, "machines that readers own, also without an offer"
-    assert ("apple-m3-max", 2) not in found
-    assert not any(key.startswith("intel-xeon") for key, _ in found)
-
-
-def test_without_the_result_that_it_cites_a_rate_is_no_longer_direct() -> None:
-    name = f"llama-3.1-8b/{H100}/lora"
-    rest = rows_by_key(rows_of_model(MODEL, OFFERED, RateEvidence.of(fit([row for row in ROWS if row.id != name])), {}))
-    row = rest["lora", 8192, "plain", H100, 1]
-    assert row["evidence"] != "direct"
-    assert not any(name in each["result_ids"] for each in rest.values())
-
-
-def test_rows_within_a_tenth_of_the_length_are_direct() -> None:
-    row = row_of(combination(), "one")
-    assert [is_direct(row, 1, length) for length in (8192, 7500, 4096)] == [True, True, False]
-    assert not is_direct(row, 2, 8192)
-    several = replace(row.config, devices=2, shape=replace(row.config.shape, sharding="fsdp2"))
-    assert is_direct(replace(row, config=several), 2, 8192)
-    offloaded = replace(several, shape=replace(several.shape, offload=True))
-    assert not is_direct(replace(row, config=offloaded), 2, 8192), "it kept weights in the memory of the host"

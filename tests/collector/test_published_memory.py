@@ -2,12 +2,10 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
-
-import pytest
 
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.predict.predicted_vs_measured import memory_error_rows
@@ -17,7 +15,7 @@ from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import ERROR, SHARDED_ERROR
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.records.published import PublishedResult
-from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
+from tunemark.schema.vocabulary import Checkpointing, Method
 
 FACTS = FactBase(Path(__file__).parents[2] / "data")
 PUBLISHED = [
@@ -63,37 +61,6 @@ def test_the_rows_of_source_003_are_predicted_within_the_goal() -> None:
     assert summary.worst <= 0.25, table
 
 
-def test_even_the_units_as_printed_stay_within_the_goal() -> None:
-    facts = FactBase(FACTS.root)
-    printed = FACTS.known.memory_reading("003").model_copy(update={"unit": "printed"})
-    # The facts are read once and kept on the object.
-    facts.__dict__["known"] = FACTS.known.model_copy(update={"memory_readings": (printed,)})
-    summary = summarise((row["predicted_bytes"], row["published_bytes"]) for row in memory_error_rows(facts, PUBLISHED))
-    assert summary.median <= 0.10
-    assert summary.worst <= 0.25
-
-
-def test_what_ran_out_of_memory_is_predicted_not_to_fit_and_what_ran_to_fit() -> None:
-    for result in PUBLISHED:
-        shape, accelerator = published_shape(result.conditions, FACTS, FACTS.known.memory_reading("003")), result.conditions.accelerator
-        assert shape is not None
-        assert accelerator is not None
-        memory = FACTS.accelerators[accelerator].memory_gib
-        assert memory is not None
-        assert (estimate_memory(shape).needed <= memory * GIB) == (result.status.value == "ok"), result.id
-
-
-def test_the_model_memory_says_that_printed_gib_are_gb() -> None:
-    for result in PUBLISHED:
-        claim, shape = result.claims.get("model_memory_bytes"), published_shape(result.conditions, FACTS, FACTS.known.memory_reading("003"))
-        # Qwen3 8B in 4 bits is printed at the 15 of the whole file; what is left of loading counts as reserved.
-        if claim is None or shape is None or result.id == "003-060":
-            continue
-        as_gb = float(claim.printed.split()[0]) * 1e9
-        weights = estimate_memory(replace(shape, lora_targets=("o_proj",), lora_rank=1)).model_memory
-        assert weights == pytest.approx(as_gb, rel=0.05, abs=0.55e9), result.id
-
-
 def test_published_peaks_of_outside_sources_are_predicted_and_hardly_ever_too_low() -> None:
     rows = memory_error_rows(FACTS, OUTSIDE)
     live = [row for row in rows if row["quantity"] == "allocated"]
@@ -126,36 +93,3 @@ def test_no_published_step_that_ran_out_of_memory_is_said_to_fit_and_hardly_any_
     assert not {"fits", "probably"} & set(verdicts["oom"])
     assert mean(verdict == "fits" for verdict in verdicts["ok"]) > 0.9
     assert "no" not in verdicts["ok"]
-
-
-def test_a_lever_of_the_training_code_counts_only_where_its_conditions_hold() -> None:
-    reading = FACTS.known.memory_reading("010")
-    by_config = {}
-    for result in OUTSIDE:
-        if result.source == "010" and (shape := published_shape(result.conditions, FACTS, reading)):
-            by_config[result.conditions.settings["framework_config"], result.conditions.accelerator_count] = shape
-    assert by_config["accelerated-peft-bnb-foak", 1].loss == "inplace"
-    assert by_config["accelerated-peft-bnb", 1].loss == "upcast"
-    assert by_config["baseline-peft-bnb", 1].activations is Dtype.FP32
-    assert by_config["baseline-peft-bnb", 2].activations is Dtype.BF16
-
-
-def test_a_step_that_the_model_does_not_cover_has_no_shape() -> None:
-    conditions = OUTSIDE[40].conditions
-    covered = conditions.model_copy(update={"model": "mistral-7b", "method": Method.LORA})
-    assert published_shape(covered, FACTS, None) is not None
-    for update in (
-        {"model": None},
-        {"sequence_length": None},
-        {"method": Method.PEFT},
-        {"settings": {"pipeline_parallel": 2}},
-        {"settings": {"lora_targets": "no_such_layer"}},
-    ):
-        assert published_shape(covered.model_copy(update=update), FACTS, None) is None
-
-
-def test_the_reserved_memory_of_rows_that_nothing_was_fitted_to_is_in_its_interval() -> None:
-    rows = memory_error_rows(FACTS, [result for result in OUTSIDE if result.source == "022"])
-    assert len(rows) == 24
-    assert median(abs(row["error"]) for row in rows) <= 0.08
-    assert mean(row["covered"] for row in rows) >= 0.9

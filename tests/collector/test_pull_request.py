@@ -126,14 +126,14 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("base")
 def test_a_branch_without_changes_has_nothing_to_check(tunemark: Tunemark) -> None:
-    said = tunemark("pull-request", "main", "HEAD")
+    said = tunemark("validate", "--pull-request", "main..HEAD")
     assert (said.code, said.out) == (0, "nothing to check: HEAD changes no file since it left main\n")
-    assert "**Nothing to check.**" in report_markdown(json.loads(tunemark("pull-request", "main", "HEAD", "--json").out))
+    assert "**Nothing to check.**" in report_markdown(json.loads(tunemark("validate", "--pull-request", "main..HEAD", "--json").out))
 
 
 def test_a_report_that_cannot_be_written_is_one_line(tunemark: Tunemark, base: Path) -> None:
     (base / "file").write_text("in the way")
-    said = tunemark("pull-request", "main", "HEAD", "--out", base / "file" / "report.json")
+    said = tunemark("validate", "--pull-request", "main..HEAD", "--out", base / "file" / "report.json")
     assert said.code == 2
     assert "--out: " in said.err
     assert "cannot be written (" in said.err
@@ -141,7 +141,7 @@ def test_a_report_that_cannot_be_written_is_one_line(tunemark: Tunemark, base: P
 
 def test_an_unknown_commit_is_one_line(tunemark: Tunemark, checkout: Path) -> None:
     rehearsal.git(checkout, "init", "--quiet")
-    said = tunemark("pull-request", "main", "--", "--upload-pack=x")
+    said = tunemark("validate", "--pull-request", "main..--upload-pack=x")
     assert said.code == 2
     assert said.err.startswith("tunemark: git rev-parse: ")
     assert said.err.count("\n") == 1
@@ -191,4 +191,4 @@ def test_the_validating_workflow_has_no_secret_and_never_checks_out_the_head() -
     assert "pull_request_target" not in text
     assert "ref: ${{ github.event.pull_request.base.sha }}" in text
     # The commands are the rehearsed ones.
-    assert '-m tunemark pull-request "$BASE" "$HEAD" --github --out report/report.json' in text
+    assert '-m tunemark validate --pull-request "$BASE..$HEAD" --github --out report/report.json' in text

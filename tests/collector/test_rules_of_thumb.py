@@ -16,46 +16,14 @@ from tunemark.collector.predict.rules_of_thumb import MEMORY_RULES, OURS, SPEED_
 from tunemark.collector.store.database import Row
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.vocabulary import Checkpointing, Method
+from tunemark.schema.vocabulary import Method
 
 FACTS = FactBase(Path(__file__).parents[2] / "data")
 RULES = {rule.name: rule.bytes_of for rule in MEMORY_RULES}
-SEVEN = 6_738_415_616
 
 
 def make_shape(method: Method = Method.FULL, **changes: Any) -> TrainingShape:
     return TrainingShape(FACTS.model("llama-2-7b"), method, **({"sequence_length": 2048, "micro_batch": 1} | changes))
-
-
-def test_the_formula_of_document_004_gives_its_own_examples() -> None:
-    for method, gb in ((Method.FULL, 280), (Method.LORA, 56), (Method.QLORA, 7)):
-        found = RULES["formula of document 004"](make_shape(method))
-        assert found is not None
-        assert found * 7e9 / SEVEN / 1e9 == pytest.approx(gb, rel=1e-9)
-
-
-def test_the_rule_of_accelerate_is_the_one_it_runs() -> None:
-    from accelerate.commands.estimate import estimate_training_usage
-
-    assert RULES["accelerate estimate-memory"](make_shape()) == max(estimate_training_usage(4 * SEVEN, "bfloat16").values())
-    assert RULES["accelerate estimate-memory"](make_shape(Method.QLORA)) is None
-
-
-def test_deepspeeds_rule_is_the_one_of_its_estimators() -> None:
-    from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
-    from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs
-
-    assert RULES["DeepSpeed's estimators"](make_shape()) == estimate_zero2_model_states_mem_needs(SEVEN, 1, 1, cpu_offload=False)[1]
-    block = 4 * 4096 * 4096 + 3 * 4096 * 11008
-    eight = estimate_zero3_model_states_mem_needs(SEVEN, block, 8, 1, cpu_offload=False)[1]
-    assert RULES["DeepSpeed's estimators"](make_shape(sharding="zero3", world_size=8)) == pytest.approx(eight, rel=1e-9)
-
-
-def test_tables_and_formulas_give_what_they_print() -> None:
-    assert RULES["LLaMA-Factory's table"](make_shape(Method.QLORA)) == pytest.approx(SEVEN / 2)
-    assert RULES["16 bytes per trained parameter"](make_shape()) == 16 * SEVEN
-    recomputed = RULES["Transformer Math 101"](make_shape(checkpointing=Checkpointing.FULL))
-    assert recomputed == 16 * SEVEN + 2 * 2048 * 4096 * 32
 
 
 @pytest.fixture(scope="module")

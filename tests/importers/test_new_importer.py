@@ -14,9 +14,9 @@ SOURCE = '''
 import typer
 
 
-def lab_notes(file: str) -> None:
+def lab_notes(request) -> None:
     """Read the notes of a lab."""
-    typer.echo(f"read {file}")
+    typer.echo(f"read {request.file()}")
 '''
 
 
@@ -31,8 +31,8 @@ def lab_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module `lab_notes` among the importers."""
     (tmp_path / "lab_notes.py").write_text(SOURCE, encoding="utf-8")
     monkeypatch.setattr(importers, "__path__", [*importers.__path__, str(tmp_path)])
-    monkeypatch.setattr(commands, "import_group", None, raising=False)
-    forget(monkeypatch, "tunemark.collector.commands.import_group", f"{importers.__name__}.lab_notes")
+    monkeypatch.setattr(commands, "import_files", None, raising=False)
+    forget(monkeypatch, "tunemark.collector.commands.import_files", f"{importers.__name__}.lab_notes")
 
 
 @pytest.mark.usefixtures("lab_notes")
@@ -41,11 +41,3 @@ def test_a_new_module_is_a_command_that_help_lists_and_that_runs(tunemark: Tunem
     assert "lab-notes" in shown
     assert "Read the notes of a lab." in shown
     assert tunemark("import", "lab-notes", "a.txt").out == "read a.txt\n"
-
-
-def test_every_importer_of_the_project_is_listed(tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch) -> None:
-    forget(monkeypatch, "tunemark.collector.commands.import_group")
-    shown = tunemark("import", "--help").out
-    assert all(name in shown for name in ("axolotl", "log", "mlperf", "prices", "releases", "table"))
-    assert "lab-notes" not in shown
-    assert "import-io" not in shown

@@ -5,12 +5,9 @@ import tomllib
 from datetime import date
 
 import pytest
-from typer.testing import CliRunner
 
-from tunemark.collector.commands.import_group import app
 from tunemark.collector.importers.releases import as_toml, library_of
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.fact_base import FactBase
 
 DAY = date(2026, 11, 21)
 
@@ -27,10 +24,6 @@ def test_a_version_is_released_with_its_first_file_and_versions_are_sorted():
     assert list(found.released_on.items()) == [("0.9.0", date(2024, 2, 27)), ("0.10.0", date(2024, 3, 21))]
 
 
-def test_previews_and_versions_without_files_are_left_out():
-    assert library_of(answer(**{"1.0rc1": ["2024-01-01"], "1.0": [], "odd version": ["2024-01-01"]}), DAY).released_on == {}
-
-
 def test_written_releases_are_read_back_unchanged():
     found = library_of(answer(**{"0.9.0": ["2024-02-28"]}), DAY)
     assert tomllib.loads(as_toml([found]))["libraries"] == [found.model_dump()]
@@ -42,15 +35,8 @@ def test_other_content_is_refused_with_what_to_fetch(content):
         library_of(content, DAY)
 
 
-def test_the_command_takes_a_file(tmp_path):
+def test_the_command_takes_a_file(tmp_path, tunemark):
     file, out = tmp_path / "peft.json", tmp_path / "pypi.toml"
     file.write_bytes(answer(**{"0.9.0": ["2024-02-28"]}))
-    done = CliRunner().invoke(app, ["import", "releases", str(file), "--out", str(out)])
-    assert done.exit_code == 0, done.output
+    assert tunemark("import", "releases", file, "--out", out).code == 0
     assert '"0.9.0" = 2024-02-28' in out.read_text()
-
-
-def test_the_project_knows_the_days_of_the_libraries_that_results_name():
-    known = FactBase.of_project().known
-    assert known.released_on("transformers", "4.49.0").released_on == date(2025, 2, 17)
-    assert known.released_on("torch", "99.0") is None

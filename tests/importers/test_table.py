@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 from factories import Tunemark
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tunemark.collector.importers.table import found_tables, import_tables
 from tunemark.collector.importers.table_map import Map
-from tunemark.collector.importers.table_text import duration, extract, plain, tables_in
+from tunemark.collector.importers.table_text import extract, tables_in
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.published import PublishedResult, PublishedSet
 
@@ -186,23 +184,6 @@ def test_the_extract_gives_the_same_records_and_holds_no_text_of_the_document(tm
     assert import_tables(mapping, found_tables(mapping, [kept])).results == first.results
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"columns": {"A": {"quantity": "tokens_per_second"}}}, "did you mean 'tokens_per_s'"),
-        ({"columns": {"A": {"quantity": "tokens_per_s", "unit": "TB"}}}, "unit is 'TB'"),
-        ({"columns": {"A": {"field": "micro_batches"}}}, "did you mean 'micro_batch'"),
-        ({"columns": {"A": {"field": "micro_batch", "ignore": "no"}}}, "found field, ignore"),
-        ({"columns": {"A": {"split": r"(\d+)"}}}, "named group"),
-        ({"columns": {"A": {"field": "model", "values": "models"}}}, "values is 'models'"),
-        ({"conditions": {"batch": 1}}, "field is 'batch'"),
-    ],
-)
-def test_a_wrong_map_is_refused_with_its_field(content: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make_map(**content)
-
-
 # Formats -------------------------------------------------------------------------------------------
 
 
@@ -235,34 +216,6 @@ def test_nested_json_gives_a_row_per_innermost_object() -> None:
     (table,) = tables_in(text, "baselines.json", ("test", "device"))
     assert table.header == ("test", "device", "rate", "loss")
     assert [cells for _, cells in table.rows] == [("bert", "gaudi1", "1.5", ""), ("bert", "gaudi2", "3", "")]
-
-
-def test_a_csv_file_is_one_table_and_repeated_names_are_numbered() -> None:
-    (table,) = tables_in("a,b,b\n1,2,3\n\n4,5,6\n", "x.csv")
-    assert table.header == ("a", "b", "b#2")
-    assert [line for line, _ in table.rows] == [2, 4]
-
-
-@given(
-    st.lists(
-        st.lists(st.text(st.characters(blacklist_categories=("Cs", "Cc", "Zl", "Zp")), max_size=8), min_size=2, max_size=2),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_an_extract_keeps_every_plain_cell(cells: list[list[str]]) -> None:
-    (table,) = tables_in("| a | b |\n|---|---|\n" + "\n".join("| x | y |" for _ in cells), "t.md")
-    rows = tuple((line, (plain(left), plain(right))) for (line, _), (left, right) in zip(table.rows, cells, strict=True))
-    again = tables_in(extract([("key", type(table)(table.file, (), 1, table.header, rows), ["a", "b"])]), "tables.md")
-    assert [tuple(plain(cell) for cell in row) for _, row in again[0].rows] == [tuple(plain(cell) for cell in row) for _, row in rows]
-
-
-@pytest.mark.parametrize(
-    ("cell", "seconds"),
-    [("2h 15m", 8100), ("14.9h", 53640), ("1:02:03", 3723), ("3:17", 197), ("1 h 5 min", 3900), ("fast", None), ("2h?", None)],
-)
-def test_durations_are_read_in_seconds(cell: str, seconds: float | None) -> None:
-    assert duration(cell) == (None if seconds is None else pytest.approx(seconds))
 
 
 # The command ---------------------------------------------------------------------------------------
@@ -302,21 +255,3 @@ under = "Speed"
     assert tunemark("import", "table", tmp_path / "absent.md", "--map", mapping).code == 2
     mapping.write_text("tables = 1", encoding="utf-8")
     assert tunemark("import", "table", source, "--map", mapping).code == 3
-
-
-def test_a_table_whose_results_are_columns_is_turned(tmp_path: Path) -> None:
-    document = "# Times\n\n| A100 | Plain | Fast |\n|---|---|---|\n| code | x | y |\n| seconds | 1040 | OOM |\n"
-    columns = {
-        "result": {"field": "settings.framework"},
-        "code": {"ignore": "a link"},
-        "seconds": {"quantity": "train_time_s", "unit": "s", "outcomes": {"OOM": "oom"}},
-    }
-    table = {"under": "Times", "transposed": True, "columns": columns, "variants": [{}], "skip": []}
-    plain_result, fast = imported(make_map(table=table), tmp_path, document)
-    assert (plain_result.conditions.settings["framework"], plain_result.claims["train_time_s"].printed) == ("Plain", "1040 s")
-    assert (fast.conditions.settings["framework"], fast.status) == ("Fast", "oom")
-
-
-def test_markdown_drops_empty_cells_beyond_the_header() -> None:
-    (table,) = tables_in("| a | b |\n|---|---|\n| 1 | 2 | |\n| 3 |\n", "t.md")
-    assert [cells for _, cells in table.rows] == [("1", "2"), ("3", "")]

@@ -33,12 +33,12 @@ def made(importer: str, folder: Path, data: Path) -> list[object]:
         (folder / "c.yml").write_text(AXOLOTL, encoding="utf-8")
         return [folder / "c.yml"]
     if importer == "log":
-        return [data / "trainer-log.txt", "--source", "005", "--method", "lora"]
+        return [data / "trainer-log.txt", "--set", "source=005", "--method", "lora"]
     if importer == "mlperf":
         return [data / "mlperf"]
     if importer == "prices":
         (folder / "vms.csv").write_text(PRICES, encoding="utf-8")
-        return [folder / "vms.csv", "--provider", "lambda", "--catalog-version", "v8"]
+        return [folder / "vms.csv", "--set", "provider=lambda", "--set", "version=v8"]
     uploaded = [{"upload_time_iso_8601": "2024-02-28T10:00:00.000000Z"}]
     (folder / "peft.json").write_text(json.dumps({"info": {"name": "peft"}, "releases": {"0.9.0": uploaded}}), encoding="utf-8")
     return [folder / "peft.json"]

@@ -75,12 +75,12 @@ def estimate(
     micro_batch: int = 1,
     tokens: int | None = None,
     usd_per_hour: float | None = None,
-    like: str = "plain",
+    software: str = "plain",
     **settings: Any,  # noqa: ANN401 - fields of TrainingShape
 ) -> Estimated:
     """Return memory, speed, time and cost of a training on accelerators (by name; all by default), before anything runs.
 
-    `tokens` counts every epoch; without it there is no time and cost. `like` is the software to predict for: plain, tuned or vendor.
+    `tokens` counts every epoch; without it there is no time and cost. `software` is plain, tuned or vendor.
     Further settings are fields of `TrainingShape`, such as `lora_rank=16` or `checkpointing=Checkpointing.FULL`.
     """
     from tunemark.collector.predict.calibration_rows import calibrate  # noqa: PLC0415 - the audit takes a second to import
@@ -94,8 +94,8 @@ def estimate(
     names = list(accelerators)
     cards = [facts.accelerator(name) for name in names] if names else [card for card in facts.accelerators.values() if card.unit != "cpu"]
     fitted = fit(calibrate(root, facts).rows)
-    software = software_like(fitted, like)
-    jobs = job_estimates(facts, fitted, shape, [card.key for card in cards], like=software, tokens=tokens, usd_per_hour=usd_per_hour)
+    like = software_like(fitted, software)
+    jobs = job_estimates(facts, fitted, shape, [card.key for card in cards], like=like, tokens=tokens, usd_per_hour=usd_per_hour)
     return Estimated(estimate_memory(shape), memory_fits(shape, cards), tuple(jobs))
 
 

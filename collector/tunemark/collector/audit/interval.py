@@ -90,3 +90,21 @@ def _half_digit(printed: str, value: float) -> float:
 def _half(decimals: str | None) -> float:
     """Return half of the last of these decimals."""
     return 0.5 * 10.0 ** -len(decimals or "")
+
+
+# Durations -----------------------------------------------------------------------------------------
+
+SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+"""First letter of a unit of time -> its length."""
+SPAN = re.compile(r"([0-9.]+)\s*(w|d|h|m(?!s)|s)[a-z]*(?=[^a-z]|$)", re.IGNORECASE)
+HOURS = re.compile(r"(?:(\d+):)?(\d{1,6}):(\d{2}(?:\.\d+)?)")
+
+
+def duration(printed: str) -> float | None:
+    """Return the seconds in `1h 2m 3s`, `45 min`, `2h30min`, `1:02:03` (hours first) or `2:03` (minutes first), or None."""
+    clock = HOURS.fullmatch(printed)
+    if clock:
+        return int(clock[1] or 0) * 3600 + int(clock[2]) * 60 + float(clock[3])
+    parts = SPAN.findall(printed)
+    left = SPAN.sub("", printed).replace(",", "").replace("and", "").strip("~ ")
+    return sum(float(number) * SECONDS[unit.lower()] for number, unit in parts) if parts and not left else None

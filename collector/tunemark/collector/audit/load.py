@@ -55,12 +55,11 @@ def add_files(evidence: Evidence, paths: Iterable[Path]) -> tuple[Evidence, list
             documents[record.id] = record
             ids.extend(statement.id for statement in record.statements)
             continue
-        facts = evidence.facts
         if isinstance(record, Submission):
-            added = [audited_submission(record, submission_id(path), facts)]
+            added = [audited_submission(record, submission_id(path), evidence.facts)]
         else:
             kept = [record] if isinstance(record, ConvertedResult) else published_results(record)
-            added = [audited_record(result, facts) for result in kept]
+            added = [audited_record(result, evidence.facts) for result in kept]
         results |= {result.id: result for result in added}
         ids.extend(result.id for result in added)
     return replace(evidence, results=tuple(results.values()), documents=tuple(documents.values())), ids

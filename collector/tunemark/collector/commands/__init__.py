@@ -27,7 +27,5 @@ for command in (
     estimate.estimate,
     schema.schema,
     submit.submit,
-    validate.pull_request,
-    submit.withdraw,
 ):
     app.command()(command)

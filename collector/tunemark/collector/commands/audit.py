@@ -25,9 +25,7 @@ SHOWN_RECORDS = 6
 def audit(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[FILES]...", help="Audit these records, together with all others. Default: all records.", show_default=False
-        ),
+        typer.Argument(metavar="[FILES]...", help="Audit these records, together with all others. Default: all records."),
     ] = None,
     *,
     source: Annotated[
@@ -35,16 +33,14 @@ def audit(
         typer.Option(
             "--source",
             help="Show findings about a document (`004`), `measured` results or a round (`mlperf-v5.1`). Repeatable.",
-            show_default=False,
         ),
     ] = None,
-    rule: Annotated[list[str] | None, typer.Option("--rule", help="Show findings of a rule. Repeatable.", show_default=False)] = None,
+    rule: Annotated[list[str] | None, typer.Option("--rule", help="Show findings of a rule. Repeatable.")] = None,
     verdict: Annotated[
         list[str] | None,
         typer.Option(
             "--verdict",
             help="Show findings with a verdict: impossible, inconsistent, suspicious or ambiguous. Repeatable.",
-            show_default=False,
         ),
     ] = None,
     rules: Annotated[bool, typer.Option("--rules", help="List the rules without an audit; with --json, also list their reasons.")] = False,

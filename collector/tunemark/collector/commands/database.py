@@ -27,7 +27,7 @@ def collect(
     *,
     as_of: Annotated[
         str | None,
-        typer.Option("--as-of", metavar="DATE", help="Day of the current prices, as YYYY-MM-DD. Default: today.", show_default=False),
+        typer.Option("--as-of", metavar="DATE", help="Day of the current prices, as YYYY-MM-DD. Default: today."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -73,7 +73,7 @@ def collect(
 
 
 def query(
-    sql: Annotated[str | None, typer.Argument(help="One SELECT.", show_default=False)] = None,
+    sql: Annotated[str | None, typer.Argument(help="One SELECT.")] = None,
     db: Database = None,
     *,
     as_json: AsJson = False,
@@ -116,7 +116,7 @@ def query(
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
     db: Database = None,
     *,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export in the folder.")] = False,

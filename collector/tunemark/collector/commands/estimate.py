@@ -6,7 +6,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
+from tunemark.collector.commands.terminal import (
+    Accelerators,
+    AsJson,
+    Length,
+    ModelName,
+    Samples,
+    Settings,
+    Tokens,
+    chosen,
+    named_settings,
+    parse_count,
+    print_json,
+    print_table,
+    say,
+)
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -15,7 +29,7 @@ from tunemark.schema.formats import gib
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MOMENTS, MemoryLedger
-from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
+from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import provider_name
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
@@ -30,117 +44,43 @@ NO_PRICE = "no list price for this number of devices; give --usd-per-hour"
 # ruff: noqa: PLC0415
 
 
-NO_ADAPTERS = "full fine-tuning has no adapters; use it with --method lora or qlora"
-UNUSED = {
-    "reentrant": ("--reentrant", "blocks are not checkpointed; add --checkpointing full or selective"),
-    "rank": ("--rank", NO_ADAPTERS),
-    "targets": ("--targets", NO_ADAPTERS),
-    "dropout": ("--dropout", NO_ADAPTERS),
-    "adapters": ("--adapters", NO_ADAPTERS),
-    "single_quantisation": ("--single-quantisation", "only qlora quantises weights; use it with --method qlora"),
-    "epochs": ("--epochs", "give the size of the data too, with --samples or --tokens"),
-    "usd_per_hour": ("--usd-per-hour", "a cost needs the size of the data; give --samples or --tokens"),
-}
-"""Parameter -> its option, and the reason why it has no effect on this job."""
+SETTINGS = (
+    *("attention", "loss", "compiled", "reentrant", "activation_offload", "optimizer_in_backward", "gradient_accumulation"),
+    *("lora_targets", "lora_dropout", "parameters", "activations", "autocast", "adapters", "double_quantisation"),
+    *("master_weights", "tensor_parallel", "offload"),
+)
+"""Fields of the shape of a step that `--set` sets."""
+FORMATS = {"parameters", "activations", "autocast", "adapters"}
+ADAPTERS = {"lora_rank", "lora_targets", "lora_dropout", "adapters"}
 
 
 def estimate(
-    context: typer.Context,
-    model: Annotated[str, typer.Option("--model", "-m", help="A model card, by key or name.", show_default=False)],
+    model: ModelName,
     method: Annotated[str, typer.Option("--method", help="full, lora or qlora.")] = "lora",
-    sequence_length: Annotated[
-        int | None,
-        typer.Option("--seq", help="Tokens in a row. Default: 2048, or the model's context if that is shorter.", show_default=False),
-    ] = None,
-    micro_batch: Annotated[int, typer.Option("--micro-batch", help="Rows of one forward and backward on one device.")] = 1,
+    sequence_length: Length = None,
+    micro_batch: Annotated[str, typer.Option("--micro-batch", help="Rows of a micro-step on a device.")] = "1",
     *,
-    accelerator: Annotated[
-        list[str] | None,
-        typer.Option("--accelerator", "-a", help="An accelerator card; may be repeated. Default: all.", show_default=False),
-    ] = None,
-    checkpointing: Annotated[str, typer.Option("--checkpointing", help="none, selective or full.")] = "none",
-    reentrant: Annotated[bool, typer.Option("--reentrant", help="Use torch's older, re-entrant checkpointing.")] = False,
-    activation_offload: Annotated[
-        bool, typer.Option("--activation-offload", help="Keep the inputs of checkpointed blocks in host memory.")
-    ] = False,
-    compiled: Annotated[bool, typer.Option("--compile", help="torch.compile: element-wise results are recomputed.")] = False,
-    attention: Annotated[
-        str | None,
-        typer.Option(
-            "--attention", help="sdpa, flash or eager. Default: sdpa, or eager for Gemma 2 as in transformers.", show_default=False
-        ),
-    ] = None,
-    loss: Annotated[
-        str, typer.Option("--loss", help="plain, upcast (logits cast to fp32), inplace (Triton kernels), chunked or fused (Liger).")
-    ] = "upcast",
-    optimizer: Annotated[
-        str,
-        typer.Option("--optimizer", help="adamw, adamw-fused, adamw-8bit, paged-adamw, paged-adamw-8bit, sgd or adafactor."),
-    ] = "adamw",
-    optimizer_in_backward: Annotated[
-        bool, typer.Option("--optimizer-in-backward", help="Update each weight as soon as its gradient is complete.")
-    ] = False,
-    gradient_accumulation: Annotated[int, typer.Option("--accumulate", help="Micro-steps in an optimizer step.")] = 1,
-    rank: Annotated[int, typer.Option("--rank", help="Rank of the adapters.")] = 16,
-    targets: Annotated[str, typer.Option("--targets", help="Layers with an adapter, separated by commas, or all-linear.")] = "all-linear",
-    dropout: Annotated[float, typer.Option("--dropout", help="Dropout before the adapters.")] = 0.0,
-    parameters: Annotated[
-        str | None,
-        typer.Option(
-            "--parameters",
-            help="Format of weights that are not quantised. Default: bf16, or fp32 for qlora as in peft's recipe.",
-            show_default=False,
-        ),
-    ] = None,
-    autocast: Annotated[
-        str | None,
-        typer.Option("--autocast", help="Format of matrix products under autocast; for --parameters fp32.", show_default=False),
-    ] = None,
-    activations: Annotated[
-        str | None,
-        typer.Option("--activations", help="Format of the residual stream. Default: that of the parameters.", show_default=False),
-    ] = None,
-    adapters: Annotated[str, typer.Option("--adapters", help="Format of the adapters.")] = "fp32",
-    single_quantisation: Annotated[bool, typer.Option("--single-quantisation", help="QLoRA without double quantisation.")] = False,
-    master_weights: Annotated[bool, typer.Option("--master-weights", help="Keep an fp32 copy of trained 16-bit weights.")] = False,
-    sharding: Annotated[
-        str | None,
-        typer.Option("--sharding", help="ddp, zero1 to zero3, fsdp1 or fsdp2. Default with several devices: fsdp2.", show_default=False),
-    ] = None,
+    accelerator: Accelerators = None,
     devices: Annotated[int, typer.Option("--devices", help="Data-parallel devices.")] = 1,
-    tensor_parallel: Annotated[int, typer.Option("--tensor-parallel", help="Devices that share each matrix.")] = 1,
-    offload: Annotated[bool, typer.Option("--offload", help="Keep parameters and optimizer states in host memory.")] = False,
-    throughput: Annotated[bool, typer.Option("--throughput", help="Also predict tokens per second from accepted results.")] = False,
-    samples: Annotated[
-        int | None, typer.Option("--samples", help="Rows of the data, taken as full: also predict time and cost.", show_default=False)
-    ] = None,
-    tokens: Annotated[
-        int | None, typer.Option("--tokens", help="Tokens of the data: also predict time and cost.", show_default=False)
-    ] = None,
-    epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 1,
-    usd_per_hour: Annotated[
-        float | None,
-        typer.Option("--usd-per-hour", help="Price of all devices. Default: the on-demand list price in data/prices.", show_default=False),
-    ] = None,
-    like: Annotated[
-        str,
-        typer.Option(
-            "--like",
-            help="Software to predict for: plain (transformers and peft), tuned (fused kernels or torch.compile) or vendor; or a training loop with results: a document such as 003, mlperf, or measured.",
-        ),
-    ] = "plain",
+    sharding: Annotated[str | None, typer.Option("--sharding", help="ddp, zero1 to zero3, fsdp1 or fsdp2.")] = None,
+    checkpointing: Annotated[str, typer.Option("--checkpointing", help="none, selective or full.")] = "none",
+    rank: Annotated[int | None, typer.Option("--rank", help="Rank of the adapters. Default: 16.", show_default=False)] = None,
+    optimizer: Annotated[
+        str, typer.Option("--optimizer", help="adamw, adamw-fused, adamw-8bit, paged-adamw, paged-adamw-8bit, sgd or adafactor.")
+    ] = "adamw",
+    tokens: Tokens = None,
+    samples: Samples = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", help="Passes over the data. Default: 1.", show_default=False)] = None,
+    software: Annotated[str | None, typer.Option("--software", help="plain, tuned, vendor, or that of a document, such as 003.")] = None,
+    usd_per_hour: Annotated[float | None, typer.Option("--usd-per-hour", help="Price of all devices instead of the list price.")] = None,
+    settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the memory of a training step, line by line with formulas, and the accelerators it fits on.
 
-    Nothing is run or fetched: everything follows from the model card. A step needs its live tensors and the memory that the device
-    holds outside the allocator, with a 90% interval from published peaks. The verdict is `fits` if the device
-    has room for the upper end of the interval and the cache of the allocator, `probably` if it has room for the upper end, `tight` if it
-    has room for the lower end only, and otherwise `no`.
-
-    With --throughput, --samples or --tokens the command also predicts speed, time and cost where the step fits, each with a 90%
-    interval, from the results that the audit accepts. Where nothing similar was measured, it gives the reason. The accuracy of
-    such predictions is computed by each `tunemark collect` and shown on the site. The rate of tuned software is shown for comparison.
+    Everything follows from the model card. The verdict is `fits` if the device has room for the upper end of the 90% interval and the
+    cache of the allocator, `probably` without that cache, `tight` if it has room for the lower end only, and otherwise `no`.
+    With --tokens, --samples or --software, speed, time and cost are predicted from accepted results, each with a 90% interval.
 
     Exit codes: 0 estimated, 2 an unknown model, accelerator or word.
 
@@ -150,85 +90,85 @@ def estimate(
 
     - `tunemark estimate -m llama-3.1-8b --method qlora -a "RTX 4090" -a L4 --json`
 
-    - `tunemark estimate -m llama-3.1-8b --samples 10000 -a "H100 80GB" -a B200`
+    - `tunemark estimate -m llama-3.1-8b --samples 10k -a "H100 80GB" -a B200`
 
-    - `tunemark estimate -m llama-3.1-70b --method full --devices 16`
+    - `tunemark estimate -m llama-3.1-70b --devices 16 --set loss=fused`
     """
     facts = FactBase.of_project()
     card, method_used = facts.model(model), chosen("--method", method, Method)
-    _refuse_unused(
-        context,
-        {
-            "reentrant": checkpointing == Checkpointing.NONE.value,
-            **dict.fromkeys(("rank", "targets", "dropout", "adapters"), method_used is Method.FULL),
-            "single_quantisation": method_used is not Method.QLORA,
-            **dict.fromkeys(("epochs", "usd_per_hour"), samples is None and tokens is None),
-        },
-    )
-    stored = chosen("--parameters", parameters or ("fp32" if method_used is Method.QLORA else "bf16"), Dtype)
-    shape = TrainingShape(
-        card,
-        method_used,
-        min(USUAL_LENGTH, card.context_length) if sequence_length is None else sequence_length,
-        micro_batch,
-        gradient_accumulation=gradient_accumulation,
-        lora_rank=rank,
-        lora_targets=ALL_LINEAR if targets == ALL_LINEAR[0] else tuple(name.strip() for name in targets.split(",")),
-        lora_dropout=dropout,
-        checkpointing=chosen("--checkpointing", checkpointing, Checkpointing),
-        reentrant=reentrant,
-        activation_offload=activation_offload,
-        compiled=compiled,
-        attention=attention or ("eager" if card.family == "gemma2" else "sdpa"),  # type: ignore[arg-type]
-        loss=loss,  # type: ignore[arg-type]
-        parameters=stored,
-        activations=stored if activations is None else chosen("--activations", activations, Dtype),
-        autocast=None if autocast is None else chosen("--autocast", autocast, Dtype),
-        adapters=chosen("--adapters", adapters, Dtype),
-        double_quantisation=not single_quantisation,
-        optimizer=optimizer,  # type: ignore[arg-type]
-        master_weights=master_weights,
-        optimizer_in_backward=optimizer_in_backward,
-        sharding=sharding or ("fsdp2" if devices > 1 else "single"),  # type: ignore[arg-type]
-        world_size=devices,
-        tensor_parallel=tensor_parallel,
-        offload=offload,
-    )
+    given = named_settings(settings, SETTINGS)
+    _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
+    stored = chosen("--set parameters", given.get("parameters", "fp32" if method_used is Method.QLORA else "bf16"), Dtype)
+    known: dict[str, Any] = {
+        "attention": "eager" if card.family == "gemma2" else "sdpa",
+        "activations": stored,
+        "lora_rank": rank or 16,
+        "checkpointing": chosen("--checkpointing", checkpointing, Checkpointing),
+        "optimizer": optimizer,
+        "sharding": sharding or ("fsdp2" if devices > 1 else "single"),
+        "world_size": devices,
+    }
+    length = min(USUAL_LENGTH, card.context_length) if sequence_length is None else parse_count("--seq", sequence_length)
+    rows = parse_count("--micro-batch", micro_batch)
+    properties = known | {name: _property(name, text) for name, text in given.items()} | {"parameters": stored}
+    shape = TrainingShape(card, method_used, length, rows, **properties)
     from tunemark.collector.predict.estimate import memory_fits, tokens_of
 
     warnings = _check_length(shape)
     ledger = estimate_memory(shape)
     # A step on a CPU uses the host's memory, which its card does not know.
-    devices_known = [card for card in facts.accelerators.values() if card.unit != "cpu"]
-    cards = [facts.accelerator(name) for name in accelerator] if accelerator else devices_known
-    fits, size = memory_fits(shape, cards), tokens_of(shape, samples, tokens, epochs)
-    software: Like | None = None
+    every_card = [card for card in facts.accelerators.values() if card.unit != "cpu"]
+    cards = [facts.accelerator(name) for name in accelerator] if accelerator else every_card
+    rows_of_data, tokens_of_data = (
+        None if text is None else parse_count(option, text) for option, text in (("--samples", samples), ("--tokens", tokens))
+    )
+    fits, size = memory_fits(shape, cards), tokens_of(shape, rows_of_data, tokens_of_data, epochs or 1)
+    like: Like | None = None
     jobs: list[JobEstimate] = []
-    if throughput or size is not None or like != "plain" or usd_per_hour is not None:
+    if software is not None or size is not None:
         from tunemark.collector.predict.calibration_rows import calibrate
         from tunemark.collector.predict.estimate import job_estimates, software_like
         from tunemark.collector.predict.fit import fit
 
         fitted = fit(calibrate(project_root(), facts).rows)
-        software = software_like(fitted, like)
+        like = software_like(fitted, software or "plain")
         keys = [known.key for known in cards]
-        jobs = list(job_estimates(facts, fitted, shape, keys, like=software, tokens=size, usd_per_hour=usd_per_hour))
+        jobs = list(job_estimates(facts, fitted, shape, keys, like=like, tokens=size, usd_per_hour=usd_per_hour))
     if as_json:
-        predicted = {"throughput": _jobs_json(jobs, software)} if software else {}
+        predicted = {"throughput": _jobs_json(jobs, like)} if like else {}
         print_json(_memory_json(shape, ledger, fits) | {"assumes": _memory_software(shape), "warnings": warnings} | predicted)
         return
     _print_memory(shape, ledger, fits)
-    if software:
-        _print_jobs(jobs, software)
+    if like:
+        _print_jobs(jobs, like)
 
 
-def _refuse_unused(context: typer.Context, unused: Mapping[str, bool]) -> None:
+def _property(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the field
+    """Return a property of a step from text."""
+    option, default = f"--set {name}", TrainingShape.__dataclass_fields__[name].default
+    if name in FORMATS:
+        return chosen(option, text, Dtype)
+    if isinstance(default, bool):
+        return chosen(option, text, ("true", "false")) == "true"
+    if isinstance(default, int):
+        return parse_count(option, text)
+    if isinstance(default, float):
+        try:
+            return float(text)
+        except ValueError as error:
+            raise TunemarkError(option, text, "give a number") from error
+    return tuple(word.strip() for word in text.split(",")) if isinstance(default, tuple) else text
+
+
+def _refuse_unused(method: Method, given: Mapping[str, object], epochs: int | None, usd_per_hour: float | None, *, sized: bool) -> None:
     """Raise TunemarkError for an option that was given but has no effect on this job."""
-    for name, without_effect in unused.items():
-        source = context.get_parameter_source(name)
-        if without_effect and source is not None and source.name == "COMMANDLINE":
-            option, fix = UNUSED[name]
-            raise TunemarkError(option, context.params[name], f"has no effect here: {fix}")
+    for name, value in given.items():
+        if name in ADAPTERS and value is not None and method is Method.FULL:
+            fix = "has no effect here: full fine-tuning has no adapters; use it with --method lora or qlora"
+            raise TunemarkError("--rank" if name == "lora_rank" else f"--set {name}", value, fix)
+    for option, number in (("--epochs", epochs), ("--usd-per-hour", usd_per_hour)):
+        if number is not None and not sized:
+            raise TunemarkError(option, number, "has no effect here: give the size of the data too, with --samples or --tokens")
 
 
 def _check_length(shape: TrainingShape) -> list[str]:
@@ -332,10 +272,7 @@ def _memory_json(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Mem
     settings = {field.name: getattr(shape, field.name) for field in fields(shape)}
     return {
         "shape": settings | {"model": shape.model.key},
-        "lines": [
-            {"key": line.key, "group": line.group, "bytes": line.bytes, "formula": line.formula, "moments": list(line.moments)}
-            for line in ledger.lines
-        ],
+        "lines": [asdict(line) for line in ledger.lines],
         "allocated_bytes": {moment: ledger.allocated_at(moment) for moment in MOMENTS},
         "peak_moment": ledger.peak_moment,
         "peak_allocated_bytes": ledger.peak_allocated,

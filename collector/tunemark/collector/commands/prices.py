@@ -1,14 +1,13 @@
 """The command `prices`: the price of an instance or accelerator on a day."""
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, chosen, date_option, print_json, print_table, say
+from tunemark.collector.commands.terminal import AsJson, OnDay, chosen, date_option, print_json, print_table, say
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import PriceRow, current_prices
 from tunemark.schema.facts.fact_base import FactBase
@@ -17,19 +16,16 @@ from tunemark.schema.formats import MISSING
 from tunemark.schema.vocabulary import PriceKind
 
 FIGURES = "purchase, years, utilisation, watts, electricity and optionally resale"
-NEVER = f"{MISSING}: renting is always cheaper"
 
 
 def prices(
-    name: Annotated[str | None, typer.Argument(metavar="[INSTANCE|ACCELERATOR]", help="Default: all.", show_default=False)] = None,
-    on: Annotated[str | None, typer.Option("--on", metavar="DATE", help="Day, as YYYY-MM-DD. Default: today.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[INSTANCE|ACCELERATOR]", help="Default: all.")] = None,
+    on: OnDay = None,
     *,
-    kind: Annotated[
-        str | None, typer.Option("--kind", help="on_demand, spot, reserved or marketplace. Default: all.", show_default=False)
-    ] = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="on_demand, spot, reserved or marketplace. Default: all.")] = None,
     own: Annotated[
         str | None,
-        typer.Option("--owned", metavar="FIGURES", help=f"Compare with your own hardware: {FIGURES}.", show_default=False),
+        typer.Option("--owned", metavar="FIGURES", help=f"Compare with your own hardware: {FIGURES}."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -56,79 +52,54 @@ def prices(
     facts, day = FactBase.of_project(), date_option("--on", on)
     wanted = None if kind is None else chosen("--kind", kind.replace("-", "_"), PriceKind)
     card = facts.recognise_accelerator(name) if name else None
-    if owned and name and card and not any(row.accelerator == card.key for row in facts.prices):
-        if as_json:
-            print_json([{"owned_usd_per_hour": owned.usd_per_hour()}])
-            return
-        say(owned.sentence())
-        print_table(["accelerator", "owned usd/h"], [(name, owned.usd_per_hour())])
-        say("the price book has no offer for it, so there is no break-even")
-        return
-    shown = offers(facts, name, day, wanted)
-    hours = [owned.break_even_hours_per_year(offer.usd_per_accelerator_hour) if owned else None for offer in shown]
-    if as_json:
-        print_json(
-            [
-                offer.as_json()
-                | ({"owned_usd_per_hour": owned.usd_per_hour(), "owned_break_even_hours_per_year": break_even} if owned else {})
-                for offer, break_even in zip(shown, hours, strict=True)
-            ]
-        )
-        return
+    rented = card is None or any(row.accelerator == card.key for row in facts.prices)
+    rows = [] if owned and not rented else [_as_row(row) for row in offers(facts, name, day, wanted)]
     if owned:
+        rows = [row | {"owned_break_even_hours_per_year": owned.break_even_hours_per_year(row[EACH])} for row in rows]
+        rows = [row | {"owned_usd_per_hour": owned.usd_per_hour()} for row in rows or [{"accelerator": name}]]
         say(owned.sentence())
-        rows = [(*offer.cells(), MISSING if even is None else f"{even:,.0f}") for offer, even in zip(shown, hours, strict=True)]
-        print_table([*COLUMNS, "own from h/year"], rows)
-    else:
-        print_table(COLUMNS, [offer.cells() for offer in shown])
-    for remark in (*remarks(shown, day, datetime.now(tz=UTC).date()), *([NEVER] if owned else [])):
+    if as_json:
+        print_json(rows)
+        return
+    columns = {name: heading for name, heading in COLUMNS.items() if name in rows[0]}
+    print_table(list(columns.values()), [[row[name] for name in columns] for row in rows])
+    for remark in remarks(rows, day, datetime.now(tz=UTC).date()):
         say(remark)
 
 
 # Offers of the price book
 
 CATALOGUE = re.compile(r"\b(v\d+)\b")
-COLUMNS = ["provider", "instance", "region", "kind", "accelerator", "count", "usd/h", "usd/h each", "known on", "dated by"]
+EACH = "usd_per_accelerator_hour"
+COLUMNS = {
+    "provider": "provider",
+    "instance": "instance",
+    "region": "region",
+    "kind": "kind",
+    "accelerator": "accelerator",
+    "accelerator_count": "count",
+    "usd_per_hour": "usd/h",
+    EACH: "usd/h each",
+    "effective_on": "known on",
+    "evidence": "dated by",
+    "owned_usd_per_hour": "owned usd/h",
+    "owned_break_even_hours_per_year": "own from h/year",
+}
+"""Column of the table -> its heading."""
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentPrice:
-    """A price that is in force."""
-
-    price: PriceRow
-
-    @property
-    def usd_per_accelerator_hour(self) -> float:
-        """US dollars per hour for one accelerator of the instance."""
-        return self.price.usd_per_hour / self.price.accelerator_count
-
-    @property
-    def dated_by(self) -> str:
-        """The evidence for the date: a price list, a version of a catalogue, or earlier and later lists."""
-        row = self.price
-        if row.dated_by != "catalog":
-            return "price list" if row.dated_by == "provider" else row.dated_by
-        version = CATALOGUE.search(f"{row.source} {row.notes or ''}")
-        return f"catalog {version[1]}" if version else "catalog"
-
-    def cells(self) -> tuple[object, ...]:
-        """Return the values of `COLUMNS`."""
-        row = self.price
-        place = row.provider, row.instance, row.region, row.kind.value, row.accelerator, row.accelerator_count
-        return *place, row.usd_per_hour, self.usd_per_accelerator_hour, row.effective_on, self.dated_by
-
-    def as_json(self) -> dict[str, object]:
-        """Return the offer as plain data."""
-        return self.price.model_dump(mode="json") | {"usd_per_accelerator_hour": self.usd_per_accelerator_hour}
+def _as_row(row: PriceRow) -> dict[str, Any]:
+    """Return a price with that of one accelerator, and the evidence for its date."""
+    version = CATALOGUE.search(f"{row.source} {row.notes or ''}")
+    evidence = {"provider": "price list", "catalog": f"catalog {version[1]}" if version else "catalog"}.get(row.dated_by, row.dated_by)
+    return row.model_dump(mode="json") | {EACH: row.usd_per_hour / row.accelerator_count, "evidence": evidence}
 
 
-def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None = None) -> list[CurrentPrice]:
+def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None = None) -> list[PriceRow]:
     """Return the newest price per provider, instance, region and kind on a day, cheapest accelerator-hour first within each kind.
 
     Raises TunemarkError for a name that is neither an instance nor an accelerator, a name without a price, and a day before its first price.
     """
-    if name is not None and not name.strip():
-        raise TunemarkError("name", name, "give an instance or accelerator, or leave it out for all")
     card = facts.recognise_accelerator(name) if name else None
     rows = [
         row
@@ -147,10 +118,10 @@ def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None =
         raise TunemarkError("--on", on.isoformat(), fix)
     kinds = list(PriceKind)
     return sorted(
-        map(CurrentPrice, current_prices(begun)),
-        key=lambda offer: (
-            *(kinds.index(offer.price.kind), offer.usd_per_accelerator_hour),
-            *(offer.price.provider, offer.price.instance, offer.price.region or ""),
+        current_prices(begun),
+        key=lambda row: (
+            *(kinds.index(row.kind), row.usd_per_hour / row.accelerator_count),
+            *(row.provider, row.instance, row.region or ""),
         ),
     )
 
@@ -166,15 +137,21 @@ def _unknown(facts: FactBase, name: str, kind: PriceKind | None) -> TunemarkErro
     return TunemarkError("name", name, f"neither an instance nor an accelerator; {suggestion}")
 
 
-def remarks(shown: Iterable[CurrentPrice], on: date, today: date) -> Iterator[str]:
+def remarks(rows: Sequence[Mapping[str, Any]], on: date, today: date) -> Iterator[str]:
     """Yield remarks on a table of offers: how prices are dated and sorted, and that future prices are unknown."""
-    shown = list(shown)
+    dated, kinds = (
+        {row.get("dated_by") for row in rows},
+        list(dict.fromkeys(row["kind"].replace("_", "-") for row in rows if "kind" in row)),
+    )
     if on > today:
         yield f"note: {on.isoformat()} is in the future; these are the newest prices known today"
-    if any(offer.price.dated_by == "catalog" for offer in shown):
+    if "catalog" in dated:
         yield "catalog: the source has versions but no dates; the price was read on that day and may be older"
-    if any(offer.price.dated_by == "inferred" for offer in shown):
+    if "inferred" in dated:
         yield "inferred: the date is inferred from earlier and later price lists"
-    kinds = list(dict.fromkeys(offer.price.kind.value.replace("_", "-") for offer in shown))
     if len(kinds) > 1:
         yield f"cheapest accelerator-hour first within each kind: {', '.join(kinds)}; --kind shows one"
+    if not kinds:
+        yield "the price book has no offer for it, so there is no break-even"
+    elif "owned_usd_per_hour" in rows[0]:
+        yield f"{MISSING}: renting is always cheaper"

@@ -1,5 +1,6 @@
 """The command `recommend`: what to rent or use for a fine-tuning job, with time, cost and evidence."""
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -10,7 +11,23 @@ from typing import Annotated, Any, get_args
 import typer
 
 from tunemark.collector.commands.estimate import USUAL_LENGTH
-from tunemark.collector.commands.terminal import AsJson, Database, chosen, database_of, parse_count, parse_seconds, print_json, print_table
+from tunemark.collector.commands.terminal import (
+    Accelerators,
+    AsJson,
+    Database,
+    Length,
+    ModelName,
+    Samples,
+    Settings,
+    Tokens,
+    chosen,
+    database_of,
+    named_settings,
+    parse_count,
+    parse_seconds,
+    print_json,
+    print_table,
+)
 from tunemark.schema import formats, recommendation_words
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
@@ -20,6 +37,7 @@ from tunemark.schema.recommendation import recommend as best_options
 from tunemark.schema.vocabulary import Method, PriceKind, SoftwareLevel
 
 SHOWN = 10
+"""Options in each table; JSON has all of them."""
 REALLY_SIMILAR = 0.75
 """Minimum difflib ratio of a suggested provider: their names are short, and a wrong one gives a wrong answer."""
 RATES = "select * exclude (model) from option_rates where model = '{}' order by all"
@@ -30,89 +48,48 @@ OPTIONS = {
     "deadline_s": "--deadline",
     "budget_usd": "--budget",
     "most_devices": "--max-devices",
-    "startup_s": "--start-up",
+    "startup_s": "--set start_up",
 }
 """Fields of the question and the options that set them."""
+SETTINGS = {"trust": "predicted", "max_memory": "", "start_up": "5min"}
+"""Rare settings and their defaults."""
 PRICE_KINDS = tuple(kind for kind in PriceKind if kind.value != "owned")
 
 
 def recommend(
-    model: Annotated[str, typer.Option("--model", "-m", help="A model, by key or name.", show_default=False)],
-    tokens: Annotated[str | None, typer.Option("--tokens", help="Tokens in the dataset, such as 10M.", show_default=False)] = None,
-    samples: Annotated[
-        str | None,
-        typer.Option("--samples", help="Rows in the dataset, assumed to be full, such as 50k; instead of --tokens.", show_default=False),
-    ] = None,
+    model: ModelName,
+    tokens: Tokens = None,
+    samples: Samples = None,
     method: Annotated[str, typer.Option("--method", help="full, lora, qlora or any.")] = "lora",
-    sequence_length: Annotated[
-        int | None,
-        typer.Option("--seq", help="Tokens per row. Default: 2048, or the model's context if that is shorter.", show_default=False),
-    ] = None,
+    sequence_length: Length = None,
     *,
-    epochs: Annotated[int, typer.Option("--epochs", help="Passes over the dataset.")] = 1,
-    objective: Annotated[
-        str, typer.Option("--objective", help="cheapest, fastest or value (nearest to both the lowest cost and the shortest time).")
-    ] = "cheapest",
-    deadline: Annotated[str | None, typer.Option("--deadline", help="Maximum time, such as 90min or 2h.", show_default=False)] = None,
-    budget: Annotated[float | None, typer.Option("--budget", help="Maximum cost in US dollars.", show_default=False)] = None,
-    software: Annotated[
-        str, typer.Option("--software", help="plain (transformers and peft), tuned (fused kernels or torch.compile) or vendor.")
-    ] = "plain",
-    provider: Annotated[
-        list[str] | None, typer.Option("--provider", help="A cloud provider; may be repeated. Default: all.", show_default=False)
-    ] = None,
+    epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 1,
+    objective: Annotated[str, typer.Option("--objective", help="cheapest, fastest or value: near both.")] = "cheapest",
+    deadline: Annotated[str | None, typer.Option("--deadline", help="Maximum time, such as 90min or 2h.")] = None,
+    budget: Annotated[float | None, typer.Option("--budget", help="Maximum cost in US dollars.")] = None,
+    software: Annotated[str, typer.Option("--software", help="plain (transformers, peft), tuned (fused kernels) or vendor.")] = "plain",
+    provider: Annotated[list[str] | None, typer.Option("--provider", help="A cloud provider; repeatable. Default: all.")] = None,
     kind: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--kind", help="on_demand, spot, reserved or marketplace; may be repeated. Default: on_demand list prices.", show_default=False
-        ),
+        list[str] | None, typer.Option("--kind", help="on_demand, spot, reserved or marketplace; repeatable. Default: on_demand.")
     ] = None,
-    accelerator: Annotated[
-        list[str] | None, typer.Option("--accelerator", help="An accelerator to rent; may be repeated. Default: all.", show_default=False)
-    ] = None,
-    most_memory: Annotated[
-        float | None, typer.Option("--max-memory", metavar="GIB", help="Maximum memory of one accelerator to rent.", show_default=False)
-    ] = None,
-    most_devices: Annotated[int | None, typer.Option("--max-devices", help="Maximum number of accelerators.", show_default=False)] = None,
-    trust: Annotated[
-        str, typer.Option("--trust", help="measured: only measured rates; published: any result; predicted: predictions too.")
-    ] = "predicted",
-    startup: Annotated[
-        str, typer.Option("--start-up", help="Assumed time before training starts, billed: machine, data, weights, compiling.")
-    ] = "5min",
-    own: Annotated[
-        str | None,
-        typer.Option(
-            "--own", help="Your own accelerator, to compare with renting; without its cost only its time is given.", show_default=False
-        ),
-    ] = None,
-    own_devices: Annotated[int, typer.Option("--own-devices", help="Number of your own accelerators.")] = 1,
-    own_usd_per_hour: Annotated[
-        float | None, typer.Option("--own-usd-per-hour", help="Cost per hour of use of all your accelerators together.", show_default=False)
-    ] = None,
-    owned: Annotated[
-        str | None,
-        typer.Option(
-            "--owned",
-            metavar="FIGURES",
-            help="Compute that cost from the figures of one accelerator: purchase, years, utilisation, watts and electricity.",
-            show_default=False,
-        ),
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", help="Options to show in each table. JSON has all of them.")] = SHOWN,
+    accelerator: Accelerators = None,
+    most_devices: Annotated[int | None, typer.Option("--max-devices", help="Maximum number of accelerators.")] = None,
+    own: Annotated[str | None, typer.Option("--own", help="Your own accelerators, such as '2 x RTX 4090'.")] = None,
+    owned: Annotated[str | None, typer.Option("--owned", metavar="FIGURES", help="What they cost; else only their time is given.")] = None,
+    settings: Settings = None,
     db: Database = None,
     as_json: AsJson = False,
 ) -> None:
     """Recommend what to rent or use for a fine-tuning job: options with time, cost, memory and evidence, best first.
 
     Rates come from accepted results where they exist, otherwise from predictions based on them, each with a 90% interval. Recommended
-    options meet the limits at the pessimistic end of the interval; options that meet them only at its middle are listed separately. If
-    nothing similar was measured, the answer is "no data". Time is training plus the assumed start-up; evaluation, saving, minimum
-    billing and data transfer are not included. Prices are for whole instances.
+    options meet the limits at the pessimistic end of the interval. If nothing similar was measured, the answer is "no data".
 
-    The figures of --owned are written as `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
+    Settings are trust=published for results alone, max_memory=24 (GiB of one accelerator) and start_up=5min, assumed and billed.
+    FIGURES are `usd_per_hour=0.20` for all of your accelerators together, or those of one of them:
+    `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
 
-    Exit codes: 0: answered, even if nothing can be recommended; 2: unknown value or no database.
+    Exit codes: 0 answered, even if nothing can be recommended; 2 unknown value or no database.
 
     Examples
     --------
@@ -126,7 +103,8 @@ def recommend(
     """
     facts = FactBase.of_project()
     card = facts.model(model)
-    length = min(USUAL_LENGTH, card.context_length) if sequence_length is None else sequence_length
+    length = min(USUAL_LENGTH, card.context_length) if sequence_length is None else parse_count("--seq", sequence_length)
+    more = SETTINGS | named_settings(settings, SETTINGS)
     with _options_named():
         question = Question(
             ANY if method.lower() == ANY else chosen("--method", method, Method).value,
@@ -138,11 +116,11 @@ def recommend(
             budget,
             tuple(provider or ()),
             tuple(chosen("--kind", word.replace("-", "_"), PRICE_KINDS).value for word in kind or ("on_demand",)),
-            _accelerators(facts, accelerator, most_memory),
+            _accelerators(facts, accelerator, more["max_memory"]),
             most_devices,
-            chosen("--trust", trust, TRUSTS),
-            0.0 if startup == "0" else parse_seconds("--start-up", startup),
-            _own(facts, own, own_devices, own_usd_per_hour, owned),
+            chosen("--set trust", more["trust"], TRUSTS),
+            0.0 if more["start_up"] == "0" else parse_seconds("--set start_up", more["start_up"]),
+            _own(facts, own, owned),
         )
     rates, offers = read_options(database_of(db), facts, card)
     _check_providers(question.providers, offers)
@@ -153,7 +131,7 @@ def recommend(
         print_json(as_data(card, question, answer, tuned))
         return
     cards = [(each.key, each.method.value, each.data.sequence_length) for each in facts.workloads.values() if each.model == card.key]
-    _print(card, question, answer, tuned, limit, cards)
+    _print(card, question, answer, tuned, cards)
 
 
 @contextmanager
@@ -165,15 +143,16 @@ def _options_named() -> Iterator[None]:
         raise TunemarkError(OPTIONS.get(error.field, error.field), error.value, error.fix, exit_code=error.exit_code) from error
 
 
-def _accelerators(facts: FactBase, names: list[str] | None, most_memory_gib: float | None) -> tuple[str, ...]:
+def _accelerators(facts: FactBase, names: list[str] | None, most_memory_gib: str) -> tuple[str, ...]:
     """Return the keys of the accelerators to choose from; empty for all."""
     keys = [facts.accelerator(name).key for name in names or ()]
-    if most_memory_gib is None:
+    if not most_memory_gib:
         return tuple(keys)
+    most = parse_count("--set max_memory", most_memory_gib)
     known = [card for card in facts.accelerators.values() if card.unit != "cpu" and (not keys or card.key in keys)]
-    within = tuple(card.key for card in known if card.memory_gib and card.memory_gib <= most_memory_gib)
+    within = tuple(card.key for card in known if card.memory_gib and card.memory_gib <= most)
     if not within:
-        raise TunemarkError("--max-memory", most_memory_gib, "no accelerator to choose from has this little memory; give a larger value")
+        raise TunemarkError("--set max_memory", most, "no accelerator to choose from has this little memory; give a larger value")
     return within
 
 
@@ -187,26 +166,31 @@ def _size(tokens: str | None, samples: str | None, length: int, epochs: int) -> 
     return size * epochs
 
 
-def _own(facts: FactBase, name: str | None, devices: int, usd_per_hour: float | None, figures: str | None) -> tuple[Offer, ...]:
-    """Return the reader's own machine as an offer."""
+OWN_DEVICES = re.compile(r"(?:(?P<devices>[0-9]+)\s*[xX*]\s*)?(?P<name>.+)")
+HOURLY = "usd_per_hour="
+
+
+def _own(facts: FactBase, own: str | None, figures: str | None) -> tuple[Offer, ...]:
+    """Return the reader's own accelerators as an offer."""
     from tunemark.schema.owned_hardware import parse_owned  # noqa: PLC0415 - not needed for --help
 
-    if name is None:
-        for option, value in (("--own-usd-per-hour", usd_per_hour), ("--owned", figures)):
-            if value is not None:
-                raise TunemarkError(option, value, "name the accelerator with --own")
+    match = OWN_DEVICES.fullmatch(own) if own else None
+    if match is None:
+        if figures is not None:
+            raise TunemarkError("--owned", figures, "name the accelerator with --own")
         return ()
-    if usd_per_hour is not None and figures is not None:
-        raise TunemarkError("--own", name, "give its cost once: either --own-usd-per-hour, or --owned with its figures")
-    if devices < 1:
-        raise TunemarkError("--own-devices", devices, "must be 1 or more")
-    owned = parse_owned(figures) if figures is not None else None
-    hourly = devices * owned.usd_per_hour() if owned is not None else usd_per_hour
-    if hourly is not None and hourly <= 0:
-        raise TunemarkError("--own-usd-per-hour", hourly, "must be above 0")
-    card = facts.accelerator(name)
-    watts = owned.watts if owned is not None and owned.watts else card.tdp_w
-    return (Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly or 0.0, provider_name=OWN, watts=watts),)
+    devices, card, watts, hourly = int(match["devices"] or 1), facts.accelerator(match["name"]), None, 0.0
+    if figures and figures.startswith(HOURLY):
+        try:
+            hourly = float(figures.removeprefix(HOURLY))
+        except ValueError as error:
+            raise TunemarkError("--owned", figures, "give a number of US dollars") from error
+    elif figures:
+        owned = parse_owned(figures)
+        hourly, watts = devices * owned.usd_per_hour(), owned.watts
+    if devices < 1 or (figures and hourly <= 0):
+        raise TunemarkError("--own", own, "number and cost must be above 0")
+    return (Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, watts=watts or card.tdp_w),)
 
 
 def read_options(database: Path, facts: FactBase, card: ModelCard) -> tuple[list[Rate], list[Offer]]:
@@ -253,9 +237,7 @@ def _changes(question: Question, answer: Answer, tuned: Answer | None) -> list[s
     ]
 
 
-def _print(
-    card: ModelCard, question: Question, answer: Answer, tuned: Answer | None, limit: int, cards: Iterable[tuple[str, str, int]]
-) -> None:
+def _print(card: ModelCard, question: Question, answer: Answer, tuned: Answer | None, cards: Iterable[tuple[str, str, int]]) -> None:
     """Print an answer for people. `cards` are the workload cards of the model, see `workload_for`."""
     words = recommendation_words
     size = words.tokens_in_words(question.tokens)
@@ -276,7 +258,7 @@ def _print(
         ("Over a limit", answer.exceeding),
     ):
         if options:
-            _print_options(question, f"{title}: {min(limit, len(options))} of {len(options)}", options[:limit])
+            _print_options(question, f"{title}: {min(SHOWN, len(options))} of {len(options)}", options[:SHOWN])
     fill_gap = words.fill_gap(answer, words.workload_for(cards, question))
     lines = [*_changes(question, answer, tuned), words.not_fitting(answer), words.unknown(answer), fill_gap]
     if any(lines):

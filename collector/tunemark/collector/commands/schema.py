@@ -25,9 +25,7 @@ def schema(
     write: Annotated[bool, typer.Option("--write", help="Write schema/json. Default: only check that it is current.")] = False,
     fields: Annotated[
         str | None,
-        typer.Option(
-            "--fields", metavar="KIND", help="Show the fields of `submission`, `published`, `source` or `converted`.", show_default=False
-        ),
+        typer.Option("--fields", metavar="KIND", help="Show the fields of `submission`, `published`, `source` or `converted`."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""The commands `submit` and `withdraw`: send results in a pull request, and mark one as no longer trusted, with a reason."""
+"""The command `submit`: send results in a pull request, and mark one as no longer trusted, with a reason."""
 
 import shlex
 import shutil
@@ -64,7 +64,7 @@ class Result:
 def submit(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Submissions, or folders of them. Default: the new ones in `submissions/`.", show_default=False),
+        typer.Argument(help="Submissions, or folders of them. Default: the new ones in `submissions/`."),
     ] = None,
     *,
     to: Annotated[
@@ -73,11 +73,15 @@ def submit(
             "--to",
             metavar="FOLDER|OWNER/REPO",
             help="A clone of your fork, a plain folder, or your fork on GitHub (needs gh). Default: the current checkout.",
-            show_default=False,
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and show everything, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    withdraw: Annotated[
+        str | None,
+        typer.Option("--withdraw", metavar="ID", help="Mark a committed submission as no longer trusted instead, with --reason."),
+    ] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why it is no longer trusted.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Send results: check them as the pull request will, show every fact that leaves this machine, ask, and open the pull request.
@@ -86,6 +90,9 @@ def submit(
     gh (https://cli.github.com) the pull request is opened too; without it the remaining steps are printed. In a plain folder the files
     are only written. Trials with few steps, interrupted or killed runs, and runs on your own text are left out unless you name their
     files.
+
+    A submission is never edited or removed. With --withdraw it stays readable with the reason, and enters no ranking, audit or prediction:
+    an entry is added to data/known/withdrawn.toml, to be sent like any change of a fact.
 
     Exit codes: 0 sent, or shown with --dry-run, 2 nothing to send or git failed, 3 a file is invalid.
 
@@ -96,7 +103,12 @@ def submit(
     - `tunemark submit submissions/lora-8b/RUN.json --to ~/FORK`
 
     - `tunemark submit submissions/ --to YOUR_NAME/tunemark --yes`
+
+    - `tunemark submit --withdraw RESULT_ID --reason "another job ran on the GPU"`
     """
+    if withdraw is not None:
+        _withdraw(withdraw, reason, as_json=as_json)
+        return
     if as_json and not (yes or dry_run):
         raise TunemarkError("--json", "", "cannot ask for confirmation; add --yes to send, or --dry-run to look")
     root = project_root()
@@ -138,7 +150,6 @@ def _show_sent(sent: Mapping[str, Any], title: str) -> None:
 
 def _chosen(files: Sequence[Path] | None, root: Path) -> tuple[list[Result], list[tuple[Path, str]]]:
     """Return the results to send, and those left out with the reason. A named file is never left out."""
-    from tunemark.collector.gate.check import LARGEST_FILE_BYTES
     from tunemark.collector.gate.cross_file_checks import committed_files
     from tunemark.collector.gate.read import find_records, records_in, shown_path
     from tunemark.schema.records.upgrade import InvalidRecord, read_record
@@ -151,13 +162,6 @@ def _chosen(files: Sequence[Path] | None, root: Path) -> tuple[list[Result], lis
     for path in found:
         if path not in named and shown_path(path, root) in committed:
             continue
-        if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise TunemarkError(
-                "FILE",
-                str(path),
-                f"is larger than {LARGEST_FILE_BYTES:,} bytes, the limit for a submission; shorten the run with --steps",
-                exit_code=Exit.INVALID,
-            )
         content = path.read_bytes()
         try:
             record = read_record(content)
@@ -290,44 +294,34 @@ class Target:
     def of(cls, to: str | None, root: Path) -> "Target":
         """Return the target that an option names; the current checkout by default."""
         if to is None:
-            return cls(root, author=_author(root)) if is_checkout(root) and _is_git(root) else cls(None)
+            return cls(root, author=_author(root)) if is_checkout(root) and _git_or_none(root, "rev-parse") is not None else cls(None)
         folder = Path(to).expanduser()
         if folder.is_dir():
-            if not _is_git(folder):
-                return cls(folder)
-            top = Path(git_text(folder, "rev-parse", "--show-toplevel"))
-            if not is_checkout(top):
+            top = _git_or_none(folder, "rev-parse", "--show-toplevel")
+            if top is not None and not is_checkout(Path(top)):
                 raise TunemarkError("--to", to, "is a git repository, but not one of Tunemark; name a clone of your fork")
-            return cls(top, author=_author(top))
-        if to.count("/") == 1 and not to.startswith((".", "/", "~", "-")):
-            if shutil.which("gh") is None:
-                fix = "gh is not installed; install it (https://cli.github.com), or clone the fork and name its folder"
-                raise TunemarkError("--to", to, fix)
-            return cls(Path(tempfile.gettempdir()), to, _author(Path.cwd()))
-        raise TunemarkError("--to", to, "no such folder; name a clone of your fork, a folder, or OWNER/REPO on GitHub")
+            return cls(folder) if top is None else cls(Path(top), author=_author(folder))
+        if to.count("/") != 1 or to.startswith((".", "/", "~", "-")):
+            raise TunemarkError("--to", to, "no such folder; name a clone of your fork, a folder, or OWNER/REPO on GitHub")
+        if shutil.which("gh") is None:
+            fix = "gh is not installed; install it (https://cli.github.com), or clone the fork and name its folder"
+            raise TunemarkError("--to", to, fix)
+        return cls(Path(tempfile.gettempdir()), to, _author(Path.cwd()))
 
     def origin(self) -> str | None:
         """Return the address to which a branch of the clone is pushed; None for a plain folder or without one."""
         if self.folder is None or self.author is None or self.fork is not None:
             return None
-        return git_text(self.folder, "remote", "get-url", "origin") if "origin" in git_text(self.folder, "remote").split() else None
+        return _git_or_none(self.folder, "remote", "get-url", "origin")
 
     def steps(self, chosen: Sequence[Result]) -> list[str]:
-        """Return the steps to do by hand, as commands."""
+        """Return the steps that sending takes."""
         if self.folder is None:
             files = shlex.join(str(result.file) for result in chosen)
             fork = "Fork the repository of Tunemark on GitHub."
             return [fork, "git clone ADDRESS-OF-YOUR-FORK FOLDER", f"tunemark submit {files} --to FOLDER"]
-        if self.author is None:
-            return [shlex.join(("cp", str(result.file), str(self.folder / result.place))) for result in chosen]
-        branch = _branch(chosen)
-        made = [
-            ("git", "switch", "-c", branch),
-            *(("cp", str(result.file), result.place) for result in chosen),
-            ("git", "add", SUBMISSIONS),
-        ]
-        made += [("git", "commit", "-m", _title(chosen)), ("git", "push", "-u", "origin", branch)]
-        return [*map(shlex.join, made), _open_step(branch)]
+        written = [f"write {self.folder / result.place}" for result in chosen]
+        return written if self.author is None else [*written, f"git commit on the new branch {_branch(chosen)}", *_left(_branch(chosen))]
 
     def send(self, chosen: Sequence[Result]) -> dict[str, Any]:
         """Write the files to their places; in a clone also commit, push and open the pull request. All or nothing up to the commit."""
@@ -346,52 +340,51 @@ class Target:
 
 def _branch_and_push(clone: Path, work: Path, chosen: Sequence[Result]) -> dict[str, Any]:
     """Commit the files on a new branch in a work tree of its own, so that the clone's branch and files are not touched."""
-    branch, start = _branch(chosen), _start(clone)
+    branch = _branch(chosen)
     if git_text(clone, "branch", "--list", branch):
         fix = f"has these results on its branch {branch} already; `git push -u origin {branch}` there, or `git branch -D {branch}` first"
         raise TunemarkError("--to", str(clone), fix)
+    # The newest main that is known of the original, else of the fork, else HEAD.
+    known = ("upstream/main", "origin/main", "origin/HEAD")
+    start = next((name for name in known if _git_or_none(clone, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")), "HEAD")
     git_text(clone, "worktree", "add", "--quiet", "-b", branch, str(work), start)
+    commit = None
     try:
         for result in chosen:
             write_atomically(work / result.place, result.content)
         git_text(work, "add", "--", *(result.place for result in chosen))
         git_text(work, "commit", "--quiet", "-m", _title(chosen))
         commit = git_text(work, "rev-parse", "HEAD")
-    except BaseException:
-        git_text(clone, "worktree", "remove", "--force", str(work))
-        git_text(clone, "branch", "-D", branch)
-        raise
-    try:
         return {"branch": branch, "commit": commit, **_pushed(work, branch, chosen)}
     finally:
         git_text(clone, "worktree", "remove", "--force", str(work))
+        if commit is None:
+            git_text(clone, "branch", "-D", branch)
 
 
 def _pushed(work: Path, branch: str, chosen: Sequence[Result]) -> dict[str, Any]:
     """Push the branch and open the pull request; what is not possible here becomes a step."""
-    left = [f"git push -u origin {branch}", _open_step(branch)]
-    if "origin" not in git_text(work, "remote").split():
+    left = _left(branch)
+    if _git_or_none(work, "remote", "get-url", "origin") is None:
         return {"pull_request": None, "steps": ["git remote add origin ADDRESS-OF-YOUR-FORK", *left]}
+    listed = [f"- {markdown(result.title)}, result {markdown(result.id)}" for result in chosen]
+    body = "\n".join(["Results of `tunemark run`, sent with `tunemark submit`.", "", *listed])
     try:
         git_text(work, "push", "--quiet", "-u", "origin", branch)
-    except TunemarkError as error:
-        say(f"the branch is committed, and was not pushed: {error.fix}")
-        return {"pull_request": None, "steps": left}
-    if shutil.which("gh") is None:
-        return {"pull_request": None, "steps": left[1:]}
-    body = "\n".join(
-        [
-            "Results of `tunemark run`, sent with `tunemark submit`.",
-            "",
-            *(f"- {markdown(result.title)}, result {markdown(result.id)}" for result in chosen),
-        ]
-    )
-    try:
+        left = left[1:]
+        if shutil.which("gh") is None:
+            return {"pull_request": None, "steps": left}
         address = _gh("pr", "create", "--head", branch, "--title", _title(chosen), "--body", body, folder=work)
     except TunemarkError as error:
-        say(f"the branch is pushed, and the pull request was not opened: {error.fix}")
-        return {"pull_request": None, "steps": left[1:]}
+        say(f"the branch is committed, and was not sent further: {error.fix}")
+        return {"pull_request": None, "steps": left}
     return {"pull_request": address.splitlines()[-1] if address else None, "steps": []}
+
+
+def _left(branch: str) -> list[str]:
+    """Return the steps after the commit."""
+    opened = f"Open the pull request from the branch {branch} of your fork, on GitHub or with: gh pr create --head {branch}"
+    return [f"git push -u origin {branch}", opened]
 
 
 def _branch(chosen: Sequence[Result]) -> str:
@@ -402,25 +395,12 @@ def _title(chosen: Sequence[Result]) -> str:
     return terminal(chosen[0].title) + (f" and {counted(len(chosen) - 1, 'more result')}" if len(chosen) > 1 else "")
 
 
-def _open_step(branch: str) -> str:
-    return f"Open the pull request from the branch {branch} of your fork, on GitHub or with: gh pr create --head {branch}"
-
-
-def _start(clone: Path) -> str:
-    """Return the commit that a branch starts from: the newest main that is known of the original, else of the fork, else HEAD."""
-    for name in ("upstream/main", "origin/main", "origin/HEAD"):
-        try:
-            return git_text(clone, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-        except TunemarkError:
-            continue
-    return "HEAD"
-
-
-def _is_git(folder: Path) -> bool:
+def _git_or_none(folder: Path, *arguments: str) -> str | None:
+    """Return what git prints, or None if it fails."""
     try:
-        return git_text(folder, "rev-parse", "--is-inside-work-tree") == "true"
+        return git_text(folder, *arguments)
     except TunemarkError:
-        return False
+        return None
 
 
 def _author(folder: Path) -> str:
@@ -430,10 +410,9 @@ def _author(folder: Path) -> str:
 
 def _gh(*arguments: str, folder: Path | None = None) -> str:
     """Return the output of GitHub's command line. Raises TunemarkError with its own message if it fails."""
-    found = shutil.which("gh")
-    if found is None:
-        raise TunemarkError("gh", "", "is not installed; install it, or use --to with a plain folder")
-    done = subprocess.run([found, *arguments], capture_output=True, text=True, check=False, timeout=600, cwd=folder, errors="replace")  # noqa: S603 - no shell
+    done = subprocess.run(  # noqa: S603 - no shell
+        [shutil.which("gh") or "gh", *arguments], capture_output=True, text=True, check=False, timeout=600, cwd=folder, errors="replace"
+    )
     if done.returncode:
         raise TunemarkError(f"gh {' '.join(arguments[:4])}", "", terminal(done.stderr.strip()[:500]) or "failed")
     return done.stdout.strip()
@@ -446,22 +425,8 @@ SHORTEST_REASON = 12
 """Characters below which a reason says nothing."""
 
 
-def withdraw(
-    result: Annotated[str, typer.Argument(metavar="ID", help="The submission: the last part of its file name.")],
-    *,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why it is no longer trusted.")],
-    as_json: AsJson = False,
-) -> None:
-    """Withdraw a submission: it stays readable with the reason, and enters no ranking, audit or prediction.
-
-    A submission is never edited or removed. This adds an entry to data/known/withdrawn.toml, which a maintainer reviews like
-    every change outside `submissions/`. Remove the entry to undo it.
-
-    Examples
-    --------
-    - `tunemark withdraw RESULT_ID --reason "another job ran on the GPU"`
-    """
-    # Needs numpy, which --help does not.
+def _withdraw(result: str, reason: str | None, *, as_json: bool) -> None:
+    """Add an entry to data/known/withdrawn.toml, which a maintainer reviews like every change outside `submissions/`."""
     from tunemark.collector.gate.read import records_in, shown_path, submission_id
 
     root = project_root()
@@ -472,12 +437,12 @@ def withdraw(
     known = {submission_id(path): path for path in records_in(root / SUBMISSIONS).files}
     if result not in known:
         raise TunemarkError(
-            "ID", result, f"no submission has this id; {did_you_mean(result, known)}. It is the end of a file name in submissions/"
+            "--withdraw", result, f"no submission has this id; {did_you_mean(result, known)}. It is the end of a file name in submissions/"
         )
     earlier = FactBase.of_root(root).known.withdrawal(result)
     if earlier is not None:
-        raise TunemarkError("ID", result, f"was withdrawn on {earlier.withdrawn_on}: {earlier.reason}")
-    text = " ".join(reason.split())
+        raise TunemarkError("--withdraw", result, f"was withdrawn on {earlier.withdrawn_on}: {earlier.reason}")
+    text = " ".join((reason or "").split())
     if len(text) < SHORTEST_REASON:
         raise TunemarkError("--reason", reason, "say in a sentence what is wrong with the result")
     for _, value, what in identity_leaks({"reason": text}):

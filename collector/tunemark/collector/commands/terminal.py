@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from tunemark.collector.audit.interval import duration
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING
@@ -23,18 +24,28 @@ from tunemark.schema.safe_text import csv_cell, shown_json, terminal
 # rich is imported by the functions that need it, so that --help stays fast.
 # ruff: noqa: PLC0415
 
+
+def _option(*names: str, help: str, metavar: str | None = None) -> Any:  # noqa: A002, ANN401 - as typer names it, and its own class
+    return typer.Option(*names, help=help, metavar=metavar, show_default=False)
+
+
+# Options of several commands: one name and one meaning everywhere.
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-Database = Annotated[
-    Path | None, typer.Option("--db", help="The DuckDB file. Default: `build/tunemark.duckdb` of the checkout.", show_default=False)
+Database = Annotated[Path | None, _option("--db", help="The DuckDB file. Default: `build/tunemark.duckdb` of the checkout.")]
+ModelName = Annotated[str, _option("--model", "-m", help="A model card, by key or name.")]
+Accelerators = Annotated[list[str] | None, _option("--accelerator", "-a", help="An accelerator, by key or name; repeatable. Default: all.")]
+Length = Annotated[str | None, _option("--seq", help="Tokens in a row. Default: 2048, or the model's context if shorter.")]
+Tokens = Annotated[str | None, _option("--tokens", help="Tokens of the data, such as 10M.")]
+Samples = Annotated[str | None, _option("--samples", help="Rows of the data, taken as full; instead of --tokens.")]
+Settings = Annotated[
+    list[str] | None, _option("--set", metavar="NAME=VALUE", help="A rare setting; an unknown name lists them. Repeatable.")
 ]
+OnDay = Annotated[str | None, _option("--on", metavar="DATE", help="Day, as YYYY-MM-DD. Default: today.")]
 Word = TypeVar("Word", bound=str)
 MANY = 200
 """Number of items above which progress is shown."""
 SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 NUMBER = re.compile(r"(\d[\d,_]*\.?\d*)\s*([a-zA-Z]*)")
-SECONDS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-"""First letter of a unit of time -> its length."""
-TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(seconds?|minutes?|min|hours?|days?|s|m|h|d)")
 LARGEST_PLAIN = 1e6
 """Numbers below this are shown with six digits, larger ones without decimals; exponents are avoided."""
 
@@ -60,6 +71,20 @@ def chosen(option: str, word: str, known: Iterable[Word]) -> Word:
     raise TunemarkError(option, word, did_you_mean(word, members))
 
 
+def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[str, str]:
+    """Return the settings of `--set NAME=VALUE` by name; raises TunemarkError for one that is not known."""
+    names = list(known)
+    settings: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise TunemarkError("--set", text, "give NAME=VALUE")
+        if name not in names:
+            raise TunemarkError("--set", name, f"{did_you_mean(name, names)}; known: {', '.join(names)}")
+        settings[name] = value
+    return settings
+
+
 def parse_count(option: str, text: str) -> int:
     """Return a whole number of 1 or more from text such as `10000`, `82k`, `10M` or `1.5B`. Raises TunemarkError that names the option."""
     match = NUMBER.fullmatch(text.strip())
@@ -74,11 +99,9 @@ def parse_count(option: str, text: str) -> int:
 
 def parse_seconds(option: str, text: str) -> float:
     """Return seconds from text such as `90s`, `30min`, `2h`, `2h30min` or `1.5d`. Raises TunemarkError that names the option."""
-    compact = text.replace(" ", "").lower()
-    parts = TIME.findall(compact)
-    if not parts or "".join(number + unit for number, unit in parts) != compact:
+    seconds = duration(text)
+    if seconds is None or ":" in text:
         raise TunemarkError(option, text, "give a time with its unit, such as 90min, 2h or 1.5d")
-    seconds = sum(float(number) * SECONDS[unit[0]] for number, unit in parts)
     if seconds <= 0:
         raise TunemarkError(option, text, "must be above 0")
     return seconds

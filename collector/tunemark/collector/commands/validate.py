@@ -1,13 +1,13 @@
-"""The commands `validate` and `pull-request`: check files, and a pull request as data only."""
+"""The command `validate`: check files, or a pull request as data only."""
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from tunemark.collector.commands.terminal import AsJson, print_json, problem_json, progress, say
-from tunemark.schema.errors import Exit
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
@@ -28,12 +28,17 @@ REGULAR = "submissions/ holds regular files of submissions only, which are never
 def validate(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(help="Files or folders. Default: `submissions/` and all of `data/`.", show_default=False),
+        typer.Argument(help="Files or folders. Default: `submissions/` and all of `data/`."),
     ] = None,
     *,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse what is not a submission in `submissions/`: links, other files, changed results.")
     ] = False,
+    pull_request: Annotated[
+        str | None,
+        typer.Option("--pull-request", metavar="BASE..HEAD", help="Check what the commits of a pull request add instead."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the report of a pull request as JSON.")] = None,
     github: Annotated[bool, typer.Option("--github", help="Also print annotations for GitHub and write the summary of the job.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -46,7 +51,10 @@ def validate(
 
     A change in `data/` since the measurement is a problem of a new submission, and a note on one that git already tracks.
 
-    Exit codes: 0 all valid, 2 no such path or nothing to check in it, 3 a file is invalid.
+    With --pull-request, run it in a checkout of the base: its code, facts and results judge. The head is read from git as data and never
+    checked out. A pull request may only add submissions; any other change needs a maintainer, and a change of a submission is refused.
+
+    Exit codes: 0 all valid, or for a maintainer; 2 no such path or commit, or nothing to check in it; 3 a file is invalid.
 
     Examples
     --------
@@ -56,8 +64,32 @@ def validate(
 
     - `tunemark validate data/prices/prices.csv`
 
-    - `tunemark validate --strict --github`
+    - `tunemark validate --pull-request main..BRANCH`
     """
+    if pull_request is not None:
+        _pull_request(pull_request, out, github=github, as_json=as_json)
+    done = _validated(paths, strict=strict)
+    for file, note in done.notes:
+        say(f"{file}: note: {note}")
+    if github:
+        _show_on_github(done)
+    if as_json:
+        problems = [problem_json(file, problem) for file, problem in done.problems]
+        print_json({"files": done.files, "facts": done.facts, "invalid": done.invalid, "problems": problems})
+    else:
+        for file, problem in done.problems:
+            say(f"{file}: {problem}")
+        if not done.judged:
+            say("records were not checked; correct the facts first")
+        if not done.files and not paths:
+            say(f"no records under {project_root()}; `tunemark run` writes them to submissions/")
+        facts_too = f" and {counted(done.facts, 'fact file')}" if done.facts else ""
+        typer.echo(f"{counted(done.files, 'record')}{facts_too}, {done.invalid} invalid")
+    raise typer.Exit(Exit.INVALID if done.problems else Exit.OK)
+
+
+def _validated(paths: list[Path] | None, *, strict: bool) -> "Validation":
+    """Check the files of some paths, or all of them."""
     from tunemark.collector.gate.check import validate_all
     from tunemark.collector.gate.cross_file_checks import changed_submissions
     from tunemark.collector.gate.fact_files import fact_files, is_fact_file
@@ -77,23 +109,7 @@ def validate(
     done.problems.extend((shown_path(path, root), Problem("file", reason, REGULAR)) for path, reason in refused)
     if strict:
         done.problems.extend((file, Problem("file", "changed", REGULAR)) for file in changed_submissions(root))
-    for file, note in done.notes:
-        say(f"{file}: note: {note}")
-    if github:
-        _show_on_github(done)
-    if as_json:
-        problems = [problem_json(file, problem) for file, problem in done.problems]
-        print_json({"files": done.files, "facts": done.facts, "invalid": done.invalid, "problems": problems})
-    else:
-        for file, problem in done.problems:
-            say(f"{file}: {problem}")
-        if not done.judged:
-            say("records were not checked; correct the facts first")
-        if not done.files and not paths:
-            say(f"no records under {root}; `tunemark run` writes them to submissions/")
-        facts_too = f" and {counted(done.facts, 'fact file')}" if cards else ""
-        typer.echo(f"{counted(done.files, 'record')}{facts_too}, {done.invalid} invalid")
-    raise typer.Exit(Exit.INVALID if done.problems else Exit.OK)
+    return done
 
 
 def _show_on_github(done: "Validation") -> None:
@@ -109,38 +125,16 @@ def _show_on_github(done: "Validation") -> None:
     append_summary(f"## tunemark validate\n\n{counts}\n\n{problems_markdown(rows, len(rows))}")
 
 
-# Modules that need numpy are imported by the command, so that --help stays fast.
-# ruff: noqa: PLC0415
-
-
-def pull_request(
-    base: Annotated[str, typer.Argument(metavar="BASE", help="Commit or branch that the pull request goes to.")],
-    head: Annotated[str, typer.Argument(metavar="HEAD", help="Commit of the pull request. It is never checked out.")],
-    *,
-    out: Annotated[Path | None, typer.Option("--out", help="Write the report as JSON.", show_default=False)] = None,
-    github: Annotated[bool, typer.Option("--github", help="Also print annotations for GitHub and write the summary of the job.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Check the submissions that a pull request adds, and show where each result ranks.
-
-    Run it in a checkout of the base: its code, facts and results judge. The content of the head is read from git as data. A pull
-    request may only add submissions; any other change needs a maintainer, and a change of a submission is refused.
-
-    Exit codes: 0 accepted or for a maintainer, 2 no such commit, 3 refused.
-
-    Examples
-    --------
-    - `tunemark pull-request main BRANCH`
-
-    - `tunemark pull-request main HEAD --json`
-
-    - `tunemark pull-request main HEAD --github --out report.json`
-    """
+def _pull_request(commits: str, out: Path | None, *, github: bool, as_json: bool) -> NoReturn:
+    """Check the submissions that a pull request adds, and show where each result ranks."""
     from tunemark.collector.gate.github import annotation, append_summary, report_markdown
     from tunemark.collector.gate.pull_request import check, summary
     from tunemark.collector.importers.import_io import write_out
 
     root = project_root()
+    base, dots, head = commits.partition("..")
+    if not (base and dots and head):
+        raise TunemarkError("--pull-request", commits, "give the commits of base and head as BASE..HEAD")
     report = check(root, base, head, FactBase.of_root(root))
     if out is not None:
         write_out(out, (json.dumps(report, indent=1, sort_keys=True) + "\n").encode())
@@ -153,17 +147,20 @@ def pull_request(
     if as_json:
         print_json(report)
     else:
-        for problem in report["refused"]:
-            say(terminal(_joined(*(problem[name] for name in ("path", "field", "value", "fix")))))
-        for change in report["maintainer"]:
-            say(terminal(f"{change['path']}: {change['reason']}"))
-        for file in report["files"]:
-            ranks = [f"rank {table['rank']} of {table['results']}, {table['table']}" for table in file["tables"]]
-            typer.echo(terminal(f"{file['path']}: {'; '.join(ranks) or file['note']}"))
-            for note in file["notes"]:
-                typer.echo(terminal(f"{file['path']}: note: {note}"))
+        _print_report(report)
         typer.echo(summary(report))
     raise typer.Exit(Exit.INVALID if report["verdict"] == "refused" else Exit.OK)
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    for problem in report["refused"]:
+        say(terminal(_joined(*(problem[name] for name in ("path", "field", "value", "fix")))))
+    for change in report["maintainer"]:
+        say(terminal(f"{change['path']}: {change['reason']}"))
+    for file in report["files"]:
+        ranks = [f"rank {table['rank']} of {table['results']}, {table['table']}" for table in file["tables"]]
+        for text in ("; ".join(ranks) or file["note"], *(f"note: {note}" for note in file["notes"])):
+            typer.echo(terminal(f"{file['path']}: {text}"))
 
 
 def _joined(*parts: str) -> str:

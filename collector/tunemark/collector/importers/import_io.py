@@ -1,17 +1,16 @@
 """Input and output of the importers: files, archives read in memory, and problems with their file and line."""
 
 import lzma
-import os
 import sys
 import tarfile
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import write_atomically
 from tunemark.schema.formats import MIB
 
@@ -20,6 +19,34 @@ LARGEST_TEXT = 64 * MIB
 LARGEST_MEMBER = 64 * MIB
 """Bytes of a file in an archive; the largest log of three MLPerf rounds has 1.5 MB."""
 NAME_ONE = "name a .tar.xz of result logs, or the folder it was unpacked to"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command `import` was asked for: the files of one importer, and its settings by name."""
+
+    files: tuple[Path, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    out: Path | None = None
+    as_json: bool = False
+
+    def known(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the settings; raises TunemarkError for one that the importer does not know."""
+        known = list(names)
+        for name, value in self.settings.items():
+            if name not in known:
+                raise TunemarkError(
+                    f"--{name.replace('_', '-')}",
+                    value,
+                    f"no setting of this import; {did_you_mean(name, known)}; known: {', '.join(known)}",
+                )
+        return dict(self.settings)
+
+    def file(self) -> Path:
+        """Return the only file; raises TunemarkError if there are several."""
+        if len(self.files) > 1:
+            raise TunemarkError("FILE", str(self.files[1]), "this import reads one file at a time")
+        return self.files[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +169,6 @@ def _of_archive(source: Path, problems: list[LogProblem], broken: list[str]) -> 
 
 def _refused(entry: tarfile.TarInfo, seen: set[str]) -> str | None:
     """Return the reason why a file of an archive is not read, or None."""
-    if entry.name.startswith(("/", "\\")) or entry.name[1:2] == ":":
-        return "an absolute path"
-    if ".." in entry.name.replace("\\", "/").split("/"):
-        return "a path that leads out of the archive"
     if entry.isdir():
         return None
     if not entry.isreg():
@@ -156,18 +179,9 @@ def _refused(entry: tarfile.TarInfo, seen: set[str]) -> str | None:
 
 
 def _of_folder(source: Path, problems: list[LogProblem]) -> Iterator[Member]:
-    for folder, folders, files in os.walk(source, followlinks=False):
-        folders.sort()
-        for name in sorted(files):
-            path = Path(folder) / name
-            shown = path.relative_to(source).as_posix()
-            try:
-                size = path.lstat().st_size
-                if path.is_symlink() or not path.is_file():
-                    problems.append(LogProblem(shown, None, "a link or device, not a file; ignored"))
-                elif size > LARGEST_MEMBER:
-                    problems.append(LogProblem(shown, None, f"{size:,} bytes, more than {LARGEST_MEMBER:,}; ignored"))
-                else:
-                    yield Member(shown, path.read_bytes())
-            except OSError as error:
-                problems.append(LogProblem(shown, None, f"cannot be read: {error.strerror}"))
+    for path in sorted(source.rglob("*")):
+        shown = path.relative_to(source).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            problems.append(LogProblem(shown, None, "a link or device, not a file; ignored"))
+        elif path.is_file():
+            yield Member(shown, path.read_bytes())

@@ -1,11 +1,11 @@
 """The log of a person's own training against the collection: its figures, utilisation, audit, prediction and nearest published results."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import typer
 
@@ -13,13 +13,13 @@ from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding, audit, select
 from tunemark.collector.commands.audit import print_finding
-from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
+from tunemark.collector.commands.terminal import chosen, parse_count, print_json, print_table, say
 from tunemark.collector.gate.read import DOCUMENT
-from tunemark.collector.importers.import_io import refuse_existing, write_out
+from tunemark.collector.importers.import_io import Request, refuse_existing, write_out
 from tunemark.collector.importers.log_formats import read_log
 from tunemark.collector.importers.own_log import OwnLog, Stated, devices_of, record_of
 from tunemark.schema import formats
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import canonical_json
@@ -27,78 +27,37 @@ from tunemark.schema.records.published import PublishedResult, SourceDocument
 from tunemark.schema.vocabulary import Method, SoftwareLevel
 
 if TYPE_CHECKING:
-    from tunemark.collector.predict.estimate import Throughput
-    from tunemark.collector.predict.fit import Combination, Missing, Observed
+    from tunemark.collector.predict.fit import Combination, Observed
 
 # The predictor needs numpy, which --help does not.
 # ruff: noqa: PLC0415
 
+SETTINGS = {each.name: "" for each in fields(Stated)} | {"source": "id of the record, or three digits of its document"}
+COUNTS = {"gradient_accumulation", "lora_rank", "micro_batch", "sequence_length", "devices"}
 OWN_SOURCE = "999"
 """Source of a record that is no part of a document."""
-LARGEST_NUMBER = 999
 NEAREST = 6
 GIVEN = ("samples_per_s", "step_time_s")
 """Figures of the log that need no derivation."""
 
 
-def log(
-    path: Annotated[Path, typer.Argument(metavar="LOG", help="File or folder, or - for standard input.", show_default=False)],
-    *,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Model card or alias.", show_default=False)] = None,
-    method: Annotated[
-        str | None, typer.Option("--method", help="full, lora, qlora or peft; a log rarely has it.", show_default=False)
-    ] = None,
-    accelerator: Annotated[str | None, typer.Option("--accelerator", help="Accelerator card or alias.", show_default=False)] = None,
-    devices: Annotated[int | None, typer.Option("--devices", min=1, help="Devices used.", show_default=False)] = None,
-    micro_batch: Annotated[
-        int | None, typer.Option("--micro-batch", min=1, help="Rows of a micro-step on a device.", show_default=False)
-    ] = None,
-    sequence_length: Annotated[int | None, typer.Option("--seq", min=1, help="Tokens in a row.", show_default=False)] = None,
-    packed: Annotated[bool | None, typer.Option("--packed/--not-packed", help="Several documents share a row.", show_default=False)] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Another condition: gradient_accumulation, padding, precision, lora_rank, checkpointing, dataset, instance, or software (plain, tuned, vendor). Repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="File of the record (`run.json`), or folder of published results.", show_default=False)
-    ] = None,
-    source: Annotated[str, typer.Option("--source", help="ID of the record, or three digits of its document.")] = OWN_SOURCE,
-    as_json: AsJson = False,
-) -> None:
-    """Read the log of a training, and compare it with the collection.
+def log(request: Request) -> None:
+    """Read the log of a training, and compare it with the collection: figures, utilisation, audit, prediction, nearest results.
 
-    Reads `trainer_state.json` of the Hugging Face Trainer and of TRL, output folders of LLaMA-Factory, logs of torchtune, histories exported
-    from Weights & Biases (CSV or JSON lines), and the text that a trainer prints, with progress bars and the output of `time`. The format is
-    recognised. Shown are the figures, and with --method also utilisation, the findings of the audit, the prediction for the same
-    configuration, and the nearest published results. Options count more than conditions in the log. Tokens per second need a count of tokens
-    or full rows. Nothing is published: a record is written only with --out.
-
-    Exit codes: 0 read, 2 no such file or an unknown name, 3 not a log, or a part of it could not be read.
-
-    Examples
-    --------
-    - `tunemark import log TRAINER_STATE.json --method lora`
-
-    - `tunemark import log TRAIN.log --method full --model qwen3-8b`
-
-    - `tunemark import log HISTORY.csv --method lora --packed --seq 4096`
+    Reads `trainer_state.json` of the Hugging Face Trainer and of TRL, output folders of LLaMA-Factory, logs of torchtune, histories
+    exported from Weights & Biases (CSV or JSON lines), and the text that a trainer prints; `-` is standard input. A setting counts more
+    than a condition in the log. A record is written only with `--out`: to a file (`run.json`), or to a folder of published results.
     """
-    given = replace(_of_settings(settings or ()), model=model, method=method, accelerator=accelerator, devices=devices)
-    given = replace(given, micro_batch=micro_batch, sequence_length=sequence_length, packing=packed)
+    settings = request.known(SETTINGS)
+    source = settings.pop("source", OWN_SOURCE)
+    given = _of_settings(settings)
     document, _, number = source.partition("-")
     if not (len(document) == 3 and document.isascii() and document.isdigit()):  # noqa: PLR2004 - three digits
-        raise TunemarkError("--source", source, "a source has three digits, such as 999 or 999-001")
+        raise TunemarkError("--set source", source, "a source has three digits, such as 999 or 999-001")
     first, facts = int(number) if number.isdigit() else 1, FactBase.of_project()
     _check_names(given, facts)
-    trainings = read_log(path)
-    if first + len(trainings) - 1 > LARGEST_NUMBER:
-        raise TunemarkError("--source", source, f"a source has numbers up to {LARGEST_NUMBER}")
-    if given.method is None and out is not None and any(each.stated.method is None for each in trainings):
+    trainings = read_log(request.file())
+    if given.method is None and request.out is not None and any(each.stated.method is None for each in trainings):
         raise TunemarkError("--method", "", "a record needs the fine-tuning method: full, lora, qlora or peft")
     answers = [_answer(each, given, facts, f"{document}-{first + index:03d}") for index, each in enumerate(trainings)]
     for problem in trainings[0].problems:
@@ -106,10 +65,10 @@ def log(
     unused = sorted({name for each in trainings for name in each.unused})
     if unused:
         say(f"{trainings[0].file}: not used: {', '.join(unused)}")
-    if out is not None:
-        _write(out, [result for _, result, _ in answers if result is not None])
-    if as_json:
-        print_json([_as_json(*answer) for answer in answers])
+    if request.out is not None:
+        _write(request.out, [result for result, _ in answers if result is not None])
+    if request.as_json:
+        print_json([answer for _, answer in answers])
     else:
         for answer in answers:
             _print(*answer)
@@ -125,79 +84,39 @@ def _check_names(given: Stated, facts: FactBase) -> None:
         chosen("--method", given.method, Method)
 
 
-def _answer(training: OwnLog, given: Stated, facts: FactBase, result_id: str) -> "tuple[OwnLog, PublishedResult | None, Judgement | None]":
-    """Return a training with its record and what the collection says about it; None of both without a method."""
-    stated = given.over(training.stated)
-    if stated.method is None:
-        return training, None, None
-    result = record_of(training, given, facts, result_id)
-    level: SoftwareLevel = chosen("software", stated.software or "plain", get_args(SoftwareLevel))
-    return training, result, judge(result, level, facts)
+def _answer(training: OwnLog, given: Stated, facts: FactBase, result_id: str) -> tuple[PublishedResult | None, dict[str, Any]]:
+    """Return the record of a training and what the collection says about it, as data; without a method, its figures alone."""
+    stated, result, judged = given.over(training.stated), None, dict[str, Any]()
+    if stated.method is not None:
+        result = record_of(training, given, facts, result_id)
+        judged = judge(result, chosen("software", stated.software or "plain", get_args(SoftwareLevel)), facts)
+    answer: dict[str, Any] = {
+        "title": f"{training.trainer}, {training.file}",
+        "figures": {name: claim.model_dump(mode="json") for name, claim in (result or training).claims.items()},
+        "losses": training.losses,
+        "problems": [asdict(problem) for problem in training.problems],
+        "not_used": sorted(training.unused),
+    }
+    return result, answer | ({"record": result.model_dump(mode="json")} if result else {}) | judged
 
 
-def _of_settings(settings: list[str] | tuple[str, ...]) -> Stated:
-    """Return the conditions of `--set`."""
-    names = {each.name for each in fields(Stated)}
+def _of_settings(settings: dict[str, str]) -> Stated:
+    """Return the stated conditions; counts are numbers, and `packing` is true or false."""
     values: dict[str, Any] = {}
-    for text in settings:
-        name, equals, value = text.partition("=")
-        if not equals or name not in names:
-            raise TunemarkError("--set", text, f"give NAME=VALUE; {did_you_mean(name, names)}")
-        whole = name in {"gradient_accumulation", "lora_rank", "micro_batch", "sequence_length", "devices"}
-        if whole and not (value.isdigit() and int(value)):
-            raise TunemarkError("--set", text, "give a whole number of 1 or more")
-        values[name] = int(value) if whole else value
+    for name, text in settings.items():
+        if name in COUNTS:
+            values[name] = parse_count(f"--{name.replace('_', '-')}", text)
+        elif name == "packing":
+            values[name] = {"true": True, "false": False}[chosen("--set packing", text, ("true", "false"))]
+        else:
+            values[name] = text
     return Stated(**values)
 
 
 # Judgement --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """A result of the collection near the training."""
-
-    id: str
-    accelerator: str
-    devices: int
-    model: str
-    method: str
-    software: str
-    tokens_per_s: float
-    tokens_per_s_per_device: float
-    mfu: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The rank of the training's MFU among results of the collection."""
-
-    among: str
-    results: int
-    """Results with an MFU."""
-    below: int
-    """Results with a lower MFU than the training."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What the collection says about a training."""
-
-    level: SoftwareLevel
-    derived: dict[str, tuple[float | None, str]]
-    """Rates and utilisation: quantity -> value and calculation, or None and the reason."""
-    findings: tuple[Finding, ...]
-    prediction: "Throughput | Missing"
-    neighbours: tuple[Neighbour, ...] = ()
-    places: tuple[Place, ...] = ()
-
-    @property
-    def rate(self) -> float | None:
-        """Tokens per second of the training."""
-        return self.derived.get("tokens_per_s", (None, ""))[0]
-
-
-def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> Judgement:
+def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dict[str, Any]:
     """Return utilisation, findings, prediction and neighbours of a record. The prediction is made without the record."""
     from tunemark.collector.predict.calibration_rows import calibrate
     from tunemark.collector.predict.derived_figures import add_derived_figures
@@ -218,16 +137,25 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> Jud
     }
     add_derived_figures(rows, observed, calibration.refused, evidence, findings)
     mfu = {row["result_id"]: row["mfu"] for row in rows["result_rows"] if row.get("mfu") is not None}
-    derived = {row["name"]: (own[row["name"]], row["reason"]) for row in rows["result_facts"] if row["result_id"] == result.id}
-    known = without_copies(row for key, row in observed.items() if key != result.id)
-    config, selected = _combination(result, observed.get(result.id), level, facts), select(findings, records=[result.id])
+    facts_of = [row for row in rows["result_facts"] if row["result_id"] == result.id]
+    derived = {row["name"]: {"value": own[row["name"]], "calculation": row["reason"]} for row in facts_of}
+    config, prediction = _combination(result, observed.get(result.id), level, facts), dict[str, Any](software=level)
+    judged = {"derived": derived, "findings": [asdict(finding) for finding in select(findings, records=[result.id])]}
+    judged |= {"prediction": prediction, "nearest": [], "places": []}
     if config is None:
-        missing = Missing("accelerator, model, row length or method is not stated, or its method is not covered")
-        return Judgement(level, derived, selected, missing)
-    fitted = fit(known)
-    nearest = tuple(_neighbour(row, mfu) for row in sorted(fitted.rows, key=lambda row: distance(row, config))[:NEAREST])
-    places = tuple(_places(mfu.pop(result.id, None), config, known, mfu))
-    return Judgement(level, derived, selected, predict(fitted, config), nearest, places)
+        prediction["no_data"] = "accelerator, model, row length or method is not stated, or its method is not covered"
+        return judged
+    fitted = fit(without_copies(row for key, row in observed.items() if key != result.id))
+    predicted, rate = predict(fitted, config), own.get("tokens_per_s")
+    if isinstance(predicted, Missing):
+        prediction["no_data"] = predicted.reason
+    else:
+        times = None if rate is None else rate / predicted.tokens_per_s.value
+        prediction |= {"tokens_per_s": asdict(predicted.tokens_per_s), "unseen": list(predicted.unseen), "measured_over_predicted": times}
+    nearest = sorted(fitted.rows, key=lambda row: distance(row, config))[:NEAREST]
+    judged["nearest"] = [_neighbour(row, mfu.get(row.id)) for row in nearest]
+    judged["places"] = list(_places(mfu.pop(result.id, None), config, fitted.rows, mfu))
+    return judged
 
 
 def _combination(result: PublishedResult, observed: "Observed | None", level: SoftwareLevel, facts: FactBase) -> "Combination | None":
@@ -243,21 +171,30 @@ def _combination(result: PublishedResult, observed: "Observed | None", level: So
     return Combination(accelerator, conditions.accelerator_count or 1, shape, level)
 
 
-def _neighbour(row: "Observed", mfu: dict[str, float]) -> Neighbour:
+def _neighbour(row: "Observed", mfu: float | None) -> dict[str, Any]:
+    """Return a result of the collection near the training."""
     config, rate = row.config, row.tokens_per_s
-    names = (row.id, config.accelerator.name, config.devices, config.shape.model.name, config.shape.method.value, config.software)
-    return Neighbour(*names, rate, rate / config.devices, mfu.get(row.id))
+    return {
+        "id": row.id,
+        "accelerator": config.accelerator.name,
+        "devices": config.devices,
+        "model": config.shape.model.name,
+        "method": config.shape.method.value,
+        "software": config.software,
+        "tokens_per_s": rate,
+        "tokens_per_s_per_device": rate / config.devices,
+        "mfu": mfu,
+    }
 
 
-def _places(own: float | None, config: "Combination", rows: "tuple[Observed, ...]", mfu: dict[str, float]) -> Iterator[Place]:
-    if own is None:
-        return
-    same_method = [row for row in rows if row.config.shape.method is config.shape.method and row.id in mfu]
+def _places(own: float | None, config: "Combination", rows: "Sequence[Observed]", mfu: dict[str, float]) -> Iterator[dict[str, Any]]:
+    """Yield the rank of the training's MFU among results of its method, on its accelerator and on any."""
+    same_method = [row for row in rows if own is not None and row.config.shape.method is config.shape.method and row.id in mfu]
     same_device = [row for row in same_method if row.config.accelerator.key == config.accelerator.key]
-    method = config.shape.method.value
-    for among, group in ((f"{method} on {config.accelerator.name}", same_device), (f"{method} on any accelerator", same_method)):
-        if group:
-            yield Place(among, len(group), sum(mfu[row.id] < own for row in group))
+    for where, group in ((config.accelerator.name, same_device), ("any accelerator", same_method)):
+        if group and own is not None:
+            among = f"{config.shape.method.value} on {where}"
+            yield {"among": among, "results": len(group), "below": sum(mfu[row.id] < own for row in group)}
 
 
 # Output -----------------------------------------------------------------------------------------------
@@ -302,76 +239,45 @@ def document_of(path: Path, source: str, added: int, read_on: date) -> bytes:
     return canonical_json(content | {"results": before + added})
 
 
-def _as_json(training: OwnLog, result: PublishedResult | None, judgement: Judgement | None) -> dict[str, Any]:
-    from tunemark.collector.predict.fit import Missing
+def _print(result: PublishedResult | None, answer: Mapping[str, Any]) -> None:
+    def text(name: str, value: float | None) -> str:
+        return QUANTITIES[name].text(value)
 
-    answer: dict[str, Any] = {
-        "figures": {name: claim.model_dump(mode="json") for name, claim in training.claims.items()},
-        "losses": training.losses,
-        "problems": [asdict(problem) for problem in training.problems],
-        "not_used": sorted(training.unused),
-    }
-    if result is None or judgement is None:
-        return answer
-    predicted = judgement.prediction
-    prediction: dict[str, Any] = {"software": judgement.level}
-    if isinstance(predicted, Missing):
-        prediction["no_data"] = predicted.reason
-    else:
-        times = None if judgement.rate is None else judgement.rate / predicted.tokens_per_s.value
-        prediction |= {"tokens_per_s": asdict(predicted.tokens_per_s), "unseen": list(predicted.unseen), "measured_over_predicted": times}
-    return answer | {
-        "record": result.model_dump(mode="json"),
-        "derived": {name: {"value": value, "calculation": text} for name, (value, text) in judgement.derived.items()},
-        "findings": [{"rule": finding.rule} | asdict(finding) for finding in judgement.findings],
-        "prediction": prediction,
-        "nearest": [asdict(neighbour) for neighbour in judgement.neighbours],
-        "places": [asdict(place) for place in judgement.places],
-    }
-
-
-def _print(training: OwnLog, result: PublishedResult | None, judgement: Judgement | None) -> None:
-    claims = result.claims if result else training.claims
-    figures = [(QUANTITIES[name].label, QUANTITIES[name].text(claim.value), claim.printed, claim.note) for name, claim in claims.items()]
-    title = f"{f'{result.id}: ' if result else ''}{training.trainer}, {training.file}{f', {result.status.value}' if result else ''}"
+    figures = [(QUANTITIES[name].label, text(name, one["value"]), one["printed"], one["note"]) for name, one in answer["figures"].items()]
+    title = answer["title"] if result is None else f"{result.id}: {answer['title']}, {result.status.value}"
     print_table(["figure", "value", "in the log", "note"], figures, title=title)
-    if result is None or judgement is None:
+    if result is None:
         say("give --method for utilisation, audit, prediction and the nearest results")
         return
     typer.echo("")
-    derived = [(QUANTITIES[name].label, QUANTITIES[name].text(value), text) for name, (value, text) in judgement.derived.items()]
+    derived = [(QUANTITIES[name].label, text(name, one["value"]), one["calculation"]) for name, one in answer["derived"].items()]
     print_table(["derived", "value", "calculation"], derived)
     needed = ("model", "accelerator", "accelerator_count", "micro_batch", "gradient_accumulation", "sequence_length")
     unstated = [name for name in needed if getattr(result.conditions, name) is None]
     if unstated:
         say(f"not stated: {', '.join(unstated)}")
     typer.echo("")
-    for finding in judgement.findings:
-        print_finding(finding)
-    if not judgement.findings:
+    for finding in answer["findings"]:
+        print_finding(Finding(**finding))
+    if not answer["findings"]:
         typer.echo("No finding of the audit. No finding does not mean verified.\n")
-    _print_prediction(judgement)
-
-
-def _print_prediction(judgement: Judgement) -> None:
-    from tunemark.collector.predict.estimate import LEVEL
-    from tunemark.collector.predict.fit import Missing
-
-    predicted, rate = judgement.prediction, judgement.rate
-    if isinstance(predicted, Missing):
-        typer.echo(f"No prediction: {predicted.reason}.")
-    else:
-        tokens = predicted.tokens_per_s
-        low, value, high = (formats.significant(number) for number in (tokens.low, tokens.value, tokens.high))
-        typer.echo(f"Predicted with {judgement.level} software: {value} tokens/s, {LEVEL:.0%} interval {low} to {high}.")
-        if rate is not None:
-            place = "inside" if tokens.low <= rate <= tokens.high else "below" if rate < tokens.low else "above"
-            ratio = f"{rate / tokens.value:.2f} x the prediction, {place} the interval"
-            typer.echo(f"This training: {formats.significant(rate)} tokens/s, {ratio}.")
-    for each in judgement.places:
-        typer.echo(f"MFU is higher than that of {each.below} of {each.results} results of {each.among}.")
-    if judgement.neighbours:
+    _print_prediction(answer["prediction"])
+    for place in answer["places"]:
+        typer.echo(f"MFU is higher than that of {place['below']} of {place['results']} results of {place['among']}.")
+    if answer["nearest"]:
         columns = ["nearest result", "accelerator", "devices", "model", "method", "software", "tokens/s", "per device", "MFU"]
-        rows = [(*list(asdict(each).values())[:-1], QUANTITIES["mfu"].text(each.mfu)) for each in judgement.neighbours]
         typer.echo("")
-        print_table(columns, rows)
+        print_table(columns, [(*list(row.values())[:-1], text("mfu", row["mfu"])) for row in answer["nearest"]])
+
+
+def _print_prediction(prediction: Mapping[str, Any]) -> None:
+    if "no_data" in prediction:
+        typer.echo(f"No prediction: {prediction['no_data']}.")
+        return
+    tokens, times = prediction["tokens_per_s"], prediction["measured_over_predicted"]
+    low, value, high = (formats.significant(tokens[end]) for end in ("low", "value", "high"))
+    typer.echo(f"Predicted with {prediction['software']} software: {value} tokens/s, 90% interval {low} to {high}.")
+    if times is not None:
+        rate = times * tokens["value"]
+        place = "inside" if tokens["low"] <= rate <= tokens["high"] else "below" if rate < tokens["low"] else "above"
+        typer.echo(f"This training: {formats.significant(rate)} tokens/s, {times:.2f} x the prediction, {place} the interval.")

@@ -2,17 +2,16 @@
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import AsJson, print_json, print_table, progress, say
-from tunemark.collector.importers.import_io import LogProblem, Member, first_error, members, printable, write_changed
+from tunemark.collector.commands.terminal import print_json, print_table, progress, say
+from tunemark.collector.importers.import_io import LogProblem, Member, Request, first_error, members, printable, write_changed
 from tunemark.collector.importers.mlperf_log import MlperfRunLog, PowerLog, count, finite, power_of_run, read_power, read_run
 from tunemark.schema.errors import Exit
 from tunemark.schema.facts.fact_base import FactBase
@@ -28,74 +27,43 @@ USUAL_LOGS = 1_620
 LARGEST_SCALING = 10
 PLACE = re.compile(
     r"(?:.*/)?(?:training_results_)?(?P<round>v\d{1,3}\.\d{1,3})/(?P<submitter>[^/]+)/"
-    r"(?:systems/(?P<description>[^/]+)\.json|results/(?P<system>[^/]+)/(?P<benchmark>[^/]+)/"
+    rf"(?:systems/(?P<description>[^/]+)\.json|results/(?P<system>[^/]+)/{BENCHMARK}/"
     r"(?:(?P<log>result_[^/]+)\.txt|(?P<scaling>scaling\.json)|power/(?P<run>result_[^/]+)/(?P<meter>(?:node|sw)_\d+)\.txt))"
 )
-"""<round>/<submitter>/systems/<system>.json, and in <round>/<submitter>/results/<system>/<benchmark>: result_<n>.txt, scaling.json and
+"""<round>/<submitter>/systems/<system>.json, and in <round>/<submitter>/results/<system>/llama2_70b_lora: result_<n>.txt, scaling.json and
 power/result_<n>/node_<k>.txt or sw_<k>.txt."""
 POWER_PLACE = re.compile(r"[-_](ac|dc)[-_]power", re.IGNORECASE)
 """The submitter's folder states AC or DC where the logs do not."""
-EXPECTED = "logs are expected as <round>/<submitter>/results/<system>/llama2_70b_lora/result_<n>.txt, such as v5.1/Dell/results/..."
+EXPECTED = f"logs are expected as <round>/<submitter>/results/<system>/{BENCHMARK}/result_<n>.txt, such as v5.1/Dell/results/..."
 
 Place = tuple[str, str, str]
 """Round, submitter, system folder."""
 
 
-def mlperf(
-    archives: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Tar archives of MLPerf Training results, or the folders they were unpacked to. An entry may be spread over several.",
-            show_default=False,
-            metavar="ARCHIVE...",
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder to write to. Default: `data/converted/mlperf` of the checkout.", show_default=False),
-    ] = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Convert MLPerf Training logs (llama2_70b_lora): one file per entry, `<round>/<id>.json`.
+def mlperf(request: Request) -> None:
+    """Convert MLPerf Training logs of llama2_70b_lora, from tar archives or their folders: one file per entry, `<round>/<id>.json`.
 
-    Reads `<round>/<submitter>/results/<system>/llama2_70b_lora/result_<n>.txt` and `<round>/<submitter>/systems/<system>.json`
-    in memory: nothing in an archive is extracted. `scaling.json` and power logs in the same folder are read too. Raw values of each run are kept; statistics are computed when they are shown.
-    A log without run_stop is kept as incomplete, a success without an evaluation at the target as missed. The results are an
+    Nothing in an archive is extracted. Raw values of each run are kept; statistics are computed when they are shown. The results are an
     unofficial conversion, not verified by MLCommons Association.
-
-    Exit codes: 0 all converted, 2 no archive, 3 a log or file could not be used.
-
-    Examples
-    --------
-    - `tunemark import mlperf LOGS.tar.xz`
-
-    - `tunemark import mlperf LOGS.tar.xz SUPPLEMENT.tar.xz`
-
-    - `tunemark import mlperf RESULTS_FOLDER --out /tmp/converted --json`
     """
-    started = time.perf_counter()
+    request.known(())
     root = project_root()
-    folder = root / "data" / "converted" / "mlperf" if out is None else out
+    folder = root / "data" / "converted" / "mlperf" if request.out is None else request.out
     with progress("import mlperf", USUAL_LOGS) as advance:
-        entries = read_entries(archives, FactBase.of_root(root), advance)
+        entries = read_entries(request.files, FactBase.of_root(root), advance)
     written = sum(write_changed(folder / result.round / f"{result.id}.json", canonical_json(result)) for result in entries.results)
-    seconds = time.perf_counter() - started
     for problem in entries.problems:
         say(str(problem))
     if not entries.results:
-        say(
-            f"{', '.join(archive.name for archive in archives)}: no entry was found in {counted(entries.other_files + entries.logs + entries.descriptions, 'file')}; {EXPECTED}"
-        )
-    if as_json:
-        print_json(entries.as_json() | {"written": written, "seconds": round(seconds, 3)})
+        say(f"{', '.join(archive.name for archive in request.files)}: no entry was found; {EXPECTED}")
+    if request.as_json:
+        print_json(entries.as_json() | {"written": written})
     else:
         print_table(["round", "entries", "runs", "incomplete", "without card"], entries.rounds())
         unresolved = sorted(spelling for spelling, key in entries.spellings.items() if key is None)
         if unresolved:
             say(f"no card in data/accelerators for {len(unresolved)} of {len(entries.spellings)} spellings: {', '.join(unresolved)}")
-        parts = f"{counted(entries.logs, 'log')} and {counted(entries.descriptions, 'system description')} in {seconds:.1f} s"
-        say(f"{parts}; {counted(written, 'file')} written to {folder}")
+        say(f"{counted(entries.logs, 'log')}; {counted(written, 'file')} written to {folder}")
     raise typer.Exit(Exit.OK if entries.results and all(problem.noted for problem in entries.problems) else Exit.INVALID)
 
 
@@ -104,7 +72,7 @@ def mlperf(
 
 @dataclass(slots=True)
 class Entries:
-    """The contents of an archive."""
+    """The contents of archives."""
 
     results: list[ConvertedResult] = field(default_factory=list)
     """By round, submitter and system."""
@@ -112,12 +80,12 @@ class Entries:
     """Unreadable or suspicious content."""
     logs: int = 0
     """Number of logs of the benchmark."""
-    descriptions: int = 0
-    """Number of system descriptions."""
     spellings: dict[str, str | None] = field(default_factory=dict)
     """Each spelling of an accelerator in the descriptions, with its card; null where the catalogue has none."""
-    other_files: int = 0
-    """Number of files that are neither."""
+
+    def problem(self, file: str, reason: str, line: int | None = None, *, noted: bool = False) -> None:
+        """Add a problem of a file."""
+        self.problems.append(LogProblem(file, line, reason, noted))
 
     def rounds(self) -> list[tuple[str, int, int, int, int]]:
         """Return one row per round: entries, runs, incomplete runs, entries without an accelerator card."""
@@ -131,139 +99,101 @@ class Entries:
 
     def as_json(self) -> dict[str, Any]:
         """Return the entries as JSON values."""
-        return {
-            "entries": [
-                {"id": result.id, "round": result.round, "runs": len(result.runs), "accelerator": result.conditions.accelerator}
-                for result in self.results
-            ],
-            "logs": self.logs,
-            "spellings": self.spellings,
-            "problems": [
-                {"file": problem.file, "line": problem.line, "reason": problem.reason, "noted": problem.noted} for problem in self.problems
-            ],
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """A system description."""
-
-    file: str
-    content: bytes
-    raw: dict[str, Any]
+        entries = [
+            {"id": result.id, "round": result.round, "runs": len(result.runs), "accelerator": result.conditions.accelerator}
+            for result in self.results
+        ]
+        problems = [asdict(problem) for problem in self.problems]
+        return {"entries": entries, "logs": self.logs, "spellings": self.spellings, "problems": problems}
 
 
 @dataclass(slots=True)
-class _Additions:
-    """What the folders of entries contain besides logs."""
+class _Found:
+    """The files of one entry."""
 
-    scaling: dict[Place, float] = field(default_factory=dict)
+    logs: list[MlperfRunLog] = field(default_factory=list)
+    description: Member | None = None
+    raw: dict[str, Any] = field(default_factory=dict)
+    """The system description as read."""
+    scaling: float | None = None
     """Factor of `scaling.json`."""
-    power: dict[Place, dict[str, list[PowerLog]]] = field(default_factory=dict)
+    power: dict[str, list[PowerLog]] = field(default_factory=dict)
     """Logs of power meters by run."""
 
 
 def read_entries(sources: Sequence[Path], facts: FactBase, advance: Callable[[], object] = lambda: None) -> Entries:
-    """Return all entries of the benchmark in archives or folders.
+    """Return all entries of the benchmark in archives or folders; an entry may be spread over several.
 
     Each source is a tar archive of result folders, or the folder it was unpacked to. `advance` is called after each log.
     """
-    entries = Entries()
-    logs: dict[Place, list[MlperfRunLog]] = {}
-    descriptions: dict[Place, Description] = {}
-    additions = _Additions()
-    broken: list[str] = []
-    seen: set[str] = set()
+    entries, found, broken, seen = Entries(), dict[Place, _Found](), list[str](), set[str]()
     for member in (member for source in sources for member in members(source, entries.problems, broken)):
         place = PLACE.fullmatch(member.name)
         if member.name in seen:
-            entries.problems.append(LogProblem(member.name, None, "is in another archive already; the first one counts", noted=True))
-        elif place and place["description"]:
-            description = _description(member, entries, facts)
-            if description is not None:
-                descriptions[place["round"], place["submitter"], place["description"]] = description
-        elif place and place["benchmark"] == BENCHMARK and place["log"]:
-            logs.setdefault((place["round"], place["submitter"], place["system"]), []).append(read_run(member.name, member.content))
-            entries.logs += 1
-            advance()
-        elif place and place["benchmark"] == BENCHMARK:
-            _add(additions, (place["round"], place["submitter"], place["system"]), place, member, entries.problems)
-        else:
-            entries.other_files += 1
+            entries.problem(member.name, "is in another archive already; the first one counts", noted=True)
+        elif place:
+            files = found.setdefault(_key(place), _Found())
+            _add(files, place, member, entries, facts)
+            if place["log"]:
+                entries.logs += 1
+                advance()
         seen.add(member.name)
-    _leave_out_broken(logs, broken, entries.problems)
-    unused = len({*additions.scaling, *additions.power} - logs.keys())
+    _leave_out_broken(found, broken, entries)
+    unused = sum(not files.logs and (files.scaling is not None or bool(files.power)) for files in found.values())
     if unused:
         reason = f"{unused} entries have a scaling.json or power logs and no logs of runs here; name the archive with their logs too"
-        entries.problems.append(LogProblem(sources[-1].name, None, reason, noted=True))
-    entries.results = _with_notes_on_equal_runs(list(_results(logs, descriptions, additions, facts, entries.problems)))
+        entries.problem(sources[-1].name, reason, noted=True)
+    folders: dict[str, str] = {}
+    for key in sorted(key for key, files in found.items() if files.logs):
+        entries.problems.extend(problem for log in found[key].logs for problem in log.problems)
+        result = _entry(key, found[key], entries, facts)
+        if result is not None and result.id in folders:
+            entries.problem(result.folder, f"has the id {result.id} of {folders[result.id]}; left out")
+        elif result is not None:
+            folders[result.id] = result.folder
+            entries.results.append(result)
+    entries.results = _with_notes_on_equal_runs(entries.results)
     return entries
 
 
-def _results(
-    logs: dict[Place, list[MlperfRunLog]],
-    descriptions: dict[Place, Description],
-    additions: _Additions,
-    facts: FactBase,
-    problems: list[LogProblem],
-) -> Iterator[ConvertedResult]:
-    """Yield the result of each entry with usable logs."""
-    folders: dict[str, str] = {}
-    for key in sorted(logs):
-        problems.extend(problem for log in logs[key] for problem in log.problems)
-        result = _entry(key, logs[key], descriptions.get(key), additions, facts, problems)
-        if result is not None and result.id in folders:
-            problems.append(LogProblem(result.folder, None, f"has the id {result.id} of {folders[result.id]}; left out"))
-        elif result is not None:
-            folders[result.id] = result.folder
-            yield result
+def _leave_out_broken(found: dict[Place, _Found], broken: Sequence[str], entries: Entries) -> None:
+    """Drop the entries that an archive cuts off: an unknown number of their logs is missing."""
+    for name in broken:
+        place = PLACE.fullmatch(name)
+        if place and found.get(_key(place), _Found()).logs:
+            entries.problem(name, f"the archive breaks off in or after this file; the entry {entry_id(_key(place))} is left out")
+            del found[_key(place)]
 
 
-def _add(additions: _Additions, key: Place, place: re.Match[str], member: Member, problems: list[LogProblem]) -> None:
-    """Add a scaling factor or the log of a power meter to those of its entry."""
+def _key(place: re.Match[str]) -> Place:
+    return place["round"], place["submitter"], place["description"] or place["system"]
+
+
+def _add(files: _Found, place: re.Match[str], member: Member, entries: Entries, facts: FactBase) -> None:
+    """Add a file to its entry."""
+    if place["log"]:
+        files.logs.append(read_run(member.name, member.content))
+        return
     if place["meter"]:
-        log = read_power(place["meter"], member.name, member.content, problems)
-        additions.power.setdefault(key, {}).setdefault(place["run"], []).append(log)
+        files.power.setdefault(place["run"], []).append(read_power(place["meter"], member.name, member.content, entries.problems))
         return
     try:
-        factor = finite(json.loads(member.content)["scaling_factor"])
-    except (ValueError, RecursionError, TypeError, KeyError):
-        factor = None
-    if factor is None or not 1 <= factor < LARGEST_SCALING:
-        problems.append(
-            LogProblem(member.name, 1, f"scaling_factor is not a number from 1 to {LARGEST_SCALING}; the score is left unscaled")
-        )
+        content = json.loads(member.content)
+    except (ValueError, RecursionError):
+        content = None
+    if place["scaling"]:
+        factor = finite(content.get("scaling_factor")) if isinstance(content, dict) else None
+        if factor is not None and 1 <= factor < LARGEST_SCALING:
+            files.scaling = factor
+        else:
+            entries.problem(member.name, f"scaling_factor is not a number from 1 to {LARGEST_SCALING}; the score is left unscaled", 1)
+    elif isinstance(content, dict):
+        files.description, files.raw = member, content
+        spelling = printed(content.get("accelerator_model_name"))
+        if spelling:
+            entries.spellings[spelling] = accelerator_key(spelling, facts)
     else:
-        additions.scaling[key] = factor
-
-
-def _with_power(log: MlperfRunLog, meters: dict[str, list[PowerLog]], stated: str | None) -> ConvertedRun | None:
-    """Return the run of a log with the power of its meters."""
-    if log.run is None:
-        return None
-    logs = sorted(
-        meters.get(log.run.file.removesuffix(".txt"), []), key=lambda power: (power.meter.startswith("sw"), _natural(power.meter))
-    )
-    readings = (power_of_run(power, log, stated) for power in logs)
-    return log.run.model_copy(update={"power": tuple(reading for reading in readings if reading is not None)})
-
-
-def _description(member: Member, entries: Entries, facts: FactBase) -> Description | None:
-    """Return a system description, or None if it is not a JSON object."""
-    try:
-        raw = json.loads(member.content)
-    except (ValueError, RecursionError) as error:
-        entries.problems.append(LogProblem(member.name, getattr(error, "lineno", 1), f"not a system description: {error}"))
-        return None
-    if not isinstance(raw, dict):
-        reason = f"not a system description: a JSON {type(raw).__name__}, not an object"
-        entries.problems.append(LogProblem(member.name, 1, reason))
-        return None
-    entries.descriptions += 1
-    spelling = raw.get("accelerator_model_name")
-    if isinstance(spelling, str) and spelling.strip():
-        entries.spellings[spelling.strip()] = accelerator_key(spelling.strip(), facts)
-    return Description(member.name, member.content, raw)
+        entries.problem(member.name, "not a system description: not a JSON object", 1)
 
 
 def entry_id(key: Place) -> str:
@@ -272,60 +202,50 @@ def entry_id(key: Place) -> str:
     return "-".join(["mlperf", key[0], *(slug or "x" for slug in slugs)])[:200]
 
 
-def _entry(
-    key: Place,
-    logs: list[MlperfRunLog],
-    description: Description | None,
-    additions: _Additions,
-    facts: FactBase,
-    problems: list[LogProblem],
-) -> ConvertedResult | None:
+def _entry(key: Place, files: _Found, entries: Entries, facts: FactBase) -> ConvertedResult | None:
     """Return the result of an entry, or None if none of its logs is usable."""
-    folder = logs[0].file.rsplit("/", 1)[0]
-    with_run = sorted((log for log in logs if log.run is not None), key=lambda log: _natural(log.file))
+    folder = files.logs[0].file.rsplit("/", 1)[0]
+    with_run = sorted((log for log in files.logs if log.run is not None), key=lambda log: _natural(log.file))
     if not with_run:
-        problems.append(LogProblem(folder, None, "none of its logs is of a run; the entry is left out"))
+        entries.problem(folder, "none of its logs is of a run; the entry is left out")
         return None
     notes: list[str] = []
-    if len(with_run) < len(logs):
-        lost = sorted((printable(log.file.rsplit("/", 1)[-1]) for log in logs if log.run is None), key=_natural)
-        notes.append(f"{len(lost)} of its {len(logs)} logs hold no run and are left out: {', '.join(lost)}."[:500])
-    if description is None:
-        problems.append(LogProblem(folder, None, f"has no system description systems/{key[2]}.json; machine unknown"))
-    raw = description.raw if description else {}
-    system = system_of(description, key[2], problems) if description else ConvertedSystem(name=printable(key[2]))
+    if len(with_run) < len(files.logs):
+        lost = sorted((printable(log.file.rsplit("/", 1)[-1]) for log in files.logs if log.run is None), key=_natural)
+        notes.append(f"{len(lost)} of its {len(files.logs)} logs hold no run and are left out: {', '.join(lost)}."[:500])
+    if files.description is None:
+        entries.problem(folder, f"has no system description systems/{key[2]}.json; machine unknown")
+    system = system_of(files.description, files.raw, key[2], entries)
     settings = agreed(with_run, notes)
     target = finite(settings.get("target_accuracy"))
     stated = POWER_PLACE.search(key[1])
-    runs = (_with_power(log, additions.power.get(key, {}), stated[1].upper() if stated else None) for log in with_run)
     try:
         return ConvertedResult(
             id=entry_id(key),
             round=key[0],
-            division=_text(raw.get("division")) or _text(settings.get("submission_division")),
+            division=printed(files.raw.get("division")) or printed(settings.get("submission_division")),
             submitter=printable(key[1]),
             folder=printable(folder),
             system=system,
-            conditions=conditions_of(system, settings, software_of(raw), facts, () if target is not None else ("target_eval_loss",)),
+            conditions=conditions_of(system, settings, software_of(files.raw), facts, () if target is not None else ("target_eval_loss",)),
             target_eval_loss=MLPERF_TARGET_EVAL_LOSS if target is None else target,
-            runs=tuple(run for run in runs if run is not None),
-            scaling_factor=additions.scaling.get(key),
+            runs=tuple(_runs(with_run, files.power, stated[1].upper() if stated else None)),
+            scaling_factor=files.scaling,
             notes=(*notes, *_memory_contradiction(system, facts)),
         )
     except ValidationError as error:
-        problems.append(LogProblem(folder, None, f"{first_error(error)}; the entry is left out"))
+        entries.problem(folder, f"{first_error(error)}; the entry is left out")
         return None
 
 
-def _leave_out_broken(logs: dict[Place, list[MlperfRunLog]], broken: list[str], problems: list[LogProblem]) -> None:
-    """Drop the entries that an archive cuts off: an unknown number of their logs is missing."""
-    for name in broken:
-        place = PLACE.fullmatch(name)
-        key = (place["round"], place["submitter"], place["description"] or place["system"]) if place else None
-        if key in logs:
-            del logs[key]
-            reason = f"the archive breaks off in or after this file; the entry {entry_id(key)} is left out"
-            problems.append(LogProblem(name, None, reason))
+def _runs(logs: Sequence[MlperfRunLog], power: Mapping[str, list[PowerLog]], stated: str | None) -> Iterator[ConvertedRun]:
+    """Yield the runs of logs with the power of their meters, nodes before switches."""
+    for log in logs:
+        if log.run is not None:
+            meters = power.get(log.run.file.removesuffix(".txt"), [])
+            ordered = sorted(meters, key=lambda meter: (meter.meter.startswith("sw"), _natural(meter.meter)))
+            readings = (power_of_run(meter, log, stated) for meter in ordered)
+            yield log.run.model_copy(update={"power": tuple(reading for reading in readings if reading is not None)})
 
 
 def _memory_contradiction(system: ConvertedSystem, facts: FactBase) -> Iterator[str]:
@@ -342,19 +262,12 @@ def _memory_contradiction(system: ConvertedSystem, facts: FactBase) -> Iterator[
 def _with_notes_on_equal_runs(results: list[ConvertedResult]) -> list[ConvertedResult]:
     """Return the entries, with a note on those that share their runs with another entry: resubmitted, or listed twice."""
     runs = {result.id: repr([(run.seed, run.time_to_target_s, run.curve) for run in result.runs]) for result in results}
-    groups: dict[str, list[str]] = {}
-    for name, key in runs.items():
-        groups.setdefault(key, []).append(name)
     noted = []
     for result in results:
-        others = [name for name in groups[runs[result.id]] if name != result.id]
+        others = [name for name, same in runs.items() if same == runs[result.id] and name != result.id]
         note = (f"Its runs are those of {', '.join(others)}.",) if others else ()
         noted.append(result.model_copy(update={"notes": (*result.notes, *note)}))
     return noted
-
-
-def _text(value: object) -> str | None:
-    return value.strip()[:200] or None if isinstance(value, str) else None
 
 
 def _natural(file: str) -> tuple[int, str]:
@@ -415,7 +328,7 @@ def conditions_of(
     )
 
 
-def agreed(logs: list[MlperfRunLog], notes: list[str]) -> dict[str, Any]:
+def agreed(logs: Sequence[MlperfRunLog], notes: list[str]) -> dict[str, Any]:
     """Return the settings that all runs of an entry share; a setting that differs between runs is unknown and noted."""
     shared: dict[str, Any] = {}
     for key in sorted({key for log in logs for key in log.settings} - {"seed"}):
@@ -451,24 +364,25 @@ EMPTY = {"", "n/a", "none", "-"}
 LONGEST = 2_000
 
 
-def system_of(description: Description, folder: str, problems: list[LogProblem]) -> ConvertedSystem:
+def system_of(file: Member | None, raw: dict[str, Any], folder: str, entries: Entries) -> ConvertedSystem:
     """Return the machine of a description; invalid counts are unknown and reported."""
-    raw, file = description.raw, description.file
+    if file is None:
+        return ConvertedSystem(name=printable(folder))
     fields: dict[str, Any] = {name: printed(raw.get(key)) for name, key in TEXTS.items()}
     fields["name"] = fields["name"] or folder
     for field_name, key in COUNTS.items():
-        digits = str(raw[key]).strip() if isinstance(raw.get(key), str | int) and not isinstance(raw[key], bool) else ""
+        digits = printed(raw.get(key)) or ""
         fields[field_name] = int(digits) if digits.isascii() and digits.isdigit() and int(digits[:12]) > 0 else None
         if fields[field_name] is None:
-            match = re.search(rf'^[\s{{,]*"{key}"\s*:'.encode(), description.content, re.MULTILINE)
-            line = description.content.count(b"\n", 0, match.end()) + 1 if match else None
-            problems.append(LogProblem(file, line, f"{key} is {str(raw.get(key))[:40]!r}, not a positive whole number; left unknown"))
+            before, _, after = file.content.partition(f'"{key}"'.encode())
+            line = before.count(b"\n") + 1 if after else None
+            entries.problem(file.name, f"{key} is {str(raw.get(key))[:40]!r}, not a positive whole number; left unknown", line)
     fields["notes"] = tuple(text for key in NOTES if (text := printed(raw.get(key))))
     try:
         return ConvertedSystem(**fields)
     except ValidationError as error:
-        problems.append(LogProblem(file, 1, first_error(error)))
-        return ConvertedSystem(name=folder)
+        entries.problem(file.name, first_error(error), 1)
+        return ConvertedSystem(name=printable(folder))
 
 
 def software_of(raw: Mapping[str, Any]) -> dict[str, str]:

@@ -7,7 +7,7 @@ printed; launchers put a rank in front of it. Only keys that a converted result 
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -29,7 +29,6 @@ SETTINGS = frozenset({
 """Keys with one value per run; launchers may print them once per rank."""
 TIMES = frozenset({"init_start", "init_stop", "run_start", "run_stop", "block_start", "block_stop", "eval_accuracy", "tracked_stats"})
 """Keys of events in time."""
-WANTED = SETTINGS | TIMES
 POWER = frozenset({"power_reading", "conversion_eff", "interconnect_power_est"})
 """Keys of the log of a power meter."""
 MS = 1_000
@@ -46,32 +45,29 @@ class Event:
     """`time_ms`: milliseconds since 1970."""
     value: Any
     metadata: dict[str, Any]
-    offset: int
-    """Position of the line in the file, in bytes."""
+    line: int
+
+    @property
+    def samples(self) -> int | None:
+        """The samples trained so far."""
+        return count(self.metadata.get("samples_count"))
 
 
-def events(content: bytes, file: str, problems: list[LogProblem], keys: frozenset[str] = WANTED) -> Iterator[Event]:
+def events(content: bytes, file: str, problems: list[LogProblem], keys: frozenset[str] = SETTINGS | TIMES) -> Iterator[Event]:
     """Yield the wanted events of a log in the order of its lines; unreadable lines are added to `problems`."""
+    line, counted = 1, 0
     for match in LINE.finditer(content):
-        if len(match[0]) > LARGEST_LINE:
-            reason = f"an MLLOG line of {len(match[0]):,} bytes; none is longer than {LARGEST_LINE:,}"
-            problems.append(problem_at(content, file, match.start(), reason))
-            continue
         # Most lines are not wanted, so their key decides before they are parsed. Parsing a line without a key gives the reason.
         key = KEY.search(match[1])
         name = key[1].decode("utf-8", "replace") if key else ""
         if key and (name not in keys or (name == "tracked_stats" and b'"throughput"' not in match[1])):
             continue
-        event = _event(match[1], match.start())
+        line, counted = line + content.count(b"\n", counted, match.start()), match.start()
+        event = _event(match[1], line)
         if isinstance(event, Event):
             yield event
         else:
-            problems.append(problem_at(content, file, match.start(), event))
-
-
-def problem_at(content: bytes, file: str, offset: int, reason: str) -> LogProblem:
-    """Return a problem with the number of the line at a byte offset."""
-    return LogProblem(file, content.count(b"\n", 0, offset) + 1, reason)
+            problems.append(LogProblem(file, line, event))
 
 
 def finite(value: object) -> float | None:
@@ -91,8 +87,10 @@ def count(value: object) -> int | None:
     return int(number) if number is not None and 0 <= number < 2**53 and number.is_integer() else None
 
 
-def _event(line: bytes, offset: int) -> Event | str:
+def _event(line: bytes, number: int) -> Event | str:
     """Return the event of a line, or the reason why it has none."""
+    if len(line) > LARGEST_LINE:
+        return f"an MLLOG line of {len(line):,} bytes; none is longer than {LARGEST_LINE:,}"
     try:
         raw = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -103,7 +101,7 @@ def _event(line: bytes, offset: int) -> Event | str:
     if at_ms is None or not 0 <= at_ms < 2**53:
         return f"time_ms of {raw['key']!r} is {str(raw.get('time_ms'))[:40]!r}; it is milliseconds since 1970"
     metadata = raw.get("metadata")
-    return Event(raw["key"], at_ms, raw.get("value"), metadata if isinstance(metadata, dict) else {}, offset)
+    return Event(raw["key"], at_ms, raw.get("value"), metadata if isinstance(metadata, dict) else {}, number)
 
 
 # Runs ----------------------------------------------------------------------------------------------
@@ -125,146 +123,109 @@ class MlperfRunLog:
     """`run_stop`."""
     problems: list[LogProblem] = field(default_factory=list)
 
-
-@dataclass(slots=True)
-class _RunState:
-    """The state between events."""
-
-    log: MlperfRunLog
-    content: bytes
-    init_from: float | None = None
-    init_s: float | None = None
-    start: float | None = None
-    stop: Event | None = None
-    block_from: float | None = None
-    blocks_ms: float = 0.0
-    train_ms: float | None = None
-    """`blocks_ms` at the last evaluation."""
-    samples: list[int] = field(default_factory=list)
-    at_s: list[float] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    rates: list[float] = field(default_factory=list)
-    evaluation: Event | None = None
-    """The last evaluation, even an invalid one."""
-
-    def problem(self, event: Event, reason: str) -> None:
-        """Add a problem at the line of an event."""
-        self.log.problems.append(problem_at(self.content, self.log.file, event.offset, reason))
+    def problem(self, line: int, reason: str, *, noted: bool = False) -> None:
+        """Add a problem of a line."""
+        self.problems.append(LogProblem(self.file, line, reason, noted))
 
 
 def read_run(file: str, content: bytes) -> MlperfRunLog:
     """Return the contents of a log; invalid content becomes problems and never raises."""
     log = MlperfRunLog(file)
-    state = _RunState(log, content)
-    for event in events(content, file, log.problems):
-        if event.key in SETTINGS or event.key.startswith("init_"):
-            _before_run(state, event)
-        elif event.key == "run_start":
-            if state.start is None:
-                state.start = event.at_ms
-            else:
-                state.problem(event, "a second run_start; the first one counts")
-        elif state.start is not None:
-            _in_run(state, event, state.start)
-        elif event.key != "tracked_stats":
-            state.problem(event, f"{event.key} before run_start is ignored")
-    if state.start is None:
+    found = list(events(content, file, log.problems))
+    for event in found:
+        if event.key in SETTINGS and log.settings.setdefault(event.key, event.value) != event.value:
+            here, above = str(event.value)[:40], str(log.settings[event.key])[:40]
+            log.problem(event.line, f"{event.key} is {here!r} here and {above!r} above; the first one counts")
+    timed = [event for event in found if event.key in TIMES]
+    last_line = max(1, content.count(b"\n") + (not content.endswith(b"\n")))
+    begun = next((index for index, event in enumerate(timed) if event.key == "run_start"), None)
+    if begun is None:
         reason = "has no run_start: not the log of a run, or cut off before it began" if content else "is empty: the log is lost"
-        log.problems.append(LogProblem(file, _last_line(content), reason))
+        log.problem(last_line, reason)
         return log
-    if state.stop is None:
-        log.problems.append(LogProblem(file, _last_line(content), "ends without run_stop; kept as incomplete", noted=True))
-    _finish(state, state.start)
+    start = timed[begun]
+    later = [event for event in timed[begun + 1 :] if not event.key.startswith("init_")]
+    for event in later:
+        if event.at_ms < start.at_ms or event.key == "run_start":
+            log.problem(event.line, f"{event.key} is earlier than run_start, or a second one; ignored")
+    later = [event for event in later if event.at_ms >= start.at_ms and event.key != "run_start"]
+    ended = next((index for index, event in enumerate(later) if event.key == "run_stop"), None)
+    stop = None if ended is None else later[ended]
+    for event in later[ended + 1 :] if ended is not None else ():
+        log.problem(event.line, f"{event.key} after run_stop is ignored")
+    if stop is None:
+        log.problem(last_line, "ends without run_stop; kept as incomplete", noted=True)
+    log.start_ms, log.stop_ms = start.at_ms, None if stop is None else stop.at_ms
+    try:
+        log.run = _run(log, timed, later[:ended], start, stop)
+    except ValidationError as error:
+        log.problem(last_line, first_error(error))
     return log
 
 
-def _last_line(content: bytes) -> int:
-    """Return the number of the last line, 1 for an empty file."""
-    return max(1, content.count(b"\n") + (not content.endswith(b"\n")))
+def _run(log: MlperfRunLog, timed: Sequence[Event], inside: Sequence[Event], start: Event, stop: Event | None) -> ConvertedRun:
+    """Return the run of the events between its start and its stop."""
+    evaluations: list[tuple[int, float, float]] = []
+    block_from, blocks_ms, train_ms, rates = None, 0.0, None, []
+    for event in inside:
+        if event.key == "block_start":
+            block_from = event.at_ms
+        elif event.key == "block_stop":
+            blocks_ms += max(0.0, event.at_ms - block_from) if block_from is not None else 0.0
+            block_from = None
+        elif event.key == "eval_accuracy":
+            loss, samples = finite(event.value), event.samples
+            if loss is None or samples is None:
+                shown = str(event.value)[:40], str(event.metadata.get("samples_count"))[:40]
+                log.problem(event.line, f"eval_accuracy is {shown[0]!r} after {shown[1]!r} samples; both must be numbers")
+                continue
+            evaluations.append((samples, (event.at_ms - start.at_ms) / MS, loss))
+            train_ms = blocks_ms
+        elif isinstance(event.value, dict) and (rate := finite(event.value.get("throughput"))) is not None:
+            rates.append(rate)
+    status = _status(log, stop, [event.value for event in inside if event.key == "eval_accuracy"])
+    last, seed = evaluations[-1][0] if evaluations else None, finite(log.settings.get("seed"))
+    samples_at_stop = stop.samples if stop else None
+    return ConvertedRun(
+        file=log.file.rsplit("/", 1)[-1],
+        status=status,
+        seed=None if seed is None else int(seed),
+        init_s=_init_s(timed),
+        time_to_target_s=(stop.at_ms - start.at_ms) / MS if stop and status == "ok" else None,
+        samples=last if samples_at_stop is None else samples_at_stop,
+        trained_samples=last,
+        train_s=None if train_ms is None else train_ms / MS,
+        logged_samples_per_s=tuple(rates),
+        curve=EvalCurve(
+            samples=tuple(each[0] for each in evaluations),
+            at_s=tuple(each[1] for each in evaluations),
+            eval_loss=tuple(each[2] for each in evaluations),
+        ),
+    )
 
 
-def _before_run(state: _RunState, event: Event) -> None:
-    """Read a setting, or the time of the initialisation."""
-    if event.key in SETTINGS:
-        known = state.log.settings.setdefault(event.key, event.value)
-        if known != event.value:
-            here, above = str(event.value)[:40], str(known)[:40]
-            state.problem(event, f"{event.key} is {here!r} here and {above!r} above; the first one counts")
-    elif event.key == "init_start":
-        state.init_from = event.at_ms if state.init_from is None else state.init_from
-    elif state.init_from is not None and state.init_s is None and event.at_ms >= state.init_from:
-        state.init_s = (event.at_ms - state.init_from) / MS
+def _init_s(timed: Sequence[Event]) -> float | None:
+    """Return the seconds from the first init_start to the first init_stop after it."""
+    begun = next((index for index, event in enumerate(timed) if event.key == "init_start"), None)
+    if begun is None:
+        return None
+    at_ms = timed[begun].at_ms
+    return next(((event.at_ms - at_ms) / MS for event in timed[begun:] if event.key == "init_stop" and event.at_ms >= at_ms), None)
 
 
-def _in_run(state: _RunState, event: Event, start: float) -> None:
-    if event.at_ms < start:
-        state.problem(event, f"{event.key} is earlier than run_start; ignored")
-    elif state.stop is not None:
-        state.problem(event, f"{event.key} after run_stop is ignored")
-    elif event.key == "run_stop":
-        state.stop = event
-    elif event.key == "block_start":
-        state.block_from = event.at_ms
-    elif event.key == "block_stop":
-        if state.block_from is not None and event.at_ms >= state.block_from:
-            state.blocks_ms += event.at_ms - state.block_from
-        state.block_from = None
-    elif event.key == "eval_accuracy":
-        _evaluation(state, event, start)
-    elif isinstance(event.value, dict):
-        rate = finite(event.value.get("throughput"))
-        if rate is not None:
-            state.rates.append(rate)
-
-
-def _evaluation(state: _RunState, event: Event, start: float) -> None:
-    state.evaluation = event
-    loss, samples = finite(event.value), count(event.metadata.get("samples_count"))
-    if loss is None or samples is None:
-        shown = str(event.value)[:40], str(event.metadata.get("samples_count"))[:40]
-        state.problem(event, f"eval_accuracy is {shown[0]!r} after {shown[1]!r} samples; both must be numbers")
-        return
-    state.samples.append(samples)
-    state.at_s.append((event.at_ms - start) / MS)
-    state.losses.append(loss)
-    state.train_ms = state.blocks_ms
-
-
-def _finish(state: _RunState, start: float) -> None:
-    """Add the run to the log."""
-    stop, log = state.stop, state.log
-    log.start_ms, log.stop_ms = start, None if stop is None else stop.at_ms
-    status: RunStatus = "incomplete" if stop is None else "aborted"
-    if stop is not None and stop.metadata.get("status") == "success":
-        # The last evaluation of a success must be a loss at the target.
-        stated, evaluation = finite(log.settings.get("target_accuracy")), state.evaluation
-        target = MLPERF_TARGET_EVAL_LOSS if stated is None else stated
-        loss = finite(evaluation.value) if evaluation else None
-        status = "ok" if loss is not None and 0 < loss <= target else "missed"
-        if evaluation is None:
-            reason = "there is no evaluation before it"
-        else:
-            reason = f"the last evaluation is {str(evaluation.value)[:40]}, not a loss from 0 to {target:g}"
-        if status == "missed":
-            state.problem(stop, f"run_stop says success and {reason}; kept as a run that missed the target")
-    last = state.samples[-1] if state.samples else None
-    ended = count(stop.metadata.get("samples_count")) if stop else None
-    seed = finite(log.settings.get("seed"))
-    try:
-        log.run = ConvertedRun(
-            file=log.file.rsplit("/", 1)[-1],
-            status=status,
-            seed=None if seed is None else int(seed),
-            init_s=state.init_s,
-            time_to_target_s=(stop.at_ms - start) / MS if stop and status == "ok" else None,
-            samples=last if ended is None else ended,
-            trained_samples=last,
-            train_s=None if state.train_ms is None else state.train_ms / MS,
-            logged_samples_per_s=tuple(state.rates),
-            curve=EvalCurve(samples=tuple(state.samples), at_s=tuple(state.at_s), eval_loss=tuple(state.losses)),
-        )
-    except ValidationError as error:
-        log.problems.append(LogProblem(log.file, _last_line(state.content), first_error(error)))
+def _status(log: MlperfRunLog, stop: Event | None, evaluated: Sequence[Any]) -> RunStatus:
+    """Return the end of a run. The last evaluation of a success must be a loss at the target."""
+    if stop is None or stop.metadata.get("status") != "success":
+        return "incomplete" if stop is None else "aborted"
+    stated = finite(log.settings.get("target_accuracy"))
+    target = MLPERF_TARGET_EVAL_LOSS if stated is None else stated
+    loss = finite(evaluated[-1]) if evaluated else None
+    if loss is not None and 0 < loss <= target:
+        return "ok"
+    last = f"the last evaluation is {str(evaluated[-1])[:40]}, not a loss from 0 to {target:g}" if evaluated else None
+    reason = last or "there is no evaluation before it"
+    log.problem(stop.line, f"run_stop says success and {reason}; kept as a run that missed the target")
+    return "missed"
 
 
 # Power ---------------------------------------------------------------------------------------------
@@ -294,9 +255,7 @@ def read_power(meter: str, file: str, content: bytes, problems: list[LogProblem]
     for event in events(content, file, problems, POWER):
         number = finite(event.value)
         if number is None or number <= 0:
-            problems.append(
-                problem_at(content, file, event.offset, f"{event.key} is {str(event.value)[:40]!r}, not a positive number; ignored")
-            )
+            problems.append(LogProblem(file, event.line, f"{event.key} is {str(event.value)[:40]!r}, not a positive number; ignored"))
         elif event.key == "power_reading":
             readings.append((event.at_ms, number))
         elif event.key == "interconnect_power_est":
@@ -313,18 +272,16 @@ def power_of_run(log: PowerLog, run: MlperfRunLog, stated: str | None) -> PowerR
     Each reading counts for the time since the one before. If the readings do not span the run, the clocks of the two logs differ, and
     all readings count.
     """
-    within = False
-    readings = log.readings
+    within, readings = False, log.readings
     if run.start_ms is not None and run.stop_ms is not None:
         inside = tuple(reading for reading in readings if run.start_ms <= reading[0] <= run.stop_ms)
         within = len(inside) > 1 and inside[-1][0] - inside[0][0] >= CLOCKS_AGREE * (run.stop_ms - run.start_ms)
         readings = inside if within else readings
     weights = [later[0] - earlier[0] for earlier, later in pairwise(readings)]
+    watts = log.estimate_w
     if readings and sum(weights) > 0:
         watts = sum(weight * reading[1] for weight, reading in zip(weights, readings[1:], strict=True)) / sum(weights)
-    elif log.estimate_w is not None:
-        watts = log.estimate_w
-    else:
+    if watts is None:
         return None
     return PowerReading.model_validate(
         {

@@ -3,47 +3,30 @@
 import json
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
-from pathlib import Path
-from typing import Annotated
 
 import tomlkit
 import typer
 from packaging.version import InvalidVersion, Version
 
 from tunemark.collector.commands.terminal import say
-from tunemark.collector.importers.import_io import read_bytes, write_out
+from tunemark.collector.importers.import_io import Request, read_bytes, write_out
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.world_facts import Library
+from tunemark.schema.formats import counted
 
 SOURCE = "Python Package Index, /pypi/{}/json: day of the first file"
 
 
-def releases(
-    files: Annotated[list[Path], typer.Argument(help="JSON files, as the index serves a project at /pypi/NAME/json.", show_default=False)],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="File to write, such as `data/known/pypi.toml`. Default: standard output.", show_default=False),
-    ] = None,
-) -> None:
-    """Write the release date of each final version of libraries; the audit checks documents against them.
-
-    Nothing is fetched: such dates are facts with a source, to be reviewed before they are committed.
-
-    Exit codes: 0 written, 2 no such file, 3 not such JSON.
-
-    Examples
-    --------
-    - `tunemark import releases TORCH.json PEFT.json --out data/known/pypi.toml`
-
-    - `tunemark import releases TORCH.json`
-    """
+def releases(request: Request) -> None:
+    """Write the release date of each final version of libraries, from PyPI's JSON; the audit checks documents against them."""
+    request.known(())
     today = datetime.now(tz=UTC).date()
-    text = as_toml([library_of(read_bytes(file), today) for file in files])
-    if out is None:
+    text = as_toml([library_of(read_bytes(file), today) for file in request.files])
+    if request.out is None:
         typer.echo(text, nl=False)
         return
-    write_out(out, text.encode())
-    say(f"wrote {out}: {len(files)} {'library' if len(files) == 1 else 'libraries'}")
+    write_out(request.out, text.encode())
+    say(f"wrote {request.out}: {counted(len(request.files), 'file')}")
 
 
 def library_of(content: bytes, read_on: date) -> Library:

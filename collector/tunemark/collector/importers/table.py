@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import AsJson, print_json, print_table, say
+from tunemark.collector.audit.interval import duration
+from tunemark.collector.commands.terminal import print_json, print_table, say
 from tunemark.collector.gate.published_checks import condition_problems
 from tunemark.collector.gate.read import DOCUMENT
-from tunemark.collector.importers.import_io import first_error, printable, read_text, write_changed
+from tunemark.collector.importers.import_io import Request, first_error, printable, read_text, write_changed
 from tunemark.collector.importers.table_map import PREFIXES, UNITS, WRITTEN, Column, Map, Match, TableMap, Variant, read_map
-from tunemark.collector.importers.table_text import PER_DEVICE, TextTable, duration, extract, tables_in, transposed
+from tunemark.collector.importers.table_text import PER_DEVICE, TextTable, extract, tables_in, transposed
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root, write_atomically
@@ -24,6 +24,7 @@ from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.published import Claim, Origin, PublishedResult, PublishedSet, Reading, Scalar, SourceDocument
 from tunemark.schema.vocabulary import PublishedStatus
 
+SETTINGS = {"map": "what each column means: a TOML file"}
 EXTRACT = "tables.md"
 """File beside the map with the facts of the tables, without the text of the document."""
 RESULTS = "results.json"
@@ -33,40 +34,23 @@ NO_CARD = "@none"
 NUMBER = re.compile(r"[~≈]?\s*\$?(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*(?P<unit>[A-Za-z%/]*)")
 
 
-def table(
-    files: Annotated[
-        list[Path],
-        typer.Argument(help="Files with the tables, or the checkout of their repository.", show_default=False, metavar="FILE..."),
-    ],
-    map_file: Annotated[Path, typer.Option("--map", help="What each column means: a TOML file.", show_default=False)],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder of published results. Default: `data/published` of the checkout.", show_default=False),
-    ] = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Import the tables of a document: one record per row, with figures as printed and conditions as the map states them.
+def table(request: Request) -> None:
+    """Import the tables of a document with the map that says what each column means: one record per row.
 
-    The map names for each column its condition, its quantity and unit, or the reason to leave it out; rows are left out only by a
-    rule with a reason. An extract of the tables is written beside the map as `tables.md`, from which the same records can be made
-    again. Nothing is written if anything cannot be read.
-
-    Exit codes: 0 imported, 2 no such file or table, 3 a cell, column or row that the map does not explain.
-
-    Examples
-    --------
-    - `tunemark import table TABLES.md --map MAP.toml`
-
-    - `tunemark import table CHECKOUT_FOLDER --map MAP.toml --out /tmp/published`
+    Figures are kept as printed, conditions as the map states them, and rows are left out only by a rule with a reason. An extract of
+    the tables is written beside the map as `tables.md`, from which the same records can be made again. Nothing is written if anything
+    cannot be read. Files are those with the tables, or the checkout of their repository.
     """
-    root = project_root()
+    root, settings = project_root(), request.known(SETTINGS)
+    if "map" not in settings:
+        raise TunemarkError("--map", "", "name the TOML file that says what each column means")
+    map_file = Path(settings["map"])
     mapping = read_map(map_file)
-    imported = import_tables(mapping, found_tables(mapping, files))
+    imported = import_tables(mapping, found_tables(mapping, request.files))
     check_cards(imported.results, FactBase.of_root(root))
-    folder = (root / "data" / "published" if out is None else out) / mapping.source.id
+    folder = (root / "data" / "published" if request.out is None else request.out) / mapping.source.id
     kept = map_file.with_name(EXTRACT)
-    if all(path.resolve() != kept.resolve() for path in files):
+    if all(path.resolve() != kept.resolve() for path in request.files):
         write_changed(kept, extract(imported.extracted).encode())
     folder.mkdir(parents=True, exist_ok=True)
     written = write_changed(folder / RESULTS, PublishedSet(source=mapping.source.id, results=tuple(imported.results)).lines())
@@ -74,7 +58,7 @@ def table(
     for remark in imported.remarks:
         say(printable(remark))
     rows = [(key, *counts) for key, counts in imported.counts.items()]
-    if as_json:
+    if request.as_json:
         names = ("rows", "left_out", "results")
         tables = {key: dict(zip(names, counts, strict=True)) for key, *counts in rows}
         print_json({"source": mapping.source.id, "results": len(imported.results), "tables": tables, "written": written})

@@ -223,7 +223,7 @@ def software_like(fitted: Fit, name: str) -> Like:
     counts = Counter(row.config.level for row in fitted.rows if row.config.stack == name)
     if not counts:
         known = sorted({row.config.stack for row in fitted.rows} | set(levels))
-        raise TunemarkError("--like", name, did_you_mean(name, known))
+        raise TunemarkError("--software", name, did_you_mean(name, known))
     release = max(row.config.release for row in fitted.rows if row.config.stack == name)
     return Like(counts.most_common(1)[0][0], name, release)
 

@@ -224,24 +224,19 @@ def finding_rows(findings: Iterable[Finding], rules: Iterable[Rule]) -> Rows:
         "audit_rules": [
             {
                 "rule": rule.id,
-                "family": rule.family,
-                "title": rule.title,
-                "why": rule.why,
                 "verdicts": [verdict.value for verdict in rule.verdicts],
+                **{name: getattr(rule, name) for name in ("family", "title", "why")},
             }
             for rule in rules
         ],
         "findings": [
             {
                 "finding": number,
-                "rule": finding.rule,
                 "verdict": finding.verdict.value,
                 "record_ids": list(finding.records),
-                "claim": finding.claim,
-                "calculation": finding.calculation,
                 "numbers": json.dumps(finding.numbers, ensure_ascii=False),
-                "quantities": list(finding.quantities),
-                "conditions": list(finding.conditions),
+                **{name: list(getattr(finding, name)) for name in ("quantities", "conditions")},
+                **{name: getattr(finding, name) for name in ("rule", "claim", "calculation")},
             }
             for number, finding in enumerate(findings, start=1)
         ],

@@ -65,15 +65,21 @@ def _claims(record_id: str, claims: Mapping[str, Claim], labels: Mapping[str, st
     }
 
 
-def _compared(conditions: Conditions) -> Row:
-    """Return the conditions of the comparability key that published and converted results state in the same way."""
+def _headline(result: PublishedResult | ConvertedResult, compared: Row, *, source: str, trust: Trust, rankable_group: bool = True) -> Row:
+    """Return the columns of a result that published and converted results state in the same way."""
+    conditions = result.conditions
+    compared = {
+        **conditions.model_dump(mode="json", include={"model", "method", "dataset", "sequence_length", "padding", "packing"}),
+        **compared,
+    }
     return {
-        "model": conditions.model,
-        "method": conditions.method.value,
-        "dataset": conditions.dataset,
-        "sequence_length": conditions.sequence_length,
-        "padding": None if conditions.padding is None else conditions.padding.value,
-        "packing": conditions.packing,
+        "result_id": result.id,
+        "source": source,
+        "trust": trust.value,
+        **compared,
+        "comparability_group": comparability_group(compared) if rankable_group else None,
+        "rankable": False,
+        **conditions.model_dump(include={"accelerator", "accelerator_count", "instance", "micro_batch", "gradient_accumulation"}),
     }
 
 
@@ -122,7 +128,7 @@ def _published_headline(result: PublishedResult, figures: Mapping[str, rates.Fig
     conditions, claims = result.conditions, result.claims
     optimizer = conditions.settings.get("optimizer")
     ambiguous, card = rates.is_ambiguous(claims, "step_time_s"), facts.models.get(conditions.model or "")
-    compared = _compared(conditions) | {
+    compared: Row = {
         # Every BERT of the sources classifies; all other models predict the next token.
         "task": card and (Task.SEQUENCE_CLASSIFICATION if card.family == "bert" else Task.CAUSAL_LM).value,
         "global_batch": int(figures["global_batch"].value) if "global_batch" in figures else None,
@@ -130,21 +136,10 @@ def _published_headline(result: PublishedResult, figures: Mapping[str, rates.Fig
         "optimizer": None if optimizer is None else str(optimizer).rsplit(".", 1)[-1].lower(),
         "step_definition": "ambiguous" if ambiguous else "optimizer_step" if "step_time_s" in figures else None,
     }
-    row: Row = {
-        "result_id": result.id,
-        "source": result.source,
-        "trust": Trust.PUBLISHED.value,
+    row = _headline(result, compared, source=result.source, trust=Trust.PUBLISHED, rankable_group=not ambiguous) | {
         "section": result.section,
-        **compared,
-        "comparability_group": None if ambiguous else comparability_group(compared),
-        "rankable": False,
-        "accelerator": conditions.accelerator,
         "accelerator_printed": result.labels.get("accelerator"),
-        "accelerator_count": conditions.accelerator_count,
-        "instance": conditions.instance,
         "status": result.status.value,
-        "micro_batch": conditions.micro_batch,
-        "gradient_accumulation": conditions.gradient_accumulation,
         "note": result.note,
     }
     for name in ("step_time_s", "tokens_per_s", "samples_per_s", "epoch_time_s", "train_time_s", "wall_s"):
@@ -279,7 +274,7 @@ def _converted_figures(result: ConvertedResult, times: TimeToTarget, rate: Inter
 def _converted_headline(result: ConvertedResult, times: TimeToTarget, rate: Interval | None) -> Row:
     conditions, median = result.conditions, times.median
     optimizer = conditions.settings.get("optimizer")
-    compared = _compared(conditions) | {
+    compared = {
         "task": Task.CAUSAL_LM.value,
         "global_batch": conditions.global_batch,
         "precision": conditions.precision,
@@ -289,20 +284,11 @@ def _converted_headline(result: ConvertedResult, times: TimeToTarget, rate: Inte
     notes = [f"{result.label}."]
     if times.reached < times.runs:
         notes.append(f"{times.reached} of {times.runs} runs reached the target; the others count as longer than any of them.")
-    return {
-        "result_id": result.id,
-        "source": f"{result.harness}-{result.round}",
-        "trust": Trust.CONVERTED.value,
+    return _headline(result, compared, source=f"{result.harness}-{result.round}", trust=Trust.CONVERTED) | {
         "section": f"{result.submitter}: {result.system.name}",
-        **compared,
-        "comparability_group": comparability_group(compared),
-        "rankable": False,
-        "accelerator": conditions.accelerator,
         "accelerator_printed": result.system.accelerator_printed,
-        "accelerator_count": conditions.accelerator_count,
         "nodes": result.system.nodes,
         "status": "ok" if times.score_s is not None else "partial",
-        "gradient_accumulation": conditions.gradient_accumulation,
         "train_time_s": None if median is None else median.value,
         "time_to_target_s": None if median is None else median.value,
         "time_to_target_low_s": median.low if median and median.bounded else None,

@@ -1,16 +1,12 @@
 """SQL queries to the database, and the description of its tables and views."""
 
-import re
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tunemark.collector.store.database import empty_database, open_database
-from tunemark.schema.errors import TunemarkError, nearest, suggested
-
-if TYPE_CHECKING:
-    import duckdb
+from tunemark.schema.errors import TunemarkError
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,30 +47,11 @@ def run_query(sql: str, database: Path) -> QueryResult:
             lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
             place = next((number for number, line in enumerate(lines) if line.startswith("LINE ")), len(lines))
             hints = " ".join(line.strip() for line in (*lines[:place], *lines[place + 2 :])) or type(error).__name__
-            unknown = UNKNOWN.search(hints)
-            if unknown is not None:
-                raise _unknown_name(unknown, hints, connection) from error
+            if "not found" in hints or "does not " in hints:
+                hints += "; `tunemark query --views` lists tables and columns"
             raise TunemarkError("sql", " ".join(sql.split()), "\n".join([hints, *lines[place : place + 2]])) from error
     columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
     return QueryResult(list(table.schema.names), list(zip(*columns, strict=True)))
-
-
-UNKNOWN = re.compile(
-    r'Referenced column "(?P<column>[^"]+)" not found|does not have a column named "(?P<of_table>[^"]+)"|Table with name (?P<table>\S+) does not exist'
-)
-"""DuckDB's messages about a misspelt name."""
-
-
-def _unknown_name(unknown: "re.Match[str]", message: str, connection: "duckdb.DuckDBPyConnection") -> TunemarkError:
-    """Return the error for a column or table that does not exist, with the nearest names."""
-    kind, name = ("table", unknown["table"]) if unknown["table"] else ("column", unknown["column"] or unknown["of_table"])
-    # DuckDB names columns of the tables in the query. Where it names none, all columns are known.
-    known = set(re.findall(r'"([^"]+)"', message[unknown.end() :]))
-    if not known:
-        known = {column for (column,) in connection.sql("select distinct column_name from duckdb_columns() where not internal").fetchall()}
-    near = nearest(name, {candidate: (candidate,) for candidate in known})
-    meant = f"; {suggested(near)}" if near else ";"
-    return TunemarkError("sql", name, f"there is no such {kind}{meant} `tunemark query --views` lists tables and columns")
 
 
 def relation_reference() -> QueryResult:
