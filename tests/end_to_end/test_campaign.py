@@ -13,7 +13,6 @@ import gpu_campaign
 import overhead_arms
 import pytest
 import torch
-from factories import bare_submission
 from harness_making import make_machine
 from transformers import AutoModelForCausalLM
 from typer.main import get_command
@@ -30,7 +29,6 @@ ROOT = Path(__file__).parents[2]
 CONTENT = gpu_campaign.campaign()
 STAGES = gpu_campaign.stages(CONTENT)
 RUNS = [run for runs in STAGES.values() for run in runs if not run.is_benchmark]
-BENCHMARKS = [run for runs in STAGES.values() for run in runs if run.is_benchmark]
 FACTS = FactBase(ROOT / "data")
 
 
@@ -66,16 +64,6 @@ def test_a_rehearsed_run_is_supported_on_a_cpu_and_packs_if_its_card_does(run):
     assert made.minutes == CONTENT["rehearsal"]["minutes"]
 
 
-def test_a_goal_is_for_a_workload_and_settings_that_exist():
-    for goal in CONTENT["goals"]:
-        settings = tuple(f"{name}={value}" for name, value in goal.get("settings", {}).items())
-        _, overrides = apply_overrides(FACTS.workload(goal["workload"]), settings)
-        assert len(overrides) == len(settings)
-        assert any(run.workload == goal["workload"] and set(settings) <= set(run.set) for run in RUNS)
-    of_source_003 = next(goal for goal in CONTENT["goals"] if goal["workload"] == "trainer-8k-llama-3.1-8b-lora")
-    assert of_source_003["tokens_per_s"] == 3 * CONTENT["anchors"]["003-lora-8b"]["tokens_per_s"]
-
-
 @pytest.mark.parametrize(
     ("workload", "settings", "rows", "goal"),
     [
@@ -103,26 +91,6 @@ def test_the_plan_of_each_size_of_the_overhead_benchmark_is_supported(size, tmp_
         model = AutoModelForCausalLM.from_config(config_of(made.card))
     assert sum(parameter.numel() for parameter in model.parameters()) == made.card.parameters
     assert made.plan.precision.parameters.value == ("bf16" if size == overhead_arms.BILLION_SIZE else "fp32")
-
-
-def test_the_stage_of_goals_keeps_the_batch_of_each_card():
-    first = [run for run in STAGES["goals"] if run.workload != "smoke-lora"]
-    for run in first:
-        card, _ = apply_overrides(FACTS.workload(run.workload), tuple(run.set))
-        assert card.batch == FACTS.workload(run.workload).batch
-    assert {run.workload for run in first} == {"lora-8b", "full-8b"}
-    assert any("frozen_weights=fp8" in run.set for run in first)
-
-
-def test_the_spread_of_repeats_is_shown_beside_its_goal():
-    study = {"kind": "repeat", "study_id": "0123456789ab", "point": "as given", "settings_sha256": "0" * 64}
-    records = [bare_submission(study=study | {"position": position}) for position in (1, 2)]
-    trace = records[0].trace
-    faster = [trace.started_at_s + (time - trace.started_at_s) / 1.5 for time in trace.completed_at_s]
-    records.append(bare_submission(study=study | {"position": 3}, **{"trace.completed_at_s": faster}))
-    (line,) = gpu_campaign.spreads([*records, bare_submission()], CONTENT["most_spread"])
-    assert line.startswith("- smoke-lora: 3 runs, 50.00% of the median ")
-    assert line.endswith("goal: at most 1%")
 
 
 @pytest.mark.parametrize(("kinds", "single", "repeats"), [([None], True, False), (["repeat"] * 3, True, True), (["tune"], False, False)])
@@ -167,8 +135,7 @@ def test_a_run_that_outlasts_its_limit_is_stopped_so_that_it_can_write():
     assert gpu_campaign.end_of(process, 5.0) == ("limit", 6)
 
 
-@pytest.mark.slow
-@pytest.mark.process
+@pytest.mark.nightly
 def test_a_rehearsal_runs_through_and_a_second_one_skips_what_is_done(tmp_path):
     command = [
         sys.executable,

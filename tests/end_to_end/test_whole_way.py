@@ -166,6 +166,7 @@ def test_nothing_in_the_site_is_fetched_from_elsewhere(checkout, whole_site):
         assert not [tag for tag in fetched if 'rel="canonical"' not in tag], page
 
 
+@pytest.mark.nightly
 def test_a_second_demo_measures_nothing_and_changes_nothing(checkout, demo):
     every = "select count(*) as n, sum(hash(result_id)) as h from results"
     before = rows(checkout, every)

@@ -82,11 +82,11 @@ def recommend(
 ) -> None:
     """Recommend what to rent or use for a fine-tuning job: options with time, cost, memory and evidence, best first.
 
-    Rates come from accepted results where they exist, otherwise from predictions based on them, each with a 90% interval. Recommended
+    Each rate is a prediction for the plan that is shown, by a model of all accepted results, with a 90% interval. Recommended
     options meet the limits at the pessimistic end of the interval. If nothing similar was measured, the answer is "no data".
 
-    Settings are trust=published for results alone, max_memory=24 (GiB of one accelerator) and start_up=5min, assumed and billed.
-    FIGURES are `usd_per_hour=0.20` for all of your accelerators together, or those of one of them:
+    Settings are trust=published for options with results of their own, max_memory=24 (GiB of one accelerator) and start_up=5min, assumed
+    and billed. FIGURES are `usd_per_hour=0.20` for all of your accelerators together, or those of one of them:
     `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
 
     Exit codes: 0 answered, even if nothing can be recommended; 2 unknown value or no database.
