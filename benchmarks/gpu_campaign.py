@@ -282,10 +282,10 @@ def end_of(process: "subprocess.Popen[bytes]", limit_s: float) -> tuple[str, int
 
 def held(run: Run, version: str) -> bool:
     """Return True if the committed submissions have this run, or all its repeats, of this version of the harness on this device."""
-    from tunemark.harness.plan.options import Options  # noqa: PLC0415 - importable only once prepared
+    from tunemark.harness.plan.machine import detect  # noqa: PLC0415 - importable only once prepared
     from tunemark.schema.vocabulary import TRIES, Division  # noqa: PLC0415
 
-    machine, repeats = Options().machine(), 0
+    machine, repeats = detect(), 0
     device = facts().recognise_device(machine.devices[0].name, machine.backend)
     for record in read(ROOT / "submissions"):
         plan, study = record.plan, record.study
