@@ -5,7 +5,7 @@ A corruption changes a copy of a base and leaves it in canonical form under the 
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,11 +91,11 @@ def _replacing(entry: dict[str, Any]) -> Change:
         _move_entries(content, entry)
         sets(with_nulls(entry.get("set", {})))(content)
         for path, source in entry.get("copy", {}).items():
-            node, place = places(content, source)[0]
-            replace_at(content, path, lambda _, value=node[place]: deepcopy(value))
+            node, place = places(content, source.split("."))[0]
+            replace_at(content, path.split("."), lambda _, value=node[place]: deepcopy(value))
         for kind, compute in ARITHMETIC.items():
             for path, value in entry.get(kind, {}).items():
-                replace_at(content, path, lambda old, value=value, compute=compute: compute(old, value))
+                replace_at(content, path.split("."), lambda old, value=value, compute=compute: compute(old, value))
         if "day" in entry:
             content["started_at"] = entry["day"] + content["started_at"][10:]
         if "without_warning" in entry:
@@ -107,13 +107,13 @@ def _replacing(entry: dict[str, Any]) -> Change:
 def _move_entries(content: Content, entry: dict[str, Any]) -> None:
     """Take entries out, put them there twice, and swap them."""
     for path in entry.get("drop", ()):
-        for node, place in reversed(places(content, path)):
+        for node, place in reversed(places(content, path.split("."))):
             del node[place]
     for path in entry.get("repeat", ()):
-        node, place = places(content, path)[0]
+        node, place = places(content, path.split("."))[0]
         node.insert(place, deepcopy(node[place]))
     for one, other in entry.get("swap", ()):
-        (node, place), (second, at) = places(content, one)[0], places(content, other)[0]
+        (node, place), (second, at) = places(content, one.split("."))[0], places(content, other.split("."))[0]
         node[place], second[at] = second[at], node[place]
 
 
@@ -122,7 +122,7 @@ def sets(values: dict[str, Any]) -> Change:
 
     def change(content: Content) -> None:
         for path, value in values.items():
-            replace_at(content, path, lambda _, value=value: deepcopy(value))
+            replace_at(content, path.split("."), lambda _, value=value: deepcopy(value))
 
     return change
 
@@ -136,9 +136,9 @@ def with_nulls(value: Any) -> Any:
     return None if value == "null" else value
 
 
-def places(content: Any, path: str) -> list[tuple[Any, Any]]:
-    """Return (node, key) of each place of a dotted path; `*` is each entry, and a phase or a gate is found by its name."""
-    name, _, rest = path.partition(".")
+def places(content: Any, path: Sequence[str]) -> list[tuple[Any, Any]]:
+    """Return (node, key) of each place of a path; `*` is each entry, and a phase or a gate is found by its name."""
+    name, *rest = path
     if name == "*":
         keys: list[Any] = list(range(len(content)) if isinstance(content, list) else content)
     elif isinstance(content, list):
@@ -153,7 +153,7 @@ def places(content: Any, path: str) -> list[tuple[Any, Any]]:
     return [found for key in (keys if name == "*" else keys[:1]) for found in places(content[key], rest)]
 
 
-def replace_at(content: Any, path: str, new: Callable[[Any], Any]) -> None:
+def replace_at(content: Any, path: Sequence[str], new: Callable[[Any], Any]) -> None:
     """Replace the value at each place of a path in JSON content."""
     for node, key in places(content, path):
         node[key] = new(node.get(key) if isinstance(node, dict) else node[key])
@@ -195,3 +195,14 @@ def retime(content: Content, new: Callable[[np.ndarray], np.ndarray], *, whole: 
                 content["utilisation"]["energy"][name] *= scale
         for sampled in (content["utilisation"], *content["utilisation"]["devices"]) if content["utilisation"] else ():
             sampled["samples"] = max(1, int(sampled["samples"] * scale))
+
+
+def phase(content: Content, name: str, *, last: bool = False) -> dict[str, Any]:
+    """Return the first or last phase of a name, for cases that are kept elsewhere."""
+    marks = [mark for mark in content["timeline"] if mark["phase"] == name]
+    return marks[-1 if last else 0]
+
+
+def median(content: Content) -> float:
+    """Return the median step time, for cases that are kept elsewhere."""
+    return float(np.median(np.diff([content["trace"]["started_at_s"], *content["trace"]["completed_at_s"]])))

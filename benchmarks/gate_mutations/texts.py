@@ -147,7 +147,7 @@ def with_text(field: str, text: str) -> Content:
             old = old[int(step)] if isinstance(old, list) else old[step]
         old[text[:100]] = {"parameter_bytes": 10, "throttle_shares": 0.01}.get(path[-2], "1.0")
         return content
-    replace_at(content, field, lambda _: value)
+    replace_at(content, path, lambda _: value)
     return content
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import Tunemark, bare_content, give_to_git, make_submission, run_id, save
+from factories import Tunemark, give_to_git, make_submission, run_id, save
 
 from tunemark.collector.gate.cross_file_checks import Candidate, Subject, accept
 from tunemark.collector.store import loading
@@ -13,7 +13,6 @@ from tunemark.collector.store.loading import collect
 from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.records.upgrade import InvalidRecord, Problem, validate_record
 
 
 @pytest.fixture
@@ -97,12 +96,6 @@ def test_two_results_cannot_share_an_id() -> None:
     assert "is the id of x already" in str(accept(files, frozenset()).problems[0][1])
 
 
-def test_a_file_that_is_not_a_submission_is_neither_kept_nor_a_repeat() -> None:
-    files = [Candidate("x", ()), Candidate("y", ()), Candidate("z", (Problem("file", "", "is bad"),))]
-    done = accept(files, frozenset())
-    assert (done.kept, [file for file, _ in done.problems]) == ([], ["z"])
-
-
 def test_a_value_that_the_database_cannot_hold_stops_its_own_file_only(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(checkout, make_submission(run_id=run_id(1)))
     save(checkout, make_submission(run_id=run_id(2)))
@@ -120,23 +113,3 @@ def test_a_value_that_the_database_cannot_hold_stops_its_own_file_only(checkout:
     assert done.results == {"measured": 1}
     assert "contains a value that the database cannot store" in str(done.problems[0][1])
     assert len(run_query("from load_problems", db).rows) == 1
-
-
-MANY = {f"package{number}": "1.0" for number in range(201)}
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        {"environment.packages": MANY},
-        {"environment.packages": {"p" * 101: "1.0"}},
-        {"overrides": [{"field": "data.name", "card": "x", "run": "y" * 2_001}], "division": "open"},
-        {"warnings": [{"kind": "busy_host", "message": "busy"}] * 101},
-        {"environment.devices": [{"name": "Test CPU"}] * 1_025, "plan.device.count": 1_025},
-    ],
-    ids=lambda overrides: next(iter(overrides)),
-)
-def test_mappings_and_lists_have_a_limit(overrides: dict[str, object]) -> None:
-    content = bare_content(3, **overrides)
-    with pytest.raises(InvalidRecord, match="must have at most"):
-        validate_record(content)

@@ -13,7 +13,7 @@ from factories import CHECKOUT, Tunemark, with_overrides
 from pydantic import ValidationError
 
 from tunemark.collector.gate.accelerator_checks import accelerator_problems
-from tunemark.collector.gate.fact_book_checks import golden_problems, model_problems, setting_problems, workload_problems
+from tunemark.collector.gate.fact_book_checks import golden_problems, model_problems, workload_problems
 from tunemark.collector.gate.fact_checks import Neighbours, text_problems
 from tunemark.collector.gate.fact_files import fact_files, fact_problems
 from tunemark.collector.gate.known_checks import AUDITED, known_problems
@@ -55,7 +55,6 @@ def test_the_committed_facts_and_results_pass() -> None:
 @pytest.mark.parametrize(
     ("key", "changes", "said"),
     [
-        ("nvidia-l4", {"memory_bus_bits": 24}, "memory_bus_bits"),
         ("nvidia-l4", {"unverified": ["peak_tflops.bf61"]}, "unverified names 'peak_tflops.bf61'"),
         ("google-tpu-v5e", {"unit": "device"}, "a chip has separately addressable cores"),
         ("nvidia-h100-80gb-sxm", {"unit": "cpu"}, "the card has no cores"),
@@ -64,9 +63,7 @@ def test_the_committed_facts_and_results_pass() -> None:
         ("amd-epyc-7763", {"cpu__clusters__0__vector_bits": 384}, "is a power of two"),
         ("qwen3-8b", {"key_value_heads": 5}, "does not divide attention_heads"),
         ("gemma-2-9b", {"sliding_window_every": 84}, "none would have a window"),
-        ("mistral-7b", {"sliding_window": 65_536}, "longer than the context"),
         ("mixtral-8x7b", {"active_experts": 16}, "no more active than all"),
-        ("mixtral-8x7b", {"family": "mistral"}, "only mixtral is a mixture"),
         ("qwen3-8b", {"hub_id": "https://huggingface.co/Qwen/Qwen3-8B"}, "hub_id"),
         ("tiny-llama", {"gated": True}, "no hub_id that could be gated"),
     ],
@@ -80,12 +77,8 @@ def test_a_card_that_contradicts_itself_cannot_be_read(key: str, changes: dict[s
     ("key", "changes", "field"),
     [
         ("nvidia-h100-80gb-sxm", {"peak_tflops__bf16": 1979, "peak_tflops__fp16": 1979}, "peak_tflops.bf16"),
-        ("nvidia-h200-141gb-sxm", {"peak_tflops__tf32": 1978}, "peak_tflops.tf32"),
         ("nvidia-h100-80gb-sxm", {"peak_tflops__fp8": 1750}, "peak_tflops.fp8"),
-        ("nvidia-b200", {"memory_bandwidth_gb_s": 770}, "memory_bandwidth_gb_s"),
         ("amd-mi300x", {"interconnect_gb_s": 128}, "interconnect_gb_s"),
-        ("nvidia-t4", {"peak_tflops__tf32": 32}, "peak_tflops.tf32"),
-        ("google-tpu-v4", {"peak_tflops__fp8": 550}, "peak_tflops.fp8"),
         ("nvidia-h100-80gb-pcie", {"memory_gib": 94}, "memory_gib"),
         ("intel-xeon-platinum-8480-plus", {"cpu__memory_mt_s": 3200}, "cpu.memory_mt_s"),
         ("amd-epyc-7763", {"tdp_w": 28}, "tdp_w"),
@@ -95,7 +88,6 @@ def test_a_card_that_contradicts_itself_cannot_be_read(key: str, changes: dict[s
         ("nvidia-t4", {"aliases": ["T4", "nvidia a100 sxm4 80gb"]}, "aliases"),
         ("nvidia-t4", {"name": "\u0422esla T4"}, "name"),
         ("nvidia-l4", {"read_on": str(LATER)}, "read_on"),
-        ("nvidia-l4", {"source": "TODO"}, "source"),
     ],
 )
 def test_an_accelerator_unlike_its_siblings_or_its_own_fields_is_named_by_its_field(key: str, changes: dict[str, Any], field: str) -> None:
@@ -150,27 +142,19 @@ def test_a_model_that_its_shapes_or_its_series_contradict_is_named_by_its_field(
     assert field in fields(model_problems(changed(card, **changes), BESIDE))
 
 
-def test_a_rounded_number_of_parameters_agrees_to_its_last_digit() -> None:
-    assert list(model_problems(changed(FACTS.models["llama-3.1-8b"], parameters=8_030_000_000), BESIDE)) == []
-
-
 @pytest.mark.parametrize(
     ("instance", "kind", "changes", "field"),
     [
         ("p5.48xlarge", "on_demand", {"usd_per_hour": 6.88}, "usd_per_hour"),
-        ("a3-highgpu-8g", "spot", {"usd_per_hour": 95}, "usd_per_hour"),
-        ("p4de.24xlarge", "spot", {"usd_per_hour": 1.164}, "usd_per_hour"),
         ("BM.GPU.MI300X.8", "on_demand", {"usd_per_hour": 4800}, "usd_per_hour"),
         ("p6-b200.48xlarge", "on_demand", {"usd_per_hour": 14.2416}, "usd_per_hour"),
         ("p5.48xlarge", "on_demand", {"accelerator": "nvidia-a100-80gb-sxm"}, "accelerator"),
-        ("p4d.24xlarge", "on_demand", {"accelerator_count": 1}, "accelerator_count"),
         ("gpu_1x_a10", "on_demand", {"accelerator_count": 0.5}, "accelerator_count"),
         ("g5.xlarge", "on_demand", {"memory_gib": 16_384}, "memory_gib"),
         ("p5.48xlarge", "on_demand", {"effective_on": date(2021, 1, 1)}, "effective_on"),
         ("BM.GPU.MI300X.8", "on_demand", {"provider": "0ci"}, "provider"),
         ("BM.GPU.MI300X.8", "on_demand", {"instance": "BM.GPU.\u039cI300X.8"}, "instance"),
         ("g5.24xlarge", "on_demand", {"instance": "g5.32xlarge"}, "instance"),
-        ("p5.48xlarge", "on_demand", {"source": "unknown"}, "source"),
     ],
 )
 def test_a_price_unlike_its_neighbours_is_named_by_its_field(instance: str, kind: str, changes: dict[str, Any], field: str) -> None:
@@ -211,13 +195,9 @@ def test_a_file_beside_the_price_book_that_contradicts_it_is_named_with_its_line
         ("lora-8b", {"optimizer__learning_rate": 20}, "learning_rate"),
         ("lora-8b", {"optimizer__betas": [1.1, 0.999]}, "betas"),
         ("lora-8b", {"batch__gradient_accumulation": 8192, "batch__micro_batch": 64}, "micro_batch"),
-        ("lora-8b", {"lora__rank": 4200}, "rank"),
         ("lora-8b", {"lora__target_modules": ["query_proj"]}, "target_modules"),
         ("lora-8b", {"model": "smollm2-1.7b"}, "model"),
         ("lora-8b", {"devices": {"count": 2, "strategy": "single"}}, "strategy"),
-        ("lora-8b", {"devices": {"count": 32, "tensor_parallel": 12}}, "tensor_parallel"),
-        ("lora-8b", {"stop": {"max_steps": 240}, "optimizer__warmup_steps": 2400}, "warmup_steps"),
-        ("bert-emotion", {"labels": 2}, "labels"),
         ("bert-emotion", {"data__evaluation_rows": 2_001}, "evaluation_rows"),
     ],
 )
@@ -228,25 +208,9 @@ def test_a_workload_that_nobody_could_run_is_named_by_its_field(key: str, change
 
 
 @pytest.mark.parametrize(
-    ("axes", "field"),
-    [
-        ([{"field": "batch.microbatch", "values": [2, 4]}], "field"),
-        ([{"field": "optimizer.learning_rate", "values": [2e-5, 20]}], "values"),
-        ([{"field": "lora.rank", "values": [8, 16]}], "field"),
-    ],
-)
-def test_an_axis_varies_a_setting_of_the_card_within_its_limits(axes: list[dict[str, Any]], field: str) -> None:
-    card = FACTS.workloads["bert-emotion"]
-    wrong = type(card).model_validate(card.model_dump(mode="json", exclude_defaults=True) | {"axes": axes})
-    assert field in fields(setting_problems(wrong, BESIDE))
-
-
-@pytest.mark.parametrize(
     ("changes", "field"),
     [
         ({"workload_sha256": "0" * 64}, "workload_sha256"),
-        ({"seed": 2}, "seed"),
-        ({"tolerance": 5.0}, "tolerance"),
         ({"losses": {10: 76.3, 240: 4.2}}, "10"),
         ({"losses": {10: 7.63, 100: 9.4, 240: 4.2}}, "100"),
         ({"losses": {10: 7.63, 240: 7.64}}, "losses"),
@@ -275,12 +239,9 @@ def test_golden_losses_of_an_earlier_card_are_found_with_the_card(checkout: Path
         ("peak_memory_bytes", "78 GiB", 78 * 2**30),
         ("peak_memory_bytes", "~56 GB", 56e9),
         ("train_time_s", "1h 2m 3s", 3723),
-        ("progress_elapsed_s", "1:26:57", 5217),
         ("step_time_s", "~1,250 ms", 1.25),
         ("mfu", "41.25 %", 0.4125),
         ("model_flop_per_s", "3.28e+02 TFLOP/chip/s", 3.28e14),
-        ("trainable_parameters", "4.72M", 4.72e6),
-        ("tokens_per_s", "16,224 tok/s/GPU", 16_224),
         ("train_time_s", "soon", None),
         ("peak_memory_bytes", "78 bananas", None),
     ],
@@ -319,14 +280,10 @@ def test_a_value_is_what_is_printed_or_a_note_says_how_it_follows(claim: dict[st
         ("published/003/003-041.json", "conditions.accelerator_count", 2, "conditions.accelerator_count"),
         ("published/003/source.json", "url", "javascript:alert(1)", "url"),
         ("published/003/source.json", "read_on", str(LATER), "read_on"),
-        ("published/003/source.json", "published_on", "1924", "published_on"),
         ("published/003/source.json", "stated_on", "2026-11-21", "stated_on"),
-        ("published/003/source.json", "statements.0.id", "004-S01", "statements"),
         ("converted/mlperf/v4.0/mlperf-v4.0-asustek-esc-n8a-e12.json", "runs.0.time_to_target_s", 17.7, "runs.0.time_to_target_s"),
-        ("converted/mlperf/v4.0/mlperf-v4.0-asustek-esc-n8a-e12.json", "runs.0.samples", 3, "runs.0.samples"),
         ("converted/mlperf/v4.0/mlperf-v4.0-asustek-esc-n8a-e12.json", "conditions.accelerator_count", 16, "conditions.accelerator_count"),
         ("converted/mlperf/v4.0/mlperf-v4.0-asustek-esc-n8a-e12.json", "runs.0.curve.samples.1", 100, "runs.0.curve.samples"),
-        ("converted/mlperf/v4.0/mlperf-v4.0-asustek-esc-n8a-e12.json", "runs.0.curve.eval_loss.1", 92.3, "runs.0.curve.eval_loss"),
     ],
 )
 def test_a_result_or_document_that_contradicts_itself_is_named_by_its_field(path: str, name: str, value: Any, field: str) -> None:
@@ -353,21 +310,12 @@ def test_a_document_refers_to_rows_and_figures_that_exist(tmp_path: Path, old: s
     assert any(said in str(problem) for problem in rows_problems(document, BESIDE))
 
 
-def test_a_row_that_is_another_one_under_another_id_is_found(tmp_path: Path) -> None:
-    folder = shutil.copytree(CHECKOUT / "data" / "published" / "004", tmp_path / "004")
-    copy = (folder / "004-001.json").read_text(encoding="utf-8").replace("004-001", "004-059")
-    (folder / "004-059.json").write_text(copy, encoding="utf-8")
-    assert any("is 004-001 again" in str(problem) for problem in rows_problems(folder / "source.json", BESIDE))
-
-
 @pytest.mark.parametrize(
     ("text", "field"),
     [
         ('note = "a\u200bb"', "text"),
-        (r'note = "a\u202Eb"', "text"),
         ('name = "N\u0412IDIA"', "text"),
         ('source = "javascript:alert(1)"', "source"),
-        ('source = "file:///etc/passwd"', "source"),
         ('source = "https://nvidia.com@evil.example/x"', "source"),
         ('notes = "<script>alert(1)</script>"', "text"),
         ("aws,x,=cmd|' /C calc'!A0", "text"),
@@ -394,15 +342,12 @@ TORCH = {"library": "torch", "source": "its registry", "read_on": "2026-11-21"}
         ({"libraries": [TORCH | {"released_on": {"two": "2024-10-04"}}]}, "two"),
         ({"series": [{"library": "os", "prefix": "Ubuntu 22.04", "versions": ["22.04.1", "24.04"], "source": "a page"}]}, "versions"),
         ({"requirements": [REQUIRED | {"newest": "0.22"}]}, "newest"),
-        ({"requirements": [REQUIRED | {"since": "five"}]}, "requirements"),
         ({"architectures": [{"family": "qwen4", "library": "transformers", "added_on": "2025-01-01", "source": "a commit"}]}, "family"),
         ({"generations": [{"architecture": "Hoper", "tensor_core_generation": 4, "source": "a whitepaper"}]}, "architecture"),
         ({"generations": [{"architecture": "Hopper", "tensor_core_generation": 3, "source": "a whitepaper"}]}, "tensor_core_generation"),
-        ({"practices": [{"key": "usable", "value": 99.2, "meaning": "Maximum share of memory.", "source": "judgement"}]}, "value"),
         ({"practices": [{"key": "usable-memory", "value": 0.9, "meaning": "Share of memory.", "source": "judgement"}]}, "practices"),
         ({"software": [{"source": "003", "when": {"section": "(open"}, "level": "plain", "because": "a loop"}]}, "section"),
         ({"memory_readings": [{"source": "003", "left_out": {"003-999": "no such row"}}]}, "left_out"),
-        ({"memory_readings": [{"source": "003"}, {"source": "003"}]}, "source"),
         ({"datasets": [{"key": "emotion", "training_rows": 160_000, "source": "files of 16,000 and 2,000 lines"}]}, "training_rows"),
         ({"datasets": [{"key": "emotion", "training_rows": 1600, "source": "its files", "token_lengths": [LENGTHS]}]}, "tokenizer"),
     ],

@@ -5,13 +5,12 @@ import os
 from pathlib import Path
 
 import pytest
-from factories import FACTS, Tunemark, make_content, make_submission, run_id, save, with_overrides
+from factories import FACTS, Tunemark, make_content, make_submission, save, with_overrides
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tunemark.collector.gate.check import LARGEST_FILE_BYTES, judge, judge_bytes
-from tunemark.schema.processes import in_processes
-from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.base import canonical_json
 
 ANYWHERE = Path("record.json")
 GOLDEN = Path(__file__).parent / "golden"
@@ -79,23 +78,12 @@ def test_messages_name_field_value_and_fix() -> None:
     ("content", "message"),
     [
         (b"{}", "format: is missing; known: "),
-        (b'{"format": null}', "format: is missing; known: "),
         (b'{"format": {"a": [true]}}', 'format: {"a": [true]}: known: '),
         (b"[]", "file: is a list; a record is a JSON object"),
-        (b"null", "file: is null; a record is a JSON object"),
-        (b"7", "file: is a number; a record is a JSON object"),
     ],
 )
 def test_messages_show_values_as_the_file_has_them(content: bytes, message: str) -> None:
     assert problems_of(content)[0].startswith(message)
-
-
-def test_a_wrong_kind_of_value_is_named_in_plain_words() -> None:
-    content = make_content()
-    content["plan"]["batch"].update(micro_batch="two", gradient_accumulation=None)
-    found = problems_of(json.dumps(content).encode())
-    assert "plan.batch.micro_batch: 'two': must be a whole number" in found
-    assert "plan.batch.gradient_accumulation: null: must be a whole number" in found
 
 
 def test_unknown_fields_get_a_suggestion() -> None:
@@ -114,18 +102,11 @@ def test_unknown_fields_get_a_suggestion() -> None:
         VALID[: len(VALID) // 2],
         bytes(range(256)),
         b"\xff\xfe{}",
-        b"null",
-        b"[]",
-        b"{}",
-        b'{"format": []}',
-        b'{"format": {}}',
         b'{"format": NaN}',
         b"[" * 100_000,
-        b'{"a":' * 50_000,
         VALID.replace(b'"at_s": 0.0', b'"at_s": NaN'),
         VALID.replace(b'"wall_s": ', b'"wall_s": 1e999, "x": '),
         VALID.replace(b'"slot_tokens": [', b'"slot_tokens": [' + b"9" * 400 + b", "),
-        VALID.replace(b'"parameters": 4525312', b'"parameters": ' + b"9" * 5_000),
         VALID.replace(b'"parameters": 4525312', b'"parameters": 99999999999999999999999'),
         VALID.replace(b'"cpu": "Test CPU"', b'"cpu": "\\ud800"'),
         json.dumps(make_content(5, **{"trace.completed_at_s": [2 + 1e-15, 2 + 2e-15, 2 + 3e-15, 2 + 4e-15, 3]})).encode(),
@@ -184,14 +165,6 @@ def test_a_wrong_file_name_gets_the_right_one(checkout: Path, tunemark: Tunemark
     assert f"if only the name was changed, rename it to submissions/smoke-lora/{path.name}" in said.err
 
 
-def test_a_wrong_folder_gets_the_right_one(checkout: Path, tunemark: Tunemark) -> None:
-    path = save(checkout, make_submission())
-    elsewhere = checkout / "submissions" / "other" / path.name
-    elsewhere.parent.mkdir()
-    path.rename(elsewhere)
-    assert f"if only the name was changed, rename it to submissions/smoke-lora/{path.name}" in tunemark("validate").err
-
-
 def test_outside_submissions_any_file_name_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_bytes(VALID)
@@ -217,19 +190,6 @@ def test_a_path_that_does_not_exist_is_a_usage_error(checkout: Path, tunemark: T
     said = tunemark("validate", checkout / "nowhere.json")
     assert said.code == 2
     assert "no such file or folder" in said.err
-
-
-def test_a_named_folder_without_a_record_is_a_usage_error(checkout: Path, tunemark: Tunemark) -> None:
-    (checkout / "submissions").mkdir()
-    said = tunemark("validate", "submissions")
-    assert (said.code, said.out) == (2, "")
-    assert "this folder has no records" in said.err
-
-
-def test_a_checkout_without_submissions_is_valid(checkout: Path, tunemark: Tunemark) -> None:
-    (checkout / "submissions").mkdir()
-    said = tunemark("validate")
-    assert (said.code, said.out.split()[:3], said.out.split()[-2:]) == (0, ["0", "records", "and"], ["0", "invalid"])
 
 
 def test_links_and_other_files_in_a_folder_are_ignored_with_a_note(checkout: Path, tunemark: Tunemark) -> None:
@@ -258,22 +218,14 @@ def test_a_file_above_the_limit_is_not_read(tmp_path: Path) -> None:
     assert "larger than" in str(judge(path, FACTS).problems[0])
 
 
-def test_a_failed_run_is_a_valid_submission() -> None:
-    ended = {"outcome.status": "oom_host", "outcome.message": "out of memory in the first step", "outcome.fix": "lower batch.micro_batch"}
-    failed = make_submission(0, **ended, model=None)
-    assert problems_of(canonical_json(failed)) == []
-
-
-def test_many_files_go_through_a_pool_with_the_same_verdicts(checkout: Path) -> None:
-    for number in range(6):
-        save(checkout, make_submission(20, run_id=run_id(number)))
-    files = sorted((checkout / "submissions").rglob("*.json"))
-    assert list(in_processes(content_size, files, parallel_above=2)) == [path.stat().st_size for path in files]
-
-
-def content_size(path: Path) -> int:
-    return len(path.read_bytes())
-
-
-def test_the_id_of_a_result_is_the_hash_of_its_bytes() -> None:
-    assert judge_bytes(VALID, ANYWHERE, FACTS).result_id == content_id(VALID)
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"environment.packages": {f"package{number}": "1.0" for number in range(201)}},
+        {"plan.reasons": {"p" * 101: "1.0"}},
+        {"warnings": [{"kind": "busy_host", "message": "busy"}] * 101},
+    ],
+    ids=lambda overrides: next(iter(overrides)),
+)
+def test_mappings_and_lists_have_a_limit(overrides: dict[str, object]) -> None:
+    assert any("must have at most" in problem for problem in problems_with(**overrides))

@@ -1,14 +1,12 @@
 """`tunemark validate` reads the facts too: every card, the price book, and the document of each source."""
 
 import json
-import pickle
 from pathlib import Path
 
 import pytest
 from factories import Tunemark, make_submission, save
 
 from tunemark.collector.store.sql_query import run_query
-from tunemark.schema.errors import Exit, TunemarkError
 
 PRICES, BASIS = "data/prices/prices.csv", "data/prices/basis.toml"
 HEADER = "provider,instance,accelerator,accelerator_count,vcpus,memory_gib,region,kind,usd_per_hour,effective_on,dated_by,source,notes"
@@ -73,11 +71,6 @@ def test_a_wrong_price_basis_is_named_with_its_line_field_value_and_fix(checkout
     assert said in answered.err
 
 
-def test_the_price_basis_of_the_project_is_a_valid_fact_file(checkout: Path, tunemark: Tunemark) -> None:
-    said = tunemark("validate", checkout / BASIS)
-    assert (said.code, said.out) == (0, "0 records and 1 fact file, 0 invalid\n")
-
-
 def test_a_checkout_without_a_price_basis_is_not_collected(checkout: Path, tunemark: Tunemark) -> None:
     (checkout / BASIS).unlink()
     said = tunemark("collect")
@@ -136,12 +129,6 @@ def test_facts_can_be_named_alone(checkout: Path, tunemark: Tunemark) -> None:
         assert (said.code, said.out) == (0, f"0 records and {files}, 0 invalid\n")
 
 
-def test_a_wrong_price_is_counted_and_not_zero_files(checkout: Path, tunemark: Tunemark) -> None:
-    book(checkout, price(usd_per_hour="x"))
-    said = tunemark("validate", checkout / PRICES)
-    assert (said.code, said.out) == (3, "0 records and 1 fact file, 1 invalid\n")
-
-
 def test_results_without_a_document_are_refused_by_validate_and_left_out_by_collect(published: Path, tunemark: Tunemark) -> None:
     (published / "data" / "published" / "002" / "source.json").unlink()
     said = tunemark("validate")
@@ -160,17 +147,3 @@ def test_validate_counts_the_results_of_a_document_as_collect_does(published: Pa
         said = tunemark(command)
         assert said.code == 3
         assert "this source has 1 result; correct the number or add the missing results" in said.err
-
-
-def test_an_error_of_a_worker_process_is_the_same_in_its_parent() -> None:
-    error = pickle.loads(pickle.dumps(TunemarkError("field", 3, "fix it", exit_code=Exit.INVALID)))  # noqa: S301 - our own bytes
-    assert (str(error), error.exit_code) == ("field: 3: fix it", Exit.INVALID)
-
-
-def test_a_wrong_known_fact_is_named_with_its_file_and_line(checkout, tunemark):
-    path = checkout / "data" / "known" / "releases.toml"
-    path.write_text(path.read_text().replace("released_on = 2023-02-28", 'released_on = "in May"'))
-    said = tunemark("validate", path)
-    assert said.code == 3
-    assert "releases.toml" in said.err
-    assert "released_on" in said.err

@@ -28,6 +28,8 @@ class Relation:
     siblings: float = inf
     """Largest factor from the nearest card of the architecture."""
     because: str = ""
+    cpu: bool = False
+    """True for CPUs, whose other peaks follow from their cores; False for devices."""
 
     def holds(self, ratio: float) -> bool:
         """Return True if a ratio is possible."""
@@ -52,7 +54,7 @@ RELATIONS = (
     Relation("peak_tflops.bf16", "tdp_w", low=0.06, high=4, siblings=1.8, because="TFLOP/s per watt of dense 16-bit products"),
     Relation("peak_tflops.fp16", "tdp_w", low=0.06, high=4, siblings=1.8, because="TFLOP/s per watt of dense 16-bit products"),
     # CPUs have 0.0074 (2018) to 0.035 (2023), with a factor of about three on both sides.
-    Relation("cpu.peak", "tdp_w", low=0.003, high=0.1, because="fp32 TFLOP/s per watt of a CPU; check cores, clock and power"),
+    Relation("peak_tflops.fp32", "tdp_w", low=0.003, high=0.1, because="TFLOP/s per watt; check cores, clock and power", cpu=True),
     # Reading all memory once takes 10 ms (HBM) to 0.7 s (large unified memory).
     Relation("memory_bandwidth_gb_s", "memory_gib", low=1, high=100, siblings=2.2, because="memory is read once in 0.01 to 1 s"),
     # FLOP per byte of memory traffic, from graphics chips (36) to accelerators of large matrices (560).
@@ -63,9 +65,9 @@ RELATIONS = (
     Relation("interconnect_gb_s", "memory_bandwidth_gb_s", low=0.01, high=0.75, siblings=3, because="links are slower than memory"),
     Relation("msrp_usd", "peak_tflops.fp16", low=1, high=300, siblings=4, because="US dollars per TFLOP/s"),
     # Smaller CPUs of an architecture are sold with memory that is up to a fifth slower.
-    Relation("cpu.memory_mt_s", siblings=1.25),
-    Relation("cpu.vector_bits", siblings=1.0),
-    Relation("cpu.bf16_flop_per_cycle", siblings=1.0),
+    Relation("cpu.memory_mt_s", siblings=1.25, cpu=True),
+    Relation("cpu.vector_bits", siblings=1.0, cpu=True),
+    Relation("cpu.bf16_flop_per_cycle", siblings=1.0, cpu=True),
 )
 FIRST_YEAR = {"bf16": 2017, "tf32": 2020, "fp8": 2022}
 """Launch of the first devices with a format: the second TPU, A100, and H100, Gaudi 2 and Trainium. No earlier device has it."""
@@ -129,11 +131,8 @@ def _siblings(card: AcceleratorCard, beside: Neighbours) -> list[AcceleratorCard
 
 
 def _ratio(relation: Relation, card: AcceleratorCard) -> float | None:
-    of = (card.value("peak_tflops.fp32") if card.cpu else None) if relation.of == "cpu.peak" else card.value(relation.of)
-    over = card.value(relation.over) if relation.over else 1.0
-    # The peaks of a CPU follow from its cores.
-    derived = card.cpu is not None and not relation.of.startswith("cpu.")
-    return None if of is None or over is None or derived else of / over
+    of, over = card.value(relation.of), card.value(relation.over) if relation.over else 1.0
+    return None if of is None or over is None or (card.cpu is not None) != relation.cpu else of / over
 
 
 def _relation_problems(relation: Relation, card: AcceleratorCard, siblings: list[AcceleratorCard]) -> Iterator[Problem]:
@@ -141,7 +140,8 @@ def _relation_problems(relation: Relation, card: AcceleratorCard, siblings: list
     ratio = _ratio(relation, card)
     if ratio is None:
         return
-    field, what = (relation.of if relation.of != "cpu.peak" else "tdp_w"), " / ".join(filter(None, (relation.of, relation.over)))
+    # What a CPU does follows from its cores.
+    field, what = relation.over if relation.cpu and relation.over else relation.of, " / ".join(filter(None, (relation.of, relation.over)))
     if not relation.holds(ratio):
         wanted = f"near {', '.join(f'{step:g}' for step in relation.steps)}" if relation.steps else f"{relation.low:g} to {relation.high:g}"
         fix = f"{what} is {ratio:.3g}, but must be {wanted}: {relation.because}; use figures of one table, and check the unit"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceBasis
-from tunemark.schema.facts.fact_base import BASIS_FILE, FactBase, read_card, read_known, read_price_basis
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.fact_base import FactBase, read_card, read_known
 from tunemark.schema.facts.names import cpu_name
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.records.upgrade import Problem
@@ -57,14 +57,6 @@ class Neighbours:
             except TunemarkError:
                 continue
         return WorldFacts.model_validate(merged)
-
-    @cached_property
-    def basis(self) -> PriceBasis | None:
-        """The default basis of costs."""
-        try:
-            return read_price_basis(self.data / "prices" / BASIS_FILE)
-        except TunemarkError:
-            return None
 
     def results_of(self, source: str) -> set[str]:
         """Return the ids in the files of a document's results; empty without any."""

@@ -176,9 +176,6 @@ def _disguised(text: str) -> Iterator[str]:
         if len(alphabets & {"LATIN", "CYRILLIC", "GREEK", "CHEROKEE", "ARMENIAN", "COPTIC", "LISU"}) > 1:
             yield f"the word {word!r} mixes letters of alphabets that look alike"
             return
-        if alphabets and alphabets <= RARE and (any(map(str.isdigit, word)) or (len(word) < LONE and re.search(r"[A-Za-z]{2}", text))):
-            yield f"the word {word!r} is written in letters that look like Latin ones"
-            return
         if alphabets and alphabets <= {"CYRILLIC", "GREEK"} and _latin_twin(word):
             yield f"the word {word!r} is written in letters that look like Latin ones"
             return
@@ -190,8 +187,6 @@ def _disguised(text: str) -> Iterator[str]:
             return
 
 
-RARE, LONE = frozenset({"CHEROKEE", "LISU", "COPTIC", "DESERET", "OLD"}), 3
-"""Alphabets with letters like Latin ones, in which nobody writes a name or a number of a device; letters of a word that stands alone."""
 TWINS = frozenset("АВЕКМНОРСТХІЅЈΑΒΕΖΗΙΚΜΝΟΡΤΥΧ0123456789")
 
 
