@@ -229,7 +229,7 @@ def add_derived(log: OwnLog, stated: Stated, *, full: bool) -> None:
         step = log.claims.pop("step_time_s", None)
         if step is not None:
             log.claim("steps_per_s", 1 / step.value, printed=f"{1 / step.value:.6g}", note=step.note)
-        fix = "have the trainer count tokens, or give --packed or --set padding=static if all rows are full"
+        fix = "have the trainer count tokens, or give --set packing=true or --set padding=static if all rows are full"
         log.problem(None, f"no count of tokens, and rows need not be full; for tokens per second {fix}", noted=True)
 
 

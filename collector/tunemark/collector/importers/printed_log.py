@@ -6,8 +6,8 @@ Nothing in a log is ever evaluated: a dictionary is parsed as Python literals, e
 import ast
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tunemark.collector.importers.import_io import LogProblem
 from tunemark.collector.importers.own_log import AGREES, OwnLog
@@ -15,6 +15,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.published import Claim
 
 LONGEST_LINE = 100_000
+"""Characters of a line that are read; a trainer prints none above."""
 NOTHING = "contains neither a final dictionary of a Trainer ({'train_runtime': ...}) nor its table, a progress bar or the output of `time`"
 
 
@@ -22,42 +23,143 @@ NOTHING = "contains neither a final dictionary of a Trainer ({'train_runtime': .
 class _Run(OwnLog):
     """One training in a log."""
 
+    finished: bool = False
     timed: bool = False
     """True once the output of `time` was seen."""
     tabled: bool = False
     """True once its table has begun."""
 
+    def put(self, key: str, printed: str, value: float | None, number: int) -> None:
+        """Add a figure of the Trainer by its own name."""
+        if value is None:
+            self.problem(number, f"{key} is {printed[:40]}, not a finite number; left out")
+        elif value < 0 or (key in AMOUNTS and not value):
+            self.problem(number, f"{key} is {printed[:40]}, not an amount; left out")
+        else:
+            self.claims[FIGURES[key]] = Claim(value=value, printed=printed)
 
-@dataclass(slots=True)
+    def diverged(self, pairs: Mapping[str, str], keys: Sequence[str], number: int) -> None:
+        """Note a loss that is printed as NaN or infinity."""
+        key = next((key for key in keys if is_nan(pairs.get(key, ""))), None)
+        if key and not self.not_a_number:
+            self.not_a_number = f"{key} is {pairs[key]} in line {number}"
+
+    def bar(self, bar: re.Match[str]) -> None:
+        """Add the state of a progress bar. That of an evaluation shows less time than the bar of the training around it."""
+        elapsed, before, rate = clock_s(bar["elapsed"]), self.claims.get("progress_elapsed_s"), float(bar["number"])
+        if before is not None and elapsed < before.value:
+            return
+        self.claims["progress_elapsed_s"] = Claim(value=elapsed, printed=bar["elapsed"])
+        self.claims["steps"] = Claim(value=int(bar["done"]), printed=bar["done"])
+        self.claims.pop("total_steps", None)
+        if bar["done"] != bar["total"]:
+            self.claims["total_steps"] = Claim(value=int(bar["total"]), printed=bar["total"])
+        if bar["unit"] == "s/it":
+            self.claims["step_time_s"] = Claim(value=rate, printed=bar["rate"])
+        elif rate:
+            self.claims["step_time_s"] = Claim(value=1 / rate, printed=bar["rate"], note="Printed as steps per second.")
+
+
 class _Log:
-    """The contents of a log."""
+    """The trainings of a log while it is read."""
 
-    file: str
-    runs: list[_Run] = field(default_factory=list)
-    problems: list[LogProblem] = field(default_factory=list)
-    unassigned: _Run | None = None
-    """Bars after a finished training: of an evaluation, or of the next training if a final dictionary follows."""
-    table: str | None = None
-    """`train` or `eval` within such a table."""
+    def __init__(self, file: str) -> None:
+        self.file, self.problems = file, list[LogProblem]()
+        self.runs: list[_Run] = []
+        self.unassigned: _Run | None = None
+        """Bars after a finished training: of an evaluation, or of the next training if a final dictionary follows."""
+        self.table: str | None = None
+        """`train` or `eval` within such a table."""
+
+    def new(self) -> _Run:
+        """Return a training without figures."""
+        return _Run(self.file, "a trainer", self.problems)
 
     @property
     def last(self) -> _Run:
         """The latest training, or one without figures at the beginning of the log."""
         return self.runs[-1] if self.runs else self.new()
 
-    def new(self) -> _Run:
-        """Return a training without figures."""
-        return _Run(self.file, "a trainer", self.problems, finished=False)
-
-    def problem(self, number: int, reason: str) -> None:
-        """Add a problem of a line."""
-        self.problems.append(LogProblem(self.file, number, reason))
-
     def run(self, *, new: bool) -> _Run:
         """Return the training that a line belongs to."""
         if new or not self.runs:
             self.runs.append(self.new())
         return self.runs[-1]
+
+    def read(self, line: str, number: int) -> None:
+        """Read a line."""
+        if OUT_OF_MEMORY.search(line):
+            run = self.run(new=self.last.finished)
+            run.out_of_memory = run.out_of_memory or number
+        elif times := times_in(line):
+            run = self.run(new=not self.last.claims.keys().isdisjoint(times))
+            run.claims |= {
+                name: Claim(value=seconds, printed=printed) for name, (seconds, printed) in times.items() if seconds or name != "wall_s"
+            }
+            run.timed = True
+        elif not self._read_table(line, number):
+            # Loggers, ranks and bars print text before a dictionary.
+            dictionary = DICTIONARY.search(line)
+            start = dictionary.start() if dictionary else len(line)
+            for bar in list(BAR.finditer(line[:start]))[-1:]:
+                self._read_bar(bar)
+            if dictionary:
+                end = line.rfind("}") + 1
+                self._read_dictionary(line[start : end if end > start else len(line)], number)
+
+    def _read_table(self, line: str, number: int) -> bool:
+        """Read a line of the Trainer's table; return True if it is one."""
+        heading = HEADING.search(line)
+        if heading:
+            self.table = heading["part"]
+            if self.table == "train":
+                self.run(new=self.last.tabled or (self.last.timed and self.last.finished)).tabled = True
+            return True
+        cell = TABLE_LINE.match(line) if self.table else None
+        if cell is None:
+            self.table = None if line else self.table
+            return False
+        key, printed = cell["key"], cell["value"]
+        if key in FIGURES and not (key == "epoch" and self.table == "eval"):
+            run = self.run(new=False)
+            # The dictionary has more digits than the table.
+            if FIGURES[key] not in run.claims:
+                run.put(key, printed, table_value(key, printed), number)
+            run.finished = run.finished or key == FINAL
+        return True
+
+    def _read_dictionary(self, text: str, number: int) -> None:
+        try:
+            pairs = printed_pairs(text)
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            if FINAL in text:
+                self.last.problem(number, "a dictionary that is cut off or not a Python literal; ignored")
+            return
+        final = FINAL in pairs
+        if not final and not any(key.startswith("eval_") for key in pairs):
+            if any(is_nan(pairs.get(key, "")) for key in LOSSES):
+                self.run(new=self.last.finished).diverged(pairs, LOSSES, number)
+            return
+        if final and self.unassigned is not None:
+            self.runs.append(self.unassigned)
+        self.unassigned = None
+        run = self.run(new=final and (self.last.finished or self.last.timed))
+        for key, printed in pairs.items():
+            if key in FIGURES and not (key == "epoch" and not final):
+                run.put(key, printed, as_number(printed), number)
+        run.diverged(pairs, ("train_loss",), number)
+        run.finished = run.finished or final
+
+    def _read_bar(self, bar: re.Match[str]) -> None:
+        last = self.last
+        # After the final dictionary, a full bar with the same number of steps is the last state of that training's own bar.
+        known = last.claims.get("total_steps") or last.claims.get("steps")
+        own = bar["done"] == bar["total"] and (known is None or known.value == int(bar["total"]))
+        if last.finished and not last.timed and not own:
+            self.unassigned = self.unassigned or self.new()
+            self.unassigned.bar(bar)
+        else:
+            self.run(new=last.timed).bar(bar)
 
 
 def read_printed_log(text: str, file: str) -> list[OwnLog]:
@@ -68,11 +170,8 @@ def read_printed_log(text: str, file: str) -> list[OwnLog]:
     log = _Log(file)
     # Progress bars rewrite their line: a carriage return separates as a line feed does.
     for number, line in enumerate(text.split("\n"), start=1):
-        if len(line) > LONGEST_LINE:
-            log.problem(number, f"a line of {len(line):,} characters; a trainer prints none above {LONGEST_LINE:,}; ignored")
-            continue
-        for part in line.split("\r"):
-            _read(log, ANSI.sub("", part).strip(), number)
+        for part in line[:LONGEST_LINE].split("\r"):
+            log.read(ANSI.sub("", part).strip(), number)
     for run in log.runs:
         step = step_of(run.claims)
         if step is not None:
@@ -80,123 +179,6 @@ def read_printed_log(text: str, file: str) -> list[OwnLog]:
     if not log.runs:
         raise TunemarkError(file, "", NOTHING, exit_code=Exit.INVALID)
     return list(log.runs)
-
-
-def _read(log: _Log, line: str, number: int) -> None:
-    if OUT_OF_MEMORY.search(line):
-        run = log.run(new=log.last.finished)
-        run.out_of_memory = run.out_of_memory or number
-        return
-    times = times_in(line)
-    if times:
-        run = log.run(new=not log.last.claims.keys().isdisjoint(times))
-        for name, (seconds, printed) in times.items():
-            if name == "wall_s" and not seconds:
-                log.problem(number, f"the process took {printed}; left out")
-            else:
-                run.claims[name] = Claim(value=seconds, printed=printed)
-        run.timed = True
-        return
-    if _table(log, line, number):
-        return
-    # Loggers, ranks and bars print text before a dictionary.
-    dictionary = DICTIONARY.search(line)
-    start = dictionary.start() if dictionary else len(line)
-    bars = list(BAR.finditer(line[:start]))
-    if bars:
-        _bar(log, bars[-1])
-    if dictionary:
-        end = line.rfind("}") + 1
-        _dictionary(log, line[start : end if end > start else len(line)], number)
-
-
-def _table(log: _Log, line: str, number: int) -> bool:
-    """Read a line of the Trainer's table; return True if it is one."""
-    heading = HEADING.search(line)
-    if heading:
-        log.table = heading["part"]
-        if log.table == "train":
-            log.run(new=log.last.tabled or (log.last.timed and log.last.finished)).tabled = True
-        return True
-    cell = TABLE_LINE.match(line) if log.table else None
-    if cell is None:
-        log.table = None if line else log.table
-        return False
-    key, printed = cell["key"], cell["value"]
-    if key in FIGURES and not (key == "epoch" and log.table == "eval"):
-        run = log.run(new=False)
-        # The dictionary has more digits than the table.
-        if FIGURES[key] not in run.claims:
-            _claim(log, run, (key, printed), table_value(key, printed), number)
-        run.finished = run.finished or key == FINAL
-    return True
-
-
-def _dictionary(log: _Log, text: str, number: int) -> None:
-    try:
-        pairs = printed_pairs(text)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        if FINAL in text:
-            log.problem(number, "a dictionary that is cut off or not a Python literal; ignored")
-        return
-    final = FINAL in pairs
-    if not final and not any(key.startswith("eval_") for key in pairs):
-        if any(is_nan(pairs.get(key, "")) for key in LOSSES):
-            _not_a_number(log.run(new=log.last.finished), "loss", pairs, number)
-        return
-    if final and log.unassigned is not None:
-        log.runs.append(log.unassigned)
-    log.unassigned = None
-    run = log.run(new=final and (log.last.finished or log.last.timed))
-    for key, printed in pairs.items():
-        if key in FIGURES and not (key == "epoch" and not final):
-            _claim(log, run, (key, printed), as_number(printed), number)
-    if is_nan(pairs.get("train_loss", "")):
-        _not_a_number(run, "train_loss", pairs, number)
-    run.finished = run.finished or final
-
-
-def _not_a_number(run: _Run, key: str, pairs: dict[str, str], number: int) -> None:
-    run.not_a_number = run.not_a_number or f"{key} is {pairs[key]} in line {number}"
-
-
-def _claim(log: _Log, run: _Run, pair: tuple[str, str], value: float | None, number: int) -> None:
-    key, printed = pair
-    if value is None:
-        log.problem(number, f"{key} is {printed[:40]}, not a finite number; left out")
-    elif value < 0 or (key in AMOUNTS and not value):
-        log.problem(number, f"{key} is {printed[:40]}, not an amount; left out")
-    else:
-        run.claims[FIGURES[key]] = Claim(value=value, printed=printed)
-
-
-def _bar(log: _Log, bar: re.Match[str]) -> None:
-    last = log.last
-    if last.finished and not last.timed:
-        # After the final dictionary, a full bar with the same number of steps is the last state of that training's own bar.
-        known = last.claims.get("total_steps") or last.claims.get("steps")
-        if bar["done"] != bar["total"] or (known is not None and known.value != int(bar["total"])):
-            log.unassigned = log.unassigned or log.new()
-            _claim_bar(log.unassigned, bar)
-            return
-    _claim_bar(log.run(new=last.timed), bar)
-
-
-def _claim_bar(run: _Run, bar: re.Match[str]) -> None:
-    # The bar of an evaluation shows less time than the bar of the training around it.
-    elapsed, before = clock_s(bar["elapsed"]), run.claims.get("progress_elapsed_s")
-    if before is not None and elapsed < before.value:
-        return
-    run.claims["progress_elapsed_s"] = Claim(value=elapsed, printed=bar["elapsed"])
-    run.claims["steps"] = Claim(value=int(bar["done"]), printed=bar["done"])
-    run.claims.pop("total_steps", None)
-    if bar["done"] != bar["total"]:
-        run.claims["total_steps"] = Claim(value=int(bar["total"]), printed=bar["total"])
-    rate = float(bar["number"])
-    if bar["unit"] == "s/it":
-        run.claims["step_time_s"] = Claim(value=rate, printed=bar["rate"])
-    elif rate:
-        run.claims["step_time_s"] = Claim(value=1 / rate, printed=bar["rate"], note="Printed as steps per second.")
 
 
 def step_of(claims: Mapping[str, Claim]) -> Claim | None:
