@@ -106,7 +106,7 @@ def _submissions() -> dict[str, Submission]:
     slower = _run(
         2, study=_study("ab", AB, ArmRun("a", "attention=eager", 1).point, 2), trace=_slower(measured, 1.002), **{"process.wall_s": 20.0}
     )
-    rounded = measured.trace.model_dump(mode="json")
+    rounded = _slower(measured, 1.0001)
     rounded["loss"] = [loss and loss * 1.001 for loss in rounded["loss"]]
     other = _run(3, trace=rounded, **{"plan.precision.compute": "bf16"})
     no_sample = {"peak_bytes": None, "method": None, "reason": "no sample was taken"}
@@ -127,6 +127,7 @@ def _submissions() -> dict[str, Submission]:
     strange = _run(
         5,
         study=_study("sweep", STRANGE_STUDY, HOSTILE),
+        trace=_slower(measured, 1.0002),
         **{"environment.devices.0.name": HOSTILE, "warnings.0.message": HOSTILE},
     )
     return {"measured": measured, "slower": slower, "other": other, "crashed": crashed, "strange": strange}
