@@ -161,7 +161,7 @@ def own_texts() -> Iterator[str]:
 
 def test_no_message_or_fix_of_the_harness_itself_is_refused() -> None:
     texts = sorted(set(own_texts()))
-    assert len(texts) > 300
+    assert len(texts) > 250
     assert [(text, problems(text)) for text in texts if problems(text)] == []
 
 

@@ -127,7 +127,7 @@ def test_a_plain_run_stops_once_it_is_sure_and_no_whole_job_has_a_fixed_hour(key
 
 def test_a_card_with_epochs_says_how_its_whole_job_is_done():
     plan = resolve("llama3-8b-notechat-lora", FACTS, eight_gpus(), Options()).plan
-    assert "--epochs 10 runs the whole job" in plan.reasons["measurement.until_relative_ci"]
+    assert "--set epochs=10 runs the whole job" in plan.reasons["measurement.until_relative_ci"]
     assert (plan.measurement.epochs, plan.measurement.min_steps) == (10, 30)
 
 
