@@ -110,7 +110,7 @@ def test_the_shell_completes_commands_and_options(words, found):
     assert done.stdout.split() == [found]
 
 
-MOST_COMMANDS, MOST_OPTIONS = 24, 275
+MOST_COMMANDS, MOST_OPTIONS = 24, 270
 
 
 def test_there_are_few_commands_and_few_options():
