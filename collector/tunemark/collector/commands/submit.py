@@ -396,7 +396,7 @@ def _title(chosen: Sequence[Result]) -> str:
 
 
 def _git_or_none(folder: Path, *arguments: str) -> str | None:
-    """Return what git prints, or None if it fails."""
+    """Return the output of git, or None if it fails."""
     try:
         return git_text(folder, *arguments)
     except TunemarkError:
