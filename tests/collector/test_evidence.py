@@ -35,25 +35,6 @@ def two_processes(**overrides: Any) -> dict[str, Any]:
     }
 
 
-def on_h100(**overrides: Any) -> dict[str, Any]:
-    return {
-        "plan.device": {"backend": "cuda", "accelerator": H100.key, "count": 1, "strategy": "single"},
-        "plan.precision": {"parameters": "bf16", "compute": "bf16"},
-        "environment.backend": "cuda",
-        "environment.devices": [{"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 80 * 2**30, "driver": "580.95.05"}],
-        **overrides,
-    }
-
-
-def probe(rate: float, dtype: str = "bf16") -> dict[str, Any]:
-    return {"probe": {"dtype": dtype, "size": 8192, "before_flop_per_s": rate, "after_flop_per_s": rate * 0.99}}
-
-
-def used(devices: list[dict[str, Any]], **energy: Any) -> dict[str, Any]:
-    seen = {"samples": 1, "interval_s": 0.2, "devices": devices, "cpu_busy_mean": 1.0, "foreign_cpu_busy_mean": 0.0}
-    return {"utilisation": {**seen, "energy": {"source": "counter", **energy} if energy else None}}
-
-
 @pytest.fixture
 def db(checkout: Path) -> Path:
     save(checkout, make_submission(STEPS, **two_processes()))

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
-from typing import Any
 
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.predict.predicted_vs_measured import memory_error_rows
@@ -13,9 +12,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import ERROR, SHARDED_ERROR
-from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.records.published import PublishedResult
-from tunemark.schema.vocabulary import Checkpointing, Method
 
 FACTS = FactBase(Path(__file__).parents[2] / "data")
 PUBLISHED = [
@@ -41,11 +38,6 @@ def summarise(pairs: Iterable[tuple[float | None, float]]) -> Summary:
     """Return the errors of pairs of predicted and published values; those without a prediction are left out."""
     errors = [abs(predicted / published - 1) for predicted, published in pairs if predicted is not None]
     return Summary(len(errors), median(errors), max(errors))
-
-
-def make_shape(model: str = "llama-3.1-8b", method: Method = Method.LORA, **changes: Any) -> TrainingShape:
-    base: dict[str, Any] = {"sequence_length": 8192, "micro_batch": 2, "checkpointing": Checkpointing.FULL}
-    return TrainingShape(FACTS.model(model), method, **(base | changes))
 
 
 def test_the_rows_of_source_003_are_predicted_within_the_goal() -> None:

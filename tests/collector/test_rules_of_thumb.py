@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pytest
 from factories import CHECKOUT
@@ -15,15 +14,8 @@ from tunemark.collector.predict.predicted_vs_measured import memory_errors
 from tunemark.collector.predict.rules_of_thumb import MEMORY_RULES, OURS, SPEED_RULES, rule_rows
 from tunemark.collector.store.database import Row
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.vocabulary import Method
 
 FACTS = FactBase(Path(__file__).parents[2] / "data")
-RULES = {rule.name: rule.bytes_of for rule in MEMORY_RULES}
-
-
-def make_shape(method: Method = Method.FULL, **changes: Any) -> TrainingShape:
-    return TrainingShape(FACTS.model("llama-2-7b"), method, **({"sequence_length": 2048, "micro_batch": 1} | changes))
 
 
 @pytest.fixture(scope="module")

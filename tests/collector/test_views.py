@@ -1,6 +1,5 @@
 """Views of the database, over a few rows written by hand."""
 
-from datetime import date
 from typing import Any
 
 import pytest
@@ -51,16 +50,6 @@ def finding(number: int, verdict: str, *records: str, rule: str = "peak") -> Row
         "finding": number, "rule": rule, "verdict": verdict, "record_ids": list(records),
         "claim": "MFU 120%", "calculation": "120% > 100%", "numbers": "{}", "quantities": [], "conditions": [],
     }  # fmt: skip
-
-
-def offer(price: str, usd_per_hour: float, **changed: Any) -> Row:
-    usual = {"provider": "aws", "instance": "p5", "accelerator": H100, "accelerator_count": 8, "region": "east", "kind": "on_demand"}
-    dated = {"effective_on": date(2026, 1, 1), "dated_by": "provider", "source": "a source"}
-    return {"price": price, "usd_per_hour": usd_per_hour, **usual, **dated, **changed}
-
-
-def day(text: str) -> list[Row]:
-    return [{"as_of": date.fromisoformat(text)}]
 
 
 # Findings and results ------------------------------------------------------------------------------

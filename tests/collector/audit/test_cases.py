@@ -24,7 +24,6 @@ from tunemark.schema.vocabulary import AuditVerdict
 
 RULES = all_rules()
 
-ROOT = Path(__file__).parents[3]
 DATA = Path(__file__).parent / "data"
 CASES = {
     case["id"]: case
