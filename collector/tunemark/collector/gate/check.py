@@ -66,7 +66,6 @@ class Verdict:
     """Hash of the file's bytes."""
     outdated: tuple[Problem, ...] = ()
     """Changes of the facts since a submission was measured; a reason to reject a new one."""
-
     doubts: tuple[Problem, ...] = ()
     """Why an accepted submission needs a second run."""
 

@@ -26,8 +26,6 @@ EARLIEST = date(2020, 1, 1)
 """No fact of this project was read before it began; an earlier day is a slip."""
 FIRST_TENSOR_CORES = {"bf16": 3, "tf32": 3, "fp8": 4}
 """First generation of NVIDIA's tensor cores with a format."""
-
-
 PRINTED_SIZE = re.compile(r"(?i)(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
 
 
