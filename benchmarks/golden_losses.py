@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.measurement_warnings import smoothed_loss
+from tunemark.schema.records.reading import read_record
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.records.upgrade import read_record
 
 STEPS = (10, 50, 100, 150, 200, 240)
 TOLERANCES = {"smoke-lora": 0.003, "smoke-full": 0.08, "smoke-bert": 0.15}

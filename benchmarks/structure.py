@@ -42,14 +42,14 @@ PYTHON = (".py",)
 BUDGETS = (
     Budget("schema", "schema", PYTHON, 10_850, 8_000),
     Budget("harness", "harness", PYTHON, 10_000, 7_000),
-    Budget("collector", "collector", PYTHON, 21_750, 12_000),
-    Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 7_050, 3_400),
-    Budget("site", "site", PYTHON, 4_850, 4_600),
-    Budget("site, scripts and styles", "site", (".js", ".css"), 3_050, 2_600),
-    Budget("site, templates", "site", (".j2",), 4_500, 4_000),
+    Budget("collector", "collector", PYTHON, 18_500, 12_000),
+    Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 4_500, 3_400),
+    Budget("site", "site", PYTHON, 4_600, 4_600),
+    Budget("site, scripts and styles", "site", (".js", ".css"), 2_850, 2_600),
+    Budget("site, templates", "site", (".j2",), 4_450, 4_000),
     Budget("collector and site, SQL", "collector site", (".sql",), 1_700, 2_600),
-    Budget("tests", "tests", PYTHON, 25_950, 16_000),
-    Budget("benchmarks", "benchmarks", PYTHON, 5_600, 4_000),
+    Budget("tests", "tests", PYTHON, 21_100, 16_000),
+    Budget("benchmarks", "benchmarks", PYTHON, 4_700, 4_000),
 )
 
 

@@ -25,7 +25,7 @@ from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.records.claims import Claim
-from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.records.reading import Problem
 
 FACTS = FactBase(CHECKOUT / "data")
 BESIDE = Neighbours(CHECKOUT / "data")

@@ -13,7 +13,7 @@ import pytest
 
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
-from tunemark.schema.records.upgrade import read_record
+from tunemark.schema.records.reading import read_record
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]

@@ -21,8 +21,8 @@ from tunemark.collector.gate.check import judge
 from tunemark.harness.vendors.cuda import THROTTLE_REASONS
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.plan.machine import Machine
+from tunemark.schema.records.reading import read_record
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.records.upgrade import read_record
 from tunemark.schema.vocabulary import Backend
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from tunemark.harness.worker.models import build_model, model_facts
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.physics.architecture import GROUPS, NAMES, endings, group, layer_names
 from tunemark.schema.physics.training_shape import shape_of_plan
-from tunemark.schema.records.upgrade import read_record
+from tunemark.schema.records.reading import read_record
 
 TINY = {"hidden_size": 64, "intermediate_size": 96, "layers": 2, "attention_heads": 4, "head_dim": 16, "vocabulary": 256}
 SMALL = ("data.sequence_length=16", "batch.micro_batch=2", "attention=eager")

@@ -27,8 +27,8 @@ from tunemark.harness.worker.neuron_trainer import Rows, collate
 from tunemark.schema.derive import derive
 from tunemark.schema.plan import conflicts as plan_conflicts
 from tunemark.schema.records.plan import NeuronSettings
+from tunemark.schema.records.reading import read_record
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.records.upgrade import read_record
 from tunemark.schema.vocabulary import Backend, Dtype, Status
 
 API = json.loads(FIXTURE.read_text())

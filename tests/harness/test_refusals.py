@@ -12,8 +12,8 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import help_another_node, refuse_unwritable
 from tunemark.harness.run.show import print_summary
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.records.reading import read_record
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.records.upgrade import read_record
 from tunemark.schema.vocabulary import Backend, Dtype, Status
 
 MANY = 50_000

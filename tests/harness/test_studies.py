@@ -19,7 +19,7 @@ from tunemark.harness.studies.tune import rate_of_try, run_tune
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.formats import significant
-from tunemark.schema.records.upgrade import read_record
+from tunemark.schema.records.reading import read_record
 from tunemark.schema.statistics.intervals import one_more_run
 from tunemark.schema.vocabulary import Checkpointing, Division, Phase, Status
 

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from harness_making import run_json, tunemark, warm
 
-from tunemark.schema.records.upgrade import read_record
+from tunemark.schema.records.reading import read_record
 
 TINY = ("--set", "data.sequence_length=16", "--set", "data.name=random-tokens", "--set", "probe=false", "--set", "gates=false")
 

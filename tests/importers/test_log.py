@@ -20,7 +20,7 @@ from tunemark.collector.importers.printed_log import read_printed_log
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.published import PublishedResult
-from tunemark.schema.records.upgrade import read_record
+from tunemark.schema.records.reading import read_record
 
 H100 = Stated(
     model="llama-3.1-8b",

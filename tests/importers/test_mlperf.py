@@ -18,7 +18,7 @@ from tunemark.collector.importers.mlperf_log import read_run
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.converted import ConvertedResult, run_energy, time_to_target
-from tunemark.schema.records.upgrade import read_record
+from tunemark.schema.records.reading import read_record
 
 ENTRY = "v5.1/Dell/results/1xXE9780x8B200-SXM-180GB/llama2_70b_lora"
 SPELLINGS = {

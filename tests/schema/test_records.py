@@ -14,9 +14,9 @@ from tunemark.schema.derive import derive, step_labels
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.json_schema import field_reference, schema_files
 from tunemark.schema.records.published import DocumentTable, PublishedResult, PublishedSet, published_results
+from tunemark.schema.records.reading import InvalidRecord, read_record
 from tunemark.schema.records.submission import MemoryReading, Submission
 from tunemark.schema.records.trace import StepTrace
-from tunemark.schema.records.upgrade import InvalidRecord, read_record
 
 COLUMNS = {"slot_tokens": (4,), "real_tokens": (3,), "supervised_tokens": (2,), "documents": (1,), "rows": (1,), "loss": (1.0,)}
 

@@ -23,8 +23,8 @@ from tunemark.schema.recommendation import Answer, Question
 from tunemark.schema.recommendation import recommend as best_options
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import PublishedResult, published_results
+from tunemark.schema.records.reading import InvalidRecord, read_record
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.records.upgrade import InvalidRecord, read_record
 from tunemark.schema.vocabulary import Method
 
 __all__ = ["Estimated", "derive", "estimate", "load_results", "recommend", "validate"]

@@ -13,8 +13,8 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.utilisation import physics
 from tunemark.schema.records.converted import ConvertedResult, training_rate
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument, published_results
+from tunemark.schema.records.reading import InvalidRecord, read_record
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.records.upgrade import InvalidRecord, read_record
 from tunemark.schema.vocabulary import PublishedStatus, Status
 
 

@@ -9,7 +9,7 @@ from tunemark.collector.commands.terminal import AsJson, chosen, print_json, pri
 from tunemark.schema.errors import Exit
 from tunemark.schema.files import is_checkout, project_root, write_atomically
 from tunemark.schema.records.json_schema import field_reference, schema_files
-from tunemark.schema.records.upgrade import MODELS
+from tunemark.schema.records.reading import MODELS
 
 FOLDER = Path("schema") / "json"
 

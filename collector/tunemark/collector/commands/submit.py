@@ -152,7 +152,7 @@ def _chosen(files: Sequence[Path] | None, root: Path) -> tuple[list[Result], lis
     """Return the results to send, and those left out with the reason. A named file is never left out."""
     from tunemark.collector.gate.cross_file_checks import committed_files
     from tunemark.collector.gate.read import find_records, records_in, shown_path
-    from tunemark.schema.records.upgrade import InvalidRecord, read_record
+    from tunemark.schema.records.reading import InvalidRecord, read_record
 
     committed = committed_files(root)
     found = find_records(files).files if files else records_in(root / SUBMISSIONS).files

@@ -18,7 +18,7 @@ from tunemark.collector.audit.interval import duration
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING
-from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import csv_cell, shown_json, terminal
 
 # rich is imported by the functions that need it, so that --help stays fast.

@@ -11,7 +11,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
-from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import terminal
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from math import inf
 
 from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours, name_problems, skeleton, source_problems
 from tunemark.schema.facts.cards import AcceleratorCard
-from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.records.reading import Problem
 
 
 @dataclass(frozen=True)

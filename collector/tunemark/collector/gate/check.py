@@ -38,8 +38,8 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB, MIB
 from tunemark.schema.processes import in_processes
 from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.reading import InvalidRecord, Problem, read_record
 from tunemark.schema.records.submission import Submission, submission_name
-from tunemark.schema.records.upgrade import InvalidRecord, Problem, read_record
 from tunemark.schema.vocabulary import Status
 
 LARGEST_FILE_BYTES = 16 * MIB
@@ -66,7 +66,6 @@ class Verdict:
     """Hash of the file's bytes."""
     outdated: tuple[Problem, ...] = ()
     """Changes of the facts since a submission was measured; a reason to reject a new one."""
-
     doubts: tuple[Problem, ...] = ()
     """Why an accepted submission needs a second run."""
 

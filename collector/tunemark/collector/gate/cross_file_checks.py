@@ -10,8 +10,8 @@ from typing import Generic, NamedTuple, TypeVar
 from tunemark.collector.gate.identity import Identity, copies
 from tunemark.collector.gate.read import SUBMISSIONS, git
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.trace import Study
-from tunemark.schema.records.upgrade import Problem
 
 CLOCK = timedelta(days=1)
 """Clocks are often wrong by hours but seldom by days."""

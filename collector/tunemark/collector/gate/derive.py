@@ -21,8 +21,8 @@ from tunemark.schema.plan.resolve import Resolution, resolve
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.division import division_of
 from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.submission import MeasurementWarning, Submission
-from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.synthetic_data import FULL_ROWS, GENERATORS
 from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Backend, DataSource, Division, Padding, Status, Task, WarningKind
 

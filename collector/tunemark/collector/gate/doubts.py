@@ -15,7 +15,7 @@ from packaging.version import Version
 from tunemark.collector.gate.machine_quantities import fewest_samples, sampled_w, version_of
 from tunemark.collector.gate.run_facts import MANY_SAMPLES, MANY_STEPS, SOME_SAMPLES, Run
 from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.records.reading import Problem
 from tunemark.schema.vocabulary import DEEPSPEED, DEVICE_INTERVAL_S, HOST_INTERVAL_S, Checkpointing, Padding
 
 Doubts = Iterator[tuple[str, str, str]]

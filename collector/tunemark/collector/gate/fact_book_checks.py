@@ -16,7 +16,7 @@ from tunemark.schema.errors import TunemarkError, must_be
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard
 from tunemark.schema.physics.architecture import FAMILIES, count_parameters, targets_in
-from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.records.reading import Problem
 from tunemark.schema.vocabulary import Strategy, Task, Weights
 
 # Models ----------------------------------------------------------------------------------------------

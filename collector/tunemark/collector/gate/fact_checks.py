@@ -18,7 +18,7 @@ from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase, read_card, read_known
 from tunemark.schema.facts.names import cpu_name
 from tunemark.schema.facts.world_facts import WorldFacts
-from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import is_visible
 
 Card = TypeVar("Card", AcceleratorCard, ModelCard)
@@ -26,8 +26,6 @@ EARLIEST = date(2020, 1, 1)
 """No fact of this project was read before it began; an earlier day is a slip."""
 FIRST_TENSOR_CORES = {"bf16": 3, "tf32": 3, "fp8": 4}
 """First generation of NVIDIA's tensor cores with a format."""
-
-
 PRINTED_SIZE = re.compile(r"(?i)(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
 
 

@@ -34,7 +34,7 @@ from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.formats import counted
 from tunemark.schema.records.published import SET_FORMAT
-from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.records.reading import Problem
 
 CARDS: dict[str, type[Any]] = {"accelerators": AcceleratorCard, "models": ModelCard, "golden": GoldenLosses}
 """Folder of a card -> its model; a file of data/workloads may hold several cards."""

@@ -14,7 +14,7 @@ from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours, 
 from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.physics.architecture import FAMILIES
-from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.records.reading import Problem
 
 AUDITED = {
     "clock-slack", "cross-source", "high-utilisation", "lora-slowdown", "low-utilisation", "price-tolerance",

@@ -153,7 +153,9 @@ def least_gradient_bytes(r: Run) -> float | None:
 
 def most_gradient_bytes(r: Run) -> float | None:
     """Return the bytes of gradients at most."""
-    return _trained(r, 1.01 * (_width(r) or 4.1)) / r.own_shards * _padding(r.own_shards) if r.s.model and r.weights else None
+    return (
+        _trained(r, 1.01 * (_width(r) or 4.1)) / r.own_shards * (PADDED if r.own_shards > 1 else 1.0) if r.s.model and r.weights else None
+    )
 
 
 def most_state_bytes(r: Run) -> float | None:
@@ -161,15 +163,11 @@ def most_state_bytes(r: Run) -> float | None:
     if r.s.model is None or r.weights is None:
         return None
     parts = r.state_shards if r.device.strategy in DEEPSPEED else r.own_shards
-    return 1.01 * _trained(r, _state_widths(r)[1]) / parts * _padding(r.state_shards) + SMALL_STATES
+    return 1.01 * _trained(r, _state_widths(r)[1]) / parts * (PADDED if r.state_shards > 1 else 1.0) + SMALL_STATES
 
 
 def _trained(r: Run, width: float) -> float:
     return width * r.s.model.trainable_parameters if r.s.model else 0.0
-
-
-def _padding(shards: int) -> float:
-    return PADDED if shards > 1 else 1.0
 
 
 def _width(r: Run) -> float | None:

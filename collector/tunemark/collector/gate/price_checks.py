@@ -13,7 +13,7 @@ from typing import Any
 from tunemark.collector.gate.fact_checks import EARLIEST, PLACEHOLDER, Neighbours, day_problems, skeleton, source_problems
 from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, PriceBasis, PriceRow
-from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.records.reading import Problem
 from tunemark.schema.vocabulary import PriceKind
 
 Row = tuple[int, PriceRow]

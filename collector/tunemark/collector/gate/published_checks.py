@@ -24,7 +24,7 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.claims import Claim, Reading
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import Conditions, PublishedResult, PublishedSet, SourceDocument, Statement, published_results
-from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.records.reading import Problem
 from tunemark.schema.vocabulary import Method, PublishedStatus
 
 ROUNDING = 5e-6

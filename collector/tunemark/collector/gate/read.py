@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.records.upgrade import InvalidRecord, read_record
+from tunemark.schema.records.reading import InvalidRecord, read_record
 from tunemark.schema.safe_text import terminal
 
 SUBMISSIONS = "submissions"

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tunemark.collector.gate import machine_quantities, physics, run_quantities
 from tunemark.collector.gate.derive import ORIGINAL
 from tunemark.collector.gate.run_facts import Run
-from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.records.reading import Problem
 
 Bound = bool | float | str
 BREAKS: dict[str, Callable[[Any, Any], bool]] = {"at most": operator.gt, "at least": operator.lt, "equal to": operator.ne}

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tunemark.schema.privacy import REMEMBERED, identity_leaks, is_hash, texts
-from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import shortened, terminal
 
 
@@ -94,9 +94,9 @@ MOST_MARKS = 4
 JOINERS = "\u200c\u200d"
 
 
-def text_problems(record: dict[str, Any], names: frozenset[str] = frozenset()) -> Iterator[Problem]:
+def text_problems(record: dict[str, Any]) -> Iterator[Problem]:
     """Yield a problem for each text of a submission, as JSON content, that its field may not hold."""
-    for field, value, what in identity_leaks(record, names):
+    for field, value, what in identity_leaks(record):
         yield Problem(field, _shown(value), f"looks like {what}; a submission must not name a machine or a person")
     for field, text in texts(record):
         if is_hash(field):

@@ -35,8 +35,8 @@ from tunemark.schema.files import data_folder
 from tunemark.schema.processes import in_processes
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import SourceDocument, published_results
+from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.statistics.intervals import one_more_run
 from tunemark.schema.vocabulary import Trust
 

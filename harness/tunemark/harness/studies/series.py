@@ -34,9 +34,9 @@ from tunemark.schema.plan.machine import Machine
 from tunemark.schema.plan.overrides import ALIASES, apply_overrides, similar_settings
 from tunemark.schema.records.base import canonical_json, content_id, flattened
 from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.reading import InvalidRecord, read_record
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
-from tunemark.schema.records.upgrade import InvalidRecord, read_record
 from tunemark.schema.vocabulary import Status
 
 # What a series varies

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from tunemark.schema.records import converted, published, submission
-from tunemark.schema.records.upgrade import MODELS
+from tunemark.schema.records.reading import MODELS
 
 ID_BASE = "https://tunemark.dev/schema"
 FILES = {
