@@ -331,6 +331,15 @@ def least_evaluation_loss(r: Run) -> float | None:
     return None if held_out is None or held_out.accuracy is None else (1 - held_out.accuracy) * log(2)
 
 
+def broken_rows(r: Run) -> float | None:
+    """Return the distance of the correct rows from a whole number, over all rows."""
+    held_out = r.s.evaluation
+    if held_out is None or held_out.accuracy is None:
+        return None
+    correct = held_out.accuracy * held_out.rows
+    return abs(correct - round(correct)) / held_out.rows
+
+
 # Losses
 
 
