@@ -19,12 +19,12 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import write_atomically
 from tunemark.schema.privacy import scrub
 from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.plan import WARMUP_STEPS
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult
 from tunemark.schema.vocabulary import Backend, Method, Padding, PublishedStatus
 
 OWN_SOURCE = "999"
 """Source of a record that is no part of a document."""
-WARMUP_STEPS = 10
 LOSSES = 10
 """Most logged losses that the loss at the start and at the end is the mean of: a quarter of all, if that is less."""
 

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 import yaml
 
 from tunemark.collector.importers.import_io import read_text
-from tunemark.collector.importers.own_log import WARM_UP, OwnLog, Stated
+from tunemark.collector.importers.own_log import OwnLog, Stated
 from tunemark.collector.importers.printed_log import FIGURES, FINAL, clock_s, read_printed_log
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import GIB
+from tunemark.schema.records.plan import WARMUP_STEPS
 from tunemark.schema.records.published import Claim
 from tunemark.schema.vocabulary import Method
 
@@ -294,7 +295,7 @@ def _torchtune(path: Path, text: str) -> OwnLog:
     if steps != sorted(set(steps)):
         log.problem(None, "steps do not increase: the file has more than one training; keep the lines of one")
     rates = gather(log, entries, TORCHTUNE, ("loss",), ()).get(DEVICE_RATE, [])
-    steady = rates[WARM_UP:] if len(rates) >= 2 * WARM_UP else rates
+    steady = rates[WARMUP_STEPS:] if len(rates) >= 2 * WARMUP_STEPS else rates
     if steady:
         note = f"Median of {len(steady)} logged steps after {len(rates) - len(steady)} of warm-up. Tokens with a label are counted."
         log.device_rate = Claim(value=median(steady), printed=f"{median(steady):.9g}", note=note)
@@ -375,7 +376,7 @@ def _add_speed(log: OwnLog, points: Sequence[Point]) -> None:
         log.problem(None, "steps or times decrease: more than one run, or a resumed one; export one session")
         return
     log.claim("steps", points[-1][1])
-    start = next((point for point in points[: len(points) // 2 + 1] if point[1] >= WARM_UP), points[0])
+    start = next((point for point in points[: len(points) // 2 + 1] if point[1] >= WARMUP_STEPS), points[0])
     seconds, steps = points[-1][0] - start[0], points[-1][1] - start[1]
     if seconds <= 0 or steps <= 0:
         log.problem(None, "one row of training only, so there is no speed", noted=True)

@@ -12,8 +12,6 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult
 from tunemark.schema.vocabulary import Checkpointing, Method, Padding, PublishedStatus
 
-WARM_UP = 10
-"""First logged steps that are not part of the rate, if there are at least as many others."""
 LOSSES = 10
 """Most logged losses that the loss at the start and at the end is the mean of: a quarter of all, if that is less."""
 FULL_ROWS = "Rows are full, so tokens follow from rows and their length."

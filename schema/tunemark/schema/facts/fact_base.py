@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, must_be
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceBasis, PriceRow
-from tunemark.schema.facts.names import AWS, cpu_name, plain_name, suggest_accelerator, suggest_card, suggest_instance
+from tunemark.schema.facts.names import AWS, cpu_name, suggest_accelerator, suggest_card, suggest_instance
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.features import Feature
@@ -159,12 +159,6 @@ class FactBase:
         """Return the card of a device by the name that it reports, or None if there is no card with exactly that name."""
         key = self._accelerator_aliases.get(reported.lower(), reported.lower())
         return self.accelerators.get(key)
-
-    @cached_property
-    def plain_names(self) -> dict[str, str]:
-        """The aliases of accelerators, without CPUs, by their `plain_name`."""
-        cards = self.accelerators.values()
-        return {plain_name(alias): alias for card in cards if card.unit != "cpu" for alias in (card.name, *card.aliases)}
 
     def recognise_cpu(self, reported: str) -> AcceleratorCard | None:
         """Return the card of a CPU by the name that the system reports, or None.

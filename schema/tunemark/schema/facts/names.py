@@ -1,7 +1,6 @@
 """Suggestions for misspelt names of accelerators, models and instances, shared by all commands."""
 
 import re
-import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
@@ -103,8 +102,3 @@ def _other_memory(card: AcceleratorCard, memory: int, cards: Mapping[str, Accele
     also = f", or one with {memory} GB: {' or '.join(repr(other) for other in others)}" if others else ""
     short = min((card.name, *card.aliases), key=len)
     return f"the {card.name} has {card.memory_gib:g} GB, not {memory}; did you mean {short!r}{also}?"
-
-
-def plain_name(name: str) -> str:
-    """Return the letters and digits of a name in a form in which spellings of one name are equal."""
-    return "".join(letter for letter in unicodedata.normalize("NFKC", name).casefold() if letter.isalnum())

@@ -235,10 +235,14 @@ class DeviceChoice(Frozen):
     """CPU threads of the worker, if the CPU computes."""
 
 
+WARMUP_STEPS = 10
+"""Steps before the steady window, unless a card says otherwise; logs of other tools are read in the same way."""
+
+
 class Measurement(Frozen):
     """When the run stops, and what counts as steady."""
 
-    min_warmup_steps: SettingOrZero = 10
+    min_warmup_steps: SettingOrZero = WARMUP_STEPS
     """Steps excluded from the steady window."""
     min_steady_steps: Setting = 100
     """The window is long enough with this many steps ..."""
