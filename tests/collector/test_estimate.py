@@ -83,7 +83,8 @@ def test_levers_of_the_command_line_lower_the_estimate(tunemark: Tunemark) -> No
         (("-m", "llama-3.1-8b", "--set", "loss=fuse"), "did you mean 'fused'"),
         (("-m", "llama-3.1-8b", "--sharding", "fsdp"), "did you mean 'fsdp"),
         (("-m", "llama-3.1-8b", "--set", "lora_targets=q_prj"), "did you mean 'q_proj'"),
-        (("-m", "llama-3.1-8b", "--micro-batch", "0"), "--micro-batch: '0': must be 1 or more"),
+        (("-m", "llama-3.1-8b", "--micro-batch", "0"), "--micro-batch: '0': must be a whole number of 1 or more"),
+        (("-m", "llama-3.1-8b", "--seq", "2.5"), "--seq: '2.5': must be a whole number of 1 or more"),
     ],
 )
 def test_a_wrong_word_gets_a_suggestion(tunemark: Tunemark, arguments: tuple[str, ...], complaint: str) -> None:

@@ -41,6 +41,15 @@ def test_a_withdrawn_result_is_kept_with_its_reason_and_is_not_ranked(checkout: 
     assert findings.rows == [(0,)]
 
 
+def test_a_rehearsed_withdrawal_changes_nothing(checkout: Path, result: str, tunemark: Tunemark) -> None:
+    path = checkout / "data" / "known" / "withdrawn.toml"
+    before = path.read_bytes() if path.exists() else None
+    said = tunemark("submit", "--withdraw", result, "--reason", "another job ran on the machine", "--dry-run")
+    assert said.code == 0
+    assert "would withdraw" in said.out + said.err
+    assert (path.read_bytes() if path.exists() else None) == before
+
+
 def test_entries_are_added_one_after_the_other_and_keep_the_comment_of_the_file(checkout: Path, result: str, tunemark: Tunemark) -> None:
     other = make_submission(run_id=run_id(2), started_at="2026-11-21T12:00:00Z")
     save(checkout, other)

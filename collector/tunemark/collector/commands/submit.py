@@ -107,7 +107,7 @@ def submit(
     - `tunemark submit --withdraw RESULT_ID --reason "another job ran on the GPU"`
     """
     if withdraw is not None:
-        _withdraw(withdraw, reason, as_json=as_json)
+        _withdraw(withdraw, reason, dry_run=dry_run, as_json=as_json)
         return
     if as_json and not (yes or dry_run):
         raise TunemarkError("--json", "", "cannot ask for confirmation; add --yes to send, or --dry-run to look")
@@ -425,7 +425,7 @@ SHORTEST_REASON = 12
 """Characters below which a reason says nothing."""
 
 
-def _withdraw(result: str, reason: str | None, *, as_json: bool) -> None:
+def _withdraw(result: str, reason: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Add an entry to data/known/withdrawn.toml, which a maintainer reviews like every change outside `submissions/`."""
     from tunemark.collector.gate.read import records_in, shown_path, submission_id
 
@@ -452,10 +452,13 @@ def _withdraw(result: str, reason: str | None, *, as_json: bool) -> None:
     document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
     entries = document.setdefault("withdrawn", tomlkit.aot())
     entries.append(tomlkit.item(entry.model_dump()))
-    write_atomically(path, tomlkit.dumps(document).encode())
+    if not dry_run:
+        write_atomically(path, tomlkit.dumps(document).encode())
     place = shown_path(known[result], root)
     if as_json:
         print_json({"result_id": result, "submission": place, "withdrawn_on": str(entry.withdrawn_on), "reason": text, "file": WITHDRAWN})
         return
-    say(f"withdrew {place}: {text}")
+    say(f"{'would withdraw' if dry_run else 'withdrew'} {place}: {text}")
+    if dry_run:
+        return
     typer.echo(f"Commit {WITHDRAWN} and open a pull request. `tunemark collect` shows the effect.")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
-from math import isfinite
+from math import isclose, isfinite
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -91,10 +91,10 @@ def parse_count(option: str, text: str) -> int:
     size = SIZES.get(match[2].lower()) if match else None
     if match is None or size is None:
         raise TunemarkError(option, text, "give a number, with k, M or B for thousands, millions or billions; for example 10M")
-    value = round(float(match[1].replace(",", "").replace("_", "")) * size)
-    if value < 1:
-        raise TunemarkError(option, text, "must be 1 or more")
-    return value
+    value = float(match[1].replace(",", "").replace("_", "")) * size
+    if value < 1 or not isclose(value, round(value)):
+        raise TunemarkError(option, text, "must be a whole number of 1 or more")
+    return round(value)
 
 
 def parse_seconds(option: str, text: str) -> float:
