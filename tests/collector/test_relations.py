@@ -1,4 +1,4 @@
-"""The table of relations: honest records fulfil it, and a record that breaks a row is told the field, the reason and what to do."""
+"""The table of relations: honest records satisfy it; for a record that breaks a row, the message names the field, the reason and the fix."""
 
 import json
 from functools import cache

@@ -23,12 +23,18 @@ SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 def whole_number(text: str) -> int:
     """Return a whole number of 1 or more from text such as `10000`, `82k`, `10M` or `1.5B`. Raises ValueError with the fix."""
     match = re.fullmatch(r"([\d_,]*\.?\d+)\s*([kmb]?)", text.strip().lower())
-    value = float(match[1].replace(",", "").replace("_", "")) * SIZES[match[2]] if match else 0.0
-    # 1.1 x 10^9 is not exact.
-    if value < 1 or not math.isclose(value, round(value)):
+    value = whole_product(match[1], SIZES[match[2]]) if match else None
+    if value is None:
         msg = "must be a whole number of 1 or more, such as 500, 2k or 10M"
         raise ValueError(msg)
-    return round(value)
+    return value
+
+
+def whole_product(number: str, size: float) -> int | None:
+    """Return a written number times a size, or None if that is not a whole number of 1 or more."""
+    value = float(number.replace(",", "").replace("_", "")) * size
+    # 1.1 x 10^9 is not exact.
+    return round(value) if value >= 1 and math.isclose(value, round(value)) else None
 
 
 def significant(value: float, digits: int = 3) -> str:

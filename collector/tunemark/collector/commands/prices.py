@@ -89,7 +89,7 @@ COLUMNS = {
 
 
 def _as_row(row: PriceRow) -> dict[str, Any]:
-    """Return a price with that of one accelerator, and the evidence for its date."""
+    """Return a price as JSON values, with the price of one accelerator and the evidence for its date."""
     version = CATALOGUE.search(f"{row.source} {row.notes or ''}")
     evidence = {"provider": "price list", "catalog": f"catalog {version[1]}" if version else "catalog"}.get(row.dated_by, row.dated_by)
     return row.model_dump(mode="json") | {EACH: row.usd_per_hour / row.accelerator_count, "evidence": evidence}

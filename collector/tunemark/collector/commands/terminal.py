@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
-from math import isclose, isfinite
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -17,7 +17,7 @@ import typer
 from tunemark.collector.audit.interval import duration
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import project_root
-from tunemark.schema.formats import MISSING
+from tunemark.schema.formats import MISSING, whole_product
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import csv_cell, shown_json, terminal
 
@@ -91,10 +91,10 @@ def parse_count(option: str, text: str) -> int:
     size = SIZES.get(match[2].lower()) if match else None
     if match is None or size is None:
         raise TunemarkError(option, text, "give a number, with k, M or B for thousands, millions or billions; for example 10M")
-    value = float(match[1].replace(",", "").replace("_", "")) * size
-    if value < 1 or not isclose(value, round(value)):
+    value = whole_product(match[1], size)
+    if value is None:
         raise TunemarkError(option, text, "must be a whole number of 1 or more")
-    return round(value)
+    return value
 
 
 def parse_seconds(option: str, text: str) -> float:
