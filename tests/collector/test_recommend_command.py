@@ -90,9 +90,9 @@ def test_a_method_without_data_names_the_methods_that_have_some(tunemark: Tunema
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--tokens", "10X"), "--tokens: '10X': give a number, with k, M or B"),
+        (("--tokens", "10X"), "--tokens: '10X': must be a whole number of 1 or more"),
         (("--samples", "5k"), "either --tokens or --samples"),
-        (("--deadline", "2"), "give a time with its unit"),
+        (("--deadline", "2"), "must be a time above 0 with its unit"),
         (("--provider", "awss"), "--provider: 'awss': did you mean 'aws'? known: "),
         (("--provider", "amazon"), "--provider: 'amazon': known: aws, "),
         (("--budget", "-1"), "--budget: -1.0: must be above 0"),

@@ -2,65 +2,15 @@
 
 import json
 import math
-import random
-from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pytest
 from fixture_database import AS_OF, ENTRY, H100, HOSTILE
-from playwright.sync_api import Browser, Page, Route
+from playwright.sync_api import Browser, Route
 from test_browser import Visit
 
-from tunemark.schema.owned_hardware import HOURS_PER_YEAR, OwnedHardware
+from tunemark.schema.owned_hardware import OwnedHardware
 from tunemark.site import costs
-
-MACHINES = 100
-
-
-@pytest.fixture(scope="module")
-def script(script_alone: Callable[[str], Page]) -> Page:
-    return script_alone("cost.js")
-
-
-def test_script_and_python_agree_on_owned_hardware(script: Page) -> None:
-    draw = random.Random(16)  # noqa: S311 - repeatable figures
-    machines = []
-    for _ in range(MACHINES):
-        purchase = draw.choice((0.0, draw.lognormvariate(9, 2)))
-        machines.append(
-            OwnedHardware(purchase, draw.uniform(0.5, 8), draw.uniform(0.01, 1), draw.uniform(0, 2000), draw.uniform(0, 1), purchase * draw.random())
-        )  # fmt: skip
-    clouds = [draw.lognormvariate(0, 1.5) for _ in machines]
-    theirs = script.evaluate(
-        """(pairs) => pairs.map(([machine, cloud]) => {
-            const cost = tunemarkCost.owned(machine);
-            return [cost.usd_per_hour, cost.electricity_usd_per_hour, tunemarkCost.breakEvenHours(cost, cloud), tunemarkCost.refusal(machine)];
-        })""",
-        [[_inputs(machine), cloud] for machine, cloud in zip(machines, clouds, strict=True)],
-    )
-    hours = [machine.break_even_hours_per_year(cloud) for machine, cloud in zip(machines, clouds, strict=True)]
-    for machine, limit, answer in zip(machines, hours, theirs, strict=True):
-        assert answer[:2] == pytest.approx([machine.usd_per_hour(), machine.electricity_usd_per_hour], rel=1e-12)
-        assert answer[2:] == [None if limit is None else pytest.approx(limit, rel=1e-12), None]
-    assert {limit is None for limit in hours} == {True, False}
-    assert all(limit is None or limit <= HOURS_PER_YEAR for limit in hours)
-
-
-def _inputs(machine: OwnedHardware) -> dict[str, float]:
-    return {name.removesuffix("_usd").removesuffix("_usd_per_kwh"): value for name, value in asdict(machine).items()}
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"purchase_usd": -1}, {"years": 0}, {"utilisation": 0}, {"utilisation": 1.5}, {"watts": math.inf}, {"resale_usd": 9e9}]
-)
-def test_script_refuses_what_python_refuses(script: Page, wrong: dict[str, float]) -> None:
-    figures = {"purchase_usd": 2000, "years": 3, "utilisation": 0.5, "watts": 450, "electricity_usd_per_kwh": 0.3, "resale_usd": 0} | wrong
-    with pytest.raises(ValueError, match="give"):
-        OwnedHardware(**figures)
-    inputs = {name.removesuffix("_usd").removesuffix("_usd_per_kwh"): value for name, value in figures.items()}
-    assert script.evaluate("(machine) => tunemarkCost.refusal(machine)", inputs)
 
 
 def test_without_javascript_the_default_basis_is_there(browser: Browser, address: str) -> None:

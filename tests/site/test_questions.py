@@ -140,7 +140,7 @@ def test_the_answer_is_at_most_two_clicks_away(question: str, browser: Browser, 
     steps, answers = QUESTIONS[question]
     assert len(steps) <= MAX_CLICKS
     with Visit(browser, address, "index.html") as visit:
-        visit.page.wait_for_function("() => globalThis.tunemark?.recommend")
+        visit.page.wait_for_function("() => globalThis.tunemark?.answer")
         for step in steps:
             take(visit, step)
         text = visit.page.locator("#tm-answer" if all(step[0] == "field" for step in steps) else "article").inner_text()

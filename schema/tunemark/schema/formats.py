@@ -17,16 +17,27 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 MISSING = "\N{EN DASH}"
 
 
-SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+SIZES = {"": 1, "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "g": 1e9, "billion": 1e9, "t": 1e12, "trillion": 1e12}
+SECONDS = {"s": 1, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
+TIME = r"(\d+(?:\.\d+)?)(seconds?|minutes?|min|hours?|days?|s|m|h|d)"
 
 
 def whole_number(text: str) -> int:
-    """Return a whole number of 1 or more from text such as `10000`, `82k`, `10M` or `1.5B`. Raises ValueError with the fix."""
-    match = re.fullmatch(r"([\d_,]*\.?\d+)\s*([kmb]?)", text.strip().lower())
-    value = whole_product(match[1], SIZES[match[2]]) if match else None
+    """Return a whole number of 1 or more from text such as `10000`, `82k`, `10M` or `1.5 billion`. Raises ValueError with the fix."""
+    match = re.fullmatch(r"(\d[\d_,]*\.?\d*|\.\d+)\s*([a-z]*)", text.strip().lower())
+    value = whole_product(match[1], SIZES[match[2]]) if match and match[2] in SIZES else None
     if value is None:
-        msg = "must be a whole number of 1 or more, such as 500, 2k or 10M"
-        raise ValueError(msg)
+        raise ValueError("must be a whole number of 1 or more, such as 500, 2k or 10M")
+    return value
+
+
+def seconds_of(text: str) -> float:
+    """Return seconds from text such as `90s`, `30min`, `2h30min` or `1.5d`. Raises ValueError with the fix."""
+    compact = text.replace(" ", "").lower()
+    parts = list(re.finditer(TIME, compact))
+    value = sum(float(part[1]) * SECONDS[part[2][:1]] for part in parts)
+    if not value or "".join(part[0] for part in parts) != compact:
+        raise ValueError("must be a time above 0 with its unit, such as 90min, 2h or 1.5d")
     return value
 
 

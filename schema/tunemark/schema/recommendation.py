@@ -1,7 +1,7 @@
 """The recommendation: options for a fine-tuning job, ranked by cost, time or value, from rates and offers that are already computed.
 
-`tunemark recommend` and the first version of the home page use this module; the script of the home page repeats it, and a test holds
-both against each other. All arithmetic here is selection, multiplication and comparison. See definitions#recommendation.
+`tunemark recommend` and the home page use this module, whose script is translated from it. All arithmetic here is selection, multiplication
+and comparison. See definitions#recommendation.
 """
 
 import math

@@ -1,6 +1,6 @@
 """A recommendation in words: the answer, the reasons, what would change it, and what is not known.
 
-The script of the home page writes the same sentences; a test compares them.
+The script of the home page writes the same sentences, since it is translated from this module.
 """
 
 from collections.abc import Iterable, Iterator
@@ -116,15 +116,16 @@ def configuration(option: Option) -> str:
 
 def memory(option: Option) -> str:
     """Return the verdict on memory with the amounts. Where a result ran, the estimate can exceed the memory of the device."""
-    rate = option.rate
-    if rate.needed_bytes is None or rate.memory_bytes is None:
-        return ""
-    amounts = f"{gib(rate.needed_bytes)} of {gib(rate.memory_bytes)}"
-    return (
-        f"was sufficient in an actual run with settings of its own; the estimate for this plan is {amounts}"
-        if rate.memory == "ran"
-        else f"{rate.memory}: {amounts}"
-    )
+    known = amounts(option.rate)
+    if option.rate.memory == "ran":
+        return f"was sufficient in an actual run with settings of its own; the estimate for this plan is {known}" if known else ""
+    return f"{option.rate.memory}: {known}" if known else ""
+
+
+def amounts(rate: Rate) -> str:
+    """Return the memory that a plan needs beside that of the device; empty if it is not known."""
+    known = rate.needed_bytes is not None and rate.memory_bytes is not None
+    return f"{gib(rate.needed_bytes or 0)} of {gib(rate.memory_bytes or 0)}" if known else ""
 
 
 def energy(option: Option) -> str:
@@ -158,7 +159,7 @@ def headline(question: Question, answer: Answer) -> str:
         return _nothing(question, answer)
     verb = "Use" if best.offer.provider == OWN else "Rent"
     others = best.rank_high - 1
-    unsure = f" The evidence does not separate it from {others} other option{'s' * (others > 1)}." if others > 0 else ""
+    unsure = f" The evidence does not separate it from {others} other option{'s' if others > 1 else ''}." if others > 0 else ""
     return f"{verb} {hardware(best)} ({place(best)}, {hourly(best)}){with_method(question, best)}: {time_and_cost(best)}.{unsure}"
 
 

@@ -21,7 +21,7 @@ from mkdocs.exceptions import Abort, MkDocsException
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import refuse_unwritable, replace_folder
 from tunemark.schema.formats import counted
-from tunemark.site import charts, compare, costs, data_files, explorer, feed, heads, recommend_data, reproduce, stamp
+from tunemark.site import charts, compare, costs, data_files, explorer, feed, heads, recommend_data, reproduce, script, stamp
 from tunemark.site.database import Database
 from tunemark.site.page import DEFAULT_URL, FEED
 from tunemark.site.pages import other_pages, result_pages
@@ -177,8 +177,9 @@ def _write(path: Path, text: str) -> None:
 def _write_assets(folder: Path) -> None:
     folder.mkdir()
     for asset in resources.files("tunemark.site").joinpath("assets").iterdir():
-        if asset.is_file():
+        if asset.is_file() and asset.name != script.RUNTIME:
             (folder / asset.name).write_bytes(asset.read_bytes())
+    (folder / script.PATH).write_text(script.arithmetic(), encoding="utf-8")
     (folder / "vega.bundle.js").write_text(charts.bundle(), encoding="utf-8")
 
 

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +13,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from tunemark.collector.audit.interval import duration
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import project_root
-from tunemark.schema.formats import MISSING, whole_product
+from tunemark.schema.formats import MISSING, seconds_of, whole_number
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import csv_cell, shown_json, terminal
 
@@ -42,10 +40,9 @@ Settings = Annotated[
 ]
 OnDay = Annotated[str | None, _option("--on", metavar="DATE", help="Day, as YYYY-MM-DD. Default: today.")]
 Word = TypeVar("Word", bound=str)
+Read = TypeVar("Read", int, float)
 MANY = 200
 """Number of items above which progress is shown."""
-SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
-NUMBER = re.compile(r"(\d[\d,_]*\.?\d*)\s*([a-zA-Z]*)")
 LARGEST_PLAIN = 1e6
 """Numbers below this are shown with six digits, larger ones without decimals; exponents are avoided."""
 
@@ -87,24 +84,19 @@ def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[st
 
 def parse_count(option: str, text: str) -> int:
     """Return a whole number of 1 or more from text such as `10000`, `82k`, `10M` or `1.5B`. Raises TunemarkError that names the option."""
-    match = NUMBER.fullmatch(text.strip())
-    size = SIZES.get(match[2].lower()) if match else None
-    if match is None or size is None:
-        raise TunemarkError(option, text, "give a number, with k, M or B for thousands, millions or billions; for example 10M")
-    value = whole_product(match[1], size)
-    if value is None:
-        raise TunemarkError(option, text, "must be a whole number of 1 or more")
-    return value
+    return _read(option, text, whole_number)
 
 
 def parse_seconds(option: str, text: str) -> float:
     """Return seconds from text such as `90s`, `30min`, `2h`, `2h30min` or `1.5d`. Raises TunemarkError that names the option."""
-    seconds = duration(text)
-    if seconds is None or ":" in text:
-        raise TunemarkError(option, text, "give a time with its unit, such as 90min, 2h or 1.5d")
-    if seconds <= 0:
-        raise TunemarkError(option, text, "must be above 0")
-    return seconds
+    return _read(option, text, seconds_of)
+
+
+def _read(option: str, text: str, reader: Callable[[str], Read]) -> Read:
+    try:
+        return reader(text)
+    except ValueError as error:
+        raise TunemarkError(option, text, str(error)) from error
 
 
 def say(message: str) -> None:

@@ -17,16 +17,11 @@
 
   // Formats ------------------------------------------------------------------------------------------
 
-  const { duration, gib, plain, significant, usd, whole } = globalThis.tunemarkCommon;
-  const flop = (value) => {
-    const sizes = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
-    const [size, prefix] = sizes.find(([least]) => Math.abs(value) >= least) || [1, ""];
-    return `${significant(value / size)} ${prefix}FLOP`;
-  };
+  const { duration, flop, gib, percent, plain, significant, usd, whole } = globalThis.tunemarkCommon;
   const FORMATS = {
     duration,
     usd,
-    percent: (value) => `${significant(value * 100)}%`,
+    percent,
     gib,
     number: plain,
     whole: (value) => String(whole(value)),

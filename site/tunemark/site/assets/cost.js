@@ -1,9 +1,10 @@
-// The cost page. The first part repeats site/costs.py and schema/owned_hardware.py, and a test compares them;
-// the second part reads the forms, keeps them in the address, and shows the tables. No dependencies.
+// The cost page. The first part chooses offers as the views of the database do, and a test compares them;
+// the second part reads the forms, keeps them in the address, and shows the tables.
 (() => {
   // Costs on a basis: selection, multiplication and division ------------------------------------------
   const { byParts, decoded, el, fixed, significant, usd } = globalThis.tunemarkCommon;
-  const HOUR = 3600, HOURS_PER_YEAR = 8766, FRACTION_TOLERANCE = 1e-3, OVERSIZED = 2, DEFAULT_KIND = "on_demand", OWN = "own";
+  const { HOURS_PER_YEAR, OwnedHardware } = globalThis.tunemark.owned_hardware;
+  const HOUR = 3600, FRACTION_TOLERANCE = 1e-3, OVERSIZED = 2, DEFAULT_KIND = "on_demand", OWN = "own";
   const RATES = {
     usd_per_1k_samples: ["samples_per_s", 1e3], usd_per_1m_samples: ["samples_per_s", 1e6], usd_per_1m_tokens: ["tokens_per_s", 1e6],
   };
@@ -75,27 +76,6 @@
     }
     return inOrder(rows);
   };
-
-  // Owned hardware: figures of the owner, none with a default -----------------------------------------
-  const owned = ({ purchase, years, utilisation, watts, electricity, resale }) => {
-    const capital = (purchase - resale) / years, power = (watts / 1000) * electricity;
-    return { capital_usd_per_year: capital, electricity_usd_per_hour: power, usd_per_hour: capital / (HOURS_PER_YEAR * utilisation) + power };
-  };
-  const breakEvenHours = (machine, cloud) => {
-    const saved = cloud - machine.electricity_usd_per_hour;
-    if (saved <= 0) return null;
-    const hours = machine.capital_usd_per_year / saved;
-    return hours <= HOURS_PER_YEAR ? hours : null;
-  };
-  const refusal = ({ purchase, years, utilisation, watts, electricity, resale }) => {
-    const amounts = { "The purchase": purchase, "The power": watts, "The price of electricity": electricity, "The resale": resale };
-    for (const [name, value] of Object.entries(amounts)) if (!(value >= 0 && value < Infinity)) return `${name} must be 0 or more.`;
-    if (!(years > 0 && years < Infinity)) return "The years must be above 0.";
-    if (!(utilisation > 0 && utilisation <= 1)) return "The utilisation must be above 0 and at most 100%.";
-    return resale > purchase ? "The resale must not exceed the purchase." : null;
-  };
-
-  globalThis.tunemarkCost = { priced, owned, breakEvenHours, refusal, decoded };
 
   // Words ----------------------------------------------------------------------------------------------
   const NONE = "–";
@@ -233,25 +213,22 @@
     const empty = FACTS.filter((each) => value(each) === "").map((each) => (each === "purchase" ? "the purchase price in USD" : "the watts"));
     if (empty.length) return ownBox.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, `Enter ${empty.join(" and ")} of ${name}.`));
     const number = (name) => (value(name) === "" ? NaN : Number(value(name)));
-    const machine = {
-      purchase: number("purchase"), years: number("years"), utilisation: number("utilisation") / 100, watts: number("watts"),
-      electricity: number("electricity"), resale: value("resale") === "" ? 0 : number("resale"),
-    };
     const devices = number("devices");
-    const wrong = refusal(machine) ?? (Number.isInteger(devices) && devices > 0 ? null : "Give the number of accelerators as a whole number of 1 or more.");
-    if (wrong) return ownBox.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, wrong));
-    const data = await load(), accelerator = value("hardware"), cost = owned(machine);
+    if (!Number.isInteger(devices) || devices < 1) throw new Error("Give the number of accelerators as a whole number of 1 or more.");
+    const resale = value("resale") === "" ? 0 : number("resale");
+    const machine = new OwnedHardware(number("purchase"), number("years"), number("utilisation") / 100, number("watts"), number("electricity"), resale);
+    const data = await load(), accelerator = value("hardware"), hourly = machine.usd_per_hour();
     const current = inForce(data.prices, data.as_of).filter((offer) => offer.accelerator === accelerator && offer.accelerators <= OVERSIZED * devices);
     const offers = [...new Set(current.map((offer) => offer.provider))]
       .map((provider) => choose(current, { kind: DEFAULT_KIND, provider }, accelerator, devices))
       .filter(Boolean)
       .sort((a, b) => byParts([a.usd_per_hour, a.provider], [b.usd_per_hour, b.provider]));
     const share = `${Number(value("utilisation"))}% of the year`;
-    const parts = [el("p", { class: "tm-headline" }, `Owned: ${usd(cost.usd_per_hour)} per hour of use at ${share}, including electricity of ${usd(cost.electricity_usd_per_hour)}.`)];
+    const parts = [el("p", { class: "tm-headline" }, `Owned: ${usd(hourly)} per hour of use at ${share}, including electricity of ${usd(machine.electricity_usd_per_hour)}.`)];
     if (!offers.length) parts.push(el("p", {}, `No on-demand offer has ${name} × ${devices} without renting more than twice as many.`));
     else {
       const line = (offer) => {
-        const hours = breakEvenHours(cost, offer.usd_per_hour), owns = cost.usd_per_hour < offer.usd_per_hour;
+        const hours = machine.break_even_hours_per_year(offer.usd_per_hour), owns = hourly < offer.usd_per_hour;
         return el("tr", {},
           el("th", { scope: "row" }, `${data.providers[offer.provider]} ${offer.instance}`, small([`${offer.accelerators} per instance`, offer.region, offer.effective_on].filter(Boolean).join(", "))),
           el("td", { class: "tm-num", "data-head": "Rent per hour" }, usd(offer.usd_per_hour)),

@@ -8,7 +8,6 @@ from importlib import resources
 
 from pydantic import BaseModel
 
-from tunemark.schema import recommendation_words
 from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.privacy import PATTERNS
 from tunemark.schema.quantities import QUANTITIES
@@ -66,7 +65,6 @@ def runner(catalogue: Catalogue) -> Runner:
             **CONSTANTS,
             **ResultPages(database).functions(),
             "first_answer": lambda: home.first_answer(database),
-            "recommendation_words": recommendation_words,
             "site_url": catalogue.url,
             "sources": catalogue.source_rows,
             "reproduced": lambda row: (reproduce.of_measured if row["source"] == "measured" else reproduce.of_published)(catalogue, row),

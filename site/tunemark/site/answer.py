@@ -1,0 +1,168 @@
+"""The answer to a question as HTML: the home page arrives with that to the usual question, and its script, translated from here, writes the others."""
+
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from tunemark.schema import recommendation_words as words
+from tunemark.schema.formats import MISSING, estimated_duration, usd
+from tunemark.schema.recommendation import ANY, Answer, Option, Question
+from tunemark.site.time_and_cost import time_and_cost_svg
+
+SHOWN, CITED = 10, 3
+HEADS = ("Hardware", "Cost", "Time", "Price", "Memory", "Evidence", "Rank")
+NUMERIC = ("Cost", "Time", "Price")
+HINT = (
+    "Each point is an option: filled with results of its own, open if predicted. "
+    "The line joins the options that no other beats in both time and cost."
+)
+
+
+def answer_html(
+    question: Question,
+    answer: Answer,
+    tuned: Answer,
+    accelerators: Mapping[str, str],
+    cards: Sequence[tuple[str, str, int]],
+    *,
+    every: bool,
+) -> str:
+    """Return the answer: the reader's own hardware first, the best option with its grounds, the options, and what is not known.
+
+    Parameters
+    ----------
+    tuned
+        The answer with tuned software.
+    accelerators
+        Names by key; they are linked.
+    cards
+        Workload cards of the model: name, method and tokens per row.
+    every
+        True to add all further options, folded.
+
+    """
+    parts = [f"<p><strong>{escape(line)}</strong></p>" for line in words.own_hardware(question, answer)]
+    parts.append(f'<p class="tm-headline">{escape(words.headline(question, answer))}</p>')
+    if answer.best is not None:
+        parts = [*parts, *_best(question, answer, answer.best), _table("Options, best first", answer.ranked[:SHOWN], question)]
+        if every:
+            parts.append(_folded("Further options", answer.ranked[SHOWN:], question))
+        elif len(answer.ranked) > SHOWN:
+            parts.append(f'<p class="tm-quiet">The first {SHOWN} of {len(answer.ranked):,} options.</p>')
+    if every:
+        parts.append(_folded("Tight memory, or may exceed a limit", answer.may_exceed[:SHOWN], question))
+        parts.append(_folded("Over a limit", answer.exceeding[:SHOWN], question))
+    lines = [escape(line) for line in (*words.changes(question, answer), words.with_tuned(question, answer, tuned)) if line]
+    parts.append(_list("What would change this answer", lines))
+    missing = (words.not_fitting(answer), words.unknown(answer), words.fill_gap(answer, words.workload_for(cards, question)))
+    parts.append(_list("What is not recommended or not known", [_with_accelerators(line, accelerators) for line in missing if line]))
+    length = "" if answer.sequence_length == question.sequence_length else f" Rates are those of rows of {answer.sequence_length:,} tokens."
+    parts.append(f'<p class="tm-quiet">{escape(f"{words.startup(question)} {words.NOT_INCLUDED}{length}")}</p>')
+    return "".join(parts)
+
+
+def _best(question: Question, answer: Answer, best: Option) -> list[str]:
+    """Return the grounds of the best option, the best ones by each objective, and the chart."""
+    ids = best.rate.result_ids[:CITED]
+    results = f" Results: {', '.join(_result(each) for each in ids)}." if ids else ""
+    cards = "".join(_card(question, pick, answer.ranked[number]) for pick, number in answer.picks.items())
+    chart = time_and_cost_svg(answer.ranked)
+    return [
+        f"<p>{escape(words.evidence(best))}{results} {escape(' '.join(words.needs(best)))}</p>",
+        f"<p>{_with_results(words.disputed(best), best)}</p>" if best.rate.disputed else "",
+        f'<dl class="tm-headlines" aria-label="Best options">{cards}</dl>',
+        f'<figure class="tm-chart tm-time-cost">{chart}<figcaption>{HINT}</figcaption></figure>' if chart else "",
+        f'<h2 id="options">Options</h2><p class="tm-quiet">{words.ORDER}</p>',
+    ]
+
+
+def _card(question: Question, pick: str, option: Option) -> str:
+    time, cost = estimated_duration(option.seconds), usd(option.usd)
+    figure, other = (time, cost) if pick == "fastest" else (cost, time)
+    where = escape(f"{other}, {words.hardware(option)}, {option.offer.provider_name}")
+    how = f"{words.METHODS[option.rate.method]}, " if question.method == ANY else ""
+    evidence_kind = words.KINDS_OF_EVIDENCE[option.rate.evidence]
+    return f"<div><dt>{words.PICKS[pick]}</dt><dd>{figure}<small>{where}</small><small>{how}{evidence_kind}</small></dd></div>"
+
+
+def _table(name: str, options: Sequence[Option], question: Question) -> str:
+    heads = "".join(f'<th scope="col"{_numeric(head)}>{head}</th>' for head in HEADS)
+    rows = "".join(_row(option, question) for option in options)
+    return (
+        f'<div class="tm-table-box" data-search-exclude><div class="tm-scroll" tabindex="0" role="region" aria-label="{name}">'
+        f'<table class="tm-table tm-stacked"><caption class="tm-unseen">{name}</caption>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div></div>"
+    )
+
+
+def _row(option: Option, question: Question) -> str:
+    rate, offer = option.rate, option.offer
+    how = f"{words.METHODS[rate.method]}, " if question.method == ANY else ""
+    limits = ", ".join(dict.fromkeys((*option.exceeds, *option.limits)))
+    cells = (
+        ("Cost", usd(option.usd), f"{usd(option.usd_low)} to {usd(option.usd_high)}"),
+        (
+            "Time",
+            estimated_duration(option.seconds),
+            f"{estimated_duration(option.seconds_low)} to {estimated_duration(option.seconds_high)}",
+        ),
+        ("Price", words.hourly(option), escape(offer.effective_on or "")),
+        ("Memory", escape(rate.memory or MISSING), words.amounts(rate)),
+        ("Evidence", words.KINDS_OF_EVIDENCE[rate.evidence], _cited(option)),
+        ("Rank", words.rank(option) or MISSING, limits),
+    )
+    shown = "".join(f'<td data-head="{head}"{_numeric(head)}>{main}{_small(small)}</td>' for head, main, small in cells)
+    return f'<tr><th scope="row">{_accelerator(rate.accelerator, words.hardware(option))}{_small(escape(how + words.place(option)))}</th>{shown}</tr>'
+
+
+def _cited(option: Option) -> str:
+    """Return the results that an option rests on, those that are disputed, and the method that it is not separated from."""
+    rate = option.rate
+    more = f" and {rate.results - CITED} more" if rate.results > CITED else ""
+    parts = [
+        ", ".join(_result(each) for each in rate.result_ids[:CITED]) + more,
+        words.not_separated(rate),
+        f"not direct evidence: {_with_results(words.disputed_rates(option), option)}" if rate.disputed else "",
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _folded(title: str, options: Sequence[Option], question: Question) -> str:
+    count = f"{len(options):,}"
+    return f'<details class="tm-more"><summary>{title}: {count}</summary>{_table(title, options, question)}</details>' if options else ""
+
+
+def _list(title: str, lines: Sequence[str]) -> str:
+    return f"<h2>{title}</h2><ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>" if lines else ""
+
+
+def _small(text: str) -> str:
+    return f"<small>{text}</small>" if text else ""
+
+
+def _numeric(head: str) -> str:
+    return ' class="tm-num"' if head in NUMERIC else ""
+
+
+def _result(result_id: str) -> str:
+    return f'<a href="results/{escape(result_id)}.html">{escape(result_id)}</a>'
+
+
+def _accelerator(key: str, text: str) -> str:
+    return f'<a href="accelerators/{escape(key)}.html">{escape(text)}</a>'
+
+
+def _with_results(line: str, option: Option) -> str:
+    """Return a line with each disputed result linked to its page."""
+    text = escape(line)
+    for each in option.rate.disputed:
+        text = text.replace(f"{each.result_id} (", f"{_result(each.result_id)} (")
+    return text
+
+
+def _with_accelerators(line: str, accelerators: Mapping[str, str]) -> str:
+    """Return a line with each name of an accelerator linked to its page."""
+    keys = {name: key for key, name in accelerators.items()}
+    names = "|".join(re.escape(name) for name in sorted(keys, key=len, reverse=True))
+    parts = re.split(rf"(?<![\w.-])({names})(?![\w.-])", line) if names else [line]
+    return "".join(_accelerator(keys[part], part) if part in keys else escape(part) for part in parts)
