@@ -61,11 +61,6 @@ def api_path(name: str) -> str:
     return f"api/v1/{name}.json"
 
 
-def accelerator_path(accelerator: str) -> str:
-    """Return the path of an accelerator's page."""
-    return f"accelerators/{accelerator}"
-
-
 def workload_path(workload: str) -> str:
     """Return the path of a workload's page."""
     return f"workloads/{workload}"
