@@ -1,7 +1,5 @@
 """Series of runs: a failed point stops nothing, a stopped series is resumed, and each run is a record of the series."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from harness_making import make_machine
@@ -500,7 +498,7 @@ def test_a_crash_of_one_lever_does_not_end_the_search(tmp_path):
 
 
 def test_a_lever_that_the_user_sets_is_not_tried(tmp_path):
-    result, _ = tuned(tmp_path, speed(), options=replace(TUNE_OPTIONS, overrides=("compile=none",)))
+    result, _ = tuned(tmp_path, speed(), options=TUNE_OPTIONS.having(overrides=("compile=none",)))
     assert not [tried for tried in result.tries if tried.lever == "compile"]
     assert result.best == "as given"
 

@@ -1,6 +1,5 @@
 """`tunemark plan` and `tunemark run`: show how a workload would run, and run it."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,7 +62,7 @@ def plan(
         machine = detect(options.backend)
     else:
         target = find_target(facts, accelerator, instance, options.devices, options.nodes)
-        machine, options = target.machine(), replace(options, devices=target.per_node * target.nodes)
+        machine, options = target.machine(), options.having(devices=target.per_node * target.nodes)
         for note in target.notes(facts):
             say(f"note: {note}")
     resolved = resolve(workload, facts, machine, options)

@@ -22,7 +22,6 @@ import psutil
 from pydantic import BaseModel, ValidationError
 
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
-from tunemark.harness.run.node_telemetry import answer
 from tunemark.harness.run.process import Ended, Worker, processes_of, stop_signals
 from tunemark.harness.run.record import Superseded, assemble, write
 from tunemark.harness.run.run_log import (
@@ -231,12 +230,7 @@ def launch(
         try:
             with HostSampler(process.pid, spawned_at_s) as host:
                 telemetry = Telemetry(host.samples, devices.series)
-
-                def on_progress(log: RunLog) -> None:
-                    progress(log)
-                    answer(folder, telemetry)
-
-                ended_by, ended = _watch(process, reader, plan, folder, stopped, on_progress, spawned_at_s=spawned_at_s)
+                ended_by, ended = _watch(process, reader, plan, folder, stopped, progress, spawned_at_s=spawned_at_s)
         finally:
             if ended is None:
                 _end(process)

@@ -233,7 +233,7 @@ def try_options(card: WorkloadCard, options: Options) -> Options:
     """Return the options of a try: few steps, and only training."""
     sets = ("data.evaluation_rows=0",) if card.data.evaluation_rows else ()
     short: dict[str, Any] = {"max_steps": TRY_STEPS, "epochs": None, "max_train_s": None, "until_ci": None}
-    return replace(options, overrides=(*sets, *options.overrides), probe=False, gates=False, save=False, cold=False, **short)
+    return options.having(overrides=(*sets, *options.overrides), probe=False, gates=False, save=False, cold=False, **short)
 
 
 def within(resolved: Resolved, left_s: float) -> Resolved:

@@ -82,8 +82,7 @@ def exit_now(code: int, *_held: object) -> None:
 
 def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer":
     """Load, check, train and evaluate; log the measurements. Return the objects to keep alive until the process ends."""
-    from tunemark.harness.run.node_telemetry import report_nodes  # noqa: PLC0415 - the import phase is over
-    from tunemark.harness.worker.data import load_samples, micro_batches, shape_of  # noqa: PLC0415
+    from tunemark.harness.worker.data import load_samples, micro_batches, shape_of  # noqa: PLC0415 - the import phase is over
     from tunemark.harness.worker.engines import open_accelerator, save_weights, shapes_only  # noqa: PLC0415
     from tunemark.harness.worker.gates import check, evaluate  # noqa: PLC0415
     from tunemark.harness.worker.levers import (  # noqa: PLC0415
@@ -142,7 +141,6 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
     log.phase(Phase.TEARDOWN, device.now())
     log.event("compile_cache", **caches.state())
     report_ranks(trainer)
-    report_nodes(plan, device, log, folder)
     trainer.engine.close()
     return trainer
 
