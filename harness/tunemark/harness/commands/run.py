@@ -15,7 +15,7 @@ from tunemark.harness.run.show import answers, as_text, print_json, say
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.plan.capabilities import shared_cores
+from tunemark.schema.plan.capabilities import missing_devices, shared_cores
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.base import flattened
 from tunemark.schema.vocabulary import Status
@@ -135,7 +135,6 @@ def run(
     from tunemark.harness.run.launch import help_another_node, run_once, superseded  # noqa: PLC0415 - only a run needs processes
     from tunemark.harness.run.show import print_summary, summary  # noqa: PLC0415
 
-    facts, machine = FactBase.of_project(), detect(options.backend)
     if repeats > 1:
         from tunemark.harness.commands.studies import show_sweep  # noqa: PLC0415 - only a series needs statistics
         from tunemark.harness.studies.series import Bench  # noqa: PLC0415
@@ -143,9 +142,13 @@ def run(
 
         if supersedes is not None:
             raise TunemarkError("--supersedes", supersedes, "only a single run can replace a result; remove --repeats")
-        show_sweep(workload, run_repeats(workload, options, Bench.here(facts, machine, out), repeats), as_json=as_json)
+        show_sweep(workload, run_repeats(workload, options, Bench.here(options, out), repeats), as_json=as_json)
+    facts, machine = FactBase.of_project(), detect(options.backend)
     resolved = resolve(workload, facts, machine, options)
     warn_of_shared_cores(resolved, machine)
+    missing = missing_devices(resolved.plan.device, machine)
+    if options.devices and missing:
+        raise TunemarkError("--devices", options.devices, missing, exit_code=Exit.UNSUPPORTED)
     if resolved.node.rank:
         raise typer.Exit(Exit.UNTRUSTWORTHY if help_another_node(resolved, facts, machine) else Exit.OK)
     replaced = superseded(supersedes, reason, resolved.plan, out)

@@ -19,8 +19,10 @@ from typing import Literal
 
 from filelock import FileLock, Timeout
 
+from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.options import SETTINGS, Options
 from tunemark.harness.plan.resolve import Resolved, resolve
+from tunemark.harness.run.launch import run_once
 from tunemark.harness.run.process import stop_signals
 from tunemark.harness.run.record import environment, source_content
 from tunemark.harness.run.show import say
@@ -152,10 +154,9 @@ class Bench:
     """Runs in a fresh process."""
 
     @classmethod
-    def here(cls, facts: FactBase, machine: Machine, out: Path | None) -> "Bench":
+    def here(cls, options: Options, out: Path | None) -> "Bench":
         """Return the bench of this machine: fresh processes, and submissions in a folder."""
-        from tunemark.harness.run.launch import run_once  # noqa: PLC0415 - scripted benches start no process
-
+        facts, machine = FactBase.of_project(), detect(options.backend)
         return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study))
 
     def plan(self, workload: str, options: Options) -> Resolved:
