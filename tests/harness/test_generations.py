@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tunemark.harness.commands.doctor import report
 from tunemark.harness.commands.run import app
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.plan.target import find_target
+from tunemark.harness.plan.target import machine_with
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.harness.vendors.support import support_matrix
 from tunemark.harness.vendors.vendor_tools import cpu_model
@@ -62,9 +62,9 @@ def test_amd_gpus_get_bf16_since_they_have_matrix_units_for_it(facts, target, co
 
 
 def test_a_plan_for_another_machine_goes_by_the_card(facts):
-    there = find_target(facts, "nvidia-t4", None, None, 1).machine()
+    there = machine_with(facts, "nvidia-t4", 1, 1)
     assert planned(facts, there).plan.precision.compute is Dtype.FP16
-    assert planned(facts, find_target(facts, "nvidia-l4", None, None, 1).machine()).plan.precision.compute is Dtype.BF16
+    assert planned(facts, machine_with(facts, "nvidia-l4", 1, 1)).plan.precision.compute is Dtype.BF16
 
 
 def test_no_card_contradicts_its_architectures_generation(facts):

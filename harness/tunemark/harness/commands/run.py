@@ -10,7 +10,7 @@ from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.memory_check import refuse_too_large, step_memory
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
-from tunemark.harness.plan.target import find_target
+from tunemark.harness.plan.target import machine_with, too_large
 from tunemark.harness.run.show import answers, as_text, print_json, say
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
@@ -37,9 +37,6 @@ def plan(
     accelerator: Annotated[
         str | None, typer.Option("--accelerator", metavar="KEY", help="Plan for another accelerator, such as nvidia-h100-80gb-sxm.")
     ] = None,
-    instance: Annotated[
-        str | None, typer.Option("--instance", metavar="TYPE", help="Plan for another instance type, such as p4d.24xlarge.")
-    ] = None,
     as_json: Json = False,
     options: Options,
 ) -> None:
@@ -55,15 +52,16 @@ def plan(
 
     - `tunemark plan lora-8b --accelerator nvidia-h100-80gb-sxm`
 
-    - `tunemark plan lora-8b --instance p4d.24xlarge --set nodes=2`
+    - `tunemark plan lora-8b --accelerator nvidia-a100-40gb-sxm --devices 16 --set nodes=2`
     """
     facts = FactBase.of_project()
-    if accelerator is None and instance is None:
+    if accelerator is None:
         machine = detect(options.backend)
     else:
-        target = find_target(facts, accelerator, instance, options.devices, options.nodes)
-        machine, options = target.machine(), options.having(devices=target.per_node * target.nodes)
-        for note in target.notes(facts):
+        options = options.having(devices=options.devices or options.nodes)
+        machine = machine_with(facts, accelerator, options.devices or 1, options.nodes)
+        note = too_large(facts, accelerator, options.devices or 1, options.nodes)
+        if note:
             say(f"note: {note}")
     resolved = resolve(workload, facts, machine, options)
     warn_of_shared_cores(resolved, machine)
