@@ -52,7 +52,7 @@ def plan(
 
     - `tunemark plan lora-8b --accelerator nvidia-h100-80gb-sxm`
 
-    - `tunemark plan lora-8b --accelerator nvidia-a100-40gb-sxm --devices 16 --set nodes=2`
+    - `tunemark plan lora-8b --accelerator nvidia-l4 --devices 8 --set nodes=2`
     """
     facts = FactBase.of_project()
     if accelerator is None:
