@@ -32,7 +32,7 @@ IMPORTS = (
 )
 OPTIONAL = {"deepspeed"}
 """Libraries that are not in every environment. Accelerate imports DeepSpeed in every run where it is installed."""
-MODULES = {"tunemark.harness.worker.entry", "torch.distributed.run", "accelerate.commands.launch", "sharding_process", "rounding_process"}
+MODULES = {"tunemark.harness.worker.entry", "torch.distributed.run", "accelerate.commands.launch", "sharding_process"}
 """Modules that forked processes start by forking again. Every other command starts as usual."""
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
