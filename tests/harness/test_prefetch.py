@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from device_reads import Syncs
-from harness_making import make_machine
+from harness_making import make_machine, trained_on
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.run_log import LogReader, LogWriter
@@ -21,14 +21,10 @@ from tunemark.harness.worker.data import (
     MicroBatch,
     StepsAhead,
     bytes_of,
-    load_samples,
-    micro_batches,
     pinned,
-    shape_of,
 )
 from tunemark.harness.worker.entry import prepare, train_between_probes
 from tunemark.harness.worker.loop import StopRule, train
-from tunemark.harness.worker.models import build_model
 from tunemark.schema.vocabulary import Backend
 
 
@@ -137,13 +133,11 @@ class Counting(Fake):
 def trained(facts, folder, device, *settings, steps=6, workload="smoke-lora"):
     """Return the trainer and the batches of a small plan; the optimizer is fused, as on a GPU."""
     plan = resolve(workload, facts, make_machine(backend=Backend.FAKE), Options(overrides=settings, probe=False)).plan
-    card = facts.model(plan.model.key)
-    model = build_model(plan, card, None, None, folder, Cpu())
+    model, stream = trained_on(plan, facts.model(plan.model.key), folder)
     log = LogWriter(folder / "log.jsonl", 0.0)
     trainer = prepare(plan, model, device, log, StopRule(steps, None, Path("none")))
     for group in trainer.engine.optimizer.param_groups:
         group["fused"], group["foreach"] = True, False
-    stream = micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card))
     return trainer, stream
 
 
