@@ -16,10 +16,10 @@ import pytest
 from harness_making import ROOT, FakeMonitor, ScriptedNvml
 
 from tunemark.harness.run.telemetry import (
-    DeviceSampler,
     DeviceSeries,
     Moment,
     Sample,
+    Sampler,
     Telemetry,
     _trains,
     device_uses,
@@ -101,13 +101,13 @@ def test_a_sampler_looks_before_the_run_and_while_the_worker_lives():
     monitor = FakeMonitor(
         [(DeviceReading(power_w=90.0, memory_used_bytes=GIB),)] * 5 + [(DeviceReading(power_w=400.0, memory_used_bytes=3 * GIB),)]
     )
-    with DeviceSampler(monitor, (3,), "") as sampler:
+    with Sampler(monitor, (3,), "") as sampler:
         spawned_at_s = time.monotonic()
         sampler.follow(os.getpid(), spawned_at_s)
         time.sleep(0.25)
     # On a busy machine the sleep may take longer.
     elapsed_s = time.monotonic() - spawned_at_s
-    series = sampler.series
+    series = sampler.telemetry.devices
     assert monitor.closed
     assert len(series.before) == 5
     assert 10 <= len(series.during) <= 1 + elapsed_s / monitor.interval_s
@@ -118,11 +118,11 @@ def test_a_sampler_looks_before_the_run_and_while_the_worker_lives():
 def test_other_processes_are_counted_before_and_during_the_run():
     def foreign(before, during):
         monitor = FakeMonitor([(DeviceReading(),)], before)
-        with DeviceSampler(monitor, (0,), "") as sampler:
+        with Sampler(monitor, (0,), "") as sampler:
             monitor._pids = during
             sampler.follow(os.getpid(), time.monotonic())
             time.sleep(0.05)
-        return sampler.series.foreign
+        return sampler.telemetry.devices.foreign
 
     mine, other = os.getpid(), 999_999_999
     assert foreign((frozenset(),), (frozenset({mine}),)) == {}
@@ -136,8 +136,8 @@ def test_other_processes_are_counted_before_and_during_the_run():
 @pytest.mark.parametrize("backend", Backend)
 def test_each_family_is_sampled_or_gives_a_reason(backend):
     with open_sampler(backend, (0,)) as sampler:
-        assert sampler.series.during == []
-        assert sampler.series.reason
+        assert sampler.telemetry.devices.during == []
+        assert sampler.telemetry.devices.reason
 
 
 def test_a_run_holds_what_its_devices_were_seen_to_do(facts, tmp_path, monkeypatch):
@@ -226,7 +226,7 @@ def test_what_a_device_does_not_support_is_null_and_asked_once():
 
 def test_without_its_package_the_reason_is_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "tunemark[nvidia]" in open_sampler(Backend.CUDA, (0,)).series.reason
+    assert "tunemark[nvidia]" in open_sampler(Backend.CUDA, (0,)).telemetry.devices.reason
 
 
 # AMD

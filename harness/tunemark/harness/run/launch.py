@@ -36,7 +36,7 @@ from tunemark.harness.run.run_log import (
 )
 from tunemark.harness.run.run_outcome import CacheState, Finished, refused_run
 from tunemark.harness.run.show import RunProgress
-from tunemark.harness.run.telemetry import HostSampler, Telemetry, open_sampler
+from tunemark.harness.run.telemetry import Telemetry, open_sampler
 from tunemark.schema import files
 from tunemark.schema.derive import rates_over
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
@@ -208,7 +208,7 @@ def launch(
     with (
         RunProgress(plan) as progress,
         tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name,
-        open_sampler(plan.device.backend, indexes) as devices,
+        open_sampler(plan.device.backend, indexes) as sampler,
     ):
         folder = Path(name)
         cache = note.model_cache if note else hub_cache(resolved)
@@ -226,18 +226,16 @@ def launch(
             (folder / NOTE_FILE).write_text(note.model_dump_json(), encoding="utf-8")
         reader = LogReader(folder / LOG_FILE)
         process, ended = Worker(resolved, folder), None
-        devices.follow(process.pid, spawned_at_s)
+        sampler.follow(process.pid, spawned_at_s)
         try:
-            with HostSampler(process.pid, spawned_at_s) as host:
-                telemetry = Telemetry(host.samples, devices.series)
-                ended_by, ended = _watch(process, reader, plan, folder, stopped, progress, spawned_at_s=spawned_at_s)
+            ended_by, ended = _watch(process, reader, plan, folder, stopped, progress, spawned_at_s=spawned_at_s)
         finally:
             if ended is None:
                 _end(process)
             end_leftovers(folder)
         return Finished(
             log=merge_failures(reader.finish(), folder),
-            telemetry=telemetry,
+            telemetry=sampler.telemetry,
             started_at=started_at,
             wall_s=time.monotonic() - spawned_at_s,
             **ended._asdict(),
