@@ -6,9 +6,7 @@ from types import SimpleNamespace
 import pytest
 from harness_making import run_of
 
-from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker import levers
-from tunemark.harness.worker.levers import CacheWatch
 from tunemark.schema.vocabulary import Status
 
 
@@ -48,14 +46,3 @@ def test_a_cold_run_overrules_a_cache_folder_in_the_flags_of_the_neuron_compiler
 def test_a_graph_that_bypassed_the_cache_was_compiled(monkeypatch, counters, state):
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters=counters))
     assert levers.torch_state() == state
-
-
-def test_an_extension_that_a_library_compiles_in_the_run_makes_it_cold(tmp_path, monkeypatch, facts, machine):
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
-    watch = CacheWatch.of(resolve("smoke-full", facts, machine, Options()).plan)
-    assert watch.state()["state"] != "cold"
-    built = tmp_path / "extensions" / "comm" / "comm.so"
-    built.parent.mkdir(parents=True)
-    built.touch()
-    assert watch.state() == {"state": "cold", "reason": None}
-    assert CacheWatch.of(resolve("smoke-full", facts, machine, Options()).plan).state()["state"] != "cold"

@@ -183,22 +183,14 @@ def test_a_setting_that_changes_the_loss_is_reported(tmp_path):
     assert "not comparable" in "\n".join(verdict(result))
 
 
-def compiling(plan, ran, *, cold_runs):
-    """Return a run of an arm A, or of an arm B that compiles for 30 s with a cold cache and for 4 s with a warm one."""
-    cold = ran < cold_runs
-    took_s, cache = (30.0 if cold else 4.0, "cold" if cold else "warm") if is_b(plan) else (0.0, "none")
-    return {"step_s": 0.08 if is_b(plan) else 0.1, "noise": 0.0, "compiled_s": took_s, "cache": cache}
+def test_compilation_pays_off_after_its_overhead_over_the_gain(tmp_path):
+    def compiling(plan, ran):
+        took_s = (30.0 if ran < 2 else 4.0) * is_b(plan)
+        return {"step_s": 0.08 if is_b(plan) else 0.1, "noise": 0.0, "compiled_s": took_s, "cache": "warm" if is_b(plan) else "none"}
 
-
-def test_compilation_pays_off_after_its_overhead_over_the_gain_for_each_cache_state(tmp_path):
-    result, _ = compare(tmp_path, lambda plan, ran: compiling(plan, ran, cold_runs=2), pairs=4)
-    assert [(one.cache, one.pairs, one.steps) for one in result.break_even] == [
-        ("cold", 1, pytest.approx(1500)),
-        ("warm", 3, pytest.approx(200)),
-    ]
-    said = "\n".join(verdict(result))
-    assert "compilation with a cold cache: pays off after 1,500 steps (1 pair)" in said
-    assert "compilation with a warm cache: pays off after 200 steps (3 pairs)" in said
+    result, _ = compare(tmp_path, compiling, pairs=4)
+    assert result.compiling_pays_after_steps == pytest.approx(200)
+    assert "compiling pays off after 200 steps; with a cold cache later" in "\n".join(verdict(result))
 
 
 def test_both_runs_of_a_pair_have_one_seed_and_each_pair_another(tmp_path):

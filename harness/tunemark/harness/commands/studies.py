@@ -191,7 +191,7 @@ def ab(
 
     B is faster only when the 95% interval of the pairs' ratios lies entirely above 1. Memory and loss are compared too, and a
     changed loss is reported. Both runs of a pair share a seed; the seed differs between pairs. With compilation, the report shows
-    after how many steps it pays off, with a cold cache (the first pair, or cold=true) and a warm one.
+    after how many steps it pays off.
 
     Examples
     --------
