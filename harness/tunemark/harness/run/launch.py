@@ -55,6 +55,8 @@ POLL_S = 0.1
 GRACE_S = 5.0
 OUTPUT_TAIL_BYTES = 8_000
 NOTE_FILE = "recovery.json"
+SOURCE = Path(__file__).resolve()
+"""The checkout or installation that runs. The runs of others are theirs to recover."""
 
 
 def run_once(
@@ -156,6 +158,7 @@ class RecoveryNote(BaseModel):
     parent_created_s: float
     """Start of the parent process, seconds since 1970, since numbers of processes are used again."""
     started_at: datetime
+    source: Path
     out: Path
     supersedes: Superseded | None
     study: Study | None
@@ -181,6 +184,7 @@ def _recovery_note(
         parent_pid=os.getpid(),
         parent_created_s=psutil.Process().create_time(),
         started_at=datetime.now(UTC),
+        source=SOURCE,
         # Where the run itself would have written it, wherever it is recovered.
         out=(out or project_root() / "submissions").absolute(),
         supersedes=supersedes,
@@ -394,14 +398,14 @@ WORKER_ENDS_S = 15.0
 
 
 def orphans() -> Iterator[tuple[Path, RecoveryNote]]:
-    """Yield the folders of runs without a parent, oldest first."""
+    """Yield the folders of this source's runs without a parent, oldest first."""
     folders = sorted(Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"), key=lambda folder: folder.stat().st_mtime)
     for folder in folders:
         try:
             note = RecoveryNote.model_validate_json((folder / NOTE_FILE).read_bytes())
         except (OSError, ValidationError):
             continue
-        if not note.parent_alive:
+        if note.source == SOURCE and not note.parent_alive:
             yield folder, note
 
 

@@ -22,7 +22,6 @@ from filelock import FileLock, Timeout
 from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.options import SETTINGS, Options
 from tunemark.harness.plan.resolve import Resolved, resolve
-from tunemark.harness.run.launch import run_once
 from tunemark.harness.run.process import stop_signals
 from tunemark.harness.run.record import environment, source_content
 from tunemark.harness.run.show import say
@@ -156,6 +155,8 @@ class Bench:
     @classmethod
     def here(cls, options: Options, out: Path | None) -> "Bench":
         """Return the bench of this machine: fresh processes, and submissions in a folder."""
+        from tunemark.harness.run.launch import run_once  # noqa: PLC0415 - scripted benches start no process
+
         facts, machine = FactBase.of_project(), detect(options.backend)
         return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study))
 
