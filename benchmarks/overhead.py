@@ -48,12 +48,12 @@ from tunemark.schema.vocabulary import Backend
 
 SAMPLER = """
 import sys, time
-from tunemark.harness.run.telemetry import HostSampler, open_sampler
+from tunemark.harness.run.telemetry import open_sampler
 from tunemark.harness.plan.machine import detect
 from tunemark.schema.vocabulary import Backend
 worker, backend, *indexes = sys.argv[1:]
-with HostSampler(int(worker), time.monotonic()), open_sampler(Backend(backend), [int(index) for index in indexes]) as devices:
-    devices.follow(int(worker), time.monotonic())
+with open_sampler(Backend(backend), [int(index) for index in indexes]) as sampler:
+    sampler.follow(int(worker), time.monotonic())
     time.sleep(3600)
 """
 """Samples the host and the devices as `tunemark run` does beside a worker."""

@@ -99,7 +99,6 @@ def test_a_reader_that_has_seen_enough_is_no_error(command):
         ("sweep smoke-lora --over micro_batchh=1,2", "--over: 'micro_batchh': not a setting of smoke-lora; did you mean 'micro_batch' or"),
         ("plan smoke-lora --set foo=1", "--set: 'foo': not a setting of the workload card"),
         ("plan smoke-lora --accelerator nvidia-h1000", "accelerator: 'nvidia-h1000': not in data/accelerators; did you mean 'nvidia-h100"),
-        ("plan smoke-lora --instance p4d.24xlargee", "--instance: 'p4d.24xlargee': not in data/prices/prices.csv; did you mean 'p4d.24xlarge'"),
     ],
 )  # fmt: skip
 def test_every_usage_error_is_one_line_that_names_option_and_value(monkeypatch, capsys, arguments, message):

@@ -371,7 +371,7 @@ def device_series() -> Iterator[Honest]:
                 workload=kind[0],
                 count=kind[1],
                 hfu=kind[2],
-                options=replace(options, devices=kind[1] if kind[1] > 1 else None),
+                options=options.having(devices=kind[1] if kind[1] > 1 else None),
                 started_at=LAST - timedelta(minutes=11 * number % 2_000),
                 before=lambda times: scaled * np.median(times),
             ),

@@ -96,6 +96,46 @@ def tunemark(*arguments, start=warm, env=None, **options):
     )
 
 
+def run_of(out, workload, *settings, start=warm, env=None, **options):
+    """Run a workload with settings for `--set` and options such as `steps=3`; return the finished process and its one submission."""
+    words = [word for each in settings for word in ("--set", each)]
+    for name, value in options.items():
+        words += [f"--{name.replace('_', '-')}"] if value is True else [f"--{name.replace('_', '-')}", value]
+    done = tunemark("run", workload, *words, "--out", out, start=start, env=env)
+    return done, only_submission(out)
+
+
+def trained_on(plan, card, folder=Path()):
+    """Return the model of a plan on the CPU, and its micro-batches."""
+    from tunemark.harness.vendors.cpu import Cpu
+    from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
+    from tunemark.harness.worker.models import build_model
+
+    model = build_model(plan, card, None, None, folder, Cpu())
+    return model, micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card))
+
+
+def worked(resolved, facts, device, folder):
+    """Run the worker of a plan in this process on a scripted device; return its log."""
+    from tunemark.harness.run.run_log import LogReader, LogWriter
+    from tunemark.harness.worker.entry import Order, run
+
+    log = LogWriter(folder / "log.jsonl", spawned_at_s=0.0)
+    log.event("phase", phase="import", at_s=0.0)
+    places = dict.fromkeys(("weights_from", "data_from"))
+    run(Order(plan=resolved.plan, card=facts.model("tiny-llama"), device_name="x", spawned_at_s=0.0, **places), device, log, folder)
+    log.event("end")
+    return LogReader(folder / "log.jsonl").read()
+
+
+def finished(log, **changes):
+    """Return a worker that ended by itself after this log."""
+    from tunemark.harness.run.run_outcome import refused_run
+
+    wall_s = log.steps[-1]["completed_at_s"] + 1.0 if log.steps else 2.0
+    return replace(refused_run("-"), **{"log": log, "wall_s": wall_s, "user_s": 1.0, "max_rss_bytes": 10**9, **changes})
+
+
 def writer_of(temporary, log="log.jsonl"):
     """Return the process that writes a log of the one run with this temporary folder."""
     (path,) = temporary.glob(f"tunemark-*/{log}")

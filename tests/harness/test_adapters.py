@@ -3,14 +3,12 @@
 import re
 
 import pytest
-from harness_making import make_machine
+from harness_making import make_machine, trained_on
 from study_making import make_run
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
 from tunemark.harness.worker.gates import adapter_gradient
-from tunemark.harness.worker.models import build_model, model_facts
+from tunemark.harness.worker.models import model_facts
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.physics.architecture import GROUPS, NAMES, endings, group, layer_names
 from tunemark.schema.physics.training_shape import shape_of_plan
@@ -36,10 +34,6 @@ def planned(facts, family, *settings):
     return resolve(workload, facts, make_machine(), options), card.model_copy(update=TINY | {"key_value_heads": heads} | experts)
 
 
-def built(resolved, card, tmp_path):
-    return build_model(resolved.plan, card, None, None, tmp_path, Cpu())
-
-
 @pytest.mark.parametrize("which", [None, *GROUPS])
 @pytest.mark.parametrize("family", NAMES)
 def test_trainable_weights_are_those_that_the_memory_model_counts(facts, tmp_path, family, which):
@@ -48,7 +42,7 @@ def test_trainable_weights_are_those_that_the_memory_model_counts(facts, tmp_pat
     labels = plan.model.labels or 0
     # Peft trains a classifier's head beside the adapters.
     head = labels * card.hidden_size + labels
-    trained = model_facts(built(resolved, card, tmp_path))["trainable_parameters"]
+    trained = model_facts(trained_on(plan, card, tmp_path)[0])["trainable_parameters"]
     assert trained == shape_of_plan(plan, card).adapter_weights + head
     assert plan.lora.target_modules == group(card, which or "all-linear")
 
@@ -59,7 +53,7 @@ def test_the_names_of_a_family_are_those_of_the_layers_that_transformers_builds(
     from transformers.pytorch_utils import Conv1D
 
     resolved, card = planned(facts, family)
-    model = built(resolved, card, tmp_path).get_base_model()
+    model = trained_on(resolved.plan, card, tmp_path)[0].get_base_model()
     paths = [path.replace(".base_layer", "") for path, one in model.named_modules() if isinstance(one, nn.Linear | Conv1D | nn.Embedding)]
     # Experts and their gate are linear layers in transformers 4 and plain tensors in 5: neither takes adapters by name.
     paths = [path for path in paths if not any(part in path for part in ("lora_", "classifier", ".experts.", "block_sparse_moe.gate"))]
@@ -73,9 +67,8 @@ def test_the_names_of_a_family_are_those_of_the_layers_that_transformers_builds(
 @pytest.mark.parametrize("family", ["bert", "gpt2", "phi3", "mixtral"])
 def test_a_gradient_reaches_every_adapter(facts, tmp_path, family):
     resolved, card = planned(facts, family)
-    plan = resolved.plan
-    batch = next(micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card)))
-    gate = adapter_gradient(plan, built(resolved, card, tmp_path), batch.tensors)
+    model, batches = trained_on(resolved.plan, card, tmp_path)
+    gate = adapter_gradient(resolved.plan, model, next(batches).tensors)
     assert gate["passed"], gate["detail"]
 
 

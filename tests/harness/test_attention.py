@@ -12,7 +12,6 @@ from harness_making import make_machine
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.attention import flex_attention, varlen
-from transformers import modeling_flash_attention_utils
 from transformers.integrations import flex_attention as transformers_flex
 
 from tunemark.harness.plan.resolve import Options, resolve
@@ -130,29 +129,6 @@ def test_torchs_own_function_has_the_parameters_that_are_passed():
     assert ("enable_gqa" in parameters) is attention.TELLS_GROUPS
     schema = str(torch.ops.torch_attn._varlen_attn.default._schema)
     assert schema.startswith("torch_attn::_varlen_attn(Tensor query, Tensor key, Tensor value, Tensor cu_seq_q")
-
-
-@pytest.mark.skipif(BEFORE_5, reason="transformers 4 loads flash attention through other functions than this stand-in replaces")
-@pytest.mark.parametrize("family", ["llama", "mistral"])
-def test_flash_attention_is_given_the_lengths_and_infers_nothing_from_the_positions(facts, tmp_path, monkeypatch, family):
-    _, model, shape, rows = case(facts, family, tmp_path)
-    masked = step(model, rows, "sdpa", shape)
-    stand_in_for_flash(monkeypatch)
-    assert_same(step(model, rows, "flash_attention_2", shape), masked)
-
-
-def stand_in_for_flash(monkeypatch):
-    def flash(*parts, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale, window_size=(-1, -1), causal=False):
-        assert causal
-        lengths, window = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), (window_size[0], 0)
-        return reference_varlen(*parts, *lengths, scale=softmax_scale, window_size=window, enable_gqa=True)
-
-    options = modeling_flash_attention_utils._lazy_define_process_function(flash)
-    monkeypatch.setattr(
-        modeling_flash_attention_utils, "lazy_import_flash_attention", lambda *_, **__: ((None, flash, None, None, None), (options, None))
-    )
-    monkeypatch.setattr(modeling_flash_attention_utils, "_is_packed_sequence", None)
-    monkeypatch.setattr(modeling_flash_attention_utils, "_upad_input", None)
 
 
 def small(facts, family, folder, *settings):

@@ -4,49 +4,26 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from harness_making import only_submission, tunemark
+from harness_making import run_of
 
-from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker import levers
-from tunemark.harness.worker.levers import CacheWatch
 from tunemark.schema.vocabulary import Status
 
-QUICK = ("--steps", 3, "--set", "compile=blocks", "--set", "data.sequence_length=16", "--set", "probe=false", "--set", "gates=false")
-
-
-def cache_of_a_run(out, folder, *more):
-    done = tunemark("run", "smoke-full", *QUICK, *more, "--out", out, env={"TORCHINDUCTOR_CACHE_DIR": str(folder)})
-    submission = only_submission(out)
-    assert submission.outcome.status is Status.OK, done.stderr
-    return submission
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
-def first(cache, tmp_path_factory):
-    """A compiled run that finds an empty cache."""
-    return cache_of_a_run(tmp_path_factory.mktemp("first"), cache)
-
 
 @pytest.mark.nightly
-def test_a_compiled_run_says_in_which_step_it_compiled(first):
+def test_a_compiled_run_names_the_step_and_one_with_cold_compiles_again_and_leaves_the_cache_as_it_was(tmp_path):
+    cache, runs = tmp_path / "cache", []
+    for name, settings in (("first", ()), ("again", ("cold=true",))):
+        quick = ("compile=blocks", "data.sequence_length=16", "probe=false", "gates=false", *settings)
+        done, submission = run_of(tmp_path / name, "smoke-full", *quick, steps=3, env={"TORCHINDUCTOR_CACHE_DIR": str(cache)})
+        assert submission.outcome.status is Status.OK, done.stderr
+        runs.append((submission, sorted(cache.rglob("*"))))
+    (first, filled), (cold, left) = runs
     assert (first.events[0].step, first.events[0].kind) == (1, "compile")
     assert first.effective.compile == "blocks, inductor"
-
-
-@pytest.mark.nightly
-@pytest.mark.process
-@pytest.mark.usefixtures("first")
-def test_a_run_with_cold_compiles_again_and_leaves_the_cache_as_it_was(cache, tmp_path):
-    filled = sorted(cache.rglob("*"))
-    cold = cache_of_a_run(tmp_path, cache, "--set", "cold=true")
     assert (cold.process.compile_cache, cold.plan.measurement.cold) == ("cold", True)
     assert filled
-    assert len(sorted(cache.rglob("*"))) == len(filled)
+    assert len(left) == len(filled)
 
 
 def test_a_cold_run_overrules_a_cache_folder_in_the_flags_of_the_neuron_compiler(monkeypatch, tmp_path):
@@ -69,14 +46,3 @@ def test_a_cold_run_overrules_a_cache_folder_in_the_flags_of_the_neuron_compiler
 def test_a_graph_that_bypassed_the_cache_was_compiled(monkeypatch, counters, state):
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters=counters))
     assert levers.torch_state() == state
-
-
-def test_an_extension_that_a_library_compiles_in_the_run_makes_it_cold(tmp_path, monkeypatch, facts, machine):
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
-    watch = CacheWatch.of(resolve("smoke-full", facts, machine, Options()).plan)
-    assert watch.state()["state"] != "cold"
-    built = tmp_path / "extensions" / "comm" / "comm.so"
-    built.parent.mkdir(parents=True)
-    built.touch()
-    assert watch.state() == {"state": "cold", "reason": None}
-    assert CacheWatch.of(resolve("smoke-full", facts, machine, Options()).plan).state()["state"] != "cold"

@@ -1,18 +1,16 @@
 """The doctor reports a machine before anything runs on it."""
 
-import sys
-from types import SimpleNamespace
-
 import pytest
 import torch
 import typer
-from harness_making import ScriptedNvml, make_machine, run_json, tunemark
+from harness_making import make_machine, run_json, tunemark
 
 from tunemark.harness.commands import doctor as commands
 from tunemark.harness.commands.doctor import doctor, runnable, self_tests
 from tunemark.harness.plan import memory_check
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cuda import Cuda
+from tunemark.harness.vendors.protocol import DeviceUnavailable
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.submission import DeviceFacts
@@ -117,28 +115,21 @@ def test_each_gpu_is_tested_and_one_that_fails_is_named_with_the_fix(monkeypatch
     assert "fails         device 1, NVIDIA H100 80GB HBM3: no kernel image is available; install another build" in printed
 
 
-def gpu_torch(cuda, available=False, hip=None):
-    return SimpleNamespace(
-        __version__=f"2.13.0+{'cpu' if cuda is None else 'cu' + cuda.replace('.', '')}",
-        version=SimpleNamespace(cuda=cuda, hip=hip), cuda=SimpleNamespace(is_available=lambda: available),
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
-    ("torch", "words"),
+    ("built", "words"),
     [
-        (gpu_torch(None), "torch 2.13.0+cpu is built without CUDA, so it sees no NVIDIA GPU; install a build with CUDA"),
-        (
-            gpu_torch("13.0"),
-            "torch 2.13.0+cu130 is built for CUDA 13.0, which needs driver 580 or newer, and this machine has 550.90.07; update the driver, or install a build of torch for CUDA 12",
-        ),
-        (gpu_torch("12.8"), "torch 2.13.0+cu128 sees no GPU; install a build for the driver of this machine, 550.90.07"),
-        (gpu_torch("12.8", available=True), None),
+        (None, "is not built for CUDA, so it sees no such GPU; install a build that is"),
+        ("13.0", "cannot use the GPU: The NVIDIA driver on your system is too old; install a build for the driver of this machine"),
     ],
 )
-def test_a_gpu_that_torch_does_not_see_has_the_reason_and_the_fix(monkeypatch, torch, words):
-    monkeypatch.setitem(sys.modules, "pynvml", ScriptedNvml())
-    assert Cuda.problem(torch) == words
+def test_a_gpu_that_torch_cannot_use_has_the_reason_and_the_fix(monkeypatch, built, words):
+    def too_old():
+        raise RuntimeError("The NVIDIA driver on your system is too old.")
+
+    monkeypatch.setattr(torch.version, "cuda", built)
+    monkeypatch.setattr(torch.cuda, "init", too_old)
+    with pytest.raises(DeviceUnavailable, match=words):
+        Cuda.open(None)
 
 
 def test_the_cpu_is_really_tested_and_a_wrong_product_is_found(monkeypatch):

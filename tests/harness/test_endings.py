@@ -11,7 +11,7 @@ from study_making import FACTS, make_run
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import Watchdog
 from tunemark.harness.run.run_log import RunLog
-from tunemark.harness.run.run_outcome import Finished, describe, judge, outcome_of
+from tunemark.harness.run.run_outcome import Finished, describe, outcome_of
 from tunemark.harness.run.show import print_summary, summary
 from tunemark.harness.run.telemetry import Telemetry
 from tunemark.harness.vendors.protocol import DeviceUnavailable
@@ -26,6 +26,8 @@ from tunemark.schema.vocabulary import Status
         (LossNotFinite("the loss became nan"), "nan", "learning_rate"),
         (DeviceUnavailable("no GPU"), "unsupported", "tunemark doctor"),
         (MemoryError(), "oom_host", "micro_batch"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), "oom_device", "micro_batch"),
+        (RuntimeError("HIP error: out of memory"), "oom_device", "micro_batch"),
         (RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried"), "oom_host", "micro_batch"),
         (type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate"), "oom_device", "micro_batch"),
         (OSError(errno.ENOSPC, "No space left on device"), "crash", "disk space"),
@@ -44,11 +46,6 @@ def test_each_kind_of_failure_has_its_status_and_its_fix(error, status, fix):
     assert fix in said["fix"]
 
 
-def test_a_message_with_an_incomplete_first_line_includes_the_next_lines():
-    said = describe(ValueError("Couldn't instantiate the backend tokenizer from one of:\n(1) a file\n(2) a slow tokenizer"))
-    assert said["message"].endswith("from one of: (1) a file (2) a slow tokenizer")
-
-
 def test_an_unreadable_line_is_left_out_and_noted(tmp_path):
     from tunemark.harness.run.run_log import LogReader
 
@@ -58,19 +55,6 @@ def test_an_unreadable_line_is_left_out_and_noted(tmp_path):
     assert log.ended
     assert log.torn
     assert len(log.phases) == 1
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "AcceleratorError: CUDA error: out of memory",
-        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate",
-        "RuntimeError: HIP error: out of memory",
-        "ncclUnhandledCudaError: Cuda failure 2 'out of memory'",
-    ],
-)
-def test_every_way_a_device_says_that_it_is_full_is_out_of_memory(text):
-    assert judge(text)[0] is Status.OOM_DEVICE
 
 
 def test_a_full_disk_is_recognised_in_the_workers_output_when_its_log_could_not_take_it():
@@ -93,31 +77,23 @@ def log_of(*step_times_s, phase="train"):
     return RunLog(phases=[{"phase": phase, "at_s": 1.0}], started_at_s=10.0, steps=ends)
 
 
-def test_a_hang_after_some_steps_is_detected():
-    watchdog, log = Watchdog(RULES, 0.0), log_of(1.0, 1.0, 1.0)
-    assert watchdog.expired(log, 50.0) is None
-    assert watchdog.expired(log, 149.0) is None
-    assert watchdog.expired(log, 151.0) == "no step"
-
-
-def test_loading_and_the_first_steps_which_compile_have_four_times_as_long():
-    for log in (log_of(phase="load"), log_of(), log_of(300.0)):
-        watchdog = Watchdog(RULES, 0.0)
-        watchdog.expired(log, 0.0)
-        assert watchdog.expired(log, 399.0) is None
-        assert watchdog.expired(log, 401.0) == "no step"
-
-
-def test_slow_steps_may_take_ten_times_the_longest():
-    watchdog, log = Watchdog(RULES, 0.0), log_of(90.0, 90.0, 90.0)
+@pytest.mark.parametrize(
+    ("log", "allowed_s"),
+    [
+        (log_of(1.0, 1.0, 1.0), 100.0),
+        # Loading and the first steps, which compile, have four times as long.
+        (log_of(phase="load"), 400.0),
+        (log_of(300.0), 400.0),
+        # Slow steps may take ten times the longest.
+        (log_of(90.0, 90.0, 90.0), 900.0),
+    ],
+)
+def test_a_worker_without_progress_is_ended_after_a_time_that_suits_what_it_does(log, allowed_s):
+    watchdog = Watchdog(RULES, 0.0)
     watchdog.expired(log, 0.0)
-    assert watchdog.expired(log, 899.0) is None
-    assert watchdog.expired(log, 901.0) == "no step"
-
-
-def test_a_limit_of_all_the_time_holds_where_one_was_given():
-    assert Watchdog(Measurement(timeout_s=60.0), 0.0).expired(log_of(1.0), 61.0) == "timeout"
-    assert Watchdog(Measurement(), 0.0).expired(log_of(1.0), 1e9) is None
+    assert watchdog.expired(log, allowed_s - 1) is None
+    assert watchdog.expired(log, allowed_s + 1) == "no step"
+    assert Watchdog(Measurement(timeout_s=60.0), 0.0).expired(log, 61.0) == "timeout"
 
 
 def test_a_limit_of_training_time_leaves_the_steps_that_can_be_ranked(tmp_path):
@@ -132,27 +108,14 @@ def shown_run(**log):
     return make_run(resolve("smoke-lora", FACTS, make_machine(packages={"torch": "2", "peft": "0"}), Options()), **log)
 
 
-def test_a_long_run_shows_its_rate_with_an_interval(capsys):
+def test_a_run_shows_its_rate_with_an_interval_if_it_has_the_steps_for_one(capsys):
     submission = shown_run()
     print_summary(submission, "somewhere.json")
     shown = capsys.readouterr().out
     assert "95% interval" in shown
     assert "somewhere.json" in shown
     assert summary(submission)["tokens_per_s_interval"][0] < summary(submission)["tokens_per_s"]
-
-
-@pytest.mark.parametrize("steps", [1, 2, 12])
-def test_a_short_run_says_that_it_has_too_few_steps_for_an_interval(capsys, steps):
-    submission = shown_run(steps=steps)
-    print_summary(submission, "somewhere.json")
-    shown = capsys.readouterr().out
-    assert ("too few steps for an interval" in shown) is ("tokens/s" in shown)
-    assert summary(submission)["tokens_per_s_interval"] is None
-
-
-def test_a_run_of_a_given_number_of_steps_without_steady_ones_is_ok_and_says_why_it_is_not_rankable(capsys):
-    short = resolve("smoke-lora", FACTS, make_machine(packages={"torch": "2", "peft": "0"}), Options(max_steps=3))
-    print_summary(make_run(short, steps=3), "somewhere.json")
-    shown = capsys.readouterr().out
-    assert "smoke-lora: ok, not rankable: 0 steps after warm-up, and a rank needs 20\n" in shown
-    assert "what to do: train 30 steps or more" in shown
+    short = shown_run(steps=12)
+    print_summary(short, "somewhere.json")
+    assert "too few steps for an interval" in capsys.readouterr().out
+    assert summary(short)["tokens_per_s_interval"] is None

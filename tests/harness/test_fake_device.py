@@ -4,19 +4,16 @@ import json
 from collections import deque
 
 import pytest
-from harness_making import make_machine
+from harness_making import finished, make_machine, worked
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import SteadinessJudge
 from tunemark.harness.run.record import assemble
-from tunemark.harness.run.run_log import LogReader, LogWriter
-from tunemark.harness.run.run_outcome import Finished
-from tunemark.harness.run.telemetry import Telemetry
+from tunemark.harness.run.run_log import LogReader, LogWriter, RunLog
 from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.vendors.protocol import AllocatorState
 from tunemark.harness.worker.data import Counts
 from tunemark.harness.worker.engines import Engine
-from tunemark.harness.worker.entry import Order, run
 from tunemark.harness.worker.loop import StepReader, StopRule, SubmittedStep, Trainer
 from tunemark.schema.derive import derive
 from tunemark.schema.vocabulary import Backend
@@ -28,37 +25,14 @@ STEADY_S = 0.25
 @pytest.fixture(scope="module")
 def submission(tmp_path_factory, facts):
     """A real worker run of smoke-full, 130 steps, on a device whose first ten steps are slow."""
-    from datetime import UTC, datetime
-
     folder = tmp_path_factory.mktemp("worker")
     machine = make_machine(backend=Backend.FAKE)
     options = Options(max_steps=130, overrides=("data.sequence_length=16", "batch.micro_batch=1"))
     resolved = resolve("smoke-full", facts, machine, options)
-    log = LogWriter(folder / "log.jsonl", spawned_at_s=0.0)
-    log.event("phase", phase="import", at_s=0.0)
-    order = Order(
-        plan=resolved.plan, card=facts.model("tiny-llama"), device_name="Plain CPU", weights_from=None, data_from=None, spawned_at_s=0.0
-    )
     # Marks of two micro-batches and of the step.
     device = Fake((*WARM_UP, STEADY_S), marks=3, peak_bytes=123_456)
-    run(order, device, log, folder)
-    log.event("end")
-    wall_s = device.now() + 1.0
-    finished = Finished(
-        log=LogReader(folder / "log.jsonl").read(),
-        telemetry=Telemetry(),
-        started_at=datetime(2026, 1, 2, tzinfo=UTC),
-        wall_s=wall_s,
-        user_s=1.0,
-        system_s=0.0,
-        max_rss_bytes=1,
-        exit_code=0,
-        ended_by=None,
-        host_oom_kills=0,
-        model_cache="none",
-        output_tail="",
-    )
-    return assemble(resolved, machine, finished)
+    log = worked(resolved, facts, device, folder)
+    return assemble(resolved, machine, finished(log, wall_s=device.now() + 1.0))
 
 
 def test_step_times_are_those_of_the_script(submission):
@@ -90,24 +64,16 @@ def test_the_mark_before_gradients_are_exchanged_lies_inside_the_last_micro_batc
     assert (step["micro_completed_at_s"], step["completed_at_s"]) == (pytest.approx([0.1, 0.3]), pytest.approx(0.4))
 
 
-def test_the_steady_window_begins_where_the_script_becomes_steady(submission):
-    window = derive(submission).window
+def test_window_rate_and_phases_are_those_of_the_script(submission):
+    derived = derive(submission)
+    window, rate, phases = derived.window, derived.tokens_per_s, derived.phases
     assert (window.first, window.stop, window.stable) == (10, 130, True)
-
-
-def test_throughput_is_tokens_of_the_window_over_its_scripted_time(submission):
-    rate = derive(submission).tokens_per_s
     # Two micro-batches of one row of 16 tokens in each step.
     assert rate.value == pytest.approx(32 / STEADY_S)
     assert rate.low == pytest.approx(rate.high)
-
-
-def test_phases_sum_to_the_wall_time(submission):
-    phases = derive(submission).phases
     assert sum(phases.values()) == pytest.approx(submission.process.wall_s)
-    assert phases["first_step"] == pytest.approx(2.0)
-    assert phases["warmup"] == pytest.approx(4.5)
-    assert phases["steady"] == pytest.approx(120 * STEADY_S)
+    scripted = {"first_step": 2.0, "warmup": 4.5, "steady": 120 * STEADY_S}
+    assert {name: phases[name] for name in scripted} == pytest.approx(scripted)
 
 
 def test_steps_are_logged_when_the_device_reached_them_without_waiting(tmp_path):
@@ -142,11 +108,7 @@ def test_compilation_and_the_growth_and_retries_of_the_allocator_are_logged_by_s
 def test_the_parent_stops_a_run_once_its_throughput_is_sure(submission):
     rules = submission.plan.measurement.model_copy(update={"until_relative_ci": 0.01})
     judge = SteadinessJudge(rules)
-    steps = [
-        {"completed_at_s": at, "loss": 1.0, "slot_tokens": 8, "real_tokens": 8, "supervised_tokens": 7, "documents": 1, "rows": 1}
-        for at in submission.trace.completed_at_s
-    ]
-    from tunemark.harness.run.run_log import RunLog
+    steps = [{"completed_at_s": at, "loss": 1.0, **Counts(8, 8, 7, 1, 1)._asdict()} for at in submission.trace.completed_at_s]
 
     def sure(count):
         judge._next = 0

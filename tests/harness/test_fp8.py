@@ -1,14 +1,11 @@
 """Matrices that multiply in fp8: frozen weights of LoRA in torch alone, trained ones through torchao."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from harness_making import make_machine, only_submission, problems_of, tunemark
+from harness_making import make_machine, problems_of, run_of, trained_on
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
 from tunemark.harness.worker.fp8 import FrozenFp8Linear, layers_in_fp8, rounded
 from tunemark.harness.worker.gates import adapter_gradient
 from tunemark.harness.worker.levers import blocks, compile_model, compiled_graphs, effective
@@ -31,11 +28,10 @@ def planned(facts, *settings, workload="smoke-lora", machine=None, **options):
     return resolve(workload, facts, machine or make_machine(), Options(overrides=settings, **options))
 
 
-def built(facts, *settings, device=None, folder=Path()):
-    plan, card = planned(facts, *TINY, *settings).plan, facts.model("tiny-llama")
-    model = build_model(plan, card, None, None, folder, device or Cpu())
-    batch = next(micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card)))
-    return plan, model, batch
+def built(facts, *settings, machine=None):
+    plan = planned(facts, *TINY, *settings, machine=machine).plan
+    model, batches = trained_on(plan, facts.model("tiny-llama"))
+    return plan, model, next(batches)
 
 
 def with_gradients(model, batch):
@@ -151,8 +147,7 @@ def test_pretrained_weights_are_stored_layer_by_layer(facts, tmp_path):
 
 
 def test_a_run_with_frozen_weights_in_fp8_is_a_valid_submission_inside_the_loss_band(tmp_path, facts):
-    done = tunemark("run", "smoke-lora", "--steps", 10, "--set", FROZEN, "--set", "probe=false", "--out", tmp_path)
-    submission = only_submission(tmp_path)
+    done, submission = run_of(tmp_path, "smoke-lora", FROZEN, "probe=false", steps=10)
     assert submission.outcome.status is Status.OK, done.stderr
     assert submission.division is Division.TUNED
     assert submission.effective.quantisation == "fp8"
@@ -166,10 +161,7 @@ def test_a_run_with_frozen_weights_in_fp8_is_a_valid_submission_inside_the_loss_
 def test_torchao_trains_the_matrices_of_the_blocks_in_fp8(facts, monkeypatch, recipe):
     pytest.importorskip("torchao", reason="torchao is not installed; it is an optional package")
     ready = make_machine(packages={"torch": "2.13.0", "torchao": "0.18.0"})
-    plan = planned(facts, *TINY, "method=full", "optimizer.learning_rate=1e-3", f"fp8_training={recipe}", machine=ready).plan
-    card = facts.model("tiny-llama")
-    model = build_model(plan, card, None, None, Path(), Cpu())
-    batch = next(micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card)))
+    plan, model, batch = built(facts, "method=full", "optimizer.learning_rate=1e-3", f"fp8_training={recipe}", machine=ready)
     optimizer = build_optimizer(plan, model, fused=False)
     assert effective(plan, model, optimizer, 1, None, None)["fp8_training"] == recipe
     assert type(model.get_output_embeddings()) is torch.nn.Linear

@@ -1,15 +1,12 @@
 """A run whose losses leave the reference band fails the gate, and its speed does not count."""
 
-from dataclasses import replace
-
 import pytest
 import torch
-from harness_making import only_submission, tunemark
+from harness_making import finished, run_of
 from study_making import make_log
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.record import assemble
-from tunemark.harness.run.run_outcome import refused_run
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker.gates import matrix_rate
 from tunemark.schema.derive import derive
@@ -50,8 +47,8 @@ def test_a_changed_or_short_run_is_not_compared_and_says_why(facts, machine):
 def test_a_tuned_run_must_train_as_its_card_does_and_an_open_one_is_not_compared(facts, machine, overrides, division, passed):
     golden = facts.golden_losses("smoke-lora")
     resolved = resolve("smoke-lora", facts, machine, Options(overrides=overrides, max_steps=60))
-    finished = replace(refused_run("-"), log=make_log(resolved.plan, steps=60, loss=1.3 * golden.losses[50]), wall_s=60.0)
-    record = assemble(resolved, machine, finished, golden=golden)
+    log = make_log(resolved.plan, steps=60, loss=1.3 * golden.losses[50])
+    record = assemble(resolved, machine, finished(log), golden=golden)
     band = next(gate for gate in record.gates if gate.name == "loss_band")
     assert (record.division.value, band.passed) == (division, passed), band.detail
     assert not (band.passed is False and derive(record).rankable)
@@ -60,13 +57,9 @@ def test_a_tuned_run_must_train_as_its_card_does_and_an_open_one_is_not_compared
 @pytest.mark.nightly
 @pytest.mark.process
 def test_another_split_of_the_batch_trains_on_the_same_rows_in_each_step(tmp_path):
-    split = ("--set", "batch.micro_batch=2", "--set", "batch.gradient_accumulation=2")
-    for name, settings in (("card", ()), ("tuned", split)):
-        done = tunemark(
-            "run", "smoke-lora", "--steps", 12, "--set", "probe=false", "--set", "gates=false", *settings, "--out", tmp_path / name
-        )
-        assert done.returncode == 0, done.stderr
-    card, tuned = (only_submission(tmp_path / name) for name in ("card", "tuned"))
+    quick, split = ("probe=false", "gates=false"), ("batch.micro_batch=2", "batch.gradient_accumulation=2")
+    _, card = run_of(tmp_path / "card", "smoke-lora", *quick, steps=12)
+    _, tuned = run_of(tmp_path / "tuned", "smoke-lora", *quick, *split, steps=12)
     assert tuned.plan.batch.gradient_accumulation == 2
     assert card.trace.real_tokens == tuned.trace.real_tokens
     assert card.trace.loss == pytest.approx(tuned.trace.loss, rel=1e-4)

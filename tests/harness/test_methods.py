@@ -1,16 +1,17 @@
 """Each method and lever works: gradients agree, memory shrinks, and the settings in effect are recorded."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.utils.checkpoint
-from harness_making import only_submission, tunemark
+from harness_making import run_of, trained_on
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
 from tunemark.harness.worker.gates import adapter_gradient, check
 from tunemark.harness.worker.levers import effective
-from tunemark.harness.worker.models import build_model, model_facts, switch_to_evaluation
+from tunemark.harness.worker.models import model_facts, switch_to_evaluation
 from tunemark.harness.worker.optimizers import parameter_groups
 from tunemark.schema.vocabulary import Status
 
@@ -22,14 +23,11 @@ def prepared(facts, machine, tmp_path):
     """Model, first micro-batch and plan of smoke-lora with settings changed."""
 
     def make(*settings):
-        ready = {"bitsandbytes": "0", "deepspeed": "0"}
-        here = type(machine)(**{name: getattr(machine, name) for name in machine.__slots__} | {"packages": machine.packages | ready})
+        here = replace(machine, packages=machine.packages | {"bitsandbytes": "0"})
         resolved = resolve("smoke-lora", facts, here, Options(overrides=(*TINY, *settings)))
         assert resolved.unsupported is None
-        plan, card = resolved.plan, facts.model("tiny-llama")
-        model = build_model(plan, card, None, None, tmp_path / "weights", Cpu())
-        batch = next(micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card)))
-        return plan, model, batch
+        model, batches = trained_on(resolved.plan, facts.model("tiny-llama"), tmp_path / "weights")
+        return resolved.plan, model, next(batches)
 
     return make
 
@@ -117,8 +115,7 @@ def test_evaluating_leaves_four_bit_weights_as_they_were_and_turns_dropout_off(p
 
 
 def test_a_qlora_run_on_this_machine_is_a_valid_submission(tmp_path):
-    done = tunemark("run", "smoke-lora", "--steps", 12, "--set", "method=qlora", "--set", "probe=false", "--out", tmp_path)
-    submission = only_submission(tmp_path)
+    done, submission = run_of(tmp_path, "smoke-lora", "method=qlora", "probe=false", steps=12)
     assert submission.outcome.status is Status.OK, done.stderr
     assert submission.plan.quantisation.double
     assert submission.model.parameter_bytes["uint8"] > 0

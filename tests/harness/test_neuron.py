@@ -2,26 +2,22 @@
 
 import json
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import neuron_stand_in
 import pytest
 import torch
-from harness_making import make_machine
+from harness_making import finished, make_machine, worked
 from neuron_api import FIXTURE, installed, read_api, reader
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run import process
-from tunemark.harness.run.launch import Finished
 from tunemark.harness.run.record import assemble
-from tunemark.harness.run.run_log import LogReader, LogWriter
-from tunemark.harness.run.telemetry import Telemetry
+from tunemark.harness.run.run_log import LogReader
 from tunemark.harness.studies.series import Point, written
 from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.worker import neuron_trainer
 from tunemark.harness.worker.data import Counts, MicroBatch
-from tunemark.harness.worker.entry import Order, run
 from tunemark.harness.worker.loop import LossNotFinite
 from tunemark.harness.worker.neuron_trainer import Rows, collate
 from tunemark.schema.derive import derive
@@ -72,20 +68,14 @@ def test_each_keyword_of_trainer_model_and_adapters_exists():
     assert API["_BaseNeuronModelClass"]["methods"]["from_config"][1:] == ["config", "trn_config"]
 
 
-def test_each_attribute_that_is_used_exists():
-    assert "trn_config" in API["NeuronTrainingArguments"]["attributes"]
-    assert "world_size" in API["NeuronTrainingArguments"]["methods"]
-    assert {"model", "optimizer"} <= set(API["NeuronTrainer"]["attributes"])
-    assert API["NeuronTrainer"]["methods"]["training_step"] == ["self", "model", "inputs", "num_items_in_batch"]
+def test_each_attribute_and_callback_that_is_used_exists():
+    trainer, arguments = API["NeuronTrainer"], API["NeuronTrainingArguments"]
+    assert "trn_config" in arguments["attributes"]
+    assert "world_size" in arguments["methods"]
+    assert {"model", "optimizer"} <= set(trainer["attributes"])
+    assert trainer["methods"]["training_step"] == ["self", "model", "inputs", "num_items_in_batch"]
+    assert {name for name in vars(neuron_trainer.Recorder) if name.startswith("on_")} <= set(trainer["callbacks"])
     assert API["exports"] == ["NeuronTrainer", "NeuronTrainingArguments"]
-
-
-def test_each_callback_that_we_wait_for_is_called_by_the_trainer():
-    from tunemark.harness.worker.neuron_trainer import Recorder
-
-    ours = {name for name in vars(Recorder) if name.startswith("on_")}
-    assert ours == {"on_train_begin", "on_step_begin", "on_pre_optimizer_step", "on_step_end", "on_train_end"}
-    assert ours <= set(API["NeuronTrainer"]["callbacks"])
 
 
 def test_the_families_are_the_ones_that_the_package_has():
@@ -134,15 +124,6 @@ def test_the_trainium_run_of_document_000_can_be_planned_with_its_own_settings(f
     assert not resolved.plan.data.document_borders
 
 
-@pytest.mark.parametrize("name", ["lora-1b", "full-1b", "lora-8b", "full-8b", "llama3-8b-notechat-lora"])
-def test_packed_documents_see_each_other_on_neuron_with_a_reason_and_declared(facts, name):
-    resolved = plan_of(facts, name, settings=())
-    assert resolved.unsupported is None
-    assert resolved.plan.data.packing
-    assert "ignore document borders" in resolved.plan.reasons["data.document_borders"]
-    assert [(one.field, one.card, one.run) for one in resolved.overrides] == [("data.document_borders", True, False)]
-
-
 PACKED = (*SMALL, "data.packing=true", "data.name=random-documents")
 
 
@@ -151,14 +132,6 @@ def test_rows_of_documents_laid_end_to_end_go_through_the_trainer_full_and_unmas
     assert [step["supervised_tokens"] for step in log.steps] == [4 * 15] * 4
     assert [step["real_tokens"] for step in log.steps] == [4 * 16] * 4
     assert recorded(resolved, log).outcome.status is Status.OK
-
-
-def test_rows_of_different_length_are_padded_to_one_on_neuron_and_that_is_declared(facts):
-    resolved = plan_of(facts, "smoke-bert", settings=())
-    assert resolved.plan.data.padding.value == "static"
-    assert "compiles a graph for each new length" in resolved.plan.reasons["data.padding"]
-    assert [(one.field, one.card, one.run) for one in resolved.overrides] == [("data.padding", "dynamic", "static")]
-    assert plan_of(facts, "bert-emotion", settings=()).overrides == ()
 
 
 # What comes back
@@ -178,27 +151,16 @@ def test_rows_come_out_of_the_loader_as_the_micro_batches_went_in():
     assert rows.take(2) == Counts(8, 8, 6, 2, 2)
 
 
-def trained(facts, folder, monkeypatch, *, steps=40, settings=SMALL, device=None):
+def trained(facts, folder, monkeypatch, *, steps=40, settings=SMALL):
     """Run a plan through the stand-in of the trainer; return what it resolved to and the log."""
     for name, module in neuron_stand_in.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
     resolved = plan_of(facts, settings=settings, steps=steps)
-    log = LogWriter(folder / "log.jsonl", spawned_at_s=0.0)
-    log.event("phase", phase="import", at_s=0.0)
-    order = Order(
-        plan=resolved.plan, card=facts.model("tiny-llama"), device_name=CORE.name, weights_from=None, data_from=None, spawned_at_s=0.0
-    )
-    run(order, device or Fake((1.0, 0.5)), log, folder)
-    log.event("end")
-    return resolved, LogReader(folder / "log.jsonl").read()
+    return resolved, worked(resolved, facts, Fake((1.0, 0.5)), folder)
 
 
-def recorded(resolved, log, wall_s=1000.0):
-    finished = Finished(
-        log=log, telemetry=Telemetry(), started_at=datetime(2026, 1, 2, tzinfo=UTC), wall_s=wall_s, user_s=1.0, system_s=0.0,
-        max_rss_bytes=1, exit_code=0, ended_by=None, host_oom_kills=0, model_cache="none", output_tail="",
-    )  # fmt: skip
-    return assemble(resolved, make_neuron(), finished)
+def recorded(resolved, log):
+    return assemble(resolved, make_neuron(), finished(log))
 
 
 def test_what_the_trainer_calls_back_becomes_a_valid_submission(facts, tmp_path, monkeypatch):
@@ -230,26 +192,14 @@ def test_the_record_shows_what_was_trained_and_which_gates_were_not_checked(fact
 
 
 def test_losses_and_counts_are_those_of_our_own_loop(facts, tmp_path, monkeypatch):
-    folders = [tmp_path / "trainer", tmp_path / "loop"]
-    for folder in folders:
-        folder.mkdir()
     overrides = (*SMALL, "attention=eager", "optimizer.max_grad_norm=null", "lora.dropout=0.0")
-    _, theirs = trained(facts, folders[0], monkeypatch, steps=4, settings=overrides)
     resolved = resolve("smoke-lora", facts, make_machine(backend=Backend.FAKE), Options(overrides=overrides, max_steps=4))
-    log = LogWriter(folders[1] / "log.jsonl", spawned_at_s=0.0)
-    order = Order(plan=resolved.plan, card=facts.model("tiny-llama"), device_name="x", weights_from=None, data_from=None, spawned_at_s=0.0)
-    run(order, Fake((0.5,)), log, folders[1])
-    ours = LogReader(folders[1] / "log.jsonl").read()
+    (tmp_path / "loop").mkdir()
+    ours = worked(resolved, facts, Fake((0.5,)), tmp_path / "loop")
+    _, theirs = trained(facts, tmp_path, monkeypatch, steps=4, settings=overrides)
     for field in ("slot_tokens", "real_tokens", "supervised_tokens", "documents", "rows"):
         assert [step[field] for step in theirs.steps] == [step[field] for step in ours.steps]
     assert [step["loss"] for step in theirs.steps] == pytest.approx([step["loss"] for step in ours.steps], rel=1e-5)
-
-
-def test_training_ends_on_request(facts, tmp_path, monkeypatch):
-    (tmp_path / "stop").touch()
-    _, log = trained(facts, tmp_path, monkeypatch)
-    # A vote is read some steps after it was cast: this device answers two marks late.
-    assert len(log.steps) == 4
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_after_it_was_logged(facts, tmp_path, monkeypatch):

@@ -72,7 +72,7 @@ def test_its_devices_are_found_and_planned_for(facts):
 @pytest.mark.usefixtures("_acme")
 def test_its_device_is_opened_its_monitor_asked_and_its_limits_listed():
     assert vendor_of(BACKEND).device.open(None).torch_name == "acme"
-    assert open_sampler(BACKEND, (0, 1)).series.reason == "acme-top is not installed for 2 devices"
+    assert open_sampler(BACKEND, (0, 1)).telemetry.devices.reason == "acme-top is not installed for 2 devices"
     assert support_matrix().families[BACKEND].cannot == {"QLoRA": "Acme has no four-bit kernels; use method=lora"}
 
 

@@ -62,19 +62,6 @@ def test_text_for_a_card_of_full_rows_is_planned_as_it_is_padded_and_declared(fa
     assert ("none", "dynamic") in [(one.card, one.run) for one in resolved.overrides if one.field == "data.padding"]
 
 
-def test_requested_padding_none_is_refused_for_rows_of_different_length(facts, machine):
-    with pytest.raises(TunemarkError, match=r"data\.padding.*dynamic or static"):
-        resolve("smoke-bert", facts, machine, Options(overrides=("data.padding=none",)))
-
-
-def test_weights_from_elsewhere_than_the_card_says_are_declared(facts, machine, tmp_path):
-    resolved = resolve("smoke-lora", facts, machine, Options(weights=f"pretrained:{tmp_path}"))
-    assert {override.field: override.run for override in resolved.overrides} == {
-        "weights": "pretrained",
-        "weights.from": "a local directory",
-    }
-
-
 @pytest.mark.parametrize(
     ("variable", "left"), [(None, [0, 1, 2]), ("1", [1]), ("2,0", [2, 0]), ("", []), ("GPU-1234", [0, 1, 2]), ("-1", []), ("1,7", [1])]
 )
@@ -112,13 +99,6 @@ def test_planning_imports_no_torch():
     assert done.stdout.splitlines()[-1] == "False"
 
 
-def test_requested_steps_are_not_cut_by_the_cards_time_limit(facts, machine):
-    assert resolve("smoke-lora", facts, machine, Options()).plan.measurement.max_train_s == 40
-    asked = resolve("smoke-lora", facts, machine, Options(max_steps=5000)).plan.measurement
-    assert (asked.max_steps, asked.max_train_s) == (5000, None)
-    assert resolve("smoke-lora", facts, machine, Options(max_steps=5000, max_train_s=7)).plan.measurement.max_train_s == 7
-
-
 def test_a_path_in_a_setting_is_refused_before_a_run(facts, machine, tmp_path):
     resolved = resolve("smoke-full", facts, machine, Options(overrides=("data.source=hub", f"data.name={tmp_path}/none")))
     with pytest.raises(TunemarkError, match="file:PATH"):
@@ -130,12 +110,6 @@ def test_weights_of_another_architecture_are_refused_by_the_fields_that_differ(f
     with pytest.raises(ValueError, match="layers 1 instead of"):
         refuse_another_architecture(config_of(card.model_copy(update={"layers": 1})), card)
     refuse_another_architecture(config_of(card, vocabulary=77), card)
-
-
-def test_a_setting_that_is_given_twice_is_one_override_of_the_last_value(facts, machine):
-    twice = resolve("smoke-lora", facts, machine, Options(overrides=("batch.micro_batch=32", "batch_size=2")))
-    assert [(override.card, override.run) for override in twice.overrides] == [(4, 2)]
-    assert resolve("smoke-lora", facts, machine, Options(overrides=("batch.micro_batch=32", "batch_size=4"))).overrides == ()
 
 
 def gpu(name, **packages):

@@ -8,26 +8,23 @@ from pathlib import Path
 import pytest
 import torch
 from device_reads import Syncs
-from harness_making import make_machine
+from harness_making import make_machine, trained_on
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.vendors.fake import Fake
+from tunemark.harness.worker import data
 from tunemark.harness.worker.data import (
     STEPS_AHEAD,
     Counts,
     MicroBatch,
     StepsAhead,
     bytes_of,
-    load_samples,
-    micro_batches,
     pinned,
-    shape_of,
 )
 from tunemark.harness.worker.entry import prepare, train_between_probes
 from tunemark.harness.worker.loop import StopRule, train
-from tunemark.harness.worker.models import build_model
 from tunemark.schema.vocabulary import Backend
 
 
@@ -61,14 +58,13 @@ def test_steps_come_in_order_and_the_last_one_may_be_incomplete():
         assert steps.take() == []
 
 
-def test_no_more_than_two_steps_wait_and_one_is_in_preparation():
-    taken = []
-    with StepsAhead(stream(100, taken), 4, Cpu()) as steps:
-        settle(taken)
-        assert len(taken) == 4 * (STEPS_AHEAD + 1) - 4
+@pytest.mark.parametrize(("most_bytes", "ahead"), [(2**30, STEPS_AHEAD), (1, 1)])
+def test_two_steps_are_prepared_while_one_trains_and_one_where_they_are_large(monkeypatch, most_bytes, ahead):
+    monkeypatch.setattr(data, "MOST_BYTES", most_bytes)
+    with StepsAhead(stream(100, taken := []), 4, Cpu()) as steps:
         steps.take()
         settle(taken)
-        assert len(taken) == 4 * (STEPS_AHEAD + 1)
+        assert len(taken) == 4 * (ahead + 1)
 
 
 def test_an_error_in_the_samples_reaches_training_after_the_complete_steps():
@@ -78,9 +74,8 @@ def test_an_error_in_the_samples_reaches_training_after_the_complete_steps():
 
     with StepsAhead(broken(), 1, Cpu()) as steps:
         assert [numbers(steps.take()) for _ in range(2)] == [[0], [1]]
-        for _ in range(2):
-            with pytest.raises(ValueError, match="row 3 has no text"):
-                steps.take()
+        with pytest.raises(ValueError, match="row 3 has no text"):
+            steps.take()
 
 
 def test_the_thread_ends_with_training_even_when_that_failed():
@@ -91,7 +86,7 @@ def test_the_thread_ends_with_training_even_when_that_failed():
 
     with pytest.raises(RuntimeError, match="out of memory"):
         failing()
-    assert not [thread for thread in threading.enumerate() if thread.name == "samples"]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("samples")]
 
 
 def test_tensors_are_pinned_in_the_thread_for_a_device_that_copies_while_the_host_goes_on():
@@ -114,7 +109,7 @@ def test_tensors_are_pinned_in_the_thread_for_a_device_that_copies_while_the_hos
     tensors = {"attention_mask": {"full_attention": Tensor()}, "max_length_q": 5}
     with StepsAhead(iter([MicroBatch(tensors, counts, counts)]), 1, Pinning()) as steps:
         (one,) = steps.take()
-    assert made == ["samples", "pinned in samples"]
+    assert made == ["samples_0", "pinned in samples_0"]
     assert one.tensors["max_length_q"] == 5
     assert bytes_of(one.tensors) == 8
     assert pinned(3) == 3
@@ -138,13 +133,11 @@ class Counting(Fake):
 def trained(facts, folder, device, *settings, steps=6, workload="smoke-lora"):
     """Return the trainer and the batches of a small plan; the optimizer is fused, as on a GPU."""
     plan = resolve(workload, facts, make_machine(backend=Backend.FAKE), Options(overrides=settings, probe=False)).plan
-    card = facts.model(plan.model.key)
-    model = build_model(plan, card, None, None, folder, Cpu())
+    model, stream = trained_on(plan, facts.model(plan.model.key), folder)
     log = LogWriter(folder / "log.jsonl", 0.0)
     trainer = prepare(plan, model, device, log, StopRule(steps, None, Path("none")))
     for group in trainer.engine.optimizer.param_groups:
         group["fused"], group["foreach"] = True, False
-    stream = micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card))
     return trainer, stream
 
 
@@ -184,6 +177,3 @@ def test_the_garbage_collector_rests_during_training_and_works_again_after_it(fa
     train_between_probes(no_probe(facts), trainer, stream)
     assert set(states) == {False}
     assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
-
-
-# The record

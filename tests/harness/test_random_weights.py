@@ -164,19 +164,15 @@ CASES = [*(f"{family}, random" for family in OF_FAMILY), "llama, pretrained"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_a_process_that_receives_its_weights_holds_one_block_at_a_time(two_processes, case):
+def test_a_process_that_receives_its_weights_holds_one_block_at_a_time_and_computes_what_the_whole_model_does(two_processes, case):
     second = two_processes[0][case]
-    assert second["before"] == 0
-    assert second["at_once"] == second["units"]
-    assert second["after"] == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-def test_a_sharded_model_computes_what_the_whole_one_does_in_every_process(two_processes, case):
+    assert (second["before"], second["at_once"], second["after"]) == (0, second["units"], 0)
     for seen in two_processes:
         assert not seen[case]["meta_left"]
         assert seen[case]["difference"] <= 1e-5 < seen[case]["moved"]
+    # One that built another model fails instead of waiting.
+    assert "process 1" in two_processes[0]["refused"]
+    assert "refused" not in two_processes[1]
 
 
 @pytest.mark.slow
@@ -188,11 +184,3 @@ def test_processes_that_draw_their_weights_hold_one_block_at_a_time_and_shards_o
     assert first["sums"] == second["sums"]
     # No shard repeats another one.
     assert first["repeated"] == 0
-
-
-@pytest.mark.slow
-def test_a_process_that_built_another_model_fails_instead_of_waiting(two_processes):
-    second, first = two_processes
-    assert "process 1" in second["refused"]
-    assert "bias" in second["refused"]
-    assert "refused" not in first

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,6 +45,10 @@ def test_a_run_whose_parent_was_killed_is_recovered_with_all_of_its_steps(tmp_pa
         worker.suspend()
     process.send_signal(signal.SIGKILL)
     process.wait()
+    # A run of another checkout is left alone.
+    shutil.copytree(folder, temporary / "tunemark-of-another", ignore=shutil.ignore_patterns("torchelastic*"))
+    note = temporary / "tunemark-of-another" / recovery.NOTE_FILE
+    note.write_text(json.dumps(json.loads(note.read_text()) | {"source": "/another/launch.py"}))
     recovering = subprocess.Popen(
         [sys.executable, "-m", "tunemark.cli", "recover", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
@@ -62,7 +67,7 @@ def test_a_run_whose_parent_was_killed_is_recovered_with_all_of_its_steps(tmp_pa
     assert submission.outcome.status is Status.CRASH
     assert submission.outcome.message == "the tunemark process was killed; recovered from the log of the worker"
     assert submission.plan.measurement.max_steps == 100_000
-    assert not folder.exists()
+    assert (folder.exists(), note.exists()) == (False, True)
     assert problems_of(here / "submissions", facts) == []
 
 

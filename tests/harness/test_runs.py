@@ -8,7 +8,7 @@ import subprocess
 import psutil
 import pytest
 import transformers
-from harness_making import ROOT, cold, only_submission, run_json, tunemark, warm, writer_of
+from harness_making import ROOT, cold, only_submission, run_json, run_of, tunemark, warm, writer_of
 
 from tunemark.harness.worker.models import config_of
 from tunemark.harness.worker.sample_files import read_split, word_level_tokenizer
@@ -17,14 +17,15 @@ from tunemark.schema.statistics.steady_state import steady_window
 from tunemark.schema.vocabulary import Division, Phase, Status
 
 TEXT = ROOT / "tests" / "harness" / "data" / "emotions"
-TEXTS = ("--data", f"file:{TEXT}", "--set", "labels=3")
-SMALL = ("--set", "data.sequence_length=16", "--set", "batch.micro_batch=2")
+QUICK = ("probe=false", "gates=false")
+SMALL = ("data.sequence_length=16", "batch.micro_batch=2")
 
 
-def started(*arguments, start=warm, env=None):
-    """Start a run and return its process once the worker has done some steps."""
-    command, env = start("tunemark.cli", "run", *arguments), {**os.environ, **(env or {})}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+def started(out, *settings, start=warm, env=None):
+    """Start a run of many steps and return its process once the worker has done some."""
+    sets = [word for each in (*SMALL, "probe=false", *settings) for word in ("--set", each)]
+    command = start("tunemark.cli", "run", "smoke-lora", "--steps", 5000, *sets, "--out", out)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
     for line in process.stderr:
         if "train, " in line:
             return process
@@ -32,35 +33,18 @@ def started(*arguments, start=warm, env=None):
 
 
 def test_a_short_run_is_ok_and_answers_in_json(tmp_path):
-    done = tunemark("run", "smoke-lora", "--steps", 3, "--out", tmp_path, "--json", *SMALL, start=cold)
+    done, submission = run_of(tmp_path, "smoke-lora", *SMALL, steps=3, json=True, start=cold)
     assert done.returncode == 0, done.stderr
     answer = run_json(done)
     assert (answer["status"], answer["steps"]) == ("ok", 3)
-    submission = only_submission(tmp_path)
-    assert submission.model.adapter_bytes > 0
     assert submission.model.trainable_parameters < submission.model.parameters
-    assert submission.model.adapter_bytes == 4 * submission.model.trainable_parameters
+    assert submission.model.adapter_bytes == 4 * submission.model.trainable_parameters > 0
     assert submission.process.user_s > 0
-
-
-def test_with_save_the_trained_weights_are_saved_timed_and_removed(tmp_path):
-    aside = tmp_path / "aside"
-    aside.mkdir()
-    quick = ("--steps", 2, "--set", "probe=false", "--set", "gates=false")
-    done = tunemark("run", "smoke-lora", *quick, "--set", "save=true", "--out", tmp_path / "out", *SMALL, env={"TMPDIR": str(aside)})
-    submission = only_submission(tmp_path / "out")
-    assert submission.outcome.status is Status.OK, done.stderr
-    assert [mark.phase for mark in submission.timeline][-2:] == [Phase.SAVE, Phase.TEARDOWN]
-    assert derive(submission).phases["save"] > 0
-    # The names and shapes of the tensors come before them.
-    assert 0 < submission.saved_bytes - submission.model.adapter_bytes < 20_000
-    # Torch keeps a cache folder of its own there.
-    assert not [path.name for path in aside.iterdir() if path.name.startswith("tunemark-")]
 
 
 @pytest.mark.process
 def test_a_killed_worker_leaves_its_steps_and_status_crash(tmp_path):
-    process = started("smoke-lora", "--steps", 5000, "--set", "probe=false", "--out", tmp_path, *SMALL, env={"TMPDIR": str(tmp_path)})
+    process = started(tmp_path, env={"TMPDIR": str(tmp_path)})
     writer_of(tmp_path).kill()
     _, said = process.communicate(timeout=60)
     submission = only_submission(tmp_path)
@@ -74,7 +58,7 @@ def test_a_killed_worker_leaves_its_steps_and_status_crash(tmp_path):
 @pytest.mark.process
 @pytest.mark.parametrize(("sent", "start"), [(signal.SIGINT, cold), (signal.SIGHUP, warm)])
 def test_ctrl_c_and_a_closed_terminal_leave_the_steps_and_status_interrupted(tmp_path, sent, start):
-    process = started("smoke-lora", "--steps", 5000, "--set", "probe=false", "--out", tmp_path, *SMALL, start=start)
+    process = started(tmp_path, start=start)
     process.send_signal(sent)
     process.communicate(timeout=60)
     submission = only_submission(tmp_path)
@@ -83,59 +67,36 @@ def test_ctrl_c_and_a_closed_terminal_leave_the_steps_and_status_interrupted(tmp
     assert not [child for child in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(child.info["cmdline"] or [])]
 
 
-@pytest.mark.process
-def test_a_worker_that_outlasts_its_time_is_ended(tmp_path):
-    done = tunemark("run", "smoke-lora", "--steps", 100_000, "--set", "timeout=5", "--set", "probe=false", "--out", tmp_path, *SMALL)
-    submission = only_submission(tmp_path)
-    assert submission.outcome.status is Status.TIMEOUT
-    assert "--set timeout" in submission.outcome.fix
-    assert done.returncode == 6
-
-
 def test_a_diverging_run_is_nan_with_the_step_where_it_happened(tmp_path):
-    done = tunemark(
-        "run",
-        "smoke-full",
-        "--steps",
-        50,
-        "--set",
-        "probe=false",
-        "--set",
-        "optimizer.learning_rate=1e30",
-        "--set",
-        "optimizer.max_grad_norm=null",
-        "--out",
-        tmp_path,
-        *SMALL,
-    )
-    submission = only_submission(tmp_path)
+    diverging = ("optimizer.learning_rate=1e30", "optimizer.max_grad_norm=null")
+    done, submission = run_of(tmp_path, "smoke-full", *SMALL, *diverging, "probe=false", steps=50)
     assert submission.outcome.status is Status.NAN, done.stderr
     assert submission.trace.loss[-1] is None
     assert "learning_rate" in submission.outcome.fix
 
 
+def test_a_loss_that_is_finite_in_training_and_not_in_evaluation_is_nan(tmp_path):
+    _, submission = run_of(tmp_path, "smoke-bert", "probe=false", "optimizer.learning_rate=1e30", steps=1)
+    assert submission.outcome.status is Status.NAN
+    assert submission.evaluation.loss is None
+
+
 def test_too_large_a_batch_is_out_of_memory_with_exit_code_5(tmp_path):
-    done = tunemark(
-        *("run", "smoke-full", "--steps", 2, "--set", "batch.micro_batch=300000", "--set", "data.name=random-tokens"),
-        *("--force", "--out", tmp_path),
-    )
-    submission = only_submission(tmp_path)
+    done, submission = run_of(tmp_path, "smoke-full", "batch.micro_batch=300000", "data.name=random-tokens", steps=2, force=True)
     assert submission.outcome.status is Status.OOM_HOST, submission.outcome
     assert done.returncode == 5
     assert "batch.micro_batch" in submission.outcome.fix
 
 
 def test_what_is_not_supported_is_recorded_without_starting_a_worker(tmp_path):
-    done = tunemark("run", "smoke-lora", "--set", "attention=flash_attention_2", "--out", tmp_path)
-    submission = only_submission(tmp_path)
+    done, submission = run_of(tmp_path, "smoke-lora", "attention=flash_attention_2")
     assert done.returncode == 4
     assert submission.outcome.status is Status.UNSUPPORTED
     assert submission.process.wall_s == 0
 
 
 def test_real_text_trains_a_classifier_and_evaluates_it_on_the_test_file(tmp_path):
-    done = tunemark("run", "smoke-bert", "--steps", 60, "--set", "probe=false", *TEXTS, "--out", tmp_path, "--json")
-    submission = only_submission(tmp_path)
+    done, submission = run_of(tmp_path, "smoke-bert", "probe=false", "labels=3", steps=60, data=f"file:{TEXT}", json=True)
     assert done.returncode == 0, done.stderr
     assert submission.division is Division.OPEN
     assert submission.evaluation.rows == 60
@@ -144,13 +105,10 @@ def test_real_text_trains_a_classifier_and_evaluates_it_on_the_test_file(tmp_pat
     assert run_json(done)["accuracy_standard_error"] == pytest.approx(derive(submission).accuracy_standard_error)
     assert submission.evaluation.accuracy > 0.6
     assert sum(submission.trace.real_tokens) < sum(submission.trace.slot_tokens)
-
-
-def test_a_loss_that_is_finite_in_training_and_not_in_evaluation_is_nan(tmp_path):
-    tunemark("run", "smoke-bert", "--steps", 1, "--set", "probe=false", "--set", "optimizer.learning_rate=1e30", "--out", tmp_path)
-    submission = only_submission(tmp_path)
-    assert submission.outcome.status is Status.NAN
-    assert submission.evaluation.loss is None
+    lengths = submission.row_lengths
+    assert lengths.rows == len((TEXT / "train.txt").read_text().splitlines())
+    assert lengths.minimum <= lengths.median <= lengths.maximum <= submission.plan.data.sequence_length
+    assert submission.environment.swap_bytes is not None
 
 
 @pytest.mark.process
@@ -177,19 +135,8 @@ def test_text_that_cannot_be_used_is_refused_before_anything_runs(tmp_path, trai
     assert not out.exists()
 
 
-@pytest.mark.process
-def test_busy_cores_are_sampled_over_the_steady_window(tmp_path):
-    tunemark("run", "smoke-full", "--steps", 40, "--set", "probe=false", "--out", tmp_path)
-    submission = only_submission(tmp_path)
-    seen = submission.utilisation
-    assert seen.samples >= 3
-    assert 0.2 < seen.cpu_busy_mean <= submission.environment.cpu_logical_cores * 1.1
-    steady_s = submission.trace.completed_at_s[-1] - submission.trace.completed_at_s[9]
-    assert seen.samples <= steady_s / seen.interval_s + 1
-
-
 def test_pretrained_weights_load_from_a_directory_and_data_through_the_hub_library(tmp_path, facts):
-    weights, rows = tmp_path / "weights", tmp_path / "rows"
+    weights, rows, out = tmp_path / "weights", tmp_path / "rows", tmp_path / "out"
     tokenizer = word_level_tokenizer(read_split("file", str(TEXT), "train")[1], 300)
     tokenizer.save_pretrained(weights)
     config = config_of(facts.model("tiny-bert"), labels=3, vocabulary=len(tokenizer))
@@ -198,41 +145,24 @@ def test_pretrained_weights_load_from_a_directory_and_data_through_the_hub_libra
     for split in ("train", "test"):
         lines = [line.rpartition(";") for line in (TEXT / f"{split}.txt").read_text().splitlines()]
         (rows / f"{split}.jsonl").write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, _, label in lines))
-    out = tmp_path / "out"
-    done = tunemark(
-        "run",
-        "smoke-bert",
-        "--steps",
-        3,
-        "--set",
-        "probe=false",
-        "--set",
-        "labels=3",
-        "--weights",
-        f"pretrained:{weights}",
-        "--data",
-        f"hub:{rows}",
-        "--out",
-        out,
-        env={"HF_DATASETS_CACHE": str(tmp_path / "cache")},
-    )
-    submission = only_submission(out)
+    places = {"weights": f"pretrained:{weights}", "data": f"hub:{rows}"}
+    env = {"HF_DATASETS_CACHE": str(tmp_path / "cache")}
+    done, submission = run_of(out, "smoke-bert", "probe=false", "labels=3", steps=3, env=env, **places)
     assert submission.outcome.status is Status.OK, done.stderr
     assert submission.plan.model.local
     assert str(tmp_path) not in next(out.rglob("*.json")).read_text()
 
 
 def test_a_missing_model_without_network_says_what_to_do(tmp_path):
-    tunemark("run", "smoke-lora", "--steps", 2, "--weights", "pretrained:nobody/nothing", "--out", tmp_path)
-    outcome = only_submission(tmp_path).outcome
-    assert outcome.status is Status.CRASH
-    assert "pretrained:DIRECTORY" in outcome.fix
+    _, submission = run_of(tmp_path, "smoke-lora", steps=2, weights="pretrained:nobody/nothing")
+    assert submission.outcome.status is Status.CRASH
+    assert "pretrained:DIRECTORY" in submission.outcome.fix
 
 
 @pytest.mark.process
 def test_a_submission_that_cannot_be_written_is_printed_instead(tmp_path):
-    (tmp_path / "smoke-lora").write_text("not a folder")
-    done = tunemark("run", "smoke-lora", "--steps", 2, "--set", "probe=false", "--out", tmp_path, *SMALL)
+    (tmp_path / "smoke-full").write_text("not a folder")
+    done = tunemark("run", "smoke-full", "--steps", 2, "--set", "probe=false", "--seq", 16, "--out", tmp_path)
     assert done.returncode == 1
     assert json.loads(done.stdout)["outcome"]["status"] == "ok"
     assert "--out" in done.stderr
@@ -240,22 +170,7 @@ def test_a_submission_that_cannot_be_written_is_printed_instead(tmp_path):
 
 @pytest.mark.process
 def test_a_run_that_is_sure_of_its_throughput_ends_before_its_steps_are_done(tmp_path):
-    done = tunemark(
-        "run",
-        "smoke-lora",
-        "--steps",
-        20_000,
-        "--set",
-        "until_ci=30%",
-        "--set",
-        "timeout=300",
-        "--set",
-        "probe=false",
-        "--out",
-        tmp_path,
-        *SMALL,
-    )
-    submission = only_submission(tmp_path)
+    done, submission = run_of(tmp_path, "smoke-lora", *SMALL, "until_ci=30%", "timeout=300", "probe=false", steps=20_000)
     assert submission.outcome.status is Status.OK, done.stderr
     assert submission.plan.measurement.until_relative_ci == pytest.approx(0.3)
     assert len(submission.trace) < 20_000
@@ -266,12 +181,15 @@ def test_a_run_that_is_sure_of_its_throughput_ends_before_its_steps_are_done(tmp
         for steps in range(len(submission.trace), 0, -1)
     )
     assert any(steady_window(trace, submission.plan.measurement).stable for trace in before)
+    use = submission.utilisation
+    assert 0.1 < use.cpu_busy_mean <= submission.environment.cpu_logical_cores * 1.1
+    assert use.samples <= (submission.trace.completed_at_s[-1] - submission.trace.completed_at_s[9]) / use.interval_s + 1
 
 
 @pytest.mark.process
 def test_a_disk_that_is_full_when_weights_are_saved_leaves_the_steps_and_says_what_to_do(tmp_path):
-    quick = ("--steps", 2, "--set", "probe=false", "--set", "gates=false", "--set", "save=true", "--out", tmp_path, *SMALL)
-    command = warm("full_disk_process", "run", "smoke-full", *quick)
+    sets = [word for each in (*QUICK, *SMALL, "save=true") for word in ("--set", each)]
+    command = warm("full_disk_process", "run", "smoke-full", "--steps", 2, *sets, "--out", tmp_path)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     submission = only_submission(tmp_path)
     assert (submission.outcome.status, submission.outcome.phase) == (Status.CRASH, Phase.SAVE), done.stderr

@@ -4,19 +4,18 @@ from types import FunctionType, MethodType
 
 import pytest
 import torch
-from harness_making import make_machine
+from harness_making import make_machine, trained_on
 from study_making import FACTS, make_run
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run import process
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.harness.worker import levers
-from tunemark.harness.worker.levers import effective, fuse, watch_compute
-from tunemark.schema.plan.conflicts import LIGER_FAMILIES
+from tunemark.harness.worker.levers import effective, watch_compute
 from tunemark.schema.records.effective import compared
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.records.trace import Effective, StepTrace
-from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.records.trace import Effective
+from tunemark.schema.vocabulary import Backend
 
 
 def planned(facts, *settings, backend=Backend.CUDA, target="9.0"):
@@ -41,14 +40,6 @@ def test_only_the_kernel_of_the_plan_is_left_to_torch(facts, monkeypatch, kernel
     assert len(states) == 4
 
 
-def test_another_kernel_than_the_requested_one_is_a_fallback(facts):
-    plan = planned(facts, "sdpa_kernel=cudnn").plan
-    fields = {"fused_kernels": "none", "compile": "none", "gradient_checkpointing": "none", "optimizer": "torch AdamW"}
-    for kernel, agrees in (("cudnn", True), ("efficient", False), (None, True)):
-        ran = Effective(attention="sdpa", attention_kernel=kernel, **fields, trainable_dtypes=("bfloat16",), processes=1)
-        assert next(compared(plan, ran, StepTrace())).agrees is agrees
-
-
 def test_segments_of_the_allocator_grow_on_cuda_unless_the_user_chose(facts, tmp_path, monkeypatch):
     for name in levers.ALLOCATOR_VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -58,61 +49,17 @@ def test_segments_of_the_allocator_grow_on_cuda_unless_the_user_chose(facts, tmp
     assert process.run_environment(planned(facts).plan, tmp_path) == {}
 
 
-SETTINGS = ("fused_kernels=liger",)
+def test_a_module_that_kept_its_class_and_got_the_forward_of_liger_counts_as_fused(facts):
+    plan = planned(facts).plan
+    model, _ = trained_on(plan, facts.model("tiny-llama"))
 
+    def kernels():
+        return effective(plan, model, torch.optim.SGD([torch.zeros(1, requires_grad=True)]), 1, None, None)["fused_kernels"]
 
-@pytest.fixture
-def plan(facts):
-    return with_liger(facts, "smoke-lora").plan
-
-
-def with_liger(facts, workload):
-    gpu = make_machine(
-        backend=Backend.CUDA,
-        devices=(DeviceFacts(name="NVIDIA H100 80GB HBM3"),),
-        compute_dtypes=(Dtype.BF16, Dtype.FP32),
-        packages={"torch": "2.13.0", "liger-kernel": "0.8.5"},
-    )
-    return resolve(workload, facts, gpu, Options(overrides=SETTINGS))
-
-
-def tiny_model(name="Llama", **settings):
-    import transformers
-
-    plain = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 64}
-    config = getattr(transformers, f"{name}Config")(**plain | settings)
-    auto = transformers.AutoModelForSequenceClassification if name == "Bert" else transformers.AutoModelForCausalLM
-    return auto.from_config(config)
-
-
-def kernels_seen(plan, model):
-    return effective(plan, model, torch.optim.SGD([torch.zeros(1, requires_grad=True)]), 1, None, None)["fused_kernels"]
-
-
-def test_a_module_that_kept_its_class_and_got_the_forward_of_liger_counts_as_fused(plan):
-    model = tiny_model()
-    assert kernels_seen(plan, model) == "none"
-    norm = model.model.norm
+    assert kernels() == "none"
+    norm = model.get_base_model().model.norm
     norm.forward = MethodType(FunctionType((lambda _self: None).__code__, {"__name__": "liger_kernel.transformers.rms_norm"}), norm)
-    assert kernels_seen(plan, model) == "liger"
-
-
-def test_what_the_installed_liger_puts_in_is_seen_and_what_it_leaves_alone_is_not(plan):
-    pytest.importorskip("liger_kernel", reason="liger-kernel is not installed; it is an optional package")
-    model, unknown = tiny_model(), tiny_model("Bert")
-    for one in (model, unknown):
-        assert kernels_seen(plan, one) == "none"
-        fuse(plan, one)
-    assert kernels_seen(plan, model) == "liger"
-    assert kernels_seen(plan, unknown) == "none"
-
-
-def test_the_families_with_kernels_are_those_of_the_installed_liger(facts):
-    pytest.importorskip("liger_kernel", reason="liger-kernel is not installed; it is an optional package")
-    from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
-
-    families = {card.family for card in facts.models.values()}
-    assert set(LIGER_FAMILIES) == families & set(MODEL_TYPE_TO_APPLY_LIGER_FN)
+    assert kernels() == "liger"
 
 
 AS_ASKED = Effective(

@@ -1,7 +1,5 @@
 """Series of runs: a failed point stops nothing, a stopped series is resumed, and each run is a record of the series."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from harness_making import make_machine
@@ -10,10 +8,10 @@ from hypothesis import strategies as st
 from study_making import FACTS, ScriptedBench, make_run
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.studies.ab_test import order, run_ab
+from tunemark.harness.studies.ab_test import run_ab
 from tunemark.harness.studies.frontier import Frontier, FrontierQuestion, Over, find_largest
 from tunemark.harness.studies.report import points_table, tries_table, verdict
-from tunemark.harness.studies.series import Point, axis_of, settings_of
+from tunemark.harness.studies.series import Point
 from tunemark.harness.studies.sweep import run_sweep
 from tunemark.harness.studies.tune import rate_of_try, run_tune
 from tunemark.schema.errors import Exit, TunemarkError
@@ -21,9 +19,7 @@ from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.formats import significant
 from tunemark.schema.records.reading import read_record
 from tunemark.schema.statistics.intervals import one_more_run
-from tunemark.schema.vocabulary import Checkpointing, Division, Phase, Status
-
-CARD = FACTS.workload("smoke-lora")
+from tunemark.schema.vocabulary import Checkpointing, Division, Status
 
 
 def records_of_series(out):
@@ -36,22 +32,18 @@ def oom_above(rows):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("overs", "said"),
     [
-        ("batchsize=8", "did you mean 'batch_size'"),
-        ("batch_size", "such as batch_size=8,16,32"),
-        ("batch_size=", "such as batch_size=8,16,32"),
-        ("batch_size=8,8", "8 is given twice"),
+        (["batchsize=8"], "did you mean 'batch_size'"),
+        (["batch_size"], "such as batch_size=8,16,32"),
+        (["batch_size=8,8"], "8 is given twice"),
+        ([], "or repeat it with --repeats"),
     ],
 )
-def test_an_axis_that_cannot_be_used_is_refused(text, said):
+def test_what_cannot_be_varied_is_refused(tmp_path, overs, said):
     with pytest.raises(TunemarkError, match=r".+: .+: .+") as caught:
-        axis_of(text, CARD)
+        run_sweep("smoke-lora", overs, Options(), ScriptedBench(tmp_path).bench)
     assert said in str(caught.value)
-
-
-def test_an_axis_without_values_takes_those_of_the_card():
-    assert axis_of("seq", FACTS.workload("bert-emotion")) == ("data.sequence_length", ("16", "32", "64", "128"))
 
 
 def test_a_seed_and_devices_are_options_and_no_overrides():
@@ -59,15 +51,11 @@ def test_a_seed_and_devices_are_options_and_no_overrides():
     assert (options.seed, options.devices, options.strategy, options.overrides) == (7, 2, "ddp", ("lora.rank=4",))
 
 
-def test_an_arm_may_have_several_settings():
-    assert settings_of("compile=blocks,lr=1e-3", "--b", CARD).settings == (("compile", "blocks"), ("optimizer.learning_rate", "1e-3"))
-
-
 def test_out_of_memory_is_a_point_and_the_sweep_continues(tmp_path):
     scripted = ScriptedBench(tmp_path, oom_above(16))
     result = run_sweep("smoke-lora", ["batch_size=8,16,32,4"], Options(), scripted.bench)
     assert [row.status for row in result.rows] == ["ok", "ok", "oom_host", "ok"]
-    assert result.exit_code is Exit.OK
+    assert (result.exit_code, result.rows[2].message) == (Exit.OK, "scripted oom_host")
     study = {record.study.study_id for record in records_of_series(tmp_path)}
     assert study == {result.study_id}
     assert [record.study.position for record in records_of_series(tmp_path)] == [1, 2, 3, 4]
@@ -81,12 +69,6 @@ def test_a_point_with_too_few_steady_steps_has_no_speed_and_says_why(tmp_path):
     assert "the time limit of 40 s left 2 steps after warm-up; a result needs 20" in few.message
     assert (first.speed, first.warnings) == (1.0, ())
     assert other.speed == pytest.approx(2.0, rel=0.05)
-
-
-def test_a_sweep_without_one_good_point_is_not_to_be_trusted(tmp_path):
-    result = run_sweep("smoke-lora", ["batch_size=8,16"], Options(), ScriptedBench(tmp_path, oom_above(1)).bench)
-    assert result.exit_code is Exit.UNTRUSTWORTHY
-    assert "scripted" in result.rows[0].message
 
 
 def test_the_same_command_resumes_where_it_stopped(tmp_path, capsys):
@@ -112,19 +94,6 @@ def test_again_starts_another_series_which_can_be_resumed(tmp_path):
     assert anew.study_id != first.study_id
     assert result.study_id == anew.study_id
     assert later.ran == ["batch.micro_batch=4"]
-
-
-def test_another_machine_or_setting_is_another_series(tmp_path):
-    def study(machine, **options):
-        return run_sweep("smoke-lora", ["batch_size=2,4"], Options(**options), ScriptedBench(tmp_path, machine=machine).bench).study_id
-
-    here = study(make_machine())
-    assert len({here, study(make_machine(packages={"torch": "2.14.0"})), study(make_machine(), max_steps=50)}) == 3
-
-
-def test_nothing_to_vary_is_refused_with_both_ways_out(tmp_path):
-    with pytest.raises(TunemarkError, match=r"--over batch_size.*--repeats"):
-        run_sweep("smoke-lora", [], Options(), ScriptedBench(tmp_path).bench)
 
 
 def test_repeats_are_runs_of_one_point_with_median_and_ends(tmp_path):
@@ -163,16 +132,6 @@ def test_an_invalid_file_of_the_series_is_named(tmp_path):
         run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path).bench)
 
 
-def test_a_signal_between_two_runs_stops_before_the_next(tmp_path):
-    import os
-    import signal
-
-    scripted = ScriptedBench(tmp_path, lambda _plan, ran: os.kill(os.getpid(), signal.SIGINT) or {} if ran == 1 else {})
-    result = run_sweep("smoke-lora", ["batch_size=2,4,8"], Options(), scripted.bench)
-    assert scripted.ran == ["batch.micro_batch=2", "batch.micro_batch=4"]
-    assert (result.missing, [row.status for row in result.rows]) == (1, ["ok", "ok"])
-
-
 def test_the_same_series_does_not_run_twice_at_once(tmp_path):
     refused = []
 
@@ -206,12 +165,6 @@ def compare(tmp_path, script, **more):
     return run_ab("smoke-lora", A, B, Options(), scripted.bench, **more), scripted
 
 
-def test_the_arms_take_turns_in_going_first(tmp_path):
-    _, scripted = compare(tmp_path, drifting, pairs=3)
-    assert [point[0] for point in scripted.ran] == list("abbaab")
-    assert order(1) == ("a", "b")
-
-
 def test_a_difference_is_found_on_a_machine_that_drifts(tmp_path):
     result, _ = compare(tmp_path, lambda plan, ran: drifting(plan, ran, gain=0.2), pairs=6)
     assert result.throughput.verdict == "higher"
@@ -221,47 +174,35 @@ def test_a_difference_is_found_on_a_machine_that_drifts(tmp_path):
 
 
 def test_a_setting_that_changes_the_loss_is_reported(tmp_path):
-    result, _ = compare(tmp_path, lambda plan, ran: {**drifting(plan, ran), "loss": 2.5 if is_b(plan) else 2.0})
-    assert result.loss_changed
+    def script(plan, ran):
+        return {"status": Status.CRASH} if ran == 2 else {**drifting(plan, ran), "loss": 2.5 if is_b(plan) else 2.0}
+
+    result, _ = compare(tmp_path, script)
+    # The pair with a crash is left out.
+    assert (result.pairs, result.loss_changed) == (4, True)
     assert "not comparable" in "\n".join(verdict(result))
 
 
-def compiling(plan, ran, *, cold_runs):
-    """Return a run of an arm A, or of an arm B that compiles for 30 s with a cold cache and for 4 s with a warm one."""
-    cold = ran < cold_runs
-    took_s, cache = (30.0 if cold else 4.0, "cold" if cold else "warm") if is_b(plan) else (0.0, "none")
-    return {"step_s": 0.08 if is_b(plan) else 0.1, "noise": 0.0, "compiled_s": took_s, "cache": cache}
+def test_compilation_pays_off_after_its_overhead_over_the_gain(tmp_path):
+    def compiling(plan, ran):
+        took_s = (30.0 if ran < 2 else 4.0) * is_b(plan)
+        return {"step_s": 0.08 if is_b(plan) else 0.1, "noise": 0.0, "compiled_s": took_s, "cache": "warm" if is_b(plan) else "none"}
 
-
-def test_compilation_pays_off_after_its_overhead_over_the_gain_for_each_cache_state(tmp_path):
-    result, _ = compare(tmp_path, lambda plan, ran: compiling(plan, ran, cold_runs=2), pairs=4)
-    assert [(one.cache, one.pairs, one.steps) for one in result.break_even] == [
-        ("cold", 1, pytest.approx(1500)),
-        ("warm", 3, pytest.approx(200)),
-    ]
-    said = "\n".join(verdict(result))
-    assert "compilation with a cold cache: pays off after 1,500 steps (1 pair)" in said
-    assert "compilation with a warm cache: pays off after 200 steps (3 pairs)" in said
+    result, _ = compare(tmp_path, compiling, pairs=4)
+    assert result.compiling_pays_after_steps == pytest.approx(200)
+    assert "compiling pays off after 200 steps; with a cold cache later" in "\n".join(verdict(result))
 
 
 def test_both_runs_of_a_pair_have_one_seed_and_each_pair_another(tmp_path):
-    result, _ = compare(tmp_path, drifting, pairs=3)
+    result, scripted = compare(tmp_path, drifting, pairs=3)
+    # The arms take turns in going first.
+    assert [point[0] for point in scripted.ran] == list("abbaab")
     seeds = {run.point: run.record.submission.plan.measurement.seed for run in result.runs}
     first = FACTS.workload("smoke-lora").seed
     for pair in (1, 2, 3):
         assert {seed for point, seed in seeds.items() if point.endswith(f"pair {pair}")} == {first + pair - 1}
     last = result.runs[-1].record.submission
     assert last.requested.seed == last.plan.measurement.seed
-
-
-def test_a_loss_that_differs_from_seed_to_seed_gives_no_verdict_of_its_own(tmp_path):
-    def script(plan, ran):
-        chance = np.random.default_rng(1000 * plan.measurement.seed + is_b(plan)).normal(0, 0.02)
-        return {**drifting(plan, ran), "loss": 2.0 * float(np.exp(chance))}
-
-    result, _ = compare(tmp_path, script)
-    assert result.loss.change.high - result.loss.change.low > 0.02
-    assert result.loss.verdict == "no significant difference"
 
 
 @pytest.mark.parametrize(("better", "said"), [(0.05, "accuracy: no significant difference: +5.0"), (0.2, "accuracy: B differs: +20.0")])
@@ -277,40 +218,22 @@ def test_an_arm_that_does_not_fit_ends_it_without_a_verdict(tmp_path):
     assert "oom_host" in result.ended
 
 
-def test_a_pair_with_a_crash_is_left_out(tmp_path):
-    result, _ = compare(tmp_path, lambda plan, ran: {"status": Status.CRASH} if ran == 2 else drifting(plan, ran))
-    assert result.pairs == 4
-
-
-def test_a_stopped_comparison_resumes(tmp_path):
-    compare(tmp_path, lambda plan, ran: {"status": Status.INTERRUPTED} if ran == 3 else drifting(plan, ran), pairs=3)
-    result, scripted = compare(tmp_path, drifting, pairs=3)
-    assert result.pairs == 3
-    assert len(scripted.ran) == 3
-
-
 @pytest.mark.parametrize(
-    ("a", "b", "said"),
+    ("a", "b", "said", "options"),
     [
-        ("batch_size=4", "batch_size=4", "same plan"),
-        ("batch_size", "batch_size=4", "give field=value"),
-        ("compile=none", "compile=everything", "blocks"),
-        ("compute=fp32", "compute=fp16", "use compute=bf16"),
+        ("batch_size=4", "batch_size=4", "same plan", {}),
+        ("batch_size", "batch_size=4", "give field=value", {}),
+        ("compile=none", "compile=everything", "blocks", {}),
+        ("compute=fp32", "compute=fp16", "use compute=bf16", {}),
+        (A, B, "give --steps 30 or more", {"max_steps": 25}),
     ],
 )
-def test_arms_that_cannot_be_compared_are_refused_before_anything_runs(tmp_path, a, b, said):
+def test_arms_that_cannot_be_compared_are_refused_before_anything_runs(tmp_path, a, b, said, options):
     scripted = ScriptedBench(tmp_path)
     with pytest.raises(TunemarkError) as caught:
-        run_ab("smoke-lora", a, b, Options(), scripted.bench)
+        run_ab("smoke-lora", a, b, Options(**options), scripted.bench)
     assert said in str(caught.value)
     assert scripted.ran == []
-
-
-def test_runs_too_short_for_a_verdict_are_refused_before_the_first(tmp_path):
-    scripted = ScriptedBench(tmp_path, drifting)
-    with pytest.raises(TunemarkError, match="give --steps 30 or more"):
-        run_ab("smoke-lora", A, B, Options(max_steps=25), scripted.bench)
-    assert not scripted.ran
 
 
 PLAIN = FrontierQuestion()
@@ -346,22 +269,6 @@ def test_the_largest_micro_batch_and_the_first_that_failed_are_found(tmp_path):
     assert edge.peak_memory_bytes > 0
 
 
-def test_a_limit_that_the_libraries_alone_exceed_ends_the_search_with_that_reason(tmp_path):
-    scripted = ScriptedBench(tmp_path, lambda _plan, _ran: {"status": Status.OOM_HOST, "phase": Phase.IMPORT})
-    ended = frontier(scripted, FrontierQuestion(limit_bytes=2**27)).search()
-    assert ended.startswith("the libraries alone could not be loaded with --limit-memory 0.125 GiB for each process (")
-    assert ended.endswith("; raise the limit")
-    assert len(scripted.ran) == 1
-
-
-def test_longer_rows_begin_where_as_many_tokens_fitted(tmp_path):
-    scripted = ScriptedBench(tmp_path, fits_tokens(128 * 64))
-    search = frontier(scripted, FrontierQuestion(lengths=(256, 128, 512)))
-    search.search()
-    assert [(edge.sequence_length, edge.micro_batch) for edge in search.edges] == [(128, 64), (256, 32), (512, 16)]
-    assert search.edges[1].tries <= 7 < search.edges[0].tries
-
-
 def test_the_longest_sequence_is_found_within_the_models_context(tmp_path):
     search = frontier(ScriptedBench(tmp_path, fits_tokens(4 * 300)), FrontierQuestion(over=Over.SEQUENCE_LENGTH))
     search.search()
@@ -375,11 +282,9 @@ def test_both_gives_the_micro_batch_at_each_length_that_fits(tmp_path):
     search = frontier(ScriptedBench(tmp_path, fits_tokens(500)), FrontierQuestion(over=Over.BOTH))
     search.search()
     assert [(edge.sequence_length, edge.micro_batch) for edge in search.edges] == [(448, 1), (128, 3), (256, 1)]
-
-
-def test_a_failure_that_is_not_memory_ends_the_search_with_its_reason(tmp_path):
-    search = frontier(ScriptedBench(tmp_path, lambda _plan, ran: {"status": Status.CRASH if ran else Status.OK, "steps": 3}))
-    assert "scripted crash" in search.search()
+    # A failure that is not memory ends the search with its reason.
+    failing = ScriptedBench(tmp_path / "other", lambda _plan, ran: {"status": Status.CRASH if ran else Status.OK, "steps": 3})
+    assert "scripted crash" in frontier(failing).search()
 
 
 def test_a_stopped_search_resumes_with_its_results(tmp_path):
@@ -392,17 +297,6 @@ def test_a_stopped_search_resumes_with_its_results(tmp_path):
     assert search.search() is None
     assert search.edges[0].micro_batch == 11
     assert len(later.ran) == 3
-
-
-def test_the_worker_is_limited_to_a_part_of_the_hosts_memory(tmp_path):
-    seen = []
-    scripted = ScriptedBench(tmp_path, fits_tokens(10**9))
-    run = scripted.bench.runner
-    object.__setattr__(scripted.bench, "runner", lambda resolved, study: seen.append(resolved.limit_memory_bytes) or run(resolved, study))
-    frontier(scripted, FrontierQuestion(most=1)).search()
-    frontier(scripted, FrontierQuestion(most=1, limit_bytes=2**30)).search()
-    assert seen == [int(0.8 * scripted.machine.memory_bytes), 2**30]
-    assert "memory limited to 1.00 GiB for each process" in scripted.ran[-1]
 
 
 def test_a_run_that_ends_above_the_limit_does_not_fit(tmp_path):
@@ -487,20 +381,8 @@ def test_a_smaller_micro_batch_is_chosen_where_the_cards_does_not_fit(tmp_path):
     assert len(result.runs) == 3
 
 
-def test_without_a_faster_lever_the_cards_settings_are_measured(tmp_path):
-    result, _ = tuned(tmp_path, speed(compile_gain=1.0))
-    assert (result.best, result.comparison, result.exit_code) == ("as given", None, Exit.OK)
-    assert {record.division for record in records_in(tmp_path) if record.study.kind == "repeat"} == {Division.STANDARD}
-
-
-def test_a_crash_of_one_lever_does_not_end_the_search(tmp_path):
-    result, _ = tuned(tmp_path, speed(crash=("compile", "blocks")))
-    assert result.complete
-    assert next(tried.verdict for tried in result.tries if tried.settings == "compile=blocks") == "failed"
-
-
 def test_a_lever_that_the_user_sets_is_not_tried(tmp_path):
-    result, _ = tuned(tmp_path, speed(), options=replace(TUNE_OPTIONS, overrides=("compile=none",)))
+    result, _ = tuned(tmp_path, speed(), options=TUNE_OPTIONS.having(overrides=("compile=none",)))
     assert not [tried for tried in result.tries if tried.lever == "compile"]
     assert result.best == "as given"
 

@@ -16,10 +16,10 @@ import pytest
 from harness_making import ROOT, FakeMonitor, ScriptedNvml
 
 from tunemark.harness.run.telemetry import (
-    DeviceSampler,
     DeviceSeries,
     Moment,
     Sample,
+    Sampler,
     Telemetry,
     _trains,
     device_uses,
@@ -46,12 +46,6 @@ def make_series(readings, *, interval_s=0.1, before=IDLE, **changes):
     return DeviceSeries(**{**plain, **changes}, before=[Moment(0.0, (reading,)) for reading in before], during=moments)
 
 
-def test_only_samples_of_the_window_count():
-    series = make_series([DeviceReading(busy=0.0)] * 10 + [DeviceReading(busy=1.0)] * 11)
-    (use,) = device_uses(series, 1.0, 2.0)
-    assert (use.samples, use.busy_mean, use.index) == (11, 1.0, 0)
-
-
 def test_a_device_has_means_and_extremes_of_its_readings():
     (use,) = device_uses(
         make_series([DeviceReading(0.5, 300.0, 1500.0, 60.0, 3 * GIB), DeviceReading(1.0, 500.0, 1700.0, 70.0, 5 * GIB)]), 0.0, 1.0
@@ -59,12 +53,6 @@ def test_a_device_has_means_and_extremes_of_its_readings():
     assert (use.busy_mean, use.busy_peak, use.power_mean_w, use.power_peak_w) == (0.75, 1.0, 400.0, 500.0)
     assert (use.clock_mean_mhz, use.clock_min_mhz, use.temperature_peak_c) == (1600.0, 1500.0, 70.0)
     assert (use.memory_used_before_bytes, use.memory_used_peak_bytes) == (GIB, 5 * GIB)
-
-
-def test_a_value_that_the_driver_does_not_report_is_null_and_not_zero():
-    (use,) = device_uses(make_series([DeviceReading()], before=()), 0.0, 1.0)
-    told = use.model_dump(exclude={"index", "node", "samples", "throttle_reasons", "throttle_shares"})
-    assert set(told.values()) == {None}
 
 
 def test_a_throttle_reason_has_its_share_of_the_time_and_not_of_the_samples():
@@ -84,33 +72,21 @@ def test_memory_in_use_is_the_peak_over_the_run_less_what_was_used_before():
     assert "minus what was in use before" in reading.method
 
 
-def test_without_a_monitor_memory_and_energy_give_its_reason():
-    series = DeviceSeries(reason="NVML answers nothing")
-    assert memory_used(series).reason == "NVML answers nothing"
-    nothing = energy(series, 0.0, 1.0)
-    assert (nothing.source, nothing.joules, nothing.reason) == ("none", None, "NVML answers nothing")
-
-
-def test_energy_is_the_difference_of_the_counters_where_there_are_some():
-    found = energy(make_series([DeviceReading(power_w=1.0, energy_j=1000.0 + 50 * place) for place in range(11)]), 0.0, 1.0)
-    assert (found.source, found.joules, found.idle_w) == ("counter", 500.0, 100.0)
-    assert found.window_s == pytest.approx(1.0)
-
-
-def test_a_counter_that_stands_still_or_falls_is_not_believed():
-    assert energy(make_series([DeviceReading(power_w=400.0, energy_j=5.0)] * 11), 0.0, 1.0).source == "integrated"
-
-
-def test_without_a_counter_power_is_integrated_by_trapezoids():
-    found = energy(make_series([DeviceReading(power_w=100.0 * place) for place in range(11)]), 0.0, 1.0)
-    assert found.source == "integrated"
-    assert found.joules == pytest.approx(500.0)
-
-
-def test_power_that_is_read_too_seldom_is_not_integrated():
-    found = energy(make_series([DeviceReading(power_w=400.0)] * 5, interval_s=1.0), 0.0, 4.0)
-    assert (found.source, found.joules) == ("none", None)
-    assert "every 1 s only" in found.reason
+@pytest.mark.parametrize(
+    ("readings", "interval_s", "source", "joules"),
+    [
+        ([DeviceReading(power_w=1.0, energy_j=1000.0 + 50 * place) for place in range(11)], 0.1, "counter", 500.0),
+        # A counter that stands still is not believed, and power without one is integrated by trapezoids.
+        ([DeviceReading(power_w=100.0 * place, energy_j=5.0) for place in range(11)], 0.1, "integrated", 500.0),
+        ([DeviceReading(power_w=400.0)] * 5, 1.0, "none", None),
+        ([DeviceReading()] * 11, 0.1, "none", None),
+    ],
+)
+def test_energy_is_that_of_the_counter_else_of_power_that_is_read_often_else_unknown(readings, interval_s, source, joules):
+    found = energy(make_series(readings, interval_s=interval_s), 0.0, interval_s * (len(readings) - 1))
+    assert (found.source, found.joules) == (source, joules if joules is None else pytest.approx(joules))
+    assert found.idle_w == 100.0
+    assert (found.reason is None) is (joules is not None)
 
 
 def test_energy_of_several_devices_needs_all_of_them():
@@ -125,13 +101,13 @@ def test_a_sampler_looks_before_the_run_and_while_the_worker_lives():
     monitor = FakeMonitor(
         [(DeviceReading(power_w=90.0, memory_used_bytes=GIB),)] * 5 + [(DeviceReading(power_w=400.0, memory_used_bytes=3 * GIB),)]
     )
-    with DeviceSampler(monitor, (3,), "") as sampler:
+    with Sampler(monitor, (3,), "") as sampler:
         spawned_at_s = time.monotonic()
         sampler.follow(os.getpid(), spawned_at_s)
         time.sleep(0.25)
     # On a busy machine the sleep may take longer.
     elapsed_s = time.monotonic() - spawned_at_s
-    series = sampler.series
+    series = sampler.telemetry.devices
     assert monitor.closed
     assert len(series.before) == 5
     assert 10 <= len(series.during) <= 1 + elapsed_s / monitor.interval_s
@@ -142,11 +118,11 @@ def test_a_sampler_looks_before_the_run_and_while_the_worker_lives():
 def test_other_processes_are_counted_before_and_during_the_run():
     def foreign(before, during):
         monitor = FakeMonitor([(DeviceReading(),)], before)
-        with DeviceSampler(monitor, (0,), "") as sampler:
+        with Sampler(monitor, (0,), "") as sampler:
             monitor._pids = during
             sampler.follow(os.getpid(), time.monotonic())
             time.sleep(0.05)
-        return sampler.series.foreign
+        return sampler.telemetry.devices.foreign
 
     mine, other = os.getpid(), 999_999_999
     assert foreign((frozenset(),), (frozenset({mine}),)) == {}
@@ -160,8 +136,8 @@ def test_other_processes_are_counted_before_and_during_the_run():
 @pytest.mark.parametrize("backend", Backend)
 def test_each_family_is_sampled_or_gives_a_reason(backend):
     with open_sampler(backend, (0,)) as sampler:
-        assert sampler.series.during == []
-        assert sampler.series.reason
+        assert sampler.telemetry.devices.during == []
+        assert sampler.telemetry.devices.reason
 
 
 def test_a_run_holds_what_its_devices_were_seen_to_do(facts, tmp_path, monkeypatch):
@@ -250,7 +226,7 @@ def test_what_a_device_does_not_support_is_null_and_asked_once():
 
 def test_without_its_package_the_reason_is_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "tunemark[nvidia]" in open_sampler(Backend.CUDA, (0,)).series.reason
+    assert "tunemark[nvidia]" in open_sampler(Backend.CUDA, (0,)).telemetry.devices.reason
 
 
 # AMD

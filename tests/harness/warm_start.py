@@ -8,6 +8,7 @@ As a program with the path of a socket, this file is the warm process. With furt
 module, gives it its own environment, folder and files, forwards signals, and ends with the exit code.
 """
 
+import inspect
 import json
 import os
 import select
@@ -32,7 +33,7 @@ IMPORTS = (
 )
 OPTIONAL = {"deepspeed"}
 """Libraries that are not in every environment. Accelerate imports DeepSpeed in every run where it is installed."""
-MODULES = {"tunemark.harness.worker.entry", "torch.distributed.run", "accelerate.commands.launch", "sharding_process", "rounding_process"}
+MODULES = {"tunemark.harness.worker.entry", "torch.distributed.run", "accelerate.commands.launch", "sharding_process"}
 """Modules that forked processes start by forking again. Every other command starts as usual."""
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -61,7 +62,7 @@ def serve(address):
     # Inductor would start a process per core, each of which imports torch.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     os.environ["HF_HUB_OFFLINE"] = "1"
-    subprocess.Popen = popen_of(subprocess.Popen)
+    subprocess.Popen = ForkingPopen
     for name in IMPORTS:
         if name not in OPTIONAL or importlib.util.find_spec(name):
             importlib.import_module(name)
@@ -156,59 +157,26 @@ def run_module(arguments, environment, files):
     os._exit(code)
 
 
-def popen_of(real):
-    """Return a `subprocess.Popen` that forks this process for `python -m MODULE` of a known module."""
+class ForkingPopen(subprocess.Popen):
+    """A `Popen` that forks this process for `python -m MODULE` of a known module, where the real one would start a new program."""
 
-    class Popen(real):
-        def __new__(cls, args, **options):
-            words = [word for word in args if word != "-u"]
-            known = words[:2] == [sys.executable, "-m"] and words[2] in MODULES
-            return Forked(words[2:], **options) if known else super().__new__(cls)
-
-    return Popen
-
-
-class Forked:
-    """As much of `subprocess.Popen` as launchers use."""
-
-    def __init__(self, args, env=None, stdin=None, stdout=None, stderr=None, start_new_session=False):
-        assert stdin in {None, subprocess.DEVNULL}
-        self.args, self.returncode = args, None
+    def _execute_child(self, args, *details):
+        words = [word for word in args if word != "-u"]
+        if words[:2] != [sys.executable, "-m"] or words[2] not in MODULES:
+            super()._execute_child(args, *details)
+            return
+        given = inspect.signature(super()._execute_child).bind(args, *details).arguments
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
         if not self.pid:
-            if start_new_session:
+            if given["start_new_session"]:
                 os.setsid()
-            output = 1 if stdout is None else stdout.fileno()
-            errors = output if stderr is subprocess.STDOUT else 2 if stderr is None else stderr.fileno()
-            run_module(args, dict(os.environ if env is None else env), (os.open(os.devnull, os.O_RDONLY), output, errors))
-
-    def poll(self):
-        if self.returncode is None:
-            done, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if done else None
-        return self.returncode
-
-    def wait(self, timeout=float("inf")):
-        import time
-
-        until_s = time.monotonic() + timeout
-        while self.poll() is None:
-            if time.monotonic() > until_s:
-                raise subprocess.TimeoutExpired(self.args, timeout)
-            time.sleep(0.01)
-        return self.returncode
-
-    def send_signal(self, number):
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def terminate(self):
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self):
-        self.send_signal(signal.SIGKILL)
+            ends = (given["p2cread"], given["c2pwrite"], given["errwrite"])
+            files = [os.dup(number if end == -1 else end) for number, end in enumerate(ends)]
+            run_module(words[2:], given["env"] or dict(os.environ), files)
+        self._child_created = True
+        self._close_pipe_fds(*(given[end] for end in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")))
 
 
 if __name__ == "__main__":

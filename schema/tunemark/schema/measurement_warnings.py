@@ -118,7 +118,7 @@ def _circumstances(submission: Submission, derived: Derived) -> Warnings:
         yield WarningKind.ALLOCATOR_RETRIES, f"{message}, which waits for the device; lower batch.micro_batch"
     use = submission.utilisation
     if use is not None and not use.samples and use.energy is not None:
-        yield WarningKind.PARTIAL_TELEMETRY, use.energy.reason or "not every machine reported its samples"
+        yield WarningKind.PARTIAL_TELEMETRY, use.energy.reason or "not every machine was sampled"
     if submission.harness.dirty:
         yield WarningKind.DIRTY_SOURCE, "the checkout had uncommitted changes"
 

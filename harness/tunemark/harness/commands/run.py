@@ -1,6 +1,5 @@
 """`tunemark plan` and `tunemark run`: show how a workload would run, and run it."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,12 +10,12 @@ from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.memory_check import refuse_too_large, step_memory
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
-from tunemark.harness.plan.target import find_target
+from tunemark.harness.plan.target import machine_with, too_large
 from tunemark.harness.run.show import answers, as_text, print_json, say
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.plan.capabilities import shared_cores
+from tunemark.schema.plan.capabilities import missing_devices, shared_cores
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.base import flattened
 from tunemark.schema.vocabulary import Status
@@ -38,9 +37,6 @@ def plan(
     accelerator: Annotated[
         str | None, typer.Option("--accelerator", metavar="KEY", help="Plan for another accelerator, such as nvidia-h100-80gb-sxm.")
     ] = None,
-    instance: Annotated[
-        str | None, typer.Option("--instance", metavar="TYPE", help="Plan for another instance type, such as p4d.24xlarge.")
-    ] = None,
     as_json: Json = False,
     options: Options,
 ) -> None:
@@ -56,15 +52,16 @@ def plan(
 
     - `tunemark plan lora-8b --accelerator nvidia-h100-80gb-sxm`
 
-    - `tunemark plan lora-8b --instance p4d.24xlarge --set nodes=2`
+    - `tunemark plan lora-8b --accelerator nvidia-l4 --devices 8 --set nodes=2`
     """
     facts = FactBase.of_project()
-    if accelerator is None and instance is None:
+    if accelerator is None:
         machine = detect(options.backend)
     else:
-        target = find_target(facts, accelerator, instance, options.devices, options.nodes)
-        machine, options = target.machine(), replace(options, devices=target.per_node * target.nodes)
-        for note in target.notes(facts):
+        options = options.having(devices=options.devices or options.nodes)
+        machine = machine_with(facts, accelerator, options.devices or 1, options.nodes)
+        note = too_large(facts, accelerator, options.devices or 1, options.nodes)
+        if note:
             say(f"note: {note}")
     resolved = resolve(workload, facts, machine, options)
     warn_of_shared_cores(resolved, machine)
@@ -136,7 +133,6 @@ def run(
     from tunemark.harness.run.launch import help_another_node, run_once, superseded  # noqa: PLC0415 - only a run needs processes
     from tunemark.harness.run.show import print_summary, summary  # noqa: PLC0415
 
-    facts, machine = FactBase.of_project(), detect(options.backend)
     if repeats > 1:
         from tunemark.harness.commands.studies import show_sweep  # noqa: PLC0415 - only a series needs statistics
         from tunemark.harness.studies.series import Bench  # noqa: PLC0415
@@ -144,9 +140,13 @@ def run(
 
         if supersedes is not None:
             raise TunemarkError("--supersedes", supersedes, "only a single run can replace a result; remove --repeats")
-        show_sweep(workload, run_repeats(workload, options, Bench.here(facts, machine, out), repeats), as_json=as_json)
+        show_sweep(workload, run_repeats(workload, options, Bench.here(options, out), repeats), as_json=as_json)
+    facts, machine = FactBase.of_project(), detect(options.backend)
     resolved = resolve(workload, facts, machine, options)
     warn_of_shared_cores(resolved, machine)
+    missing = missing_devices(resolved.plan.device, machine)
+    if options.devices and missing:
+        raise TunemarkError("--devices", options.devices, missing, exit_code=Exit.UNSUPPORTED)
     if resolved.node.rank:
         raise typer.Exit(Exit.UNTRUSTWORTHY if help_another_node(resolved, facts, machine) else Exit.OK)
     replaced = superseded(supersedes, reason, resolved.plan, out)

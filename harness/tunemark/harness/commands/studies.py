@@ -1,26 +1,28 @@
 """`tunemark sweep`, `frontier`, `tune`, `ab` and `predict`: series of runs, and a whole job predicted from short runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.markup import escape
+from rich.table import Table
 
-from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.options import Json, Options, Workload, count, fraction, takes_run_options
 from tunemark.harness.run.show import answers, print_json, say
-from tunemark.harness.studies.frontier import FrontierQuestion, Over
+from tunemark.harness.studies.ab_test import run_ab
+from tunemark.harness.studies.frontier import Frontier, FrontierQuestion, Over
 from tunemark.harness.studies.report import edges_table, points_table, prediction_table, tries_table, verdict
+from tunemark.harness.studies.series import Bench, read_submission
+from tunemark.harness.studies.sweep import SweepResult, run_sweep
+from tunemark.harness.studies.tune import run_tune
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.utilisation import units_per_node
 from tunemark.schema.records.submission import Submission
-
-if TYPE_CHECKING:
-    from tunemark.harness.studies.sweep import SweepResult
+from tunemark.schema.statistics.comparison import FEWEST_PAIRS
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -37,6 +39,18 @@ Again = Annotated[bool, typer.Option("--again", help=AGAIN)]
 def _study(name: str, text: str, metavar: str | None = None, **settings: object) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = typer.Option(name, help=text, metavar=metavar, **settings)  # type: ignore[arg-type]
     return option
+
+
+def _answer(content: dict[str, Any], shown: Iterable[Table | str], code: Exit, *, ended: str | None = None, as_json: bool) -> NoReturn:
+    """Print a result as JSON, or its tables and lines, then why it ended early, and exit with its code."""
+    if as_json:
+        print_json(content)
+    else:
+        for part in shown:
+            answers().print(part, soft_wrap=isinstance(part, str), markup=False)
+    if ended:
+        say(f"tunemark: {ended}")
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -64,23 +78,16 @@ def sweep(
 
     - `tunemark sweep smoke-lora --repeats 5`
     """
-    from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
-    from tunemark.harness.studies.sweep import run_sweep  # noqa: PLC0415
-
-    bench = Bench.here(FactBase.of_project(), detect(options.backend), out)
-    show_sweep(workload, run_sweep(workload, over or (), options, bench, repeats=repeats, again=again), as_json=as_json)
+    show_sweep(workload, run_sweep(workload, over or (), options, Bench.here(options, out), repeats=repeats, again=again), as_json=as_json)
 
 
-def show_sweep(workload: str, result: "SweepResult", *, as_json: bool) -> NoReturn:
+def show_sweep(workload: str, result: SweepResult, *, as_json: bool) -> NoReturn:
     """Print the points of a sweep and exit with its code."""
-    if as_json:
-        head = {"workload": workload, "kind": result.kind, "study_id": result.study_id, "missing": result.missing}
-        print_json({**head, "points": [asdict(row) for row in result.rows]})
-    elif result.rows:
-        answers().print(points_table(result.rows))
-        if any(row.runs == 1 and row.tokens_per_s_low is not None for row in result.rows):
-            answers().print(ONE_RUN, soft_wrap=True, markup=False)
-    raise typer.Exit(result.exit_code)
+    head = {"workload": workload, "kind": result.kind, "study_id": result.study_id, "missing": result.missing}
+    shown: list[Table | str] = [points_table(result.rows)] if result.rows else []
+    if any(row.runs == 1 and row.tokens_per_s_low is not None for row in result.rows):
+        shown.append(ONE_RUN)
+    _answer({**head, "points": [asdict(row) for row in result.rows]}, shown, result.exit_code, as_json=as_json)
 
 
 @app.command()
@@ -111,9 +118,6 @@ def frontier(
 
     - `tunemark frontier smoke-lora --over both`
     """
-    from tunemark.harness.studies.frontier import Frontier  # noqa: PLC0415 - only a series needs processes
-    from tunemark.harness.studies.series import Bench  # noqa: PLC0415
-
     question = FrontierQuestion(
         over=over,
         lengths=tuple(count(part) for part in (seq or "").split(",") if part.strip()),
@@ -121,17 +125,12 @@ def frontier(
         most=most,
         within=fraction("--within", within) if within else 0.0,
     )
-    bench = Bench.here(FactBase.of_project(), detect(options.backend), out)
-    search = Frontier.of(workload, options, bench, question, again=again)
+    search = Frontier.of(workload, options, Bench.here(options, out), question, again=again)
     ended = search.search()
-    if as_json:
-        head = {"workload": workload, "kind": "frontier", "study_id": search.series.study_id, "ended": ended}
-        print_json({**head, "edges": [asdict(edge) for edge in search.edges]})
-    elif search.edges:
-        answers().print(edges_table(search.edges))
-    if ended:
-        say(f"tunemark: {ended}")
-        raise typer.Exit(Exit.UNTRUSTWORTHY)
+    head = {"workload": workload, "kind": "frontier", "study_id": search.series.study_id, "ended": ended}
+    shown = [edges_table(search.edges)] if search.edges else []
+    code = Exit.UNTRUSTWORTHY if ended else Exit.OK
+    _answer({**head, "edges": [asdict(edge) for edge in search.edges]}, shown, code, ended=ended, as_json=as_json)
 
 
 @app.command()
@@ -165,25 +164,14 @@ def tune(
 
     - `tunemark tune full-8b --devices 8 --set compile=none --json`
     """
-    from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
-    from tunemark.harness.studies.tune import run_tune  # noqa: PLC0415
-
-    bench = Bench.here(FactBase.of_project(), detect(options.backend), out)
-    result = run_tune(workload, options, bench, budget_s=60 * minutes, runs=repeats, again=again)
-    if as_json:
-        compared = result.comparison and replace(result.comparison, runs=())
-        print_json(
-            {"workload": workload, "kind": "tune", **asdict(replace(result, comparison=None)), "comparison": compared and asdict(compared)}
-        )
-    else:
-        if result.tries:
-            answers().print(tries_table(result.tries))
-        answers().print(f"best: {result.best}" + ("" if result.complete else " (the search is not complete)"), soft_wrap=True, markup=False)
-        for line in verdict(result.comparison) if result.comparison else ():
-            answers().print(line, soft_wrap=True, markup=False)
-    if result.ended:
-        say(f"tunemark: {result.ended}")
-    raise typer.Exit(result.exit_code)
+    result = run_tune(workload, options, Bench.here(options, out), budget_s=60 * minutes, runs=repeats, again=again)
+    compared = result.comparison
+    content = {"workload": workload, "kind": "tune", **asdict(replace(result, comparison=None))}
+    content["comparison"] = compared and asdict(replace(compared, runs=()))
+    best = f"best: {result.best}" + ("" if result.complete else " (the search is not complete)")
+    shown: list[Table | str] = [tries_table(result.tries)] if result.tries else []
+    shown += [best, *(verdict(compared) if compared else ())]
+    _answer(content, shown, result.exit_code, ended=result.ended, as_json=as_json)
 
 
 @app.command()
@@ -193,7 +181,7 @@ def ab(
     *,
     a: Annotated[str, _study("--a", "Set A, the baseline.", "FIELD=VALUE,..")],
     b: Annotated[str, _study("--b", "Set B.", "FIELD=VALUE,..")],
-    repeats: Annotated[int, _study("--repeats", "Run each setting N times; a verdict needs three.", "N", min=1)] = 5,
+    repeats: Annotated[int, _study("--repeats", "Run each setting N times; a verdict needs three.", "N", min=FEWEST_PAIRS)] = 5,
     out: Out = None,
     again: Again = False,
     as_json: Json = False,
@@ -203,7 +191,7 @@ def ab(
 
     B is faster only when the 95% interval of the pairs' ratios lies entirely above 1. Memory and loss are compared too, and a
     changed loss is reported. Both runs of a pair share a seed; the seed differs between pairs. With compilation, the report shows
-    after how many steps it pays off, with a cold cache (the first pair, or cold=true) and a warm one.
+    after how many steps it pays off.
 
     Examples
     --------
@@ -211,20 +199,10 @@ def ab(
 
     - `tunemark ab smoke-lora --a attention=eager --b attention=sdpa --repeats 8`
     """
-    from tunemark.harness.studies.ab_test import run_ab  # noqa: PLC0415 - only a series needs processes
-    from tunemark.harness.studies.series import Bench  # noqa: PLC0415
-
-    bench = Bench.here(FactBase.of_project(), detect(options.backend), out)
-    result = run_ab(workload, a, b, options, bench, pairs=repeats, again=again)
-    if as_json:
-        runs = [str(run.record.path) for run in result.runs]
-        print_json({**asdict(replace(result, runs=())), "workload": workload, "loss_changed": result.loss_changed, "runs": runs})
-    else:
-        for line in verdict(result):
-            answers().print(line, soft_wrap=True, markup=False)
-    if result.ended:
-        say(f"tunemark: {result.ended}")
-    raise typer.Exit(result.exit_code)
+    result = run_ab(workload, a, b, options, Bench.here(options, out), pairs=repeats, again=again)
+    runs = [str(run.record.path) for run in result.runs]
+    content = {**asdict(replace(result, runs=())), "workload": workload, "loss_changed": result.loss_changed, "runs": runs}
+    _answer(content, verdict(result), result.exit_code, ended=result.ended, as_json=as_json)
 
 
 @app.command()
@@ -272,7 +250,6 @@ def predict(
 
 def read_runs(paths: Sequence[Path]) -> list[Submission]:
     """Return the submissions of repeats. Raises TunemarkError for a file that is not a repeat of the first one."""
-    from tunemark.harness.studies.series import read_submission  # noqa: PLC0415
     from tunemark.schema.statistics.job_prediction import stranger  # noqa: PLC0415
 
     runs = []

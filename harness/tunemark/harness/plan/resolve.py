@@ -1,6 +1,6 @@
 """Resolve what a user asked for on this machine: paths are read here, and everything else is `tunemark.schema.plan`."""
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tunemark.harness.plan.options import Options
@@ -10,7 +10,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan import resolve as schema_plan
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.division import Override
-from tunemark.schema.records.plan import LOCAL_WEIGHTS, Plan, Requested
+from tunemark.schema.records.plan import LOCAL_WEIGHTS, Plan, Requested, RunOptions
 from tunemark.schema.vocabulary import DataSource
 
 
@@ -77,7 +77,7 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
 
 def request(name: str, options: Options) -> Requested:
     """Return the request in the form that a record holds: files by name and content, directories of weights without a path."""
-    given = {each.name: getattr(options, each.name) for each in fields(Options) if each.name in Requested.model_fields}
+    given = {name: getattr(options, name) for name in RunOptions.model_fields}
     kind, _, place = options.data.partition(":")
     if kind == DataSource.FILE.value and place:
         file, given["data_sha256"] = describe_file(place)

@@ -1,13 +1,12 @@
-"""Other machines to plan for: those of an accelerator card or of an instance in the price book, never the local one."""
+"""Another machine to plan for: that of an accelerator card, never the local one."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tunemark.harness.plan.machine import detect
 from tunemark.harness.vendors.protocol import Vendor, all_vendors
-from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
 from tunemark.schema.plan.machine import Machine
@@ -15,70 +14,37 @@ from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import PACKAGES, VENDOR_PACKAGES, Backend
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Machines of a batch system or cloud."""
+def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) -> Machine:
+    """Return one of the machines that together have some devices of an accelerator, with all packages. On Neuron each core is a device.
 
-    card: AcceleratorCard
-    vendor: Vendor
-    per_node: int
-    """Devices used in each machine; on Neuron each core is one."""
-    nodes: int
-    row: PriceRow | None = None
-    """The instance type, if one was given."""
-
-    @property
-    def accelerators(self) -> int:
-        """Return the accelerators of each machine."""
-        return math.ceil(self.per_node / _devices_in(self.card, self.vendor))
-
-    def machine(self) -> Machine:
-        """Return one of these machines, with all packages."""
-        memory = None if self.card.memory_gib is None else int(self.card.memory_gib * GIB) // _devices_in(self.card, self.vendor)
-        host_gib = self.row.memory_gib if self.row else None
-        names = (*PACKAGES, *VENDOR_PACKAGES) if self.vendor.backend is Backend.NEURON else PACKAGES
-        return replace(
-            detect(),
-            backend=self.vendor.backend,
-            family=self.vendor.family,
-            backend_reason=f"{self.card.name} was requested",
-            devices=(DeviceFacts(name=self.card.name, memory_bytes=memory),) * self.per_node,
-            memory_bytes=None if host_gib is None else int(host_gib * GIB),
-            packages=dict.fromkeys(names, "to be installed"),
-        )
-
-    def notes(self, facts: FactBase) -> Iterator[str]:
-        """Yield a note if no instance has this number of accelerators."""
-        known = [row.accelerator_count for row in facts.prices if row.accelerator == self.card.key]
-        if known and self.accelerators > max(known):
-            nodes = math.ceil(self.accelerators * self.nodes / max(known))
-            most = f"{self.accelerators} x {self.card.name} (at most {max(known):g})"
-            yield f"no instance in data/prices has {most}; use --set nodes={nodes} to split them"
-
-
-def find_target(facts: FactBase, accelerator: str | None, instance: str | None, devices: int | None, nodes: int) -> Target:
-    """Return the machines of an accelerator or instance; without `devices`, one device per machine, or all devices of the instances.
-
-    Raises TunemarkError for names that are not in data/, and for more devices than the instances hold.
+    Raises TunemarkError for a name that is not in data/, and for a number of devices that the machines cannot share.
     """
-    if devices is not None and devices % nodes:
+    if devices % nodes:
         raise TunemarkError("--devices", devices, f"is for all {nodes} nodes together; give a multiple of {nodes}")
-    if instance is None:
-        card = facts.accelerator(accelerator or "")
-        return Target(card, _vendor(card), (devices or nodes) // nodes, nodes)
-    rows = [row for row in facts.prices if row.instance.lower() == instance.lower()]
-    if not rows:
-        fix = did_you_mean(instance, {row.instance for row in facts.prices})
-        raise TunemarkError("--instance", instance, f"not in data/prices/prices.csv; {fix}")
-    row = max(rows, key=lambda row: (row.vcpus is not None, row.effective_on))
-    card = facts.accelerators[row.accelerator]
-    if accelerator is not None and facts.accelerator(accelerator).key != card.key:
-        raise TunemarkError("--accelerator", accelerator, f"{row.instance} has {card.key}; give only one of the two")
-    held = int(row.accelerator_count * _devices_in(card, _vendor(card)))
-    per_node = held if devices is None else devices // nodes
-    if per_node > held:
-        raise TunemarkError("--devices", devices, f"{nodes} x {row.instance} have {held * nodes} devices; give {held * nodes} or less")
-    return Target(card, _vendor(card), per_node, nodes, row)
+    card = facts.accelerator(accelerator)
+    vendor = _vendor(card)
+    memory = None if card.memory_gib is None else int(card.memory_gib * GIB) // _devices_in(card, vendor)
+    names = (*PACKAGES, *VENDOR_PACKAGES) if vendor.backend is Backend.NEURON else PACKAGES
+    return replace(
+        detect(),
+        backend=vendor.backend,
+        family=vendor.family,
+        backend_reason=f"{card.name} was requested",
+        devices=(DeviceFacts(name=card.name, memory_bytes=memory),) * (devices // nodes),
+        memory_bytes=None,
+        packages=dict.fromkeys(names, "to be installed"),
+    )
+
+
+def too_large(facts: FactBase, accelerator: str, devices: int, nodes: int) -> str | None:
+    """Return a note if no instance has this number of accelerators, else None."""
+    card = facts.accelerator(accelerator)
+    each = math.ceil(devices / nodes / _devices_in(card, _vendor(card)))
+    most = max((row.accelerator_count for row in facts.prices if row.accelerator == card.key), default=math.inf)
+    if each <= most:
+        return None
+    fix = f"use --set nodes={math.ceil(each * nodes / most)} to split them"
+    return f"no instance in data/prices has {each} x {card.name} (at most {most:g}); {fix}"
 
 
 def _devices_in(card: AcceleratorCard, vendor: Vendor) -> int:

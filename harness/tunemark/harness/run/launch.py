@@ -22,7 +22,6 @@ import psutil
 from pydantic import BaseModel, ValidationError
 
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
-from tunemark.harness.run.node_telemetry import answer
 from tunemark.harness.run.process import Ended, Worker, processes_of, stop_signals
 from tunemark.harness.run.record import Superseded, assemble, write
 from tunemark.harness.run.run_log import (
@@ -37,7 +36,7 @@ from tunemark.harness.run.run_log import (
 )
 from tunemark.harness.run.run_outcome import CacheState, Finished, refused_run
 from tunemark.harness.run.show import RunProgress
-from tunemark.harness.run.telemetry import HostSampler, Telemetry, open_sampler
+from tunemark.harness.run.telemetry import Telemetry, open_sampler
 from tunemark.schema import files
 from tunemark.schema.derive import rates_over
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
@@ -56,6 +55,8 @@ POLL_S = 0.1
 GRACE_S = 5.0
 OUTPUT_TAIL_BYTES = 8_000
 NOTE_FILE = "recovery.json"
+SOURCE = Path(__file__).resolve()
+"""The checkout or installation that runs. The runs of others are theirs to recover."""
 
 
 def run_once(
@@ -157,6 +158,7 @@ class RecoveryNote(BaseModel):
     parent_created_s: float
     """Start of the parent process, seconds since 1970, since numbers of processes are used again."""
     started_at: datetime
+    source: Path
     out: Path
     supersedes: Superseded | None
     study: Study | None
@@ -182,6 +184,7 @@ def _recovery_note(
         parent_pid=os.getpid(),
         parent_created_s=psutil.Process().create_time(),
         started_at=datetime.now(UTC),
+        source=SOURCE,
         # Where the run itself would have written it, wherever it is recovered.
         out=(out or project_root() / "submissions").absolute(),
         supersedes=supersedes,
@@ -209,7 +212,7 @@ def launch(
     with (
         RunProgress(plan) as progress,
         tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name,
-        open_sampler(plan.device.backend, indexes) as devices,
+        open_sampler(plan.device.backend, indexes) as sampler,
     ):
         folder = Path(name)
         cache = note.model_cache if note else hub_cache(resolved)
@@ -227,23 +230,16 @@ def launch(
             (folder / NOTE_FILE).write_text(note.model_dump_json(), encoding="utf-8")
         reader = LogReader(folder / LOG_FILE)
         process, ended = Worker(resolved, folder), None
-        devices.follow(process.pid, spawned_at_s)
+        sampler.follow(process.pid, spawned_at_s)
         try:
-            with HostSampler(process.pid, spawned_at_s) as host:
-                telemetry = Telemetry(host.samples, devices.series)
-
-                def on_progress(log: RunLog) -> None:
-                    progress(log)
-                    answer(folder, telemetry)
-
-                ended_by, ended = _watch(process, reader, plan, folder, stopped, on_progress, spawned_at_s=spawned_at_s)
+            ended_by, ended = _watch(process, reader, plan, folder, stopped, progress, spawned_at_s=spawned_at_s)
         finally:
             if ended is None:
                 _end(process)
             end_leftovers(folder)
         return Finished(
             log=merge_failures(reader.finish(), folder),
-            telemetry=telemetry,
+            telemetry=sampler.telemetry,
             started_at=started_at,
             wall_s=time.monotonic() - spawned_at_s,
             **ended._asdict(),
@@ -402,14 +398,14 @@ WORKER_ENDS_S = 15.0
 
 
 def orphans() -> Iterator[tuple[Path, RecoveryNote]]:
-    """Yield the folders of runs without a parent, oldest first."""
+    """Yield the folders of this source's runs without a parent, oldest first."""
     folders = sorted(Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"), key=lambda folder: folder.stat().st_mtime)
     for folder in folders:
         try:
             note = RecoveryNote.model_validate_json((folder / NOTE_FILE).read_bytes())
         except (OSError, ValidationError):
             continue
-        if not note.parent_alive:
+        if note.source == SOURCE and not note.parent_alive:
             yield folder, note
 
 

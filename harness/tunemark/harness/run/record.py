@@ -9,7 +9,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tunemark.harness.run.node_telemetry import joined, node_uses
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import Finished, outcome_of
 from tunemark.harness.run.telemetry import memory_used, utilisation, window_times
@@ -36,7 +35,7 @@ from tunemark.schema.records.submission import (
     Utilisation,
     submission_name,
 )
-from tunemark.schema.records.trace import Probe, StepTrace, Study
+from tunemark.schema.records.trace import Energy, Probe, StepTrace, Study
 from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import EAGER_UPDATE, HOST_INTERVAL_S, Division, Phase, WarningKind
 
@@ -109,21 +108,21 @@ def assemble(
     )
     derived = derive(draft)
     measured = draft.model_copy(update={"utilisation": _utilisation(plan, finished, draft.trace, derived.window)})
-    observed = observed_warnings(machine, torn=log.torn, foreign=_foreign(plan, finished), notes=log.notes)
+    observed = observed_warnings(machine, torn=log.torn, foreign=finished.telemetry.devices.foreign, notes=log.notes)
     warnings = (*warnings_of_record(measured, derived), *observed)
     return measured.model_copy(update={"warnings": warnings})
 
 
 def observed_warnings(
-    machine: Machine, *, torn: bool, foreign: Mapping[str, int], notes: Sequence[Mapping[str, Any]] = ()
+    machine: Machine, *, torn: bool, foreign: Mapping[int, int], notes: Sequence[Mapping[str, Any]] = ()
 ) -> Iterator[MeasurementWarning]:
     """Yield the warnings about circumstances that the record does not hold; `foreign` is the number of other processes by device."""
     for note in notes:
         if note["source"] == EAGER_UPDATE:
             message = f"{EAGER_UPDATE}: not compiled, which takes several times longer and more memory; install a C compiler and Triton"
             yield MeasurementWarning(kind=WarningKind.FALLBACK, message=f"{message} ({scrub(note['message'])})")
-    for device_name, count in foreign.items():
-        message = f"{count} other process{'es' * (count != 1)} used {device_name}; end them and repeat"
+    for index, count in foreign.items():
+        message = f"{count} other process{'es' * (count != 1)} used device {index}; end them and repeat"
         yield MeasurementWarning(kind=WarningKind.BUSY_DEVICE, message=message)
     if machine.free_disk_bytes < LOW_DISK_BYTES:
         message = f"{machine.free_disk_bytes / GIB:.1f} GiB of disk were free"
@@ -152,19 +151,15 @@ def environment(machine: Machine, count: int, runtime: Mapping[str, str] | None 
 
 
 def memory(finished: Finished, nodes: int = 1) -> Memory:
-    """Return all memory peaks, each with its method or the reason why it is null; with several machines, the highest of any."""
-    log, samples, uses = finished.log, finished.telemetry.samples, node_uses(finished.log)
-    # A machine that did not report is left out, and the method says so.
-    where = " of the first machine" if len(uses) < nodes > 1 else ""
+    """Return all memory peaks, each with its method or the reason why it is null. The parent sees only the first of several machines."""
+    log, samples = finished.log, finished.telemetry.samples
+    where = " of the first machine" if nodes > 1 else ""
     missing = MemoryReading(reason="the worker ended before it read its peaks")
-    swaps = [sample.swap_bytes for sample in samples] + [use.host_swap_bytes for use in uses.values()]
-    swap = max((size for size in swaps if size is not None), default=None)
-    used = [memory_used(finished.telemetry.devices), *(use.device_used for use in uses.values())]
-    device_used = max(used, key=lambda reading: reading.peak_bytes or 0)
+    swap = max((sample.swap_bytes for sample in samples if sample.swap_bytes is not None), default=None)
+    device_used = memory_used(finished.telemetry.devices)
     host_rss, host_swap = MemoryReading(reason="no worker was started"), MemoryReading(reason="this system reports no swap by process")
     if finished.max_rss_bytes:
-        peaks = [finished.max_rss_bytes, *(sample.rss_bytes for sample in samples), *(use.host_rss_bytes for use in uses.values())]
-        peak = max(peaks)
+        peak = max([finished.max_rss_bytes, *(sample.rss_bytes for sample in samples)])
         method = f"peak resident memory of the worker's processes{where} (ru_maxrss, and every {HOST_INTERVAL_S:g} s)"
         host_rss = MemoryReading(peak_bytes=peak, method=method)
     if swap is not None:
@@ -186,20 +181,13 @@ def _highest(first: dict[str, Any], ranks: list[dict[str, Any]], field: str) -> 
 
 
 def _utilisation(plan: Plan, finished: Finished, trace: StepTrace, window: SteadyWindow | None) -> Utilisation | None:
-    """Return the use of hosts and devices of all machines over the steady window; None without one or without a sample in it."""
+    """Return the use of host and devices over the steady window; None without one or without a sample in it."""
     if window is None:
         return None
     if plan.device.nodes > 1:
-        return joined(node_uses(finished.log), plan.device.nodes)
+        reason = f"only the first of {plan.device.nodes} machines was sampled, so the energy of all devices is unknown"
+        return Utilisation(samples=0, interval_s=HOST_INTERVAL_S, energy=Energy(source="none", reason=reason))
     return utilisation(finished.telemetry, *window_times(trace, window))
-
-
-def _foreign(plan: Plan, finished: Finished) -> dict[str, int]:
-    """Return the number of foreign processes by device, in words."""
-    if plan.device.nodes == 1:
-        return {f"device {index}": count for index, count in finished.telemetry.devices.foreign.items()}
-    uses = node_uses(finished.log)
-    return {f"device {index} of node {node}": count for node, use in uses.items() for index, count in use.foreign.items()}
 
 
 def write(submission: Submission, folder: Path | None = None) -> Path:

@@ -75,7 +75,7 @@ class LogWriter:
             line = line[os.write(self._file, line) :]
 
 
-LISTS = {"phase": "phases", "step": "steps", "disturbed": "events", "gate": "gates", "rank": "ranks", "node": "nodes", "note": "notes"}
+LISTS = {"phase": "phases", "step": "steps", "disturbed": "events", "gate": "gates", "rank": "ranks", "note": "notes"}
 """Events that occur several times, and the lists that contain them. Each other event has its own attribute."""
 
 
@@ -96,8 +96,6 @@ class RunLog:
     """Matrix rates by `before` and `after`."""
     events: list[dict[str, Any]] = field(default_factory=list)
     ranks: list[dict[str, Any]] = field(default_factory=list)
-    nodes: list[dict[str, Any]] = field(default_factory=list)
-    """Summary of each machine's samples, for a run on several machines."""
     notes: list[dict[str, Any]] = field(default_factory=list)
     """What the worker could not do as planned."""
     stack: dict[str, Any] | None = None

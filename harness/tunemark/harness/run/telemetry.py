@@ -7,9 +7,9 @@ functions at the end are pure functions of the samples (definitions#memory, defi
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple, Self, TypeVar
@@ -90,50 +90,87 @@ class Telemetry:
         return [sample for sample in self.samples if start_s + HOST_INTERVAL_S <= sample.at_s <= end_s]
 
 
-# Sample the host
+# Sample
 
 
-class HostSampler:
-    """A thread that samples the worker's process tree and the host every 200 ms while the worker lives."""
+class Repeating(threading.Thread):
+    """A thread that calls a function again and again, by the clock, until the function returns True or the thread is stopped."""
 
-    def __init__(self, pid: int, spawned_at_s: float) -> None:
-        self.samples: list[Sample] = []
-        self._process, self._spawned_at_s = psutil.Process(pid), spawned_at_s
-        self._done, self._thread = threading.Event(), threading.Thread(target=self._run, daemon=True)
-        self._before = (spawned_at_s, 0.0, _host_busy_s())
+    def __init__(self, every_s: float, turn: Callable[[], bool | None]) -> None:
+        super().__init__(daemon=True)
+        self._every_s, self._turn, self._done = every_s, turn, threading.Event()
+
+    def run(self) -> None:
+        """Take turns. The time of a turn does not lower the rate; a missed turn is skipped."""
+        next_s = time.monotonic() + self._every_s
+        while not self._done.wait(max(0.0, next_s - time.monotonic())) and not self._turn():
+            next_s = max(next_s + self._every_s, time.monotonic())
+
+    def stop(self) -> None:
+        """End the thread after its turn."""
+        self._done.set()
+        self.join()
+
+
+class Sampler:
+    """Samples the devices before the worker exists; while it lives, two threads sample its processes and the host, and the devices.
+
+    Without a monitor of the devices, it stores the reason.
+    """
+
+    def __init__(self, monitor: DeviceMonitor | None, indexes: tuple[int, ...], reason: str) -> None:
+        series = DeviceSeries(indexes=indexes, reason=reason)
+        if monitor is not None:
+            series = DeviceSeries(indexes, monitor.energy_reason, monitor.memory_method, monitor.interval_s)
+        self.telemetry, self._monitor = Telemetry(devices=series), monitor
+        self._threads: list[Repeating] = []
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        """Sample the devices before the worker exists: idle power, memory in use, and the number of processes."""
+        if self._monitor is not None:
+            started_s = time.monotonic()
+            for _ in range(SAMPLES_BEFORE):
+                self._read(self._monitor, self.telemetry.devices.before, started_s)
+                time.sleep(self._monitor.interval_s)
+            self._count_foreign(self._monitor, set())
         return self
 
+    def follow(self, pid: int, spawned_at_s: float) -> None:
+        """Start sampling while a worker runs, given its process and when it was spawned."""
+        process = psutil.Process(pid)
+        self._tree: list[psutil.Process] = []
+        self._turn, self._before, self._listed_at_s = 0, (spawned_at_s, 0.0, _host_busy_s()), 0.0
+        self._threads.append(Repeating(HOST_INTERVAL_S, lambda: self._sample_host(process, spawned_at_s)))
+        if self._monitor is not None:
+            monitor = self._monitor
+            self._threads.append(Repeating(monitor.interval_s, lambda: self._sample_devices(monitor, process, spawned_at_s)))
+        for thread in self._threads:
+            thread.start()
+
     def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.stop()
+        if self._monitor is not None:
+            self._monitor.close()
 
-    def _run(self) -> None:
-        tree: list[psutil.Process] = []
-        for turn in count():
-            if self._done.wait(HOST_INTERVAL_S):
-                return
-            if turn % TREE_EVERY == 0:
-                try:
-                    # Listing the tree looks at every process of the host, which costs the most.
-                    tree = [self._process, *filter(_trains, self._process.children(recursive=True))]
-                except psutil.Error:
-                    # The worker has ended.
-                    return
-            self._sample(tree)
-
-    def _sample(self, tree: list[psutil.Process]) -> None:
+    def _sample_host(self, process: psutil.Process, spawned_at_s: float) -> bool:
+        """Sample the process tree and the host; return True once the worker has ended."""
+        if self._turn % TREE_EVERY == 0:
+            try:
+                # Listing the tree looks at every process of the host, which costs the most.
+                self._tree = [process, *filter(_trains, process.children(recursive=True))]
+            except psutil.Error:
+                return True
+        self._turn += 1
         rss, busy_s, swap = 0, 0.0, 0
-        for process in tree:
+        for member in self._tree:
             # A child may end between two calls; the others still count.
-            with contextlib.suppress(psutil.Error, OSError), process.oneshot():
-                memory, times = process.memory_info().rss, process.cpu_times()
+            with contextlib.suppress(psutil.Error, OSError), member.oneshot():
+                memory, times = member.memory_info().rss, member.cpu_times()
                 rss += memory
                 busy_s += times.user + times.system
                 if psutil.LINUX:
-                    status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii", errors="replace")
+                    status = Path(f"/proc/{member.pid}/status").read_text(encoding="ascii", errors="replace")
                     swap += sum(int(line.split()[1]) * KIB for line in status.splitlines() if line.startswith("VmSwap:"))
         now_s, host_s = time.monotonic(), _host_busy_s()
         before_s, busy_before_s, host_before_s = self._before
@@ -141,8 +178,31 @@ class HostSampler:
         # A process that has joined the tree since the last sample brings the time that it used before.
         busy = min(max(0.0, (busy_s - busy_before_s) / elapsed_s), float(psutil.cpu_count() or 1))
         foreign = max(0.0, (host_s - host_before_s) / elapsed_s - busy)
-        self.samples.append(Sample(now_s - self._spawned_at_s, rss, swap if psutil.LINUX else None, busy, foreign))
+        self.telemetry.samples.append(Sample(now_s - spawned_at_s, rss, swap if psutil.LINUX else None, busy, foreign))
         self._before = (now_s, busy_s, host_s)
+        return False
+
+    def _sample_devices(self, monitor: DeviceMonitor, process: psutil.Process, spawned_at_s: float) -> None:
+        self._read(monitor, self.telemetry.devices.during, spawned_at_s)
+        if time.monotonic() - self._listed_at_s > PROCESSES_EVERY_S:
+            self._listed_at_s, own = time.monotonic(), {process.pid}
+            with contextlib.suppress(psutil.Error):
+                own |= {child.pid for child in process.children(recursive=True)}
+            self._count_foreign(monitor, own)
+
+    def _read(self, monitor: DeviceMonitor, samples: list[Moment], since_s: float) -> None:
+        readings = monitor.read()
+        if readings:
+            samples.append(Moment(time.monotonic() - since_s, readings))
+
+    def _count_foreign(self, monitor: DeviceMonitor, own: set[int]) -> None:
+        """Keep the highest number of processes on each device that are not the worker's."""
+        series = self.telemetry.devices
+        for index, pids in zip(series.indexes, monitor.processes() or (), strict=False):
+            # In a container the driver may number processes differently; then one of them is taken to be the worker's.
+            others = len(pids - own) if pids & own or not own else max(0, len(pids) - 1)
+            if others > series.foreign.get(index, 0):
+                series.foreign[index] = others
 
 
 def _trains(process: psutil.Process) -> bool:
@@ -156,83 +216,18 @@ def _trains(process: psutil.Process) -> bool:
 def _host_busy_s() -> float:
     """Return the seconds for which the host's cores were busy since it started."""
     times = psutil.cpu_times()
-    return float(times.user + times.system + getattr(times, "nice", 0.0) + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0))
+    return float(sum(getattr(times, kind, 0.0) for kind in ("user", "system", "nice", "irq", "softirq")))
 
 
-# Sample the devices
-
-
-class DeviceSampler:
-    """A thread that queries a monitor before and while the worker runs. Without a monitor it only stores the reason."""
-
-    def __init__(self, monitor: DeviceMonitor | None, indexes: tuple[int, ...], reason: str) -> None:
-        self.series, self._monitor = DeviceSeries(indexes=indexes, reason=reason), monitor
-        self._done, self._thread = threading.Event(), threading.Thread(target=self._run, daemon=True)
-        self._pid, self._spawned_at_s, self._listed_at_s = 0, 0.0, 0.0
-        if monitor is not None:
-            self.series.memory_method, self.series.interval_s = monitor.memory_method, monitor.interval_s
-            self.series.reason = monitor.energy_reason
-
-    def __enter__(self) -> Self:
-        """Sample the devices before the worker exists: idle power, memory in use, and the number of processes."""
-        if self._monitor is not None:
-            started_s = time.monotonic()
-            for _ in range(SAMPLES_BEFORE):
-                self._sample(self.series.before, started_s)
-                time.sleep(self._monitor.interval_s)
-            self._count_foreign(set())
-        return self
-
-    def follow(self, pid: int, spawned_at_s: float) -> None:
-        """Start sampling while a worker runs, given its process and when it was spawned."""
-        self._pid, self._spawned_at_s = pid, spawned_at_s
-        if self._monitor is not None:
-            self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        if self._monitor is not None:
-            self._monitor.close()
-
-    def _run(self) -> None:
-        next_s = time.monotonic()
-        while self._monitor is not None and not self._done.wait(max(0.0, next_s - time.monotonic())):
-            # By the clock, so that the time of a query does not lower the rate; a missed turn is skipped.
-            next_s = max(next_s + self._monitor.interval_s, time.monotonic())
-            self._sample(self.series.during, self._spawned_at_s)
-            if time.monotonic() - self._listed_at_s > PROCESSES_EVERY_S:
-                self._listed_at_s = time.monotonic()
-                own = {self._pid}
-                with contextlib.suppress(psutil.Error):
-                    own |= {child.pid for child in psutil.Process(self._pid).children(recursive=True)}
-                self._count_foreign(own)
-
-    def _sample(self, samples: list[Moment], since_s: float) -> None:
-        readings = self._monitor.read() if self._monitor else ()
-        if readings:
-            samples.append(Moment(time.monotonic() - since_s, readings))
-
-    def _count_foreign(self, own: set[int]) -> None:
-        """Keep the highest number of processes on each device that are not the worker's."""
-        listed = self._monitor.processes() if self._monitor else None
-        for index, pids in zip(self.series.indexes, listed or (), strict=False):
-            # In a container the driver may number processes differently; then one of them is taken to be the worker's.
-            others = len(pids - own) if pids & own or not own else max(0, len(pids) - 1)
-            if others > self.series.foreign.get(index, 0):
-                self.series.foreign[index] = others
-
-
-def open_sampler(backend: Backend, indexes: Sequence[int]) -> DeviceSampler:
-    """Return a sampler of devices, by their numbers in the vendor's tools; without a monitor, one that holds the reason."""
+def open_sampler(backend: Backend, indexes: Sequence[int]) -> Sampler:
+    """Return a sampler of the host and of devices, by their numbers in the vendor's tools; without a monitor, it holds the reason."""
     vendor = vendor_of(backend)
     if vendor.monitor is None:
-        return DeviceSampler(None, (), vendor.cannot.get(Feature.ENERGY, "this device family has no monitor"))
+        return Sampler(None, (), vendor.cannot.get(Feature.ENERGY, "this device family has no monitor"))
     try:
-        return DeviceSampler(vendor.monitor(indexes), tuple(indexes), "")
+        return Sampler(vendor.monitor(indexes), tuple(indexes), "")
     except MonitorUnavailable as error:
-        return DeviceSampler(None, tuple(indexes), str(error))
+        return Sampler(None, tuple(indexes), str(error))
 
 
 # Summarise the samples

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
-from typing import Literal, get_args
 
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved
@@ -22,20 +21,8 @@ LOSS_TOLERANCE = 0.01
 """Other kernels and number formats round differently. Above this difference in loss, the two arms do not train the same way."""
 HOPELESS = (Status.UNSUPPORTED, Status.OOM_DEVICE, Status.OOM_HOST)
 """Statuses that a retry of the same settings would reproduce."""
-CacheState = Literal["cold", "warm"]
 Pair = tuple[Submission, Submission]
 DerivedPair = tuple[Derived, Derived]
-
-
-@dataclass(frozen=True, slots=True)
-class BreakEven:
-    """The steps after which B's longer compilation has paid off, with the cache in one state (definitions#compile-overhead)."""
-
-    cache: CacheState
-    pairs: int
-    """Pairs that compiled with the cache in this state; 0 if not measured."""
-    steps: float | None
-    """0 if B does not compile longer than A; None without a pair, or if the median step of B is not shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +44,9 @@ class Comparison:
     """Training loss after equal tokens; None if it is not above 0."""
     accuracy: ShareDifference | None
     """Means over the pairs, on the evaluation rows that all runs share; None without classification."""
-    break_even: tuple[BreakEven, ...]
-    """By state of the compile cache; empty when B is not faster, or neither compiles."""
+    compiling_pays_after_steps: float | None
+    """Steps after which the longer compilation of B has paid off (definitions#compile-overhead), by the medians of the pairs, most of which
+    find a warm cache; None when B is not faster, or does not compile longer."""
     ended: str | None
     """Why there are fewer pairs than requested, or None."""
     runs: tuple[Done, ...]
@@ -139,7 +127,7 @@ def compare(study_id: str, arms: dict[str, Point], runs: Sequence[Done], ended: 
         memory=_change(derived, lambda figures: figures.peak_memory.peak_bytes),
         loss=_ratio([(loss_after(a.trace, tokens), loss_after(b.trace, tokens)) for a, b in pairs]),
         accuracy=_accuracy(pairs),
-        break_even=_break_even(pairs, derived, throughput),
+        compiling_pays_after_steps=_pays_after(derived, throughput),
         ended=ended,
         runs=tuple(runs),
     )
@@ -176,19 +164,9 @@ def _accuracy(pairs: Sequence[Pair]) -> ShareDifference | None:
     return share_difference(first, min(a.rows for a, _ in known), second, min(b.rows for _, b in known))
 
 
-def _break_even(pairs: Sequence[Pair], derived: Sequence[DerivedPair], throughput: Change | None) -> tuple[BreakEven, ...]:
-    # The cache state that both runs of a pair had: "none" if neither compiled, None if it differs or is unknown.
-    states: list[str | None] = []
-    for pair in pairs:
-        compiled = {run.process.compile_cache for run in pair} - {"none"}
-        states.append("none" if not compiled else compiled.pop() if len(compiled) == 1 else None)
-    if throughput is None or throughput.verdict != "higher" or all(state == "none" for state in states):
-        return ()
+def _pays_after(derived: Sequence[DerivedPair], throughput: Change | None) -> float | None:
+    if throughput is None or throughput.verdict != "higher":
+        return None
     gain_s = median(a.step_time.p50 - b.step_time.p50 for a, b in derived if a.step_time and b.step_time)
-    points = []
-    for cache in get_args(CacheState):
-        same_state = [pair for pair, state in zip(derived, states, strict=True) if state == cache]
-        overheads_s = [(b.compile_overhead_s or 0.0) - (a.compile_overhead_s or 0.0) for a, b in same_state]
-        steps = break_even_steps(median(overheads_s), gain_s) if overheads_s else None
-        points.append(BreakEven(cache, len(same_state), steps))
-    return tuple(points)
+    overhead_s = median((b.compile_overhead_s or 0.0) - (a.compile_overhead_s or 0.0) for a, b in derived)
+    return break_even_steps(overhead_s, gain_s) if overhead_s > 0 else None

@@ -187,8 +187,7 @@ def short_options(card: WorkloadCard, options: Options) -> Options:
     if card.batch.gradient_accumulation > TRY_STEPS - 1:
         sets.append(f"batch.gradient_accumulation={TRY_STEPS - 1}")
     elsewhere = options.data == "card" and card.data.source is not DataSource.SYNTHETIC
-    return replace(
-        options,
+    return options.having(
         overrides=(*sets, *options.overrides),
         data="synthetic" if elsewhere else options.data,
         max_steps=options.max_steps or TRY_STEPS,

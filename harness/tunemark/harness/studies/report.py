@@ -17,7 +17,7 @@ from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Status, WarningKind
 
 if TYPE_CHECKING:
-    from tunemark.harness.studies.ab_test import BreakEven, Comparison
+    from tunemark.harness.studies.ab_test import Comparison
     from tunemark.harness.studies.frontier import Edge
     from tunemark.harness.studies.series import Done
     from tunemark.schema.statistics.job_prediction import Prediction
@@ -217,7 +217,10 @@ def verdict(result: "Comparison") -> list[str]:
         )
     if result.loss_changed:
         lines.append("B does not train as A does, so its speed is not comparable")
-    return [*lines, *map(_break_even, result.break_even)]
+    if result.compiling_pays_after_steps is not None:
+        steps = formats.counted(math.ceil(round(result.compiling_pays_after_steps, 3)), "step")
+        lines.append(f"compiling pays off after {steps}; with a cold cache later, which --set cold=true measures")
+    return lines
 
 
 def _change(change: Change, higher: str, lower: str) -> str:
@@ -225,18 +228,6 @@ def _change(change: Change, higher: str, lower: str) -> str:
         return f"{change.change.value:+.1%}, and too few pairs for an interval"
     word = {"higher": f"B is {higher}", "lower": f"B is {lower}"}.get(change.verdict, change.verdict)
     return f"{word}: {change.change.value:+.1%} (95% interval {change.change.low:+.1%} to {change.change.high:+.1%})"
-
-
-def _break_even(point: "BreakEven") -> str:
-    start = f"compilation with a {point.cache} cache"
-    if not point.pairs:
-        return f"{start}: not measured{'; --set cold=true measures it' if point.cache == 'cold' else ''}"
-    if point.steps is None:
-        return f"{start}: never pays off, the median step of B is no shorter"
-    pairs = f"({point.pairs} pair{'s' * (point.pairs != 1)})"
-    if not point.steps:
-        return f"{start}: takes no longer with B {pairs}"
-    return f"{start}: pays off after {formats.counted(math.ceil(round(point.steps, 3)), 'step')} {pairs}"
 
 
 def prediction_table(prediction: "Prediction", price: str | None) -> Table:

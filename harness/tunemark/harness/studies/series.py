@@ -5,6 +5,7 @@ machine, resumes the runs it began. Runs that another source or other libraries 
 """
 
 import getpass
+import itertools
 import json
 import tempfile
 import textwrap
@@ -13,12 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
-from itertools import product
 from pathlib import Path
 from typing import Literal
 
 from filelock import FileLock, Timeout
 
+from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.options import SETTINGS, Options
 from tunemark.harness.plan.resolve import Resolved, resolve
 from tunemark.harness.run.process import stop_signals
@@ -109,7 +110,7 @@ def grid(axes: Sequence[Axis]) -> list[Point]:
     for name in fields:
         if fields.count(name) > 1:
             raise TunemarkError("--over", name, "is given twice; give all of its values in one --over")
-    return [Point(tuple(zip(fields, values, strict=True))) for values in product(*(values for _, values in axes))]
+    return [Point(tuple(zip(fields, values, strict=True))) for values in itertools.product(*(values for _, values in axes))]
 
 
 def settings_of(text: str, option: str, card: WorkloadCard) -> Point:
@@ -152,10 +153,11 @@ class Bench:
     """Runs in a fresh process."""
 
     @classmethod
-    def here(cls, facts: FactBase, machine: Machine, out: Path | None) -> "Bench":
+    def here(cls, options: Options, out: Path | None) -> "Bench":
         """Return the bench of this machine: fresh processes, and submissions in a folder."""
         from tunemark.harness.run.launch import run_once  # noqa: PLC0415 - scripted benches start no process
 
+        facts, machine = FactBase.of_project(), detect(options.backend)
         return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study))
 
     def plan(self, workload: str, options: Options) -> Resolved:
@@ -213,8 +215,7 @@ class Series:
     @classmethod
     def find(cls, kind: Kind, base: Resolved, points: Sequence[str], bench: Bench, *, again: bool, expected: int | None = None) -> "Series":
         """Return the series of these points: the newest of the same settings by this source and software on this machine, or a new one."""
-        settings = settings_sha256(kind, base.plan, points)
-        identity, records = find_series(settings, base.plan, bench.machine, bench.out, again=again)
+        settings, identity, records = find_series(kind, base.plan, points, bench.machine, bench.out, again=again)
         return cls(kind, identity, settings, bench, records, expected)
 
     @contextmanager
@@ -285,47 +286,34 @@ def in_short(submission: Submission) -> str:
 # What identifies a series
 
 
-def settings_sha256(kind: Kind, plan: Plan, points: Sequence[str]) -> str:
-    """Return the hash of the request. It uses the plan, since options may hold paths, and a file's content counts, not its path."""
-    content = {"kind": kind, "plan": plan.model_dump(mode="json", exclude={"reasons"}), "points": list(points)}
-    return sha256(canonical_json(content)).hexdigest()
+def find_series(
+    kind: Kind, plan: Plan, points: Sequence[str], machine: Machine, out: Path | None, *, again: bool
+) -> tuple[str, str, list[Record]]:
+    """Return the hash of a request, and id and records of the newest series of it by this source and software on this machine.
 
-
-def study_id(settings: str, plan: Plan, machine: Machine, attempt: int) -> str:
-    """Return the id of a series, from the request, machine and software, the measuring source, and the number of restarts."""
+    With `again`, the id is that of a new series. The request is hashed as a plan, since options may hold paths, and a file's content
+    counts, not its path.
+    """
+    request = {"kind": kind, "plan": plan.model_dump(mode="json", exclude={"reasons"}), "points": list(points)}
+    settings = sha256(canonical_json(request)).hexdigest()
     facts = environment(machine, plan.device.count).model_dump(mode="json")
-    return content_id(canonical_json({"settings": settings, "environment": facts, "source": source_content(), "attempt": attempt}))
-
-
-def find_series(settings: str, plan: Plan, machine: Machine, out: Path | None, *, again: bool) -> tuple[str, list[Record]]:
-    """Return id and records of the newest series with these settings; with `again`, the id of a new series and no records."""
-    attempt, newest = 0, study_id(settings, plan, machine, 0)
-    records = records_of(newest, plan.workload, out)
-    while records:
-        attempt += 1
-        following = study_id(settings, plan, machine, attempt)
-        later = records_of(following, plan.workload, out)
-        if not later and not again:
-            break
-        newest, records = following, later
-    return newest, records
+    here = {"settings": settings, "environment": facts, "source": source_content()}
+    newest, records = "", list[Record]()
+    for attempt in itertools.count():
+        identity = content_id(canonical_json({**here, "attempt": attempt}))
+        later = records_of(identity, plan.workload, out)
+        if not later:
+            return (settings, identity, []) if again or not attempt else (settings, newest, records)
+        newest, records = identity, later
+    raise AssertionError
 
 
 def records_of(identity: str, workload: str, out: Path | None) -> list[Record]:
     """Return the submissions of a series in a folder, in the order in which they ran."""
-    records = [record for record in records_with(identity, workload, out) if record.study.study_id == identity]
-    return sorted(records, key=lambda record: record.study.position)
-
-
-def records_with(text: str, workload: str, out: Path | None) -> list[Record]:
-    """Return the submissions of any series whose file contains a text, such as an id."""
-    records = []
-    for path in sorted(((out or project_root() / "submissions") / workload).glob("*.json")):
-        content = path.read_bytes()
-        submission = read_submission(path, content) if text.encode() in content else None
-        if submission is not None and submission.study is not None:
-            records.append(Record(submission, path))
-    return records
+    contents = {path: path.read_bytes() for path in sorted(((out or project_root() / "submissions") / workload).glob("*.json"))}
+    found = {path: read_submission(path, content) for path, content in contents.items() if identity.encode() in content}
+    records = [Record(submission, path) for path, submission in found.items() if submission is not None and submission.study is not None]
+    return sorted((record for record in records if record.study.study_id == identity), key=lambda record: record.study.position)
 
 
 def read_submission(path: Path, content: bytes) -> Submission | None:

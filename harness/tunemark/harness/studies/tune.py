@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from statistics import median
 from typing import Any, get_args
 
@@ -124,7 +124,7 @@ class Tuner:
                 for _ in range(ROUNDS):
                     before = dict(best)
                     for lever in self._levers():
-                        best = self._climb(best) if lever == SPLIT else self._best_value(lever, best)
+                        best = self._pull(lever, best)
                     if best == before:
                         break
                 complete = True
@@ -132,40 +132,44 @@ class Tuner:
             say(f"the budget is spent after {len(self.series.done)} tries; the same command with more --minutes resumes there")
         return self.best, complete and self.series.ended is None
 
+    @cached_property
+    def given(self) -> Settings:
+        """The settings of the card as the user changed them, as they are written in `--set`."""
+        plan, batch = self.bench.plan(self.workload, self.options).plan, self.card.batch
+        strategy = {"devices.strategy": plan.device.strategy.value}
+        levers = {lever: str(getattr(plan.model, lever)) for lever in LEVERS if lever not in strategy}
+        return {**levers, **strategy, MICRO: str(batch.micro_batch), ACCUMULATION: str(batch.gradient_accumulation)}
+
     def _levers(self) -> Iterator[str]:
         """Yield the levers that the user has not set."""
         several = self.bench.plan(self.workload, self.options).plan.device.count > 1
         for lever in LEVERS:
-            given = self.options.strategy if lever == "devices.strategy" else self.options.sets(lever)
-            if not given and (several or lever != "devices.strategy"):
+            set_here = self.options.strategy if lever == "devices.strategy" else self.options.sets(lever)
+            if not set_here and (several or lever != "devices.strategy"):
                 yield lever
             if lever == "gradient_checkpointing" and not (self.options.sets(MICRO) or self.options.sets(ACCUMULATION)):
                 yield SPLIT
 
-    def _best_value(self, lever: str, best: Settings) -> Settings:
-        own = written_setting(self.bench.plan(self.workload, self.options), lever)
-        slowest = None if vendor_of(self.bench.machine.backend).on_host else SLOWEST_ON_DEVICES.get(lever)
-        for value in LEVERS[lever]:
-            if value not in {best.get(lever, own), slowest}:
-                settings = {name: text for name, text in {**best, lever: value}.items() if not (name == lever and text == own)}
-                best = self._better(lever, settings, best)
-        return best
+    def _walks(self, lever: str, best: Settings) -> Iterator[list[Settings]]:
+        """Yield the changes of a lever, in walks that end at the first change that is no gain: each value, or larger and smaller splits."""
+        if lever != SPLIT:
+            slowest = None if vendor_of(self.bench.machine.backend).on_host else SLOWEST_ON_DEVICES.get(lever)
+            yield from ([{lever: value}] for value in LEVERS[lever] if value != slowest)
+            return
+        rows, now = self.card.batch.micro_batch * self.card.batch.gradient_accumulation, int((self.given | best)[MICRO])
+        splits = {size: {MICRO: str(size), ACCUMULATION: str(rows // size)} for size in range(1, rows + 1) if rows % size == 0}
+        yield [split for size, split in splits.items() if size > now]
+        yield [split for size, split in reversed(splits.items()) if size < now]
 
-    def _climb(self, best: Settings) -> Settings:
-        """Raise the micro-batch, then lower it, each as long as that is faster."""
-        rows = self.card.batch.micro_batch * self.card.batch.gradient_accumulation
-        splits = [size for size in range(1, rows + 1) if rows % size == 0]
-        for step in (1, -1):
-            at = splits.index(int(best.get(MICRO, self.card.batch.micro_batch))) + step
-            while 0 <= at < len(splits):
-                micro = splits[at]
-                others = {name: text for name, text in best.items() if name not in {MICRO, ACCUMULATION}}
-                own = micro == self.card.batch.micro_batch
-                settings = others if own else {**others, MICRO: str(micro), ACCUMULATION: str(rows // micro)}
-                better = self._better(SPLIT, settings, best)
+    def _pull(self, lever: str, best: Settings) -> Settings:
+        """Return the best settings once all changes of a lever are tried."""
+        for walk in self._walks(lever, best):
+            for change in walk:
+                settings = {name: text for name, text in {**best, **change}.items() if text != self.given[name]}
+                better = best if settings == best else self._better(lever, settings, best)
                 if better == best:
                     break
-                best, at = better, at + step
+                best = better
         return best
 
     def _better(self, lever: str, settings: Settings, best: Settings) -> Settings:
@@ -233,7 +237,7 @@ def try_options(card: WorkloadCard, options: Options) -> Options:
     """Return the options of a try: few steps, and only training."""
     sets = ("data.evaluation_rows=0",) if card.data.evaluation_rows else ()
     short: dict[str, Any] = {"max_steps": TRY_STEPS, "epochs": None, "max_train_s": None, "until_ci": None}
-    return replace(options, overrides=(*sets, *options.overrides), probe=False, gates=False, save=False, cold=False, **short)
+    return options.having(overrides=(*sets, *options.overrides), probe=False, gates=False, save=False, cold=False, **short)
 
 
 def within(resolved: Resolved, left_s: float) -> Resolved:
@@ -248,12 +252,6 @@ def within(resolved: Resolved, left_s: float) -> Resolved:
 def point_of(settings: Settings) -> Point:
     """Return settings as a point, in an order that does not depend on when they were found."""
     return Point(tuple(sorted(settings.items())))
-
-
-def written_setting(resolved: Resolved, lever: str) -> str:
-    """Return the value of a lever in a plan as it is written in `--set`."""
-    plan = resolved.plan
-    return str(plan.device.strategy.value if lever == "devices.strategy" else getattr(plan.model, lever))
 
 
 def _try_of(lever: str, settings: str, done: Done, micro_steps: float) -> Try:
@@ -310,13 +308,7 @@ def run_tune(
         measured = run_repeats(workload, point_of(best).applied(options), bench, runs, again=again)
         files = tuple(name for row in measured.rows for name in row.files)
         return found(None, "stopped" if measured.missing else None, files)
-    given = bench.plan(workload, options)
-    own = {
-        **{lever: written_setting(given, lever) for lever in LEVERS},
-        **({"attention": "auto"} if tuner.card.attention == "auto" else {}),
-        MICRO: str(tuner.card.batch.micro_batch),
-        ACCUMULATION: str(tuner.card.batch.gradient_accumulation),
-    }
+    own = tuner.given | ({"attention": "auto"} if tuner.card.attention == "auto" else {})
     as_card = ",".join(f"{name}={own[name]}" for name in sorted(best))
     as_best = ",".join(f"{name}={best[name]}" for name in sorted(best))
     comparison = run_ab(workload, as_card, as_best, options, bench, pairs=runs, again=again)

@@ -25,52 +25,20 @@ from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend,
 INSTALL = "nvidia-ml-py is not installed: pip install 'tunemark[nvidia]'"
 
 
-OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
-"""Major version of CUDA -> oldest major version of the driver on Linux: table 1 of "Minor Version Compatibility" in NVIDIA's guide
-to CUDA compatibility, docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, read on 2026-11-22."""
-
-
-CUDNN_9 = 90_000
-"""The first number of cuDNN 9; those before have a digit less."""
-
-
 class Cuda(EventDevice):
     """Trains on one GPU."""
-
-    @staticmethod
-    def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
-        """Return the reason if torch sees no GPU: a build for something else, or for a newer driver."""
-        if torch.cuda.is_available():
-            return None
-        built = torch.version.cuda
-        if built is None:
-            return f"torch {torch.__version__} is built without CUDA, so it sees no NVIDIA GPU; install a build with CUDA"
-        driver, needed = driver_version(), OLDEST_DRIVER.get(int(built.split(".")[0]))
-        have = int(driver.split(".")[0]) if driver else None
-        if have is not None and needed is not None and have < needed:
-            older = max((major for major, oldest in OLDEST_DRIVER.items() if oldest <= have), default=None)
-            other = f", or install a build of torch for CUDA {older}" if older else ""
-            build = f"torch {torch.__version__} is built for CUDA {built}, which needs driver {needed} or newer"
-            return f"{build}, and this machine has {driver}; update the driver{other}"
-        return f"torch {torch.__version__} sees no GPU; install a build for the driver of this machine{f', {driver}' if driver else ''}"
 
     def name(self) -> str | None:
         """Return the driver's name of the GPU."""
         return str(self._api.get_device_name(self._index))
 
     def stack(self) -> dict[str, str]:
-        """Return the versions of CUDA, cuDNN and NCCL in torch."""
+        """Return the versions of CUDA, cuDNN (90100 -> `9.1.0`) and NCCL in torch."""
         cudnn, torch = self._torch.backends.cudnn.version(), self._torch
-        versions = {"cuda": torch.version.cuda, "cudnn": cudnn_version(cudnn) if cudnn else None}
+        versions = {"cuda": torch.version.cuda, "cudnn": f"{cudnn // 10_000}.{cudnn % 10_000 // 100}.{cudnn % 100}" if cudnn else None}
         if torch.distributed.is_nccl_available():
             versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
         return {library: version for library, version in versions.items() if version}
-
-
-def cudnn_version(number: int) -> str:
-    """Return a version of cuDNN as text: 91002 -> `9.10.2`, and 8902 -> `8.9.2` before version 9."""
-    unit = 10_000 if number >= CUDNN_9 else 1_000
-    return f"{number // unit}.{number % unit // 100}.{number % 100}"
 
 
 def find() -> list[FoundDevice]:
@@ -78,13 +46,6 @@ def find() -> list[FoundDevice]:
     with contextlib.suppress(MonitorUnavailable), contextlib.closing(NvmlMonitor.open()) as monitor:
         return monitor.devices()
     return []
-
-
-def driver_version() -> str | None:
-    """Return the version of the installed driver; None without a driver or nvidia-ml-py."""
-    with contextlib.suppress(MonitorUnavailable), contextlib.closing(NvmlMonitor.open(())) as monitor:
-        return monitor.driver()
-    return None
 
 
 def missing_tool() -> str | None:

@@ -122,7 +122,7 @@ def parse(answer: Any, chip: str | None, driver: str | None) -> list[FoundDevice
         # A core does not have the chip's name: the chip's peak and price are for all of its cores.
         name = f"{chip or 'Neuron'} core (1 of {count})"
         cores += [DeviceFacts(name=name, memory_bytes=int(memory / count) if memory and count else None, driver=driver)] * count
-    return [FoundDevice(index, cores[index]) for index in tools.visible_ranges(len(cores), MASK)]
+    return [FoundDevice(index, cores[index]) for index in tools.visible_indexes(len(cores), MASK)]
 
 
 METRICS = [{"type": "neuroncore_counters"}, {"type": "memory_used"}]

@@ -182,6 +182,8 @@ class EventDevice(Device):
 
     family = "cuda"
     """Name of its torch module."""
+    build = "cuda"
+    """What `torch.version` calls the library that torch must be built for: `cuda`, `hip`, `xpu`."""
     collectives = "nccl"
     free_marks = True
     draws_weights = True
@@ -198,17 +200,17 @@ class EventDevice(Device):
         """Return the GPU of a process."""
         import torch  # noqa: PLC0415
 
-        problem = cls.problem(torch)
-        if problem is not None:
-            raise DeviceUnavailable(problem)
-        api = getattr(torch, cls.family)
-        api.set_device(local_rank)
+        api, version = getattr(torch, cls.family), torch.__version__
+        if getattr(torch.version, cls.build, None) is None:
+            msg = f"torch {version} is not built for {cls.build.upper()}, so it sees no such GPU; install a build that is"
+            raise DeviceUnavailable(msg)
+        try:
+            api.init()
+            api.set_device(local_rank)
+        except RuntimeError as error:
+            msg = f"torch {version} cannot use the GPU: {str(error).strip().rstrip('.')}; install a build for the driver of this machine"
+            raise DeviceUnavailable(msg) from error
         return cls(torch, api, local_rank)
-
-    @staticmethod
-    def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
-        """Return the reason if torch cannot use the GPU, with the fix; None if it can."""
-        raise NotImplementedError
 
     def adopt_thread(self) -> None:
         """Select the GPU: a new thread would open another one's context."""

@@ -42,14 +42,7 @@ POWERS = ("current_", "average_", "")
 class Rocm(EventDevice):
     """Trains on one GPU. Its name is not compared: torch and AMD's tools spell the same GPU differently."""
 
-    @staticmethod
-    def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
-        """Return the reason if torch is not built for ROCm or sees no GPU."""
-        if torch.version.hip is None:
-            return f"torch {torch.__version__} is not built for ROCm; install a build that is"
-        if not torch.cuda.is_available():
-            return f"torch {torch.__version__} sees no GPU; may this user open /dev/kfd, and does the build suit the driver?"
-        return None
+    build = "hip"
 
     def stack(self) -> dict[str, str]:
         """Return the version of HIP in torch."""

@@ -114,6 +114,10 @@ PART_OF_DEVICE = re.compile(r"\d+(\.\d+)?|GPU-.+")
 """An index, an index with a tile, or a name."""
 
 
+RANGE = re.compile(r"(\d+)-(\d+)")
+"""Several indexes, which NEURON_RT_VISIBLE_CORES may list in this way."""
+
+
 def hides_all(value: str) -> bool:
     """Return True for the usual values of an environment variable that hide all devices: nothing, or -1."""
     return not value.strip(", ") or value.strip(", ").startswith("-")
@@ -128,9 +132,12 @@ def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: S
     Raises UnusableMask if the value names no device that exists: the user wants a device, and would silently get the CPU.
     """
     value = os.environ.get(variable)
-    parts = [part.strip() for part in (value or "").split(",") if part.strip()]
     if value is None or not count:
         return list(range(count))
+    parts: list[str] = []
+    for part in filter(None, map(str.strip, value.split(","))):
+        ends = RANGE.fullmatch(part)
+        parts += map(str, range(int(ends[1]), int(ends[2]) + 1)) if ends else [part]
     if not names and parts and not all(part.isdecimal() for part in parts) and all(map(PART_OF_DEVICE.fullmatch, parts)):
         return list(range(count))
     visible: list[int] = []
@@ -144,25 +151,6 @@ def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: S
         here = "0" if count == 1 else f"0 to {count - 1}"
         fix = f"selects none of the {counted(count, 'device')} here; give {here}, unset it, or set it to '' to use the CPU"
         raise UnusableMask(variable, value, MIG_PART if parts[0].startswith("MIG-") else fix, exit_code=Exit.UNSUPPORTED)
-    return visible
-
-
-def visible_ranges(count: int, variable: str) -> list[int]:
-    """Return the cores that a variable such as NEURON_RT_VISIBLE_CORES leaves visible: `0-3`, `4`, `0,2,8-11`.
-
-    Raises UnusableMask if it names no core that exists.
-    """
-    value, visible = os.environ.get(variable), []
-    if value is None:
-        return list(range(count))
-    for part in filter(None, (part.strip() for part in value.split(","))):
-        first, _, last = part.partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal():
-            return list(range(count))
-        visible += [index for index in range(int(first), int(last or first) + 1) if index < count]
-    if not visible and value.strip() and count:
-        fix = f"selects none of the {counted(count, 'core')} here; give 0 to {count - 1}, or unset it"
-        raise UnusableMask(variable, value, fix, exit_code=Exit.UNSUPPORTED)
     return visible
 
 

@@ -37,19 +37,12 @@ METRICS = "0,1,2,3,8,18"
 class Xpu(EventDevice):
     """Trains on one GPU, or one tile. Its name is not compared: torch and Intel's tools spell the same GPU differently."""
 
-    family = "xpu"
+    family = build = "xpu"
 
     def __init__(self, torch: Any, api: Any, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
         super().__init__(torch, api, local_rank)
         # Torch has its own back end on oneCCL since 2.8; before, a package of bindings provided it.
         self.collectives = "xccl" if torch.distributed.is_xccl_available() else "ccl"
-
-    @staticmethod
-    def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
-        """Return the reason if torch sees no GPU."""
-        if torch.xpu.is_available():
-            return None
-        return f"torch {torch.__version__} sees no Intel GPU; install a build with XPU and the Level Zero driver"
 
     def stack(self) -> dict[str, str]:
         """Return the version of the SYCL compiler in torch, a day such as 20250302; empty for older builds."""

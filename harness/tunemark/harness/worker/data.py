@@ -7,10 +7,10 @@ row and is not counted again. The first token of each piece has no context, so i
 A thread prepares the micro-batches of coming steps.
 """
 
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import cycle, islice
@@ -265,9 +265,9 @@ def _shuffled(samples: list[Sample], seed: int) -> Iterator[Sample]:
 # Prepare the micro-batches of coming steps in a thread, so that the training thread, and so the device, does not wait for them.
 
 STEPS_AHEAD = 2
-"""Complete steps that wait for training; one more is in preparation."""
+"""Steps that are prepared while another one trains."""
 MOST_BYTES = GIB
-"""No further step is prepared while those that wait hold more than this, as steps with many large masks do."""
+"""Only one step is prepared where two would hold more than this, as steps with many large masks do."""
 Step = list[MicroBatch]
 
 
@@ -279,66 +279,37 @@ class StepsAhead:
 
     def __init__(self, batches: Iterator[MicroBatch], per_step: int, device: Device) -> None:
         self._batches, self._per_step, self._device = batches, per_step, device
-        self._ready = deque[tuple[Step, int]]()
-        self._changed = threading.Condition()
-        self._ended = self._leaving = self._begun = False
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._prepare, daemon=True, name="samples")
+        self._thread = ThreadPoolExecutor(1, "samples", device.adopt_thread)
+        self._ready: deque[Future[Step]] = deque()
         self.waited_s = 0.0
         """Seconds that `take` has waited for all steps but the first."""
+        self._begun = False
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._ready.append(self._thread.submit(self._prepare))
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._leaving = True
-            self._changed.notify_all()
-        self._thread.join()
+        self._thread.shutdown(cancel_futures=True)
 
     def take(self) -> Step:
         """Return the micro-batches of the next step; fewer at the end of the stream, and none after it.
 
         Raises the exception that ended the stream, after all complete steps before it.
         """
-        with self._changed:
-            if not self._ready and not self._ended:
-                started_s = time.monotonic()
-                self._changed.wait_for(lambda: self._ready or self._ended)
-                self.waited_s += time.monotonic() - started_s if self._begun else 0.0
-            self._begun = True
-            if self._ready:
-                step, _ = self._ready.popleft()
-                self._changed.notify_all()
-                return step
-        if self._error is not None:
-            raise self._error
-        return []
+        started_s = time.monotonic()
+        step = self._ready.popleft().result()
+        self.waited_s += time.monotonic() - started_s if self._begun else 0.0
+        self._begun = True
+        large = STEPS_AHEAD * sum(bytes_of(batch.tensors) for batch in step) > MOST_BYTES
+        while len(self._ready) < (1 if large else STEPS_AHEAD):
+            self._ready.append(self._thread.submit(self._prepare))
+        return step
 
-    def _prepare(self) -> None:
-        """Put steps in the queue until the stream ends or the context is left."""
-        try:
-            self._device.adopt_thread()
-            while step := list(islice(self._batches, self._per_step)):
-                if self._device.pins_memory:
-                    step = [replace(batch, tensors=pinned(batch.tensors)) for batch in step]
-                held = sum(bytes_of(batch.tensors) for batch in step)
-                with self._changed:
-                    self._ready.append((step, held))
-                    self._changed.notify_all()
-                    self._changed.wait_for(lambda: self._leaving or self._has_room())
-                    if self._leaving:
-                        return
-        except BaseException as error:  # noqa: BLE001 - the training thread raises it
-            self._error = error
-        finally:
-            with self._changed:
-                self._ended = True
-                self._changed.notify_all()
-
-    def _has_room(self) -> bool:
-        return not self._ready or (len(self._ready) < STEPS_AHEAD and sum(held for _, held in self._ready) < MOST_BYTES)
+    def _prepare(self) -> Step:
+        """Return the next micro-batches of the stream, pinned for a device that copies while the host goes on."""
+        step = list(islice(self._batches, self._per_step))
+        return [replace(batch, tensors=pinned(batch.tensors)) for batch in step] if self._device.pins_memory else step
 
 
 def pinned(value: Any) -> Any:  # noqa: ANN401 - tensors in dictionaries

@@ -82,12 +82,11 @@ def exit_now(code: int, *_held: object) -> None:
 
 def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer":
     """Load, check, train and evaluate; log the measurements. Return the objects to keep alive until the process ends."""
-    from tunemark.harness.run.node_telemetry import report_nodes  # noqa: PLC0415 - the import phase is over
-    from tunemark.harness.worker.data import load_samples, micro_batches, shape_of  # noqa: PLC0415
+    from tunemark.harness.worker.data import load_samples, micro_batches, shape_of  # noqa: PLC0415 - the import phase is over
     from tunemark.harness.worker.engines import open_accelerator, save_weights, shapes_only  # noqa: PLC0415
     from tunemark.harness.worker.gates import check, evaluate  # noqa: PLC0415
     from tunemark.harness.worker.levers import (  # noqa: PLC0415
-        CacheWatch,
+        cache_state,
         compile_model,
         states_of,
     )
@@ -103,7 +102,6 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
         msg = f"torch uses {device.name()!r}, the plan is for {order.device_name!r}; choose the device with CUDA_VISIBLE_DEVICES"
         raise DeviceUnavailable(msg)
 
-    caches = CacheWatch.of(plan)
     log.event("stack", versions=device.stack())
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
@@ -140,9 +138,8 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
         log.phase(Phase.SAVE, device.now())
         log.event("saved", bytes=save_weights(trainer.engine, folder / "saved", rank=rank))
     log.phase(Phase.TEARDOWN, device.now())
-    log.event("compile_cache", **caches.state())
+    log.event("compile_cache", **cache_state(plan))
     report_ranks(trainer)
-    report_nodes(plan, device, log, folder)
     trainer.engine.close()
     return trainer
 

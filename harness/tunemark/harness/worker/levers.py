@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -276,8 +275,6 @@ def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) 
 NEURON_CACHE_FLAG = re.compile(r"--cache_dir[= ]\s*(\S+)")
 """In NEURON_CC_FLAGS, where it overrides NEURON_COMPILE_CACHE_URL."""
 UNCOUNTED = "the Neuron SDK counts no hits and misses of its cache"
-EXTENSIONS = "TORCH_EXTENSIONS_DIR"
-"""Folder of the extensions that libraries compile on first use, such as DeepSpeed's collectives."""
 
 
 def fresh(folder: Path) -> dict[str, str]:
@@ -287,40 +284,17 @@ def fresh(folder: Path) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),
         "CUDA_CACHE_PATH": str(folder / "cuda"),
-        EXTENSIONS: str(folder / "extensions"),
+        "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
         "NEURON_COMPILE_CACHE_URL": str(folder / "neuron"),
         **({"NEURON_CC_FLAGS": flags} if "NEURON_CC_FLAGS" in os.environ else {}),
     }
 
 
-@dataclass(frozen=True, slots=True)
-class CacheWatch:
-    """Looks at the caches before and after the run. Torch counts hits and misses itself."""
-
-    neuron: bool
-    extensions: int
-    """Compiled library extensions before the run."""
-
-    @classmethod
-    def of(cls, plan: Plan) -> "CacheWatch":
-        """Start watching."""
-        return cls(plan.device.backend is Backend.NEURON, compiled_extensions())
-
-    def state(self) -> dict[str, Any]:
-        """Return the state for the log: `cold` when anything was compiled, `warm` from the cache, `none` without compilation."""
-        if not self.neuron:
-            return {"state": "cold" if compiled_extensions() > self.extensions else torch_state(), "reason": None}
-        return {"state": None, "reason": UNCOUNTED} if compiled_graphs() else {"state": "none", "reason": None}
-
-
-def compiled_extensions() -> int:
-    """Return the number of extensions that libraries have compiled for torch on this machine."""
-    return sum(1 for _ in _extensions().rglob("*.so"))
-
-
-def _extensions() -> Path:
-    place = os.environ.get(EXTENSIONS)
-    return Path(place) if place else Path.home() / ".cache" / "torch_extensions"
+def cache_state(plan: Plan) -> dict[str, Any]:
+    """Return the state for the log: `cold` when anything was compiled, `warm` from the cache, `none` without compilation."""
+    if plan.device.backend is not Backend.NEURON:
+        return {"state": torch_state(), "reason": None}
+    return {"state": None, "reason": UNCOUNTED} if compiled_graphs() else {"state": "none", "reason": None}
 
 
 def torch_state() -> str:

@@ -33,9 +33,10 @@ from tunemark.schema.vocabulary import (
 TORCH_DTYPES = {Dtype.FP32: "float32", Dtype.TF32: "float32", Dtype.BF16: "bfloat16", Dtype.FP16: "float16"}
 DTYPE_NAMES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.uint8": "uint8", "torch.int8": "int8"}
 NO_TOKEN = 0
-DECODER = {
+CONFIG_FIELDS = {
     "hidden_size": "hidden_size",
     "intermediate_size": "intermediate_size",
+    "n_inner": "intermediate_size",
     "num_hidden_layers": "layers",
     "num_attention_heads": "attention_heads",
     "num_key_value_heads": "key_value_heads",
@@ -44,50 +45,25 @@ DECODER = {
     "max_position_embeddings": "context_length",
     "tie_word_embeddings": "tied_embeddings",
     "sliding_window": "sliding_window",
+    "num_local_experts": "experts",
+    "num_experts_per_tok": "active_experts",
 }
-GPT2 = {
-    "n_embd": "hidden_size",
-    "n_inner": "intermediate_size",
-    "n_layer": "layers",
-    "n_head": "attention_heads",
-    "vocab_size": "vocabulary",
-    "n_positions": "context_length",
-    "tie_word_embeddings": "tied_embeddings",
-}
-
-
-def _decoder_without(*names: str) -> dict[str, str]:
-    return {theirs: ours for theirs, ours in DECODER.items() if theirs not in names}
-
-
-TRANSFORMERS_CONFIGS: dict[str, tuple[str, dict[str, str]]] = {
-    "llama": ("LlamaConfig", _decoder_without("sliding_window")),
-    "mistral": ("MistralConfig", DECODER),
-    "mixtral": ("MixtralConfig", DECODER | {"num_local_experts": "experts", "num_experts_per_tok": "active_experts"}),
-    "qwen2": ("Qwen2Config", _decoder_without("sliding_window", "head_dim")),
-    "qwen3": ("Qwen3Config", _decoder_without("sliding_window")),
-    "gemma": ("GemmaConfig", _decoder_without("sliding_window")),
-    "gemma2": ("Gemma2Config", DECODER),
-    "phi3": ("Phi3Config", _decoder_without("head_dim")),
-    "gpt2": ("GPT2Config", GPT2),
-    "bert": ("BertConfig", _decoder_without("num_key_value_heads", "head_dim", "tie_word_embeddings", "sliding_window")),
-}
-"""Family -> (configuration class of transformers, its field names -> fields of the model card)."""
+"""Name in transformers, which each configuration class maps to its own -> field of the model card."""
 FIXED_SHAPE = ("hidden_size", "intermediate_size", "layers", "attention_heads", "key_value_heads")
 """Fields of a card that its weights must match; a vocabulary may have been padded or extended."""
 
 
 def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | None = None) -> Any:  # noqa: ANN401 - a transformers class
     """Return the transformers configuration of a card; `vocabulary` replaces the card's, `labels` makes it a classifier."""
-    name, fields = TRANSFORMERS_CONFIGS[card.family]
-    settings: dict[str, Any] = {theirs: getattr(card, ours) for theirs, ours in fields.items()}
+    made = transformers.AutoConfig.for_model(card.family)
+    settings: dict[str, Any] = {theirs: getattr(card, ours) for theirs, ours in CONFIG_FIELDS.items() if hasattr(made, theirs)}
     if vocabulary is not None:
         settings["vocab_size"] = vocabulary
     if labels is not None:
         settings["num_labels"] = labels
     # Cards hold no special token ids; padding must be inside any vocabulary.
     settings |= {"pad_token_id": NO_TOKEN, "bos_token_id": NO_TOKEN, "eos_token_id": NO_TOKEN}
-    return getattr(transformers, name)(**settings)
+    return type(made)(**settings)
 
 
 def build_model(
@@ -176,7 +152,7 @@ def torch_dtype(dtype: Dtype) -> Any:  # noqa: ANN401 - a torch dtype
 
 def refuse_another_architecture(config: Any, card: ModelCard) -> None:  # noqa: ANN401 - a transformers class
     """Raise ValueError when pretrained weights do not match the card: their numbers would be published under its name."""
-    theirs = {ours: getattr(config, name, None) for name, ours in TRANSFORMERS_CONFIGS[card.family][1].items() if ours in FIXED_SHAPE}
+    theirs = {ours: getattr(config, name, None) for name, ours in CONFIG_FIELDS.items() if ours in FIXED_SHAPE}
     other = {name: value for name, value in theirs.items() if value is not None and value != getattr(card, name)}
     if other:
         differences = ", ".join(f"{name} {value} instead of {getattr(card, name)}" for name, value in other.items())

@@ -21,7 +21,7 @@ from tunemark.harness.run.run_log import LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.data import Counts, MicroBatch, load_samples, micro_batches, shape_of
 from tunemark.harness.worker.gates import GATES
-from tunemark.harness.worker.levers import CacheWatch, compiled_graphs, effective
+from tunemark.harness.worker.levers import cache_state, compiled_graphs, effective
 from tunemark.harness.worker.loop import ENDLESS, StepReader, SubmittedStep, Trainer, agree, planned_steps, stop_rule
 from tunemark.harness.worker.models import NO_GRADIENTS, config_of, gradients_of, lora_keywords, model_facts
 from tunemark.schema.facts.cards import ModelCard
@@ -43,7 +43,6 @@ def run_by_trainer(order: Order, device: Device, log: LogWriter, folder: Path) -
     from optimum.neuron import NeuronTrainer, NeuronTrainingArguments  # noqa: PLC0415 - on Neuron machines only
 
     plan, card = order.plan, order.card
-    caches = CacheWatch.of(plan)
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, card.vocabulary, order.data_from, order.weights_from)
     if samples.lengths is not None:
@@ -78,7 +77,7 @@ def run_by_trainer(order: Order, device: Device, log: LogWriter, folder: Path) -
         log.event("memory", allocated=peaks.allocated.model_dump(), reserved=peaks.reserved.model_dump())
     log.event("model", **model_facts(theirs.model, theirs.optimizer, recorder.gradients) | whole)
     log.phase(Phase.TEARDOWN, device.now())
-    log.event("compile_cache", **caches.state())
+    log.event("compile_cache", **cache_state(plan))
     trainer.scheduler = theirs
     return trainer  # type: ignore[no-any-return]
 

@@ -36,13 +36,20 @@ def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generatio
 
 def _device_count_problems(device: DeviceChoice, machine: Machine) -> Iterator[str]:
     yield from device_conflicts(device)
+    missing = missing_devices(device, machine)
+    if missing is not None:
+        yield f"{device.count} devices{f' on {device.nodes} nodes' * (device.nodes > 1)}: {missing}"
+
+
+def missing_devices(device: DeviceChoice, machine: Machine) -> str | None:
+    """Return the number of devices that a machine has, with the option to give, if it has fewer than its part of a plan; else None."""
     on_host, here = machine.family.on_host, len(machine.devices)
     most = PROCESSES_PER_CORE * machine.cpu_usable_cores if on_host else here
-    if device.count // device.nodes > most:
-        has = f"{machine.cpu_usable_cores} cores" if on_host else f"{here} {machine.backend.value} device{'s' * (here != 1)}"
-        nodes = f" on {device.nodes} nodes" * (device.nodes > 1)
-        limit = f", with at most {PROCESSES_PER_CORE} processes per core" if on_host else ""
-        yield f"{device.count} devices{nodes}: this machine has {has}{limit}; give --devices {most * device.nodes} or less"
+    if device.count // device.nodes <= most:
+        return None
+    has = f"{machine.cpu_usable_cores} cores" if on_host else f"{here} {machine.backend.value} device{'s' * (here != 1)}"
+    limit = f", with at most {PROCESSES_PER_CORE} processes per core" if on_host else ""
+    return f"this machine has {has}{limit}; give --devices {most * device.nodes} or less"
 
 
 def shared_cores(device: DeviceChoice, machine: Machine) -> str | None:

@@ -280,11 +280,9 @@ class Measurement(Frozen):
     """Seed of weights, samples and their order."""
 
 
-class Requested(Frozen):
-    """The workload card and the options of `tunemark run`. Nothing in it is derived."""
+class RunOptions(Frozen):
+    """The options of `tunemark run`. Nothing in it is derived."""
 
-    workload: Key
-    """The workload card in data/workloads."""
     overrides: Annotated[tuple[Text, ...], Field(max_length=100)] = ()
     """`FIELD=VALUE` of each `--set`, in order."""
     weights: Text = "card"
@@ -333,6 +331,13 @@ class Requested(Frozen):
     def sets(self, name: str) -> bool:
         """Return True if a field of the card is set by name, with --set."""
         return any(assignment.partition("=")[0] == name for assignment in self.overrides)
+
+
+class Requested(RunOptions):
+    """The workload card and the options of `tunemark run`. Nothing in it is derived."""
+
+    workload: Key
+    """The workload card in data/workloads."""
 
     @property
     def local_weights(self) -> bool:

@@ -204,7 +204,7 @@ class Memory(Frozen):
 class Utilisation(Frozen):
     """CPU use over the steady window (over all of training without one), sampled from outside the worker.
 
-    With several machines, it covers all of them, or is null if one did not report.
+    It is null with several machines, of which only the first is sampled.
     """
 
     samples: Count
@@ -212,11 +212,11 @@ class Utilisation(Frozen):
     interval_s: Seconds
     """Time between samples."""
     cpu_busy_mean: float | None = Field(default=None, ge=0)
-    """Mean number of busy cores of the worker's processes (of `environment.cpu_usable_cores`), over all machines."""
+    """Mean number of busy cores of the worker's processes (of `environment.cpu_usable_cores`)."""
     cpu_busy_peak: float | None = Field(default=None, ge=0)
-    """Highest number of busy cores of a machine."""
+    """Highest number of busy cores."""
     foreign_cpu_busy_mean: float | None = Field(default=None, ge=0)
-    """Mean number of cores used by other processes, on the machine where it is highest."""
+    """Mean number of cores used by other processes."""
     devices: Annotated[tuple[DeviceUse, ...], Field(max_length=1_024)] = ()
     """Each device whose driver reports its use."""
     energy: Energy | None = None
