@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tunemark.collector.audit.evidence import Evidence, grouped, source_of
 from tunemark.collector.audit.interval import GB_OR_GIB, Interval
 from tunemark.collector.audit.printed_figures import precision_class
-from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
+from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.schema.errors import bare
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.names import agrees, suggest_instance
@@ -33,12 +33,17 @@ DATA_TOLERANCE = 0.05
 """Share by which printed bandwidth and power may differ from the card."""
 
 
-@rule(id="instance-exists", family="catalogue", verdicts=(IMPOSSIBLE, SUSPICIOUS))
-def instance_exists(evidence: Evidence) -> Iterator[Finding]:
-    """Instance that no provider offers.
+@rule(id="instance", family="catalogue", verdicts=(IMPOSSIBLE, INCONSISTENT, SUSPICIOUS))
+def instances(evidence: Evidence) -> Iterator[Finding]:
+    """Instance that no provider offers, or that has other devices than claimed.
 
-    A rented machine is one of the instances that its provider lists (data/prices).
+    A rented machine is one of the instances that its provider lists, with the devices that it lists (data/prices).
     """
+    yield from _unknown_instances(evidence)
+    yield from _other_devices(evidence)
+
+
+def _unknown_instances(evidence: Evidence) -> Iterator[Finding]:
     labelled = [(result.id, result.source, result.labels) for result in evidence.results]
     labelled += [(statement.id, source_of(statement.id), statement.labels) for statement in evidence.statements.values()]
     printed: dict[tuple[str, str], list[str]] = {}
@@ -72,12 +77,8 @@ def _without_one_number(name: str) -> set[str]:
     return {f"{text[: digits.start()]}#{text[digits.end() :]}" for digits in NUMBER.finditer(text)}
 
 
-@rule(id="instance-holds", family="catalogue", verdicts=(INCONSISTENT, IMPOSSIBLE))
-def instance_holds(evidence: Evidence) -> Iterator[Finding]:
-    """Instance with other devices or memory than claimed.
-
-    An instance has the devices and the memory that its provider lists.
-    """
+def _other_devices(evidence: Evidence) -> Iterator[Finding]:
+    """Yield results on an instance that has other devices, or fewer, than claimed."""
     rows = {row.instance.lower(): row for row in evidence.facts.prices}
     for result in evidence.results:
         printed = result.labels.get("instance", result.conditions.instance or "")
@@ -85,26 +86,13 @@ def instance_holds(evidence: Evidence) -> Iterator[Finding]:
         if row is None or result.accelerator is None:
             continue
         card, count = evidence.facts.accelerators.get(row.accelerator), result.conditions.accelerator_count or 0
-        held = f"{row.instance} has {row.accelerator_count:g} x {card.name if card else row.accelerator}"
-        claim = f"{count or ''} {result.labels.get('accelerator', result.accelerator.name)} on {printed}".strip()
-        numbers = {"holds": row.accelerator_count, "claimed": count}
-        if row.accelerator != result.accelerator.key:
-            yield Finding(INCONSISTENT, (result.id,), claim, held, numbers, conditions=("instance", "accelerator"))
-            continue
-        if count > row.accelerator_count:
-            yield Finding(IMPOSSIBLE, (result.id,), claim, held, numbers, conditions=("instance", "accelerator_count"))
-        each = (card.memory_gib or 0) * GIB if card else 0.0
-        totals = {
-            "device_memory_total_bytes": each * row.accelerator_count,
-            "device_memory_each_bytes": each,
-            "host_memory_total_bytes": (row.memory_gib or 0) * GIB,
-        }
-        for quantity, listed in totals.items():
-            claimed = result.interval(quantity)
-            if claimed and listed and abs(claimed.value / listed - 1) > GB_OR_GIB:
-                words = f"{held} and {listed / GIB:g} GiB, but the claim is {claimed.value / GIB:.1f} GiB"
-                amounts = {"there": listed, "claimed": claimed.value}
-                yield about_figures(INCONSISTENT, result, (quantity,), words, amounts, ("instance",))
+        other = row.accelerator != result.accelerator.key
+        if other or count > row.accelerator_count:
+            held = f"{row.instance} has {row.accelerator_count:g} x {card.name if card else row.accelerator}"
+            claim = f"{count or ''} {result.labels.get('accelerator', result.accelerator.name)} on {printed}".strip()
+            numbers = {"holds": row.accelerator_count, "claimed": count}
+            about = ("instance", "accelerator" if other else "accelerator_count")
+            yield Finding(INCONSISTENT if other else IMPOSSIBLE, (result.id,), claim, held, numbers, conditions=about)
 
 
 @rule(id="context-length", family="catalogue", verdicts=(AMBIGUOUS, SUSPICIOUS, INCONSISTENT))
@@ -159,7 +147,6 @@ def device_data(evidence: Evidence) -> Iterator[Finding]:
     printed = [
         (statement, key, advice.printed_memory_gb) for statement, advice in evidence.assertions(Advice) for key in advice.accelerators
     ]
-    printed += [(statement, device.accelerator, device.printed_memory_gb) for statement, device in evidence.assertions(Device)]
     for statement, key, memory in printed:
         card = cards.get(key)
         if card is not None and memory is not None and not agrees(memory, card):

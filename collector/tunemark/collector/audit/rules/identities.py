@@ -11,10 +11,9 @@ from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import INCONSISTENT, Finding, rule
 from tunemark.collector.audit.token_rates import LAST_BATCH, expected_rows, plain_rate, rows_per_step
 from tunemark.schema.formats import HOUR_S
-from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.records.claims import Bill, Offer
 from tunemark.schema.records.published import Claim
-from tunemark.schema.vocabulary import Method, Padding
+from tunemark.schema.vocabulary import Method
 
 MILLION = 1_000_000
 DIVIDED_FIRST = 0.006
@@ -211,29 +210,6 @@ def rows_of_a_step(evidence: Evidence) -> Iterator[Equation]:
         )
 
 
-def lengths_of_trainer_flops(evidence: Evidence) -> Iterator[Equation]:
-    """Yield the length of rows by the Trainer's FLOPs: 6 x parameters without embeddings x tokens, padding included."""
-    for result, (flops, time) in evidence.with_intervals("total_flops", "train_time_s"):
-        length = result.conditions.sequence_length
-        if not result.readings("samples_per_s") or length is None or result.model is None:
-            continue
-        count = count_parameters(result.model)
-        each = 6.0 * (count.total - count.embedding)
-        # Rows that are padded dynamically may be shorter than the longest, not longer.
-        shorter = result.conditions.padding is Padding.DYNAMIC and not result.conditions.packing
-        expected = Interval(float(length), 0.0 if shorter else length, length)
-        left = tuple(
-            (
-                f"{flops.value:.4g} / (6 x {count.total - count.embedding:,}) / ({rate.value:g} rows/s x {time.value:g} s)",
-                flops / each / (rate * time),
-            )
-            for _, rate in result.readings("samples_per_s")
-        )
-        names = ("total_flops", "samples_per_s", "train_time_s")
-        printed = result.printed(*names)
-        yield Equation((result.id,), names[:1], printed, left, expected, "tokens of a row", LAST_BATCH, ("sequence_length",))
-
-
 def rows_of_an_evaluation(evidence: Evidence) -> Iterator[Equation]:
     """Yield the rate x time of an evaluation against the rows of the fixed set, which each of several ranks may see a part of."""
     for result, (rate, time) in evidence.with_intervals("eval_samples_per_s", "eval_time_s"):
@@ -328,7 +304,6 @@ IDENTITIES = (
     costs_of_samples,
     rows_of_a_training,
     rows_of_a_step,
-    lengths_of_trainer_flops,
     rows_of_an_evaluation,
     whole_and_part,
     columns,

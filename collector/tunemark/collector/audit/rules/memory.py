@@ -10,7 +10,6 @@ from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.published_shape import levers_of, published_shape
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
-from tunemark.collector.audit.rules.expectations import HOST_MEMORY, host_bytes
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
@@ -59,7 +58,7 @@ def below_needs(evidence: Evidence) -> Iterator[Finding]:
     Weights, the gradient of one matrix and the inputs of all blocks are in memory together, whatever the optimizer and however the rest
     is recomputed (Chen et al. 2016). Gradients that are accumulated are all in memory (Rajbhandari et al. 2020, section 3). Less is
     impossible. Less than the memory model predicts for the stated conditions is suspicious: what is not stated takes its cheapest usual value,
-    and the prediction is lowered by its error (definitions#memory). Weights pass through host memory on their way to the device.
+    and the prediction is lowered by its error (definitions#memory).
     """
     for result, model, claimed, high in _on_one_device(evidence):
         (floor, words), shape = _floor(result, model), _usual_shape(result, evidence.facts)
@@ -75,14 +74,6 @@ def below_needs(evidence: Evidence) -> Iterator[Finding]:
                 f"{high / 1e9:.1f} GB. This requires another optimizer, loss or precision than the document states"
             )
             yield about_figures(SUSPICIOUS, result, (PEAK,), words, {"claimed_bytes": claimed, "needed_bytes": needed})
-    for result in evidence.results:
-        peak = host_bytes(result)
-        if peak and result.model and peak.high < (weights := 2.0 * (result.model.parameters or 0)) / 2:
-            words = (
-                f"peak {peak.value / 1e9:.2f} GB, but the 16-bit weights of {result.model.name} are {weights / 1e9:.1f} GB. A peak that "
-                "includes loading cannot be this low, unless files are mapped piece by piece"
-            )
-            yield about_figures(SUSPICIOUS, result, HOST_MEMORY, words, {"host_bytes": peak.value, "weight_bytes": weights})
 
 
 def _usual_shape(result: AuditedResult, facts: FactBase) -> TrainingShape | None:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from itertools import product
 from operator import attrgetter
 
-from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, utilisation
+from tunemark.collector.audit.bounds import utilisation
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, quoted, source_of
 from tunemark.collector.audit.interval import ROUGHLY, Interval
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
-from tunemark.collector.audit.rules.unstated_conditions import SAMPLE_LENGTHS
-from tunemark.collector.audit.token_rates import samples_per_s, token_rates
+from tunemark.collector.audit.token_rates import token_rates
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import FAMILIES
@@ -45,10 +44,6 @@ SIZE_TOLERANCE = 1.02
 """Factor by which a model may exceed the largest advised size: names round the number of parameters."""
 EFFECT_TOLERANCE = 0.05
 """Tolerance in points, since printed effects are round numbers."""
-FEWEST_ROWS = 3
-"""Minimum number of rows with a figure for a document to be its origin."""
-TEXT_TOLERANCE = 0.03
-"""Share by which a text may round a figure of a table beyond its own digits."""
 POWER = {"linear": 1.0, "quadratic": 2.0}
 
 
@@ -116,11 +111,9 @@ def _value(result: AuditedResult, name: str) -> Scalar:
 
 @rule(id="unsupported", family="statements", verdicts=(SUSPICIOUS,))
 def unsupported(evidence: Evidence) -> Iterator[Finding]:
-    """Conclusion or figure in the text that no row supports.
+    """Conclusion that no row supports.
 
-    A conclusion needs figures on its subject: held-out figures for quality, FLOPs for the use of a device, two systems for a comparison,
-    and two values for a threshold. A summary repeats figures of its tables: one that none of them contains was rounded away, comes from
-    another version, or was never measured.
+    A conclusion needs figures on its subject: held-out figures for quality, FLOPs for the use of a device, and two values for a threshold.
     """
     for statement, conclusion in evidence.assertions(Conclusion):
         reason = _lack_of_support(evidence, conclusion)
@@ -129,23 +122,12 @@ def unsupported(evidence: Evidence) -> Iterator[Finding]:
             quantities = conclusion.basis or QUANTITIES_ABOUT[conclusion.about]
             conditions = (conclusion.over,) if conclusion.over else ()
             yield Finding(SUSPICIOUS, records, claim, reason, {"about": conclusion.about}, quantities, conditions)
-    for statement in evidence.statements.values():
-        # Only sentences have this label: a row of a table that is no result of a run has figures of its own.
-        if "claim" in statement.labels and isinstance(statement.assertion, Conclusion | None):
-            yield from _figures_without_rows(evidence, statement)
 
 
 def _lack_of_support(evidence: Evidence, conclusion: Conclusion) -> str:
     """Return the reason why a conclusion is not supported; empty if it is."""
     results = evidence.with_ids(conclusion.records)
     shown = {quantity for record in conclusion.records for quantity in evidence.claims_of(record)} & set(conclusion.basis)
-    if conclusion.against is not None:
-        # Other results of the same source must name the compared system in their software, device or words.
-        sources, name = {result.source for result in results}, conclusion.against.lower()
-        others = (other for other in evidence.results if other.source in sources and other.claims and other.id not in conclusion.records)
-        texts = (" ".join((*other.conditions.framework, *other.labels.values(), other.section)).lower() for other in others)
-        if not any(name in text for text in texts):
-            return f"it compares with {conclusion.against}, but gives no figure for it"
     if conclusion.over is not None:
         values = sorted({str(_value(result, conclusion.over)) for result in results})
         if len(values) < 2:  # noqa: PLR2004 - a trend needs two
@@ -164,29 +146,11 @@ def _attained(results: list[AuditedResult]) -> str:
     """Return the share of the dense peak that each result attains, in words."""
     parts = []
     for result in results:
-        peak, rate, rates, model = peak_flop_per_s(result), samples_per_s(result), token_rates(result), result.model
+        rates = token_rates(result)
         utilised = utilisation(result, rates[0]) if rates else None
         if utilised is not None:
             parts.append(f"{result.id} attains {utilised[0].value:.0%} of the dense peak")
-        elif rate is not None and peak is not None and model is not None:
-            shares = {length: rate[0].value * length * flop_per_token(result, model, length) / peak for length in SAMPLE_LENGTHS}
-            at = ", ".join(f"{share:.0%} at {length:,} tokens per row" for length, share in shares.items())
-            parts.append(f"{result.id} attains, of the dense peak, {at}")
     return "; ".join(parts) or "the attained FLOP/s are unknown"
-
-
-def _figures_without_rows(evidence: Evidence, statement: Statement) -> Iterator[Finding]:
-    source = [result for result in evidence.published if result.source == source_of(statement.id)]
-    named = isinstance(statement.assertion, Conclusion) and evidence.with_ids(statement.assertion.records)
-    for quantity, claim in statement.claims.items():
-        rows = [(result, value) for result in named or source for _, value in result.readings(quantity)]
-        printed = Interval.of(claim).widened(TEXT_TOLERANCE)
-        if claim.value <= 0 or len(rows) < FEWEST_ROWS or any(value.overlaps(printed) for _, value in rows):
-            continue
-        nearest, value = min(rows, key=lambda row: abs(math.log(row[1].value / claim.value)))
-        words = f"none of {len(rows)} rows with this figure has it; the nearest is {nearest.claims[quantity].printed} ({nearest.id})"
-        claimed, numbers = f"{label(quantity)} {claim.printed}{quoted(statement)}", {"claimed": claim.value, "nearest": value.value}
-        yield Finding(SUSPICIOUS, (statement.id, nearest.id), claimed, words, numbers, quantities=(quantity,))
 
 
 @rule(id="advice", family="statements", verdicts=(INCONSISTENT,))
@@ -318,9 +282,6 @@ def effects(evidence: Evidence) -> Iterator[Finding]:
             continue
         results = evidence.with_ids(effect.records)
         pairs = list(zip(results[::2], results[1::2], strict=False))
-        if not pairs:
-            words = f"this document has no two results with and without {effect.measure}"
-            yield Finding(SUSPICIOUS, (statement.id,), claim, words, {"measure": effect.measure}, quantities=quantities)
         low, high = effect.low if effect.low is not None else -math.inf, effect.high if effect.high is not None else math.inf
         for treated, untreated in pairs:
             after, before = treated.claims.get(effect.quantity), untreated.claims.get(effect.quantity)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, weight_bytes
-from tunemark.collector.audit.evidence import METHOD_NAME, AuditedResult, Evidence, grouped
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.rule import AMBIGUOUS, Finding, rule
 from tunemark.collector.audit.token_rates import samples_per_s
 from tunemark.schema.facts.cards import AcceleratorCard
@@ -176,15 +176,6 @@ def lengths(evidence: Evidence) -> Iterator[Open]:
         yield Open((result,), claim, readings, ("samples_per_s",), ("sequence_length",))
 
 
-def methods(evidence: Evidence) -> Iterator[Open]:
-    """Yield parameter-efficient methods that may be LoRA or QLoRA, which have 16-bit or 4-bit weights and different speeds."""
-    for result in evidence.published:
-        if "method" in result.conditions.assumed and result.model is not None:
-            sizes = {method: weight_bytes(result.model, method)[0] for method in (Method.LORA, Method.QLORA)}
-            readings = tuple((METHOD_NAME[method], f"weights of {size / 1e9:.1f} GB", size) for method, size in sizes.items())
-            yield Open((result,), f"method: {result.labels.get('method', 'not stated')}", readings, conditions=("method",))
-
-
 def flop_units(evidence: Evidence) -> Iterator[Open]:
     """Yield FLOPs printed with a decimal prefix but counted in powers of two: G is 10^9 (SI brochure, 9th edition, table 7), Gi is 2^30."""
     for result in evidence.results:
@@ -208,7 +199,6 @@ OPEN: tuple[Callable[[Evidence], Iterator[Open]], ...] = (
     memory_of_which_device,
     batches,
     lengths,
-    methods,
     flop_units,
 )
 
@@ -217,8 +207,7 @@ OPEN: tuple[Callable[[Evidence], Iterator[Open]], ...] = (
 def not_said(evidence: Evidence) -> Iterator[Finding]:
     """Condition that the document leaves open.
 
-    The variant of a device, the checkpoint behind a name, the length of a sample, the scope of a batch, the method and the unit change what
-    a figure means. Each reading is shown with its consequence.
+    The variant of a device, the checkpoint behind a name, the length of a sample, the scope of a batch and the unit change what a figure means. Each reading is shown with its consequence.
     """
     for find in OPEN:
         for each in find(evidence):

@@ -1,9 +1,10 @@
 """Utilisation: no device exceeds its dense peak, and few runs come near it."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from tunemark.collector.audit.bounds import activations_kept, flop_conventions, flop_per_token, utilisation, weight_bytes
-from tunemark.collector.audit.distributions import UsualUtilisation, states_recompute
+from tunemark.collector.audit.distributions import attained, similar_size, states_recompute, usual_limit
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, SUSPICIOUS, Finding, about_figures, rule
@@ -14,6 +15,8 @@ PROFILE_TO_RUN = 1.5
 
 OTHER_PEAK = 1.25
 """Factor by which the peak of a claimed utilisation may be higher: boost clocks, and variants of one device."""
+LIKE = attrgetter("level", "result.conditions.accelerator", "result.conditions.method", "result.devices")
+"""What results of different sources must share to be compared."""
 TWICE = "computed twice"
 """Words of the conventions that MFU does not follow."""
 
@@ -24,9 +27,8 @@ def above_peak(evidence: Evidence) -> Iterator[Finding]:
 
     The FLOPs of a token follow from the model (6 N for full fine-tuning, 4 N for adapters, plus attention: Kaplan et al. 2020, Hu et al.
     2021). Multiplied by tokens per second, they cannot exceed the dense peak. Impossible readings of an ambiguous figure are excluded.
-    Below the peak, a rate is suspicious above what two other sources reach with like method, software and device.
+    Below the peak, a rate is suspicious above what software of its level is known to reach.
     """
-    usual, low = UsualUtilisation(evidence), evidence.facts.known.practice("low-utilisation")
     for result in evidence.results:
         for name in ("mfu", "hfu"):
             claimed = result.interval(name)
@@ -44,12 +46,9 @@ def above_peak(evidence: Evidence) -> Iterator[Finding]:
                 continue
             recomputed = utilisation(result, shares[0][0], recompute=True) if states_recompute(result) else None
             share, words = recomputed or (share, words)
-            limit = usual.limit(result)
-            if share.low > limit.share:
-                yield about_figures(SUSPICIOUS, result, (quantity,), f"{words}; {limit.words}", {"utilisation": share.value})
-            elif share.high < low and not result.measured:
-                ending = "; at this rate the device is almost idle"
-                yield about_figures(SUSPICIOUS, result, (quantity,), words + ending, {"utilisation": share.value})
+            limit, practice = usual_limit(result, evidence.facts)
+            if share.low > limit:
+                yield about_figures(SUSPICIOUS, result, (quantity,), f"{words}; {practice}", {"utilisation": share.value})
 
 
 def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[TokenRate, tuple[Interval, str]]]) -> Finding:
@@ -76,7 +75,6 @@ def with_recompute(evidence: Evidence) -> Iterator[Finding]:
     The results of matrix products are kept for the backward pass or recomputed (Chen et al. 2016). If they do not fit into
     the printed memory, they were recomputed, and the FLOPs including that work must stay below the peak.
     """
-    usual = UsualUtilisation(evidence)
     for result in evidence.results:
         model, memory, conditions = result.model, result.readings("peak_memory_bytes"), result.conditions
         if not memory or model is None or not conditions.sequence_length or not conditions.micro_batch or result.devices > 1:
@@ -87,11 +85,11 @@ def with_recompute(evidence: Evidence) -> Iterator[Finding]:
             continue
         for rate in token_rates(result):
             plain, twice = utilisation(result, rate), utilisation(result, rate, recompute=True)
-            limit = usual.limit(result)
-            if rate.meaning or plain is None or twice is None or plain[0].low > 1 or twice[0].low <= limit.share:
+            limit, practice = usual_limit(result, evidence.facts)
+            if rate.meaning or plain is None or twice is None or plain[0].low > 1 or twice[0].low <= limit:
                 continue
             verdict = IMPOSSIBLE if twice[0].low > 1 else SUSPICIOUS
-            ending = "" if verdict is IMPOSSIBLE else f"; {limit.words}"
+            ending = "" if verdict is IMPOSSIBLE else f"; {practice}"
             calculation = (
                 f"weights {weights / 1e9:.1f} GB ({weight_words}) and activations without recompute {activations / 1e9:.1f} GB ({words}) do not "
                 f"fit into {result.claims['peak_memory_bytes'].printed}. So blocks are computed twice: {twice[1]}{ending}"
@@ -129,3 +127,29 @@ def claimed_against_rate(evidence: Evidence) -> Iterator[Finding]:
             continue
         claim, numbers = result.printed("mfu", "samples_per_s", "profile_step_time_s"), {"claimed": mfu.value, "utilisation": share.value}
         yield Finding(SUSPICIOUS, (result.id,), claim, words, numbers, quantities=("mfu",))
+
+
+@rule(id="cross-source", family="comparison", verdicts=(SUSPICIOUS,))
+def across_sources(evidence: Evidence) -> Iterator[Finding]:
+    """Far better than other sources on the same device.
+
+    For one method, device and level of software, utilisation changes slowly with the model. A large factor needs an explanation,
+    unless it is within what such software reaches.
+    """
+    factor = evidence.facts.known.practice("cross-source")
+    for group in grouped(attained(evidence), LIKE).values():
+        published = [item for item in group if not item.result.measured]
+        for item in group:
+            # Measured results may be many: each is compared with documents only.
+            peers = [other for other in published if other.source != item.source and similar_size(item, other)]
+            middle = sorted(other.share for other in peers)[len(peers) // 2] if peers else item.share
+            limit, practice = usual_limit(item.result, evidence.facts)
+            if item.share > factor * middle and item.hardware_share > limit:
+                claim = f"{item.result.printed(item.rate.quantity)} on {item.result.device_name}"
+                words = (
+                    f"{item.share:.1%} of the dense peak. {len(peers)} results of other sources with the same device, method, software level "
+                    f"and model size reach {middle:.1%}: {item.share / middle:.1f} times less; {practice}"
+                )
+                records = (item.result.id, *(other.result.id for other in peers))
+                numbers = {"utilisation": item.share, "peers": middle}
+                yield Finding(SUSPICIOUS, records, claim, words, numbers, quantities=(item.rate.quantity,))
