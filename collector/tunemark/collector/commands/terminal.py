@@ -1,7 +1,5 @@
 """Options and output that all commands share: rich tables, JSON and CSV for programs, messages, progress."""
 
-import csv
-import io
 import json
 import re
 import sys
@@ -19,7 +17,7 @@ from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING, whole_product
 from tunemark.schema.records.reading import Problem
-from tunemark.schema.safe_text import csv_cell, shown_json, terminal
+from tunemark.schema.safe_text import shown_json, terminal
 
 # rich is imported by the functions that need it, so that --help stays fast.
 # ruff: noqa: PLC0415
@@ -130,17 +128,6 @@ def _finite(value: Any) -> Any:  # noqa: ANN401 - any value of an answer
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print CSV on standard output; NULL is empty, lists are JSON."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(
-        [csv_cell(json.dumps(_finite(value), default=str) if isinstance(value, list | dict) else value) for value in row] for row in rows
-    )
-    typer.echo(buffer.getvalue(), nl=False)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> None:
