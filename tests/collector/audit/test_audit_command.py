@@ -58,3 +58,5 @@ def test_the_rules_are_listed_with_what_they_look_for(tunemark):
     assert answer.code == Exit.OK
     assert "memory-needs" in answer.out
     assert all(finding["why"] for finding in json.loads(tunemark("audit", "--rules", "--json").out))
+    answer = tunemark("audit", "--rules", "--rule", "memory-needs")
+    assert "reason       Weights, the gradient of one matrix" in answer.out

@@ -14,6 +14,8 @@ import typer
 
 from tunemark.collector.audit.interval import duration
 from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING, whole_product
 from tunemark.schema.records.reading import Problem
@@ -81,6 +83,15 @@ def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[st
             raise TunemarkError("--set", name, f"{did_you_mean(name, names)}; known: {', '.join(names)}")
         settings[name] = value
     return settings
+
+
+def named_accelerators(facts: FactBase, names: Iterable[str]) -> list[AcceleratorCard]:
+    """Return the cards of accelerators; raises TunemarkError for an unknown name, and for one that several cards share."""
+    for name in names:
+        sharing = [key for key in facts.accelerators if set(name.lower().split()) <= set(key.split("-"))]
+        if facts.recognise_accelerator(name) is None and len(sharing) > 1:
+            raise TunemarkError("--accelerator", name, f"may be {' or '.join(sharing)}; give one of them")
+    return [facts.accelerator(name) for name in names]
 
 
 def parse_count(option: str, text: str) -> int:
