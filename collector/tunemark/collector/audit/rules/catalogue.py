@@ -69,7 +69,7 @@ def _unknown_instances(evidence: Evidence) -> Iterator[Finding]:
             verdict, words, right = SUSPICIOUS, f"the price book has {', '.join(sizes)} and no {name}", sizes[0]
         else:
             continue
-        yield Finding(verdict, tuple(records), f"instance {name!r}", words, {"printed": name, "near": right}, conditions=("instance",))
+        yield Finding(verdict, tuple(records), f"instance {name!r}", words, conditions=("instance",))
 
 
 def _without_one_number(name: str) -> set[str]:
@@ -90,9 +90,8 @@ def _other_devices(evidence: Evidence) -> Iterator[Finding]:
         if other or count > row.accelerator_count:
             held = f"{row.instance} has {row.accelerator_count:g} x {card.name if card else row.accelerator}"
             claim = f"{count or ''} {result.labels.get('accelerator', result.accelerator.name)} on {printed}".strip()
-            numbers = {"holds": row.accelerator_count, "claimed": count}
             about = ("instance", "accelerator" if other else "accelerator_count")
-            yield Finding(INCONSISTENT if other else IMPOSSIBLE, (result.id,), claim, held, numbers, conditions=about)
+            yield Finding(INCONSISTENT if other else IMPOSSIBLE, (result.id,), claim, held, conditions=about)
 
 
 @rule(id="context-length", family="catalogue", verdicts=(AMBIGUOUS, SUSPICIOUS, INCONSISTENT))
@@ -129,7 +128,6 @@ def context_length(evidence: Evidence) -> Iterator[Finding]:
             tuple(result.id for result in results),
             f"{model.name} at {length:,} tokens",
             f"{length:,} > {model.context_length:,}, the context of {model.name}: {reason}",
-            {"sequence_length": length, "context_length": model.context_length},
             # A run that fails has no figures at all.
             quantities=tuple(dict.fromkeys(name for result in results for name in result.claims)) if learned else (),
             conditions=("sequence_length", "model"),
@@ -151,9 +149,8 @@ def device_data(evidence: Evidence) -> Iterator[Finding]:
         card = cards.get(key)
         if card is not None and memory is not None and not agrees(memory, card):
             words = f"the {card.name} has {card.memory_gib:g} GB ({card.source})"
-            numbers = {"claimed_gb": memory, "card_gib": card.memory_gib or 0}
             claim = f"{card.name} with {memory:g} GB"
-            yield Finding(IMPOSSIBLE, (statement.id,), claim, words, numbers, ("device_memory_each_bytes",), about)
+            yield Finding(IMPOSSIBLE, (statement.id,), claim, words, ("device_memory_each_bytes",), about)
     for statement, device in evidence.assertions(Device):
         if device.accelerator in cards:
             yield from _against_card(evidence, statement, device, cards[device.accelerator])
@@ -165,22 +162,20 @@ def device_data(evidence: Evidence) -> Iterator[Finding]:
             formats = ", ".join(dtype.value for dtype in card.peak_tflops)
             words = f"the matrix units of {card.name} have {formats}, but not {named}: another format was used, or it was emulated"
             claim = f"{result.conditions.precision} on {card.name}"
-            yield Finding(SUSPICIOUS, (result.id,), claim, words, {"claimed": named}, conditions=("precision", "accelerator"))
+            yield Finding(SUSPICIOUS, (result.id,), claim, words, conditions=("precision", "accelerator"))
         state = PERFORMANCE_STATE.search(result.labels.get("accelerator", ""))
         if state:
             words = (
                 f"the device is {card.name}; {state[1]} is a performance state, which nvidia-smi shows next to the name of an idle device"
             )
-            yield Finding(
-                SUSPICIOUS, (result.id,), f"device {result.labels['accelerator']!r}", words, {"state": state[1]}, conditions=about
-            )
+            yield Finding(SUSPICIOUS, (result.id,), f"device {result.labels['accelerator']!r}", words, conditions=about)
 
 
 def _against_card(evidence: Evidence, statement: Statement, device: Device, card: AcceleratorCard) -> Iterator[Finding]:
     claimed, generation = device.tensor_core_generation, evidence.facts.known.generation(card.architecture)
     if claimed and generation and claimed != generation:
-        words, numbers = f"{card.name} is {card.architecture}, of generation {generation}", {"claimed": claimed, "generation": generation}
-        yield Finding(INCONSISTENT, (statement.id,), f"tensor cores of generation {claimed}", words, numbers, conditions=("accelerator",))
+        words = f"{card.name} is {card.architecture}, of generation {generation}"
+        yield Finding(INCONSISTENT, (statement.id,), f"tensor cores of generation {claimed}", words, conditions=("accelerator",))
     fields = (
         ("memory_bandwidth_bytes_per_s", card.memory_bandwidth_gb_s, 1e9, DATA_TOLERANCE),
         ("tdp_w", card.tdp_w, 1.0, DATA_TOLERANCE),
@@ -189,8 +184,8 @@ def _against_card(evidence: Evidence, statement: Statement, device: Device, card
     for quantity, listed, scale, tolerance in fields:
         claim = statement.claims.get(quantity)
         if claim and listed and not Interval.of(claim).widened(tolerance).overlaps(Interval.exact(listed * scale)):
-            words, values = f"the card of {card.name} has {listed:g} ({card.source})", {"claimed": claim.value, "card": listed * scale}
-            yield Finding(INCONSISTENT, (statement.id,), claim.printed, words, values, (quantity,), ("accelerator",))
+            words = f"the card of {card.name} has {listed:g} ({card.source})"
+            yield Finding(INCONSISTENT, (statement.id,), claim.printed, words, (quantity,), ("accelerator",))
 
 
 class _Dates(NamedTuple):
@@ -215,14 +210,13 @@ def dates(evidence: Evidence) -> Iterator[Finding]:
         if each.exists_from > each.used_on:
             days = (each.exists_from - each.used_on).days
             words = f"{each.thing} on {each.exists_from}, {days} days after {each.use} of {each.used_on}"
-            numbers = {"exists_from": each.exists_from.isoformat(), "used_on": each.used_on.isoformat()}
-            yield Finding(each.verdict, each.records, f"{each.use} of {each.used_on}", words, numbers, conditions=each.conditions)
+            yield Finding(each.verdict, each.records, f"{each.use} of {each.used_on}", words, conditions=each.conditions)
     for (_, library, version), records in _versions(evidence).items():
         number = re.match(r"[A-Za-z ]*([0-9][0-9.]*)", version)
         for series in evidence.facts.known.series:
             if series.library == library and version.startswith(series.prefix) and number and number[1].rstrip(".") not in series.versions:
                 words = f"{series.prefix} has {', '.join(series.versions)}; {number[1]} does not exist ({series.source})"
-                yield Finding(SUSPICIOUS, tuple(records), f"{library} {version}", words, {"version": version}, conditions=("framework",))
+                yield Finding(SUSPICIOUS, tuple(records), f"{library} {version}", words, conditions=("framework",))
 
 
 def _versions(evidence: Evidence) -> dict[tuple[str, str, str], list[str]]:

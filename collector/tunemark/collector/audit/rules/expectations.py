@@ -162,9 +162,7 @@ def equal_figures(evidence: Evidence) -> Iterator[Finding]:
             shown = "; ".join(f"{result.id}, {result.device_name}: {words}" for result, (_, words) in ordered)
             claim = f"{' and '.join(map(label, each.quantities))} of {len(ordered)} results"
             words = f"{shown}. Highest / lowest = {ratio:.2f}, but {each.reason}"
-            yield Finding(
-                INCONSISTENT, tuple(result.id for result, _ in ordered), claim, words, {"ratio": ratio}, quantities=each.quantities
-            )
+            yield Finding(INCONSISTENT, tuple(result.id for result, _ in ordered), claim, words, quantities=each.quantities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +372,7 @@ def ordered_figures(evidence: Evidence) -> Iterator[Finding]:
             claim = f"{_name(first)}: {first.printed(*quantities)}; {_name(second)}: {second.printed(*quantities)}"
             calculation = f"{words} = {ratio.value:.2f}, but {each.reason}"
             records = (second.id, first.id) if each.second_is_doubted else (first.id, second.id)
-            yield Finding(verdict, records, claim, calculation, {"ratio": ratio.value}, quantities=quantities)
+            yield Finding(verdict, records, claim, calculation, quantities=quantities)
 
 
 def _name(result: AuditedResult) -> str:

@@ -46,9 +46,8 @@ class Equation:
         words = "; ".join(f"{calculation} = {value.value:,.6g}" for calculation, value in self.left)
         first = self.left[0][1].value
         change = f": {first / self.right.value - 1:+.1%}" if self.right.value else ""
-        numbers = {"computed": first, "expected": self.right.value}
         calculation = f"{words}, but {self.meaning} = {self.right.value:,.6g}{change}"
-        return Finding(INCONSISTENT, self.records, self.printed, calculation, numbers, self.quantities, self.conditions)
+        return Finding(INCONSISTENT, self.records, self.printed, calculation, self.quantities, self.conditions)
 
 
 @dataclass(frozen=True, slots=True)

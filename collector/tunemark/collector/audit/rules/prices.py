@@ -37,22 +37,20 @@ def offers(evidence: Evidence) -> Iterator[Finding]:
             row = rows[-1]
             held = f"{row.accelerator_count:g} x {_device_name(evidence, row.accelerator)}"
             words = f"{row.instance} has {held} and no {name} (price book, {row.effective_on})"
-            verdict, numbers = INCONSISTENT if offer.used_for else IMPOSSIBLE, {"holds": row.accelerator, "claimed": offer.accelerator}
-            yield Finding(verdict, records, claim, words, numbers, (HOURLY,), ("instance", "accelerator"))
+            verdict = INCONSISTENT if offer.used_for else IMPOSSIBLE
+            yield Finding(verdict, records, claim, words, (HOURLY,), ("instance", "accelerator"))
         least = min(rows, key=lambda row: row.accelerator_count, default=None) if offer.instance else None
         if least and offer.accelerators < least.accelerator_count and offer.used_for:
             whole = f"{least.instance} is rented whole, with {least.accelerator_count:g} devices: ${least.usd_per_hour:.4g}/h, ${_per_device(least):.4g} for each"
             words = f"{whole}; {offer.accelerators} of them cannot be rented"
-            costs = {"usd_per_hour": least.usd_per_hour, "devices": least.accelerator_count}
-            yield Finding(INCONSISTENT, records, claim, words, costs, (HOURLY,), ("instance", "accelerator_count"))
+            yield Finding(INCONSISTENT, records, claim, words, (HOURLY,), ("instance", "accelerator_count"))
         for result in evidence.with_ids(offer.used_for):
             if result.devices > offer.accelerators:
                 words = f"{result.id} used {result.devices} devices, but the price covers {offer.accelerators}"
-                counts = {"devices": result.devices, "paid": offer.accelerators}
-                yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, counts, (HOURLY,), ("accelerator_count",))
+                yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, (HOURLY,), ("accelerator_count",))
         reason = _other_price(evidence, offer, rows, price.value) if price else None
         if reason and price:
-            yield Finding(reason[0], records, claim, reason[1], {"claimed_usd_per_hour": price.value}, quantities=(HOURLY,))
+            yield Finding(reason[0], records, claim, reason[1], quantities=(HOURLY,))
 
 
 def _price_rows(evidence: Evidence, offer: Offer) -> list[PriceRow]:
@@ -124,8 +122,7 @@ def implied_rates(evidence: Evidence) -> Iterator[Finding]:
                 f"{claim.printed} / {price[1].printed} an hour, the document's lowest, = {seconds.value / HOUR_S:,.0f} h for 10^6 x {length:,} "
                 f"tokens = {rate:,.0f} tokens/s x {each / 1e9:.1f} GFLOP, {share.value:.0%} of {peak / 1e12:g} TFLOP/s dense"
             )
-            numbers = {"utilisation": share.value, "tokens_per_s": rate}
-            yield Finding(IMPOSSIBLE, (statement.id, price[0]), shown, words, numbers, quantities=("cost_per_1m_samples_usd",))
+            yield Finding(IMPOSSIBLE, (statement.id, price[0]), shown, words, quantities=("cost_per_1m_samples_usd",))
 
 
 @rule(id="owned-hardware", family="prices", verdicts=(SUSPICIOUS, INCONSISTENT))
@@ -140,13 +137,11 @@ def owned_hardware(evidence: Evidence) -> Iterator[Finding]:
         cost, time = statement.claims.get("cost_local_usd"), statement.claims.get("train_time_s")
         if cost and time and time.value and not bill.owned_inputs:
             rate, device = cost.value / time.value * HOUR_S, _device_name(evidence, bill.accelerator or "")
-            lines[statement.id] = (rate, f"{statement.id}: {cost.printed} / {time.printed} = ${rate:.2f} an hour on {device}")
+            lines[statement.id] = f"{statement.id}: {cost.printed} / {time.printed} = ${rate:.2f} an hour on {device}"
     if lines:
         claim = "amortised cost on owned hardware, without purchase price, years, hours of use, watts and electricity"
-        shown = "; ".join(words for _, words in lines.values())
-        words = f"{shown}. The sum purchase / (years x hours of use) + watts x electricity cannot be checked"
-        numbers = {f"usd_per_hour, {record}": rate for record, (rate, _) in lines.items()}
-        yield Finding(SUSPICIOUS, tuple(lines), claim, words, numbers, quantities=("cost_local_usd",))
+        words = f"{'; '.join(lines.values())}. The sum purchase / (years x hours of use) + watts x electricity cannot be checked"
+        yield Finding(SUSPICIOUS, tuple(lines), claim, words, quantities=("cost_local_usd",))
     for statement, claimed in evidence.assertions(BreakEven):
         costs = [(bill, evidence.claims_of(bill).get("cost_usd"), evidence.claims_of(bill).get("cost_local_usd")) for bill in claimed.bills]
         pays = [
@@ -157,5 +152,4 @@ def owned_hardware(evidence: Evidence) -> Iterator[Finding]:
         if pays:
             claim = f"owning pays at {claimed.runs_per_year.printed}"
             words = "; ".join(pays) + ". Amortised costs of a run do not depend on the number of runs, so they have no break-even number"
-            numbers = {"runs_per_year": claimed.runs_per_year.value}
-            yield Finding(INCONSISTENT, (statement.id, *claimed.bills), claim, words, numbers, quantities=("cost_usd", "cost_local_usd"))
+            yield Finding(INCONSISTENT, (statement.id, *claimed.bills), claim, words, quantities=("cost_usd", "cost_local_usd"))

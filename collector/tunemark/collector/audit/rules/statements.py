@@ -95,11 +95,11 @@ def stated_twice(evidence: Evidence) -> Iterator[Finding]:
     for (setting, *statements), (lines, records) in differing.items():
         shown = lines if len(lines) <= LINES_SHOWN else [*lines[:LINES_SHOWN], f"and {len(lines) - LINES_SHOWN} more like these"]
         claim = f"{setting}, stated in two places"
-        yield Finding(INCONSISTENT, (*statements, *records), claim, "; ".join(shown), {"setting": setting}, conditions=(setting,))
+        yield Finding(INCONSISTENT, (*statements, *records), claim, "; ".join(shown), conditions=(setting,))
     for statement, link in evidence.assertions(Link):
         if not link.exists:
             claim, words = f"link to {link.target}", f"not found in {link.checked_in}"
-            yield Finding(INCONSISTENT, (statement.id,), claim, words, {"target": link.target}, conditions=("link",))
+            yield Finding(INCONSISTENT, (statement.id,), claim, words, conditions=("link",))
 
 
 def _value(result: AuditedResult, name: str) -> Scalar:
@@ -121,7 +121,7 @@ def unsupported(evidence: Evidence) -> Iterator[Finding]:
             records, claim = (statement.id, *conclusion.records), f"a conclusion about {conclusion.about}{quoted(statement)}"
             quantities = conclusion.basis or QUANTITIES_ABOUT[conclusion.about]
             conditions = (conclusion.over,) if conclusion.over else ()
-            yield Finding(SUSPICIOUS, records, claim, reason, {"about": conclusion.about}, quantities, conditions)
+            yield Finding(SUSPICIOUS, records, claim, reason, quantities, conditions)
 
 
 def _lack_of_support(evidence: Evidence, conclusion: Conclusion) -> str:
@@ -168,9 +168,7 @@ def advice(evidence: Evidence) -> Iterator[Finding]:
             if devices and methods and _sizes_overlap(yes, no):
                 claim = f"{_size(yes)} on {devices}: possible in one place, '{no.says}' in another"
                 words = f"{_words(statement)} contradicts {_words(other)}: {_size(yes)} lies in {_size(no)}"
-                yield Finding(
-                    INCONSISTENT, (statement.id, other.id), claim, words, {"device": devices}, conditions=("accelerator", "model")
-                )
+                yield Finding(INCONSISTENT, (statement.id, other.id), claim, words, conditions=("accelerator", "model"))
     for statement, advised in given:
         yield from _against_tables(evidence, statement, advised)
 
@@ -186,19 +184,18 @@ def _against_tables(evidence: Evidence, statement: Statement, advised: Advice) -
         for result in needs:
             if Interval.of(result.claims[PEAK]).low > max(sizes) * GIB:
                 words = f"{_words(statement)}: {result.id} requires {result.claims[PEAK].printed}, {max(sizes) * GIB / BILLION:.0f} GB are there"
-                yield _advice_finding(statement, result, f"{_size(advised)} on {max(sizes):g} GB", words, max(sizes))
+                yield _advice_finding(statement, result, f"{_size(advised)} on {max(sizes):g} GB", words)
     needs = [need for need in needs if not advised.models or need.conditions.model in advised.models]
     if advised.least and needs and min(sizes):
         most = max(needs, key=_peak)
         smaller = _smaller(evidence, source_of(statement.id), _peak(most) * SPARE_MEMORY, min(sizes))
         if smaller:
             words = f"{most.id} requires {most.claims[PEAK].printed}. With a tenth more it fits the {smaller.name}, which the document names too"
-            yield _advice_finding(statement, most, f"smallest device: {_words(statement)}", words, smaller.memory_gib or 0)
+            yield _advice_finding(statement, most, f"smallest device: {_words(statement)}", words)
 
 
-def _advice_finding(statement: Statement, result: AuditedResult, claim: str, words: str, memory_gib: float) -> Finding:
-    numbers = {"needed_bytes": _peak(result), "memory_bytes": memory_gib * GIB}
-    return Finding(INCONSISTENT, (statement.id, result.id), claim, words, numbers, quantities=(PEAK,), conditions=("accelerator",))
+def _advice_finding(statement: Statement, result: AuditedResult, claim: str, words: str) -> Finding:
+    return Finding(INCONSISTENT, (statement.id, result.id), claim, words, quantities=(PEAK,), conditions=("accelerator",))
 
 
 def _smaller(evidence: Evidence, source: str, needed: float, advised_gib: float) -> AcceleratorCard | None:
@@ -263,8 +260,7 @@ def memory_tables(evidence: Evidence) -> Iterator[Finding]:
         ran = f"; {', '.join(result.id for result in below)} ran in less" if below else ""
         claim = "; ".join(f"{result.claims[PEAK].printed} ({result.id}, {result.section})" for result in named)
         words = f"the document requires {required} for {least.model.name if least.model else ''} {least.method_name}{ran}"
-        numbers = {"lowest": _peak(named[0]), "highest": _peak(most)}
-        yield Finding(INCONSISTENT, tuple(result.id for result in named), claim, words, numbers, quantities=(PEAK,))
+        yield Finding(INCONSISTENT, tuple(result.id for result in named), claim, words, quantities=(PEAK,))
 
 
 @rule(id="effect", family="statements", verdicts=(INCONSISTENT, SUSPICIOUS))
@@ -291,7 +287,7 @@ def effects(evidence: Evidence) -> Iterator[Finding]:
             if not low - EFFECT_TOLERANCE <= reduction <= high + EFFECT_TOLERANCE:
                 words = f"1 - {after.printed} / {before.printed} = {reduction:.1%}, but the claim is {low:.0%} to {high:.0%}"
                 records = (statement.id, treated.id, untreated.id)
-                yield Finding(INCONSISTENT, records, claim, words, {"measured": reduction}, quantities=quantities)
+                yield Finding(INCONSISTENT, records, claim, words, quantities=quantities)
     for statement, driver in evidence.assertions(Driver):
         yield from _not_decisive(evidence, statement, driver)
 
@@ -316,8 +312,7 @@ def _growth(evidence: Evidence, statement: Statement, effect: Effect, power: flo
             f"activations of {model.name} from {lengths[0]:,} to {lengths[1]:,} tokens grow with the power {flash:.2f} of the length under a kernel "
             f"that stores no scores, and {eager:.2f} with stored scores. {str(effect.grows).capitalize()} growth would have the power {power:g}"
         )
-        numbers = {"power, flash": flash, "power, eager": eager}
-        yield Finding(SUSPICIOUS, (statement.id,), claim, words, numbers, quantities=(PEAK,), conditions=("sequence_length",))
+        yield Finding(SUSPICIOUS, (statement.id,), claim, words, quantities=(PEAK,), conditions=("sequence_length",))
 
 
 def _not_decisive(evidence: Evidence, statement: Statement, driver: Driver) -> Iterator[Finding]:
@@ -342,5 +337,5 @@ def _not_decisive(evidence: Evidence, statement: Statement, driver: Driver) -> I
             )
             for pair in against
         )
-        claim, numbers = f"{driver.property} decides {label(driver.quantity)}", {"pairs against it": len(against)}
-        yield Finding(SUSPICIOUS, records, claim, words, numbers, quantities=(driver.quantity,), conditions=("accelerator",))
+        claim = f"{driver.property} decides {label(driver.quantity)}"
+        yield Finding(SUSPICIOUS, records, claim, words, quantities=(driver.quantity,), conditions=("accelerator",))

@@ -33,7 +33,7 @@ def above_peak(evidence: Evidence) -> Iterator[Finding]:
         for name in ("mfu", "hfu"):
             claimed = result.interval(name)
             if claimed and claimed.low > 1:
-                yield about_figures(IMPOSSIBLE, result, (name,), f"{claimed.value:.1%} > 100%", {name: claimed.value})
+                yield about_figures(IMPOSSIBLE, result, (name,), f"{claimed.value:.1%} > 100%")
         for quantity, rates in grouped(token_rates(result), lambda rate: rate.quantity).items():
             shares = [(rate, utilised) for rate in rates if (utilised := utilisation(result, rate))]
             if len(shares) > 1 and settled_reading(result, quantity) is None:
@@ -42,13 +42,13 @@ def above_peak(evidence: Evidence) -> Iterator[Finding]:
                 continue
             share, words = shares[0][1]
             if share.low > 1:
-                yield about_figures(IMPOSSIBLE, result, (quantity,), words, {"utilisation": share.value})
+                yield about_figures(IMPOSSIBLE, result, (quantity,), words)
                 continue
             recomputed = utilisation(result, shares[0][0], recompute=True) if states_recompute(result) else None
             share, words = recomputed or (share, words)
             limit, practice = usual_limit(result, evidence.facts)
             if share.low > limit:
-                yield about_figures(SUSPICIOUS, result, (quantity,), f"{words}; {practice}", {"utilisation": share.value})
+                yield about_figures(SUSPICIOUS, result, (quantity,), f"{words}; {practice}")
 
 
 def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[TokenRate, tuple[Interval, str]]]) -> Finding:
@@ -62,7 +62,6 @@ def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[Tok
         (result.id,),
         result.printed(quantity),
         "; ".join(lines) + ending,
-        {f"utilisation, {rate.meaning}": share.value for rate, (share, _) in shares},
         quantities=(quantity,),
         excluded=tuple(rate.meaning_words for rate in excluded),
     )
@@ -94,8 +93,7 @@ def with_recompute(evidence: Evidence) -> Iterator[Finding]:
                 f"weights {weights / 1e9:.1f} GB ({weight_words}) and activations without recompute {activations / 1e9:.1f} GB ({words}) do not "
                 f"fit into {result.claims['peak_memory_bytes'].printed}. So blocks are computed twice: {twice[1]}{ending}"
             )
-            numbers = {"utilisation": twice[0].value, "weights_bytes": weights, "activations_bytes": activations}
-            yield about_figures(verdict, result, (rate.quantity, "peak_memory_bytes"), calculation, numbers)
+            yield about_figures(verdict, result, (rate.quantity, "peak_memory_bytes"), calculation)
 
 
 @rule(id="mfu-and-rate", family="utilisation", verdicts=(SUSPICIOUS,))
@@ -125,8 +123,8 @@ def claimed_against_rate(evidence: Evidence) -> Iterator[Finding]:
             words = f"{words}: {share.value / mfu.value:.1f} times more than the claimed {mfu.value:.2%}, whose peak is higher or whose rate is lower"
         else:
             continue
-        claim, numbers = result.printed("mfu", "samples_per_s", "profile_step_time_s"), {"claimed": mfu.value, "utilisation": share.value}
-        yield Finding(SUSPICIOUS, (result.id,), claim, words, numbers, quantities=("mfu",))
+        claim = result.printed("mfu", "samples_per_s", "profile_step_time_s")
+        yield Finding(SUSPICIOUS, (result.id,), claim, words, quantities=("mfu",))
 
 
 @rule(id="cross-source", family="comparison", verdicts=(SUSPICIOUS,))
@@ -151,5 +149,4 @@ def across_sources(evidence: Evidence) -> Iterator[Finding]:
                     f"and model size reach {middle:.1%}: {item.share / middle:.1f} times less; {practice}"
                 )
                 records = (item.result.id, *(other.result.id for other in peers))
-                numbers = {"utilisation": item.share, "peers": middle}
-                yield Finding(SUSPICIOUS, records, claim, words, numbers, quantities=(item.rate.quantity,))
+                yield Finding(SUSPICIOUS, records, claim, words, quantities=(item.rate.quantity,))
