@@ -70,8 +70,8 @@ def test_own_hardware_is_compared_with_renting(tunemark: Tunemark, whole_databas
         (found,) = [option for option in answer["ranked"] if option["offer"]["provider"] == "own hardware"]
         assert found["offer"]["usd_per_hour"] == pytest.approx(usd)
     several = tunemark(*BASE, "--own", "RTX 4090", "--own", "2 x L4", "--db", whole_database).out
-    assert "Your GeForce RTX 4090 × 1" in several
-    assert "Your L4 × 2" in several
+    assert "Your GeForce RTX 4090" in several
+    assert "Your L4" in several
 
 
 def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark, whole_database: Path) -> None:
