@@ -65,25 +65,6 @@ def test_the_matrix_of_document_003_is_every_model_and_method_of_its_tables():
         assert card.lora is None or (card.lora.rank, card.lora.alpha) == (8, 16)
 
 
-def test_the_recipe_run_of_document_000_has_exactly_its_hyperparameters():
-    card = FACTS.workload("qwen3-8b-lora-simple-recipes")
-    assert (card.lora.rank, card.lora.alpha, card.lora.dropout) == (64, 128, 0.05)
-    assert (card.optimizer.learning_rate, card.optimizer.scheduler) == (8e-4, "cosine")
-    assert (card.data.sequence_length, card.data.packing, card.compute) == (4096, True, "bf16")
-    assert card.batch.micro_batch * card.batch.gradient_accumulation == 8
-
-
-@pytest.mark.parametrize("key", FACTS.workloads)
-def test_a_plain_run_stops_once_it_is_sure_and_no_whole_job_has_a_fixed_hour(key):
-    plain = resolve(key, FACTS, eight_gpus(), Options()).plan.measurement
-    assert plain.until_relative_ci == 0.01
-    assert plain.max_train_s is None or plain.max_train_s <= 300
-    for asked in (Options(max_steps=100_000), *([Options(epochs=3)] if FACTS.workload(key).data.source.value != "synthetic" else [])):
-        whole = resolve(key, FACTS, eight_gpus(), asked).plan.measurement
-        assert (whole.until_relative_ci, whole.max_train_s, whole.timeout_s) == (None, None, None)
-        assert whole.no_step_s == 900
-
-
 def judged_changed(key, resolved):
     """Return the settings that the collector finds changed, by its own list of what card and plan share."""
     card = FACTS.workload(key)

@@ -34,21 +34,8 @@ H100 = Stated(
     precision="bf16",
 )
 CONDITIONS = (
-    *("--method", "lora", "--model", "llama-3.1-8b", "--accelerator", "nvidia-h100-80gb-sxm", "--devices", 1),
-    *(
-        "--micro-batch",
-        2,
-        "--seq",
-        2048,
-        "--set",
-        "packing=true",
-        "--set",
-        "gradient_accumulation=4",
-        "--set",
-        "precision=bf16",
-        "--set",
-        "checkpointing=full",
-    ),
+    *("--method", "lora", "--model", "llama-3.1-8b", "--accelerator", "nvidia-h100-80gb-sxm", "--devices", 1, "--micro-batch", 2),
+    *("--seq", 2048, "--set", "packing=true", "--set", "gradient_accumulation=4", "--set", "precision=bf16", "--set", "checkpointing=full"),
 )
 FINAL = {
     "step": 10,
@@ -101,12 +88,6 @@ def test_speed_and_tokens_of_a_state_are_those_of_its_last_timed_entry(tmp_path:
     assert not log.problems
 
 
-def test_a_state_of_a_checkpoint_is_a_partial_record_without_a_time(tmp_path: Path, facts: FactBase):
-    log = read_one(state_in(tmp_path, max_steps=20, log_history=[{"step": 5, "loss": 2.0}]))
-    result = record_of(log, H100, facts, "999-001")
-    assert (result.status.value, "train_time_s" in result.claims, result.claims["total_steps"].value) == ("partial", False, 20)
-
-
 @pytest.mark.slow
 def test_a_real_training_with_transformers_is_imported_whole(tmp_path: Path, tunemark: Tunemark):
     subprocess.run(warm("trainer_process", tmp_path), check=True, capture_output=True, timeout=200)
@@ -154,13 +135,6 @@ def test_a_folder_of_llamafactory_states_its_own_conditions(logs: Path, facts: F
     assert not log.problems
 
 
-def test_an_option_counts_more_than_the_arguments_and_the_contradiction_is_noted(logs: Path, facts: FactBase):
-    log = read_one(logs / "llamafactory")
-    result = record_of(log, Stated(micro_batch=4), facts, "999-001")
-    assert result.conditions.micro_batch == 4
-    assert [str(problem) for problem in log.problems] == ["llamafactory: micro_batch is 4, and the log states 1; the option is used"]
-
-
 # Weights & Biases -------------------------------------------------------------------------------------
 
 
@@ -178,14 +152,6 @@ def test_the_export_of_a_chart_is_refused_with_the_fix(tmp_path: Path):
     (tmp_path / "chart.csv").write_text('"Step","run-1 - train/loss","run-1 - train/loss__MIN"\n1,2.0,2.0\n', encoding="utf-8")
     with pytest.raises(TunemarkError, match=r"chart\.csv:1: .*'run-1 - train/loss' is a column of a chart.*run\.history"):
         read_one(tmp_path / "chart.csv")
-
-
-def test_rows_and_cells_of_a_history_that_cannot_be_read_are_named(tmp_path: Path):
-    (tmp_path / "h.csv").write_text("_runtime,train/global_step,train/loss\n1,5,2.0\nsoon,6,1.9\n3,7\n", encoding="utf-8")
-    assert sorted(str(problem) for problem in read_one(tmp_path / "h.csv").problems)[-2:] == [
-        "h.csv:3: _runtime is 'soon', not a finite number; left out",
-        "h.csv:4: 2 cells for 3 columns; left out",
-    ]
 
 
 # The shared part --------------------------------------------------------------------------------------
@@ -246,19 +212,7 @@ def test_json_is_everything_and_the_exit_code_tells_of_what_could_not_be_read(tm
     said = tunemark("import", "log", path, *CONDITIONS, "--json")
     assert said.code == 3
     (content,) = json.loads(said.out)
-    assert set(content) == {
-        "title",
-        "figures",
-        "record",
-        "derived",
-        "findings",
-        "prediction",
-        "nearest",
-        "places",
-        "losses",
-        "problems",
-        "not_used",
-    }
+    assert {"figures", "record", "derived", "findings", "prediction", "nearest", "problems"} <= set(content)
     assert content["problems"][0]["reason"] == "loss is 'low', not a finite number; left out"
 
 
@@ -375,9 +329,3 @@ def test_names_are_checked_also_when_nothing_is_written(data: Path, tunemark: Tu
     answered = tunemark("import", "log", data / "trainer-log.txt", *options)
     assert (answered.code, answered.out) == (2, "")
     assert said in answered.err
-
-
-def test_without_a_method_the_figures_are_shown(data: Path, tunemark: Tunemark):
-    first, second = json.loads(tunemark("import", "log", data / "trainer-log.txt", "--json").out)
-    assert second["figures"]["tokens"]["printed"] == "9603960.0"
-    assert "record" not in first
