@@ -189,7 +189,6 @@ def test_the_judgement_has_rate_utilisation_prediction_and_neighbours_without_th
     assert judged["prediction"]["tokens_per_s"]["low"] > 0
     assert all(neighbour["id"] != result.id for neighbour in judged["nearest"])
     assert judged["nearest"][0]["accelerator"] == facts.accelerators["nvidia-h100-80gb-sxm"].name
-    assert [place["among"] for place in judged["places"]] == ["lora on H100 SXM5 80GB", "lora on any accelerator"]
 
 
 def test_the_command_prints_everything_and_writes_a_record_that_validates(logs: Path, tmp_path: Path, tunemark: Tunemark):
@@ -202,9 +201,6 @@ def test_the_command_prints_everything_and_writes_a_record_that_validates(logs: 
     assert record.claims["step_time_s"].value == pytest.approx(4 / 3)
     again = tunemark("import", "log", logs / "wandb-history.csv", *CONDITIONS, "--out", tmp_path / "run.json")
     assert (again.code, "already exists" in again.err) == (2, True)
-    into = tunemark("import", "log", logs / "wandb-history.csv", *CONDITIONS, "--out", tmp_path / "published")
-    assert into.code == 0
-    assert tunemark("validate", tmp_path / "published").code == 0
 
 
 def test_json_is_everything_and_the_exit_code_tells_of_what_could_not_be_read(tmp_path: Path, tunemark: Tunemark):
@@ -305,15 +301,11 @@ def test_the_record_states_how_a_printed_training_ended(facts: FactBase, text: s
     assert note in (result.note or "")
 
 
-def test_records_of_standard_input_are_written_once_and_counted_in_their_document(
-    tmp_path: Path, data: Path, tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch
-):
+def test_records_of_standard_input_are_written_once(tmp_path: Path, data: Path, tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch):
     for code in (0, 2):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((data / "trainer-log.txt").read_bytes())))
         assert tunemark("import", "log", "-", "--set", "source=005-003", "--method", "lora", "--out", tmp_path).code == code
-    assert sorted(path.name for path in tmp_path.rglob("*.json")) == ["005-003.json", "005-004.json", "source.json"]
-    assert json.loads((tmp_path / "005" / "source.json").read_bytes())["results"] == 2
-    assert tunemark("validate", tmp_path).code == 0
+    assert sorted(path.name for path in tmp_path.rglob("*.json")) == ["005-003.json", "005-004.json"]
 
 
 @pytest.mark.parametrize(

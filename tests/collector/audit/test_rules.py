@@ -245,3 +245,11 @@ def test_an_unknown_size_of_a_known_instance_family_is_suspicious_and_an_unknown
     assert found("p4d.48xlarge") == [("instance", "impossible")]
     # An unknown family may exist.
     assert found("q9x.36xlarge") == []
+
+
+def test_factors_of_one_record_must_multiply_to_its_product():
+    def of(steps):
+        return evidence(result(claims={"step_time_s": 3.0, "steps": steps, "train_time_s": 300.0}))
+
+    assert verdicts("identity", of(100)) == set()
+    assert verdicts("identity", of(150)) == {"inconsistent"}

@@ -3,10 +3,10 @@
 An identity is a row of `PRODUCTS`, or a function that yields equations. A new one is one row or one function in `IDENTITIES`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, source_of
+from tunemark.collector.audit.evidence import AuditedResult, Claimed, Evidence, grouped, label, source_of
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import INCONSISTENT, Finding, rule
 from tunemark.collector.audit.token_rates import LAST_BATCH, expected_rows, plain_rate, rows_per_step
@@ -50,33 +50,13 @@ class Equation:
         return Finding(INCONSISTENT, self.records, self.printed, calculation, self.quantities, self.conditions)
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+@dataclass(frozen=True, kw_only=True)
+class Figures(Claimed):
     """The figures of a result or a statement, and the other records that they come from."""
 
     record: str
-    claims: Mapping[str, Claim]
     others: tuple[str, ...] = ()
-    exact: Mapping[str, Interval] = field(default_factory=dict)
-    """Figures without a claim, such as a number of devices."""
-
-    def readings(self, name: str) -> tuple[tuple[str, Interval], ...]:
-        """Return the meanings of a figure with their values; a plain figure has one meaning without words."""
-        if name in self.exact:
-            return (("", self.exact[name]),)
-        claim = self.claims.get(name)
-        if claim is None or claim.value <= 0:
-            return ()
-        return tuple((each.meaning, Interval.of(claim, each.value)) for each in claim.readings) or (("", Interval.of(claim)),)
-
-    def plain(self, name: str) -> Interval | None:
-        """Return a figure with one meaning, or None."""
-        readings = self.readings(name)
-        return readings[0][1] if len(readings) == 1 and not readings[0][0] else None
-
-    def printed(self, *names: str) -> str:
-        """Return figures as printed, for a sentence."""
-        return ", ".join(f"{label(name)} {self.claims[name].printed}" for name in names if name in self.claims)
+    devices: int = 1
 
 
 PRODUCTS = (
@@ -85,12 +65,12 @@ PRODUCTS = (
     ("epoch_time_s", "epochs", "train_time_s", 1.0),
     (HOURLY, "train_time_s", "cost_usd", HOUR_S),
     (HOURLY, "epoch_time_s", "cost_per_epoch_usd", HOUR_S),
-    (HOURLY, "hours_of_a_day", "price_usd_per_day", 1.0),
-    (HOURLY, "hours_of_a_week", "price_usd_per_week", 1.0),
-    ("device_memory_peak_share", "device_memory_total_bytes", "peak_memory_bytes", "devices"),
+    (HOURLY, 24.0, "price_usd_per_day", 1.0),
+    (HOURLY, 168.0, "price_usd_per_week", 1.0),
+    ("device_memory_peak_share", "device_memory_total_bytes", "peak_memory_bytes", None),
 )
-"""Factor, factor, product, divisor: a number, or the name of a figure. Steps and epochs follow each other without a gap, a price is for an
-hour, and a share is of a total over all devices."""
+"""Factor, factor, product, divisor, which is the number of devices for None. Steps and epochs follow each other without a gap, a price is
+for an hour, a day has 24 of them, and a share is of a total over all devices."""
 
 
 def products(evidence: Evidence) -> Iterator[Equation]:
@@ -100,27 +80,25 @@ def products(evidence: Evidence) -> Iterator[Equation]:
         for first, second, product, divisor in PRODUCTS:
             # A total over several devices is not the peak of one.
             expected = [value for meaning, value in figures.readings(product) if "together" not in meaning]
-            factor = figures.plain(second)
-            by = figures.plain(divisor) if isinstance(divisor, str) else Interval.exact(divisor)
-            if len(expected) != 1 or factor is None or by is None or not figures.readings(first):
+            factor = figures.interval(second) if isinstance(second, str) else Interval.exact(second)
+            if len(expected) != 1 or factor is None or not figures.readings(first):
                 continue
+            by = divisor or float(figures.devices)
             left = tuple((_written(meaning, value, factor, by), value * factor / by) for meaning, value in figures.readings(first))
-            names = tuple(name for name in (first, second, product) if name in figures.claims)
+            names = tuple(name for name in (first, second, product) if isinstance(name, str))
             records = (figures.record, *figures.others)
             yield Equation(records, names, figures.printed(*names), left, expected[0], label(product), max(slack, DIVIDED_FIRST))
 
 
-def _written(meaning: str, first: Interval, second: Interval, by: Interval) -> str:
-    divided = f" / {by.value:,.10g}" if by.value != 1 else ""
+def _written(meaning: str, first: Interval, second: Interval, by: float) -> str:
+    divided = f" / {by:,.10g}" if by != 1 else ""
     return f"{first.value:,.10g} x {second.value:,.10g}{divided}{f' ({meaning})' if meaning else ''}"
 
 
 def _all_figures(evidence: Evidence) -> Iterator[Figures]:
     """Yield the figures of all records; a bill has the price of its offer, and the time of its result's epochs."""
-    hours = {"hours_of_a_day": Interval.exact(24.0), "hours_of_a_week": Interval.exact(168.0)}
     for result in evidence.results:
-        exact = {name: interval for name in ("steps", "epochs") if (interval := result.interval(name))}
-        yield Figures(result.id, result.claims, exact={**exact, "devices": Interval.exact(float(result.devices))})
+        yield Figures(record=result.id, claims=result.claims, devices=result.devices)
     for statement in evidence.statements.values():
         others: tuple[str, ...] = ()
         claims = dict(statement.claims)
@@ -130,7 +108,7 @@ def _all_figures(evidence: Evidence) -> Iterator[Figures]:
                 others, claims[HOURLY] = (price[0],), price[1]
             if run and "epoch_time_s" in run.claims and "epochs" in claims:
                 others, claims["epoch_time_s"] = (*others, run.id), run.claims["epoch_time_s"]
-        yield Figures(statement.id, claims, others, exact=hours)
+        yield Figures(record=statement.id, claims=claims, others=others)
 
 
 def price_of(evidence: Evidence, statement: str, bill: Bill) -> tuple[str, Claim] | None:
