@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from tunemark.collector.audit.bounds import rates_below_peak, utilisation
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
@@ -28,6 +27,10 @@ class Attained:
     parameters: int
     level: str
     """Level of the software: plain, tuned or vendor."""
+
+    def has_size_of(self, other: "Attained") -> bool:
+        """Return True if both models have about the same number of parameters: utilisation changes slowly with size."""
+        return max(self.parameters, other.parameters) <= SIMILAR_SIZE * min(self.parameters, other.parameters)
 
     @property
     def source(self) -> str:
@@ -67,16 +70,3 @@ def usual_limit(result: AuditedResult, facts: FactBase) -> tuple[float, str]:
     level = software_of(result, facts).level
     share = facts.known.practice("high-utilisation-plain" if level == "plain" else "high-utilisation")
     return share, f"{level} software stays below {share:.0%}"
-
-
-class Sized(Protocol):
-    """Anything with a number of parameters."""
-
-    @property
-    def parameters(self) -> int:
-        """Number of parameters."""
-
-
-def similar_size(first: Sized, second: Sized) -> bool:
-    """Return True if two models have about the same number of parameters: utilisation changes slowly with size."""
-    return max(first.parameters, second.parameters) <= SIMILAR_SIZE * min(first.parameters, second.parameters)

@@ -185,24 +185,14 @@ def cell(value: object) -> str:
 
 @contextmanager
 def progress(task: str, total: int) -> Iterator[Callable[[], None]]:
-    """Yield a function to call after each item. It shows a bar on a terminal, else a line per 1,000 items, and nothing for few items."""
-    if total <= MANY:
+    """Yield a function to call after each item. It shows a bar on a terminal, and nothing in a pipe or for few items."""
+    if total <= MANY or not sys.stderr.isatty():
         yield lambda: None
-    elif sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+        return
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
-        columns = *Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn()
-        with Progress(*columns, console=Console(stderr=True)) as bar:
-            bar_task = bar.add_task(task, total=total)
-            yield lambda: bar.advance(bar_task)
-    else:
-        done = 0
-
-        def advance() -> None:
-            nonlocal done
-            done += 1
-            if done % 1_000 == 0 or done == total:
-                say(f"{task}: {done:,} of {total:,}")
-
-        yield advance
+    columns = *Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        bar_task = bar.add_task(task, total=total)
+        yield lambda: bar.advance(bar_task)

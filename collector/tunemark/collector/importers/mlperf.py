@@ -57,7 +57,17 @@ def mlperf(request: Request) -> None:
     if request.as_json:
         print_json(entries.as_json() | {"written": written})
     else:
-        print_table(["round", "entries", "runs", "incomplete", "without card"], entries.rounds())
+        rows = [
+            (
+                result.round,
+                result.id,
+                len(result.runs),
+                sum(run.status == "ok" for run in result.runs),
+                result.conditions.accelerator or "no card",
+            )
+            for result in entries.results
+        ]
+        print_table(["round", "entry", "runs", "reached the target", "accelerator"], rows)
         unresolved = sorted(spelling for spelling, key in entries.spellings.items() if key is None)
         if unresolved:
             say(f"no card in data/accelerators for {len(unresolved)} of {len(entries.spellings)} spellings: {', '.join(unresolved)}")
@@ -84,16 +94,6 @@ class Entries:
     def problem(self, file: str, reason: str, line: int | None = None, *, noted: bool = False) -> None:
         """Add a problem of a file."""
         self.problems.append(LogProblem(file, line, reason, noted))
-
-    def rounds(self) -> list[tuple[str, int, int, int, int]]:
-        """Return one row per round: entries, runs, incomplete runs, entries without an accelerator card."""
-        rows = []
-        for name in sorted({result.round for result in self.results}):
-            results = [result for result in self.results if result.round == name]
-            statuses = [run.status for result in results for run in result.runs]
-            without_card = sum(result.conditions.accelerator is None for result in results)
-            rows.append((name, len(results), len(statuses), statuses.count("incomplete"), without_card))
-        return rows
 
     def as_json(self) -> dict[str, Any]:
         """Return the entries as JSON values."""

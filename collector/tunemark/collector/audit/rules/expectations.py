@@ -23,7 +23,7 @@ from tunemark.collector.audit.evidence import (
 from tunemark.collector.audit.interval import MORE_MEMORY, Interval
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
-from tunemark.collector.audit.token_rates import token_rates, training_or_wall_time
+from tunemark.collector.audit.token_rates import training_or_wall_time
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.vocabulary import Method
@@ -267,13 +267,9 @@ def _time_of_a_row(first: AuditedResult, second: AuditedResult) -> tuple[Interva
 
 
 def _slowdown(first: AuditedResult, second: AuditedResult) -> tuple[Interval, str, tuple[str, ...]] | None:
-    """Return the rate of the second over that of the first, in the same reading if the steps of both are ambiguous in the same way."""
+    """Return the rate of the second over that of the first, if each has one possible rate."""
     mine, theirs = rates_below_peak(first), rates_below_peak(second)
     if not len(mine) == len(theirs) == 1:
-        if first.conditions.gradient_accumulation != second.conditions.gradient_accumulation:
-            return None
-        mine, theirs = ([rate for rate in token_rates(each) if rate.quantity == "step_time_s" and rate.meaning] for each in (first, second))
-    if not mine or not theirs:
         return None
     words = f"{theirs[-1].tokens_per_s.value:,.0f} tokens/s / {mine[-1].tokens_per_s.value:,.0f} tokens/s"
     return theirs[-1].tokens_per_s / mine[-1].tokens_per_s, words, (mine[-1].quantity,)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 
 from tunemark.collector.audit.bounds import activations_kept, flop_conventions, flop_per_token, utilisation, weight_bytes
-from tunemark.collector.audit.distributions import attained, similar_size, states_recompute, usual_limit
+from tunemark.collector.audit.distributions import attained, states_recompute, usual_limit
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, SUSPICIOUS, Finding, about_figures, rule
@@ -17,8 +17,6 @@ OTHER_PEAK = 1.25
 """Factor by which the peak of a claimed utilisation may be higher: boost clocks, and variants of one device."""
 LIKE = attrgetter("level", "result.conditions.accelerator", "result.conditions.method", "result.devices")
 """What results of different sources must share to be compared."""
-TWICE = "computed twice"
-"""Words of the conventions that MFU does not follow."""
 
 
 @rule(id="utilisation", family="utilisation", verdicts=(IMPOSSIBLE, SUSPICIOUS, AMBIGUOUS))
@@ -113,10 +111,8 @@ def claimed_against_rate(evidence: Evidence) -> Iterator[Finding]:
         if utilised is None or result.model is None or length is None:
             continue
         (share, words), own = utilised, flop_per_token(result, result.model, length)
-        counted = [
-            flop / own for name, flop in flop_conventions(result.model, result.conditions.method, length).items() if TWICE not in name
-        ]
-        high, low = share.high * max(counted), share.low * min(counted)
+        fewest, most = flop_conventions(result.model, result.conditions.method, length)
+        high, low = share.high * most / own, share.low * fewest / own
         if mfu.low > high * PROFILE_TO_RUN:
             words = f"{words}: {mfu.value / share.value:.1f} times less than the claimed {mfu.value:.2%}, which describes a profiled graph, not the run"
         elif mfu.high < low / OTHER_PEAK:
@@ -139,7 +135,7 @@ def across_sources(evidence: Evidence) -> Iterator[Finding]:
         published = [item for item in group if not item.result.measured]
         for item in group:
             # Measured results may be many: each is compared with documents only.
-            peers = [other for other in published if other.source != item.source and similar_size(item, other)]
+            peers = [other for other in published if other.source != item.source and item.has_size_of(other)]
             middle = sorted(other.share for other in peers)[len(peers) // 2] if peers else item.share
             limit, practice = usual_limit(item.result, evidence.facts)
             if item.share > factor * middle and item.hardware_share > limit:
