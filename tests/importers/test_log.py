@@ -199,17 +199,10 @@ def test_the_command_prints_everything_and_writes_a_record_that_validates(logs: 
     record = read_record((tmp_path / "run.json").read_bytes())
     assert isinstance(record, PublishedResult)
     assert record.claims["step_time_s"].value == pytest.approx(4 / 3)
+    wrong = tunemark("import", "log", state_in(tmp_path, log_history=[{"loss": "low"}, FINAL]), *CONDITIONS, "--json")
+    assert (wrong.code, json.loads(wrong.out)[0]["problems"][0]["reason"]) == (3, "loss is 'low', not a finite number; left out")
     again = tunemark("import", "log", logs / "wandb-history.csv", *CONDITIONS, "--out", tmp_path / "run.json")
     assert (again.code, "already exists" in again.err) == (2, True)
-
-
-def test_json_is_everything_and_the_exit_code_tells_of_what_could_not_be_read(tmp_path: Path, tunemark: Tunemark):
-    path = state_in(tmp_path, log_history=[{"loss": "low"}, FINAL])
-    said = tunemark("import", "log", path, *CONDITIONS, "--json")
-    assert said.code == 3
-    (content,) = json.loads(said.out)
-    assert {"figures", "record", "derived", "findings", "prediction", "nearest", "problems"} <= set(content)
-    assert content["problems"][0]["reason"] == "loss is 'low', not a finite number; left out"
 
 
 @pytest.mark.parametrize(

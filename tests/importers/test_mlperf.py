@@ -100,14 +100,6 @@ def test_raw_values_come_from_their_events():
     assert (run.curve.samples, run.curve.at_s, run.curve.eval_loss) == ((8,), (12.0,), (0.92,))
 
 
-def test_a_run_without_run_stop_is_incomplete_and_kept(data: Path):
-    content = (data / "mlperf" / ENTRY / "result_0.txt").read_bytes()
-    log = read_run("result_0.txt", content)
-    assert log.run is not None
-    assert (log.run.status, log.run.time_to_target_s) == ("incomplete", None)
-    assert [str(problem) for problem in log.problems] == [f"result_0.txt:{content.count(10)}: ends without run_stop; kept as incomplete"]
-
-
 @pytest.mark.parametrize(
     ("evaluation", "said"),
     [

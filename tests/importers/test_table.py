@@ -100,15 +100,6 @@ def test_a_row_gives_one_record_per_variant_with_figures_as_printed(tmp_path: Pa
     assert results[1].conditions.micro_batch == 2
 
 
-def test_a_product_of_conditions_is_computed_and_listed_as_assumed(tmp_path: Path) -> None:
-    first = imported(make_map(), tmp_path)[0]
-    assert first.conditions.global_batch == 8
-    assert first.conditions.assumed == ("global_batch",)
-    divided = make_map(computed={"gradient_accumulation": ["accelerator_count", "/micro_batch"]})
-    assert imported(divided, tmp_path)[0].conditions.gradient_accumulation is None
-    assert imported(divided, tmp_path)[1].conditions.gradient_accumulation == 1
-
-
 def test_a_cell_may_stand_for_a_status(tmp_path: Path) -> None:
     failed = imported(make_map(), tmp_path)[3]
     assert failed.status == "oom"

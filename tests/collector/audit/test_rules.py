@@ -27,7 +27,7 @@ from audit_factories import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.collector.audit.rule import DOCUMENT_CONDITIONS, all_rules, audit
+from tunemark.collector.audit.rule import DOCUMENT_CONDITIONS, all_rules
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.published import Conditions
 
@@ -234,17 +234,6 @@ def test_a_rate_that_equals_work_over_time_is_never_flagged(hours):
         **BERT,
     )
     assert not verdicts("identity", evidence(run))
-
-
-def test_an_unknown_size_of_a_known_instance_family_is_suspicious_and_an_unknown_family_is_accepted():
-    def found(name):
-        return [(one.rule, one.verdict.value) for one in audit(evidence(result(labels={"instance": name}))) if one.rule == "instance"]
-
-    assert found("a2-highgpu-3g") == [("instance", "suspicious")]
-    assert found("Standard_ND97asr_v4") == [("instance", "suspicious")]
-    assert found("p4d.48xlarge") == [("instance", "impossible")]
-    # An unknown family may exist.
-    assert found("q9x.36xlarge") == []
 
 
 def test_factors_of_one_record_must_multiply_to_its_product():
