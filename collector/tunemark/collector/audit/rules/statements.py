@@ -212,12 +212,8 @@ def _sizes_overlap(yes: Advice, no: Advice) -> bool:
 
 
 def _size(stated: Advice) -> str:
-    low, high = stated.parameters_from_b, stated.parameters_to_b
-    if low == high and low is not None:
-        return f"{low:g}B"
-    if low is None and high is not None:
-        return f"up to {high:g}B"
-    return f"{low or 0:g}B to {high:g}B" if high is not None else f"{low or 0:g}B and more"
+    low, high = stated.parameters_from_b or 0, stated.parameters_to_b
+    return f"{low:g}B and more" if high is None else f"{low:g}B" if low == high else f"{low:g}B to {high:g}B"
 
 
 def _words(statement: Statement) -> str:
