@@ -21,7 +21,6 @@ from tunemark.schema.vocabulary import AuditVerdict, Dtype
 
 PERFORMANCE_STATE = re.compile(r"/\s*(P(?:[2-9]|1[0-5]))\b")
 """Performance states of NVIDIA devices, P0 to P15 from fastest to idle (nvidia-smi's manual)."""
-NUMBER = re.compile(r"[0-9]+")
 INSTANCE = re.compile(r"\b[a-z]{1,3}\d[a-z0-9]*(?:-[a-z0-9]+)?[.-]\d*x?large\b", re.IGNORECASE)
 """AWS instance names within other words, such as a device named after its instance."""
 SERIES_LENGTH = 3
@@ -58,23 +57,14 @@ def _unknown_instances(evidence: Evidence) -> Iterator[Finding]:
     for (_, name), records in printed.items():
         if name.lower() in known:
             continue
-        # Instances that differ in only one number, as the sizes of a family do.
-        sizes = sorted(other for other in instances if _without_one_number(name) & _without_one_number(other))
         if bare(name) in plain:
             right = plain[bare(name)]
             verdict, words = SUSPICIOUS, f"the provider writes {right!r}, not {name!r}"
         elif (refused := evidence.facts.refused_aws_size(name)) is not None:
             verdict, words, right = IMPOSSIBLE, refused, suggest_instance(name, instances)
-        elif sizes:
-            verdict, words, right = SUSPICIOUS, f"the price book has {', '.join(sizes)} and no {name}", sizes[0]
         else:
             continue
         yield Finding(verdict, tuple(records), f"instance {name!r}", words, conditions=("instance",))
-
-
-def _without_one_number(name: str) -> set[str]:
-    text = name.lower()
-    return {f"{text[: digits.start()]}#{text[digits.end() :]}" for digits in NUMBER.finditer(text)}
 
 
 def _other_devices(evidence: Evidence) -> Iterator[Finding]:

@@ -35,7 +35,7 @@ def metrics(evidence: Evidence) -> Iterator[Finding]:
     and used memory.
     """
     for statement, metric in evidence.assertions(Metric):
-        name, quantities = label(metric.quantity), (metric.quantity,)
+        quantities = (metric.quantity,)
         records, claim = (statement.id, *metric.records), f"printed as {label(metric.quantity)}"
         if metric.quantity in PEAKS and metric.counts in NOT_A_PEAK:
             words = (
@@ -48,11 +48,6 @@ def metrics(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(INCONSISTENT, records, claim, words, quantities=quantities)
         results = evidence.with_ids(metric.records)
         yield from _wrong_unit(statement.id, metric, results)
-        several = [result.id for result in results if result.devices > 1]
-        if metric.scope in {"rank", "core"} and several:
-            words = f"the code reads one {metric.scope} only; the others may have more"
-            records, claim = (statement.id, *several), f"{name} of results on several devices"
-            yield Finding(AMBIGUOUS, records, claim, words, quantities=quantities)
     yield from _counted_differently(evidence)
 
 
