@@ -8,7 +8,6 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from factories import Tunemark, copy_data, rates_of_one_model
 
 from tunemark.collector.store import export as module
@@ -61,14 +60,6 @@ def test_the_readme_describes_every_column_of_every_table(exported: Path):
     assert "2026-11-22" in text
 
 
-def test_the_citation_names_every_source_of_the_export(exported: Path):
-    content = yaml.safe_load((exported / "CITATION.cff").read_text(encoding="utf-8"))
-    sources = pq.read_table(exported / "sources.parquet").to_pylist()
-    assert (content["cff-version"], content["type"], content["date-released"]) == ("1.2.0", "dataset", DAY)
-    assert [reference["title"] for reference in content["references"]] == [source["title"] for source in sources]
-    assert all(reference["authors"][0]["name"] for reference in content["references"])
-
-
 def test_a_folder_with_an_export_is_replaced_only_by_force(database: Path, tmp_path: Path, tunemark: Tunemark):
     arguments = ("export", tmp_path / "data", "--db", database)
     assert tunemark(*arguments).code == 0
@@ -86,10 +77,10 @@ def test_a_failed_export_leaves_the_old_one_and_nothing_else(database: Path, tmp
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "README.md").write_text("old", encoding="utf-8")
 
-    def full(*_: object) -> str:
+    def full(*_: object, **__: object) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "citation", full)
+    monkeypatch.setattr(module, "readme", full)
     with pytest.raises(TunemarkError, match="No space left on device"):
         export(database, tmp_path / "data", force=True)
     assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["data", "data/README.md"]

@@ -75,8 +75,8 @@ def test_without_evidence_there_is_a_reason_and_no_rate(rows) -> None:  # type: 
 
 def test_a_result_that_the_audit_doubts_is_no_evidence_of_its_own() -> None:
     name = f"llama-3.1-8b/{H100}/lora"
-    doubt = Finding(AuditVerdict.SUSPICIOUS, (name,), "claim", "calculation", {}, ("tokens_per_s",), ())
-    other = Finding(AuditVerdict.SUSPICIOUS, (f"llama-3.1-8b/{A100}/lora",), "claim", "calculation", {}, ("peak_memory_bytes",), ())
+    doubt = Finding(AuditVerdict.SUSPICIOUS, (name,), "claim", "calculation", ("tokens_per_s",), ())
+    other = Finding(AuditVerdict.SUSPICIOUS, (f"llama-3.1-8b/{A100}/lora",), "claim", "calculation", ("peak_memory_bytes",), ())
     rows = rows_by_key([row for rows in option_rows(FACTS, FITTED, {}, [doubt, other]) for row in rows if row["model"] == MODEL.key])
     same, shorter, trusted = (rows["lora", length, "plain", chip, 1] for length, chip in ((8192, H100), (4096, H100), (8192, A100)))
     assert (same["evidence"], trusted["evidence"], trusted["disputed"]) == ("predicted", "direct", [])

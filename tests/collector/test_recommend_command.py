@@ -69,6 +69,9 @@ def test_own_hardware_is_compared_with_renting(tunemark: Tunemark, whole_databas
         answer = json.loads(tunemark(*BASE, "--method", "qlora", "--own", own, "--owned", owned, "--db", whole_database, "--json").out)
         (found,) = [option for option in answer["ranked"] if option["offer"]["provider"] == "own hardware"]
         assert found["offer"]["usd_per_hour"] == pytest.approx(usd)
+    several = tunemark(*BASE, "--own", "RTX 4090", "--own", "2 x L4", "--db", whole_database).out
+    assert "Your GeForce RTX 4090" in several
+    assert "Your L4" in several
 
 
 def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark, whole_database: Path) -> None:

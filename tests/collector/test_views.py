@@ -48,7 +48,7 @@ def result(result_id: str = "900-001", **changed: Any) -> Row:
 def finding(number: int, verdict: str, *records: str, rule: str = "peak") -> Row:
     return {
         "finding": number, "rule": rule, "verdict": verdict, "record_ids": list(records),
-        "claim": "MFU 120%", "calculation": "120% > 100%", "numbers": "{}", "quantities": [], "conditions": [],
+        "claim": "MFU 120%", "calculation": "120% > 100%", "quantities": [], "conditions": [],
     }  # fmt: skip
 
 

@@ -1,6 +1,5 @@
 """Every imported set is made again from the stored extract of its table, record for record and cell for cell."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -45,12 +44,3 @@ def test_every_figure_of_an_extract_is_printed_in_a_record(path: Path) -> None:
                     cell for cell in cells if cell not in mapping.absent and cell.split(" ")[0] not in printed and cell not in printed
                 ]
     assert missing == []
-
-
-@pytest.mark.parametrize("file", sorted((DATA / "published").glob("*/results.json")), ids=lambda file: file.parent.name)
-def test_a_set_names_repository_commit_and_file_of_each_result(file: Path) -> None:
-    document = json.loads(file.with_name("source.json").read_bytes())
-    results = PublishedSet.model_validate_json(file.read_bytes()).results
-    assert document["results"] == len(results)
-    assert document["caveats"]
-    assert all("@" in (result.origin.reference or "") for result in results)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +10,12 @@ import pytest
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.studies.series import star_of_card
 from tunemark.harness.vendors.protocol import vendor_of
-from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.fact_base import FactBase, workloads_of
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import shared_settings
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.plan.machine import Machine
-from tunemark.schema.plan.overrides import apply_overrides
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import PACKAGES, Backend
 
@@ -58,16 +55,6 @@ def test_eight_gpus_can_run_every_workload_in_the_standard_division(key):
     assert resolved.plan.workload_sha256 == FACTS.workload_sha256(key)
 
 
-@pytest.mark.parametrize("key", FACTS.workloads)
-def test_every_value_on_an_axis_is_one_that_the_card_takes(key):
-    card = FACTS.workload(key)
-    for axis in card.axes:
-        for value in axis.values:
-            changed, overrides = apply_overrides(card, (f"{axis.field}={str(value).lower() if isinstance(value, bool) else value}",))
-            assert not overrides, (axis.field, value)
-            assert changed
-
-
 def test_the_matrix_of_document_003_is_every_model_and_method_of_its_tables():
     cells = [card for key, card in FACTS.workloads.items() if key.startswith("trainer-8k-")]
     assert len(cells) == 22
@@ -76,58 +63,6 @@ def test_the_matrix_of_document_003_is_every_model_and_method_of_its_tables():
     for card in cells:
         assert (card.data.sequence_length, card.batch.micro_batch) == (8192, 2)
         assert card.lora is None or (card.lora.rank, card.lora.alpha) == (8, 16)
-
-
-def test_the_workloads_of_a_matrix_have_content_hashes_of_their_own():
-    hashes = {FACTS.workload_sha256(key) for key in FACTS.workloads}
-    assert len(hashes) == len(FACTS.workloads)
-
-
-def test_the_recipe_run_of_document_000_has_exactly_its_hyperparameters():
-    card = FACTS.workload("qwen3-8b-lora-simple-recipes")
-    assert (card.lora.rank, card.lora.alpha, card.lora.dropout) == (64, 128, 0.05)
-    assert (card.optimizer.learning_rate, card.optimizer.scheduler) == (8e-4, "cosine")
-    assert (card.data.sequence_length, card.data.packing, card.compute) == (4096, True, "bf16")
-    assert card.batch.micro_batch * card.batch.gradient_accumulation == 8
-
-
-def test_a_source_card_says_which_settings_its_document_does_not_give():
-    for card in FACTS.workloads.values():
-        if card.tier == "source":
-            assert card.not_stated, card.key
-
-
-@pytest.mark.parametrize("key", ["lora-1b", "lora-8b", "qlora-8b", "full-1b", "full-8b", "lora-70b"])
-def test_entry_workloads_need_no_licence_and_no_hub(key):
-    card = FACTS.workload(key)
-    assert FACTS.model(card.model).gated is False
-    assert (card.weights.value, card.data.source.value) == ("random", "synthetic")
-
-
-def test_two_cells_of_one_name_are_refused_with_the_file(tmp_path):
-    text = (ROOT / "data" / "workloads" / "trainer-8k.toml").read_text()
-    first = tomllib.loads(text)["cells"][0]["cell"]
-    path = tmp_path / "trainer-8k.toml"
-    path.write_text(text + f'\n[[cells]]\ncell = "{first}"\n')
-    with pytest.raises(TunemarkError, match="name of its own"):
-        list(workloads_of(path))
-
-
-@pytest.mark.parametrize("key", FACTS.workloads)
-def test_a_plain_run_stops_once_it_is_sure_and_no_whole_job_has_a_fixed_hour(key):
-    plain = resolve(key, FACTS, eight_gpus(), Options()).plan.measurement
-    assert plain.until_relative_ci == 0.01
-    assert plain.max_train_s is None or plain.max_train_s <= 300
-    for asked in (Options(max_steps=100_000), *([Options(epochs=3)] if FACTS.workload(key).data.source.value != "synthetic" else [])):
-        whole = resolve(key, FACTS, eight_gpus(), asked).plan.measurement
-        assert (whole.until_relative_ci, whole.max_train_s, whole.timeout_s) == (None, None, None)
-        assert whole.no_step_s == 900
-
-
-def test_a_card_with_epochs_says_how_its_whole_job_is_done():
-    plan = resolve("llama3-8b-notechat-lora", FACTS, eight_gpus(), Options()).plan
-    assert "--set epochs=10 runs the whole job" in plan.reasons["measurement.until_relative_ci"]
-    assert (plan.measurement.epochs, plan.measurement.min_steps) == (10, 30)
 
 
 def judged_changed(key, resolved):
@@ -152,20 +87,6 @@ def test_every_point_of_a_cards_own_sweep_is_planned_in_the_standard_division_or
 
 def published(document):
     return [json.loads(path.read_bytes()) for path in sorted((ROOT / "data" / "published" / document).glob(f"{document}-*.json"))]
-
-
-def test_each_timed_run_of_document_001_has_the_epochs_of_its_card():
-    epochs = {row["claims"]["epochs"]["value"] for row in published("001") if {"train_time_s", "epochs"} <= set(row["claims"])}
-    assert epochs == {FACTS.workload("bert-emotion").stop.epochs}
-
-
-def test_each_batch_and_length_of_document_001_is_a_point_of_its_card():
-    card = FACTS.workload("bert-emotion")
-    own = {"batch.micro_batch": card.batch.micro_batch, "data.sequence_length": card.data.sequence_length}
-    points = [{**own, **{field: json.loads(value) for field, value in point.settings if field in own}} for point in star_of_card(card)]
-    ran = [row["conditions"] for row in published("001")]
-    wanted = {(one["micro_batch"], one["sequence_length"]) for one in ran if one["micro_batch"] and one["sequence_length"]}
-    assert wanted <= {(point["batch.micro_batch"], point["data.sequence_length"]) for point in points}
 
 
 def test_each_learning_rate_of_document_001_is_swept_with_its_decay_at_its_batch_and_length():
@@ -231,21 +152,3 @@ def test_a_card_of_a_source_fits_the_gpus_that_the_source_ran_it_on_or_names_the
                 fits, said = needed <= gpu.memory_gib * GIB, bool(too_small and gpu.name.endswith(too_small[1]))
                 assert fits != said, f"{point.text} on {gpu.key} needs {needed / GIB:.1f} GiB"
     assert found or not ran_on(card)
-
-
-@pytest.mark.parametrize(("key", "stated_gb"), [("llama2-70b", 48), ("yi-34b", 28), ("mixtral-8x7b", 38)])
-def test_the_large_models_of_document_004_are_cards_with_its_defaults(key, stated_gb):
-    card = FACTS.workload(f"large-qlora-2k-{key}")
-    assert (card.method.value, card.data.sequence_length, card.batch.gradient_accumulation) == ("qlora", 2048, 4)
-    (row, *_) = (row for row in published("004") if row["conditions"]["model"] == card.model and row["conditions"]["method"] == "qlora")
-    assert row["claims"]["peak_memory_bytes"]["value"] == stated_gb * 1e9
-    plan = resolve(card.key, FACTS, eight_gpus(), Options()).plan
-    assert needed_bytes(plan) <= 80 * 1e9, "the document's smallest device is an A100 80GB"
-
-
-def test_the_four_variants_of_qlora_of_document_004_are_points_of_one_card():
-    plans = [
-        resolve("llama2-7b-qlora-2k", FACTS, eight_gpus(), point.applied(Options())).plan
-        for point in star_of_card(FACTS.workload("llama2-7b-qlora-2k"))
-    ]
-    assert len({(plan.quantisation.double, plan.model.gradient_checkpointing) for plan in plans}) == 4

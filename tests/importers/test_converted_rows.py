@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import CHECKOUT, Tunemark, copy_data, rates_of_one_model
+from factories import CHECKOUT, copy_data, rates_of_one_model
 
 from tunemark.collector.store.loading import collect
 from tunemark.collector.store.sql_query import run_query
@@ -77,8 +77,3 @@ def test_a_converted_result_that_is_wrong_stops_with_its_field(checkout: Path):
         collect(checkout, checkout / "build" / "t.duckdb")
     assert stopped.value.exit_code == Exit.INVALID
     assert "conditions.accelerator" in str(stopped.value)
-
-
-@pytest.mark.usefixtures("checkout")
-def test_validate_judges_converted_results_by_default(tunemark: Tunemark):
-    assert tunemark("validate").out.startswith("2 records and ")

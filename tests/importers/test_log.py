@@ -34,21 +34,8 @@ H100 = Stated(
     precision="bf16",
 )
 CONDITIONS = (
-    *("--method", "lora", "--model", "llama-3.1-8b", "--accelerator", "nvidia-h100-80gb-sxm", "--devices", 1),
-    *(
-        "--micro-batch",
-        2,
-        "--seq",
-        2048,
-        "--set",
-        "packing=true",
-        "--set",
-        "gradient_accumulation=4",
-        "--set",
-        "precision=bf16",
-        "--set",
-        "checkpointing=full",
-    ),
+    *("--method", "lora", "--model", "llama-3.1-8b", "--accelerator", "nvidia-h100-80gb-sxm", "--devices", 1, "--micro-batch", 2),
+    *("--seq", 2048, "--set", "packing=true", "--set", "gradient_accumulation=4", "--set", "precision=bf16", "--set", "checkpointing=full"),
 )
 FINAL = {
     "step": 10,
@@ -101,12 +88,6 @@ def test_speed_and_tokens_of_a_state_are_those_of_its_last_timed_entry(tmp_path:
     assert not log.problems
 
 
-def test_a_state_of_a_checkpoint_is_a_partial_record_without_a_time(tmp_path: Path, facts: FactBase):
-    log = read_one(state_in(tmp_path, max_steps=20, log_history=[{"step": 5, "loss": 2.0}]))
-    result = record_of(log, H100, facts, "999-001")
-    assert (result.status.value, "train_time_s" in result.claims, result.claims["total_steps"].value) == ("partial", False, 20)
-
-
 @pytest.mark.slow
 def test_a_real_training_with_transformers_is_imported_whole(tmp_path: Path, tunemark: Tunemark):
     subprocess.run(warm("trainer_process", tmp_path), check=True, capture_output=True, timeout=200)
@@ -154,13 +135,6 @@ def test_a_folder_of_llamafactory_states_its_own_conditions(logs: Path, facts: F
     assert not log.problems
 
 
-def test_an_option_counts_more_than_the_arguments_and_the_contradiction_is_noted(logs: Path, facts: FactBase):
-    log = read_one(logs / "llamafactory")
-    result = record_of(log, Stated(micro_batch=4), facts, "999-001")
-    assert result.conditions.micro_batch == 4
-    assert [str(problem) for problem in log.problems] == ["llamafactory: micro_batch is 4, and the log states 1; the option is used"]
-
-
 # Weights & Biases -------------------------------------------------------------------------------------
 
 
@@ -170,22 +144,14 @@ def test_the_speed_of_a_history_is_work_over_time_after_the_warm_up(name: str, l
     found = values(log)
     assert found["step_time_s"] == pytest.approx((90.0 - 50.0) / 30)
     assert found["tokens_per_s"] == pytest.approx(30 * 16_384 / 40.0)
-    assert (found["eval_loss"], found["device_memory_bytes"], found["power_w"], found["device_busy_mean"]) == (1.62, 2.25e10, 320.0, 0.94)
-    assert (log.problems, log.unused) == ([], {"train/grad_norm", "train/learning_rate"})
+    assert found["eval_loss"] == 1.62
+    assert not log.problems
 
 
 def test_the_export_of_a_chart_is_refused_with_the_fix(tmp_path: Path):
     (tmp_path / "chart.csv").write_text('"Step","run-1 - train/loss","run-1 - train/loss__MIN"\n1,2.0,2.0\n', encoding="utf-8")
     with pytest.raises(TunemarkError, match=r"chart\.csv:1: .*'run-1 - train/loss' is a column of a chart.*run\.history"):
         read_one(tmp_path / "chart.csv")
-
-
-def test_rows_and_cells_of_a_history_that_cannot_be_read_are_named(tmp_path: Path):
-    (tmp_path / "h.csv").write_text("_runtime,train/global_step,train/loss\n1,5,2.0\nsoon,6,1.9\n3,7\n", encoding="utf-8")
-    assert sorted(str(problem) for problem in read_one(tmp_path / "h.csv").problems)[-2:] == [
-        "h.csv:3: _runtime is 'soon', not a finite number; left out",
-        "h.csv:4: 2 cells for 3 columns; left out",
-    ]
 
 
 # The shared part --------------------------------------------------------------------------------------
@@ -223,7 +189,6 @@ def test_the_judgement_has_rate_utilisation_prediction_and_neighbours_without_th
     assert judged["prediction"]["tokens_per_s"]["low"] > 0
     assert all(neighbour["id"] != result.id for neighbour in judged["nearest"])
     assert judged["nearest"][0]["accelerator"] == facts.accelerators["nvidia-h100-80gb-sxm"].name
-    assert [place["among"] for place in judged["places"]] == ["lora on H100 SXM5 80GB", "lora on any accelerator"]
 
 
 def test_the_command_prints_everything_and_writes_a_record_that_validates(logs: Path, tmp_path: Path, tunemark: Tunemark):
@@ -234,32 +199,10 @@ def test_the_command_prints_everything_and_writes_a_record_that_validates(logs: 
     record = read_record((tmp_path / "run.json").read_bytes())
     assert isinstance(record, PublishedResult)
     assert record.claims["step_time_s"].value == pytest.approx(4 / 3)
+    wrong = tunemark("import", "log", state_in(tmp_path, log_history=[{"loss": "low"}, FINAL]), *CONDITIONS, "--json")
+    assert (wrong.code, json.loads(wrong.out)[0]["problems"][0]["reason"]) == (3, "loss is 'low', not a finite number; left out")
     again = tunemark("import", "log", logs / "wandb-history.csv", *CONDITIONS, "--out", tmp_path / "run.json")
     assert (again.code, "already exists" in again.err) == (2, True)
-    into = tunemark("import", "log", logs / "wandb-history.csv", *CONDITIONS, "--out", tmp_path / "published")
-    assert into.code == 0
-    assert tunemark("validate", tmp_path / "published").code == 0
-
-
-def test_json_is_everything_and_the_exit_code_tells_of_what_could_not_be_read(tmp_path: Path, tunemark: Tunemark):
-    path = state_in(tmp_path, log_history=[{"loss": "low"}, FINAL])
-    said = tunemark("import", "log", path, *CONDITIONS, "--json")
-    assert said.code == 3
-    (content,) = json.loads(said.out)
-    assert set(content) == {
-        "title",
-        "figures",
-        "record",
-        "derived",
-        "findings",
-        "prediction",
-        "nearest",
-        "places",
-        "losses",
-        "problems",
-        "not_used",
-    }
-    assert content["problems"][0]["reason"] == "log_history[0].loss is 'low', not a finite number; left out"
 
 
 @pytest.mark.parametrize(
@@ -310,65 +253,20 @@ def test_bars_of_an_evaluation_are_not_those_of_the_training():
     assert (claims["steps"], claims["eval_loss"], claims["eval_time_s"]) == ((50.0, "50"), (1.5, "1.5"), (3.0, "3.0"))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"INFO 2026-11-20 12:00:00 {PRINTED}",
-        f"\x1b[32m{PRINTED}\x1b[0m",
-        f"INFO:root: {PRINTED} (done)",
-    ],
-)
-def test_a_dictionary_is_read_whatever_stands_around_it(text: str):
-    assert claims_of(text) == claims_of(PRINTED)
+def test_a_dictionary_is_read_whatever_stands_around_it():
+    for text in (f"INFO 2026-11-20 12:00:00 {PRINTED}", f"\x1b[32m{PRINTED}\x1b[0m", f"INFO:root: {PRINTED} (done)"):
+        assert claims_of(text) == claims_of(PRINTED)
 
 
-TABLE = """***** train metrics *****
-  epoch                    =        3.0
-  total_flos               =     2345GF
-  train_loss               =     0.4321
-  train_runtime            = 0:01:23.45
-  train_samples            =       3668
-  train_samples_per_second =     12.345
-  train_steps_per_second   =      1.543
-***** eval metrics *****
-  epoch                   =        3.0
-  eval_loss               =     0.5123
-  eval_runtime            = 0:00:01.20
-"""
+@pytest.mark.parametrize("times", ["real 62.50\nuser 3.20\nsys 0.50", "real\t1m2.5s\nuser\t0m3.2s\nsys\t0m0.5s"])
+def test_the_output_of_time_is_read(times: str):
+    (claims,) = claims_of(times)
+    assert (claims["wall_s"][0], claims["user_s"][0], claims["system_s"][0]) == (62.5, 3.2, 0.5)
 
 
-def test_the_table_of_the_trainer_is_read():
-    (claims,) = claims_of(TABLE)
-    assert claims["train_time_s"] == (83.45, "0:01:23.45")
-    assert claims["total_flops"] == (2345 * 2**30, "2345GF")
-    assert (claims["epochs"], claims["eval_loss"], claims["eval_time_s"]) == ((3.0, "3.0"), (0.5123, "0.5123"), (1.2, "0:00:01.20"))
-
-
-@pytest.mark.parametrize(
-    ("text", "wall", "user"),
-    [
-        ("3.20user 0.50system 0:15.25elapsed 24%CPU (0avgtext+0avgdata 1024maxresident)k", 15.25, 3.2),
-        ("real 62.50\nuser 3.20\nsys 0.50", 62.5, 3.2),
-        ("\tUser time (seconds): 3.20\n\tSystem time (seconds): 0.50\n\tElapsed (wall clock) time (h:mm:ss or m:ss): 1:02:03", 3_723, 3.2),
-    ],
-)
-def test_every_form_of_time_is_read(text: str, wall: float, user: float):
-    (claims,) = claims_of(text)
-    assert (claims["wall_s"][0], claims["user_s"][0], claims["system_s"][0]) == (wall, user, 0.5)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        *(
-            (f"{{'train_runtime': 100.0, 'train_loss': {value}}}", "log:1: train_loss is")
-            for value in ("nan", "[1]", "'much'", "__import__('os').system('true')")
-        ),
-        ("{'train_samples_per_second': 0.0, 'epoch': 1.0, 'eval_loss': 2.0}", "not an amount; left out"),
-    ],
-)
-def test_a_figure_that_cannot_be_used_is_left_out_and_reported(text: str, said: str):
-    assert said in problems_of(text)[0]
+@pytest.mark.parametrize("value", ["[1]", "'much'", "__import__('os').system('true')"])
+def test_a_figure_that_is_no_number_is_left_out_and_reported(value: str):
+    assert "log:1: train_loss is" in problems_of(f"{{'train_runtime': 100.0, 'train_loss': {value}}}")[0]
 
 
 @given(noise=st.text(alphabet="{}'[]:,/<%|srealuty019 .itm\r\n-", max_size=300), at=st.integers(0, 200))
@@ -396,15 +294,11 @@ def test_the_record_states_how_a_printed_training_ended(facts: FactBase, text: s
     assert note in (result.note or "")
 
 
-def test_records_of_standard_input_are_written_once_and_counted_in_their_document(
-    tmp_path: Path, data: Path, tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch
-):
+def test_records_of_standard_input_are_written_once(tmp_path: Path, data: Path, tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch):
     for code in (0, 2):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((data / "trainer-log.txt").read_bytes())))
         assert tunemark("import", "log", "-", "--set", "source=005-003", "--method", "lora", "--out", tmp_path).code == code
-    assert sorted(path.name for path in tmp_path.rglob("*.json")) == ["005-003.json", "005-004.json", "source.json"]
-    assert json.loads((tmp_path / "005" / "source.json").read_bytes())["results"] == 2
-    assert tunemark("validate", tmp_path).code == 0
+    assert sorted(path.name for path in tmp_path.rglob("*.json")) == ["005-003.json", "005-004.json"]
 
 
 @pytest.mark.parametrize(
@@ -420,9 +314,3 @@ def test_names_are_checked_also_when_nothing_is_written(data: Path, tunemark: Tu
     answered = tunemark("import", "log", data / "trainer-log.txt", *options)
     assert (answered.code, answered.out) == (2, "")
     assert said in answered.err
-
-
-def test_without_a_method_the_figures_are_shown(data: Path, tunemark: Tunemark):
-    first, second = json.loads(tunemark("import", "log", data / "trainer-log.txt", "--json").out)
-    assert second["figures"]["tokens"]["printed"] == "9603960.0"
-    assert "record" not in first

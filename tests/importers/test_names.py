@@ -3,9 +3,8 @@
 import pytest
 from factories import Tunemark
 
-from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.names import suggest_accelerator, suggest_instance
+from tunemark.schema.facts.names import suggest_accelerator
 
 NEARLY = [
     ("g5.13xlarge", "did you mean 'g5.12xlarge' or 'g5.16xlarge'?"),
@@ -29,10 +28,3 @@ def test_the_suggestion_is_the_same_for_every_command(facts: FactBase, tunemark:
 )
 def test_devices_are_known_by_the_names_they_report(facts: FactBase, name: str, key: str):
     assert facts.accelerator(name).key == key
-
-
-def test_an_instance_is_written_as_its_provider_writes_it(facts: FactBase):
-    assert facts.instance("G5.16XLARGE") == "g5.16xlarge"
-    assert "did you mean 'g6.48xlarge'" in suggest_instance("g6.50xlarge", facts.instances)
-    with pytest.raises(TunemarkError, match="not in data/prices"):
-        facts.instance("my-own-box")

@@ -40,3 +40,8 @@ def test_the_command_takes_a_file(tmp_path, tunemark):
     file.write_bytes(answer(**{"0.9.0": ["2024-02-28"]}))
     assert tunemark("import", "releases", file, "--out", out).code == 0
     assert '"0.9.0" = 2024-02-28' in out.read_text()
+    (tmp_path / "a file").write_text("not a folder")
+    said = tunemark("import", "releases", file, "--out", tmp_path / "a file" / "inside")
+    assert said.code == 2
+    assert "cannot be written" in said.err
+    assert "name a place that you may write to" in said.err

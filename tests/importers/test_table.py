@@ -27,11 +27,11 @@ Some words.
 | Model | Batch (fp16, fp32) | **Rate** fp16 | Rate fp32 | Memory | Link |
 |:-----:|--------------------|--------------:|-----------|--------|------|
 | [8B](https://example.org/8b) | 4, 2 | 1,234.5 | 600 | 18.9 GiB | a |
-|       | 8, 4 | 1,300 | OOM | 37.4 GiB | b |
+| 8B | 8, 4 | 1,300 | OOM | 37.4 GiB | b |
 | total | - | - | - | - | - |
 """
 COLUMNS: dict[str, Any] = {
-    "Model": {"field": "model", "values": {"8B": "llama-3.1-8b", "total": None}, "fill": True},
+    "Model": {"field": "model", "values": {"8B": "llama-3.1-8b", "total": None}},
     "Batch (fp16, fp32)": {"split": r"(?P<half>\d+), (?P<full>\d+)"},
     "Memory": {"quantity": "peak_memory_bytes", "unit": "in cell"},
     "Link": {"ignore": "a link"},
@@ -98,22 +98,6 @@ def test_a_row_gives_one_record_per_variant_with_figures_as_printed(tmp_path: Pa
     assert first.conditions.settings == {"compile": True}
     assert first.origin.reference == "github.com/a/b@0123456789ab: README.md"
     assert results[1].conditions.micro_batch == 2
-
-
-def test_a_product_of_conditions_is_computed_and_listed_as_assumed(tmp_path: Path) -> None:
-    first = imported(make_map(), tmp_path)[0]
-    assert first.conditions.global_batch == 8
-    assert first.conditions.assumed == ("global_batch",)
-    divided = make_map(computed={"gradient_accumulation": ["accelerator_count", "/micro_batch"]})
-    assert imported(divided, tmp_path)[0].conditions.gradient_accumulation is None
-    assert imported(divided, tmp_path)[1].conditions.gradient_accumulation == 1
-
-
-def test_an_empty_cell_repeats_the_one_above_only_where_the_map_says_so(tmp_path: Path) -> None:
-    assert imported(make_map(), tmp_path)[2].conditions.model == "llama-3.1-8b"
-    columns = COLUMNS | {"Model": COLUMNS["Model"] | {"fill": False}}
-    with pytest.raises(TunemarkError, match=r"README.md:15: column 'Model'.*not among the values"):
-        imported(make_map(table={"columns": columns}), tmp_path)
 
 
 def test_a_cell_may_stand_for_a_status(tmp_path: Path) -> None:
@@ -201,14 +185,6 @@ def test_html_tables_with_spans_are_rectangular() -> None:
     assert table.header == ("Model", "Length / 256", "Length / 512")
     assert [cells for _, cells in table.rows] == [("7B", "1G", "2G"), ("7B", "3G", "4G")]
     assert [line for line, _ in table.rows] == [5, 6]
-
-
-def test_list_tables_of_restructured_text_are_read() -> None:
-    text = "Costs\n-----\n\n.. list-table:: Hours\n   :header-rows: 1\n\n   * - Model\n     - Time\n   * - LoRA\n     - 14.9h\n"
-    (table,) = tables_in(text, "resources.rst")
-    assert table.headings == ("Costs", "Hours")
-    assert table.header == ("Model", "Time")
-    assert table.rows == ((9, ("LoRA", "14.9h")),)
 
 
 def test_nested_json_gives_a_row_per_innermost_object() -> None:

@@ -29,7 +29,7 @@ NEW_RULE = '''
 from tunemark.collector.audit.rule import SUSPICIOUS, Finding, rule
 
 
-@rule(id="round-number", family="duplicates", verdicts=(SUSPICIOUS,))
+@rule(id="round-number", family="comparison", verdicts=(SUSPICIOUS,))
 def round_numbers(evidence):
     """Round number of tokens per second.
 

@@ -41,11 +41,6 @@ def rows_of(result: PublishedResult) -> dict[str, object]:
     return published_rows(result, FACTS, {}, "file.json", "0" * 64)["result_rows"][0]
 
 
-def test_no_published_result_is_ranked() -> None:
-    row = rows_of(make_published())
-    assert (row["rankable"], row["trust"], row["step_definition"]) == (False, "published", None)
-
-
 def test_an_ambiguous_step_is_marked_and_joins_no_comparison() -> None:
     ambiguous = {
         "value": 6.4,

@@ -66,22 +66,14 @@ def least_flop_per_token(
     return (flops - (0 if attention else ledger.of("forward_attention", "backward_attention"))) / ledger.tokens
 
 
-@lru_cache(maxsize=4_096)
-def flop_conventions(model: ModelCard, method: Method, sequence_length: int) -> dict[str, float]:
-    """Return the FLOPs per token by the conventions of published utilisation.
+def flop_conventions(model: ModelCard, method: Method, sequence_length: int) -> tuple[float, float]:
+    """Return the fewest and the most FLOPs per token by the conventions of published MFU.
 
     Attention is left out (6 N), counted for the causal half, or over the whole square (Chowdhery et al. 2022, appendix B). Some
-    documents count frozen weights as if they were trained. HFU adds a second forward pass.
+    documents count frozen weights as if they were trained.
     """
-    counted: dict[str, float] = {}
-    for words, as_method in {"": method, ", as if all weights were trained": Method.FULL}.items():
-        for ending, recompute in (("", False), (", blocks computed twice", True)):
-            plain, causal = (
-                least_flop_per_token(model, as_method, sequence_length, recompute=recompute, attention=on) for on in (False, True)
-            )
-            by_attention = {"without attention": plain, "causal attention": causal, "attention over the whole square": 2 * causal - plain}
-            counted |= {f"{name}{words}{ending}": flop for name, flop in by_attention.items()}
-    return counted
+    plain, causal = (least_flop_per_token(model, Method.FULL, sequence_length, attention=on) for on in (False, True))
+    return least_flop_per_token(model, method, sequence_length), 2 * causal - plain
 
 
 def flop_per_token(result: AuditedResult, model: ModelCard, sequence_length: int, *, recompute: bool = False) -> float:

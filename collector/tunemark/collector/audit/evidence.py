@@ -1,7 +1,7 @@
 """The evidence that rules see: every result, published or measured, with its cards, and every statement of a document."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -55,24 +55,11 @@ COUNTS = frozenset({"steps", "total_steps", "epochs", "tokens"})
 """Counted quantities; their whole numbers are exact."""
 
 
-@dataclass(frozen=True)
-class AuditedResult:
-    """One result, published or measured, as rules see it."""
+@dataclass(frozen=True, kw_only=True)
+class Claimed:
+    """A record with figures."""
 
-    id: str
-    source: str
-    section: str
-    conditions: Conditions
-    claims: dict[str, Claim]
-    labels: dict[str, str]
-    out_of_memory: bool
-    model: ModelCard | None
-    accelerator: AcceleratorCard | None
-    dataset: DatasetFact | None
-    measured: bool = False
-    """True for results of our own harness: their figures are derived from a raw log, with all digits."""
-    converted: bool = False
-    """True for results from the raw logs of another harness."""
+    claims: Mapping[str, Claim]
 
     def interval(self, quantity: str) -> Interval | None:
         """Return a figure with the width of its last digit; None if it is not claimed, ambiguous, or not positive."""
@@ -91,6 +78,25 @@ class AuditedResult:
     def printed(self, *quantities: str) -> str:
         """Return figures as printed, for a sentence."""
         return ", ".join(f"{label(name)} {self.claims[name].printed}" for name in quantities if name in self.claims)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditedResult(Claimed):
+    """One result, published or measured, as rules see it."""
+
+    id: str
+    source: str
+    section: str
+    conditions: Conditions
+    labels: dict[str, str]
+    out_of_memory: bool
+    model: ModelCard | None
+    accelerator: AcceleratorCard | None
+    dataset: DatasetFact | None
+    measured: bool = False
+    """True for results of our own harness: their figures are derived from a raw log, with all digits."""
+    converted: bool = False
+    """True for results from the raw logs of another harness."""
 
     @property
     def devices(self) -> int:
@@ -215,7 +221,7 @@ class Evidence:
         last = self.claims_of(compared.records[-1]).get(compared.base_quantity or compared.quantity)
         return (first, last) if first and last else None
 
-    def claims_of(self, record: str) -> dict[str, Claim]:
+    def claims_of(self, record: str) -> Mapping[str, Claim]:
         """Return the claims of a result or a statement; none for an unknown record."""
         if record in self.by_id:
             return self.by_id[record].claims

@@ -8,8 +8,8 @@ is imported, so a new rule needs no registration.
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
@@ -30,15 +30,11 @@ Family = Literal[
     "arithmetic",
     "definitions",
     "prices",
-    "scaling",
     "comparison",
-    "ordering",
-    "duplicates",
     "catalogue",
     "significance",
     "statements",
 ]
-Number = float | int | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +48,6 @@ class Finding:
     """The claim of these records, with the figures as printed."""
     calculation: str
     """The calculation, written out with its numbers."""
-    numbers: Mapping[str, Number] = field(default_factory=dict)
-    """The numbers used, by name with unit."""
     quantities: tuple[str, ...] = ()
     """Quantities of the records that the verdict applies to: keys of `tunemark.schema.quantities.QUANTITIES`."""
     conditions: tuple[str, ...] = ()
@@ -70,15 +64,10 @@ class Finding:
 
 
 def about_figures(
-    verdict: AuditVerdict,
-    result: AuditedResult,
-    quantities: tuple[str, ...],
-    calculation: str,
-    numbers: Mapping[str, Number],
-    conditions: tuple[str, ...] = (),
+    verdict: AuditVerdict, result: AuditedResult, quantities: tuple[str, ...], calculation: str, conditions: tuple[str, ...] = ()
 ) -> Finding:
     """Return a finding about figures of one result. Its claim consists of these figures as printed."""
-    return Finding(verdict, (result.id,), result.printed(*quantities), calculation, numbers, quantities, conditions)
+    return Finding(verdict, (result.id,), result.printed(*quantities), calculation, quantities, conditions)
 
 
 Check = Callable[[Evidence], Iterable[Finding]]
@@ -108,9 +97,7 @@ class Rule:
                 raise ValueError(f"rule {self.id} gave the verdict {finding.verdict.value}; declare it in `verdicts`")
             if not finding.quantities and not finding.conditions:
                 raise ValueError(f"rule {self.id} made a finding without quantities and conditions; name what its verdict applies to")
-            # Nine significant digits: further ones differ between machines.
-            numbers = {name: float(f"{value:.9g}") if isinstance(value, float) else value for name, value in finding.numbers.items()}
-            yield replace(finding, rule=self.id, records=tuple(dict.fromkeys(finding.records)), numbers=numbers)
+            yield replace(finding, rule=self.id, records=tuple(dict.fromkeys(finding.records)))
 
 
 def rule(*, id: str, family: Family, verdicts: tuple[AuditVerdict, ...]) -> Callable[[Check], Rule]:  # noqa: A002 - its name in every table

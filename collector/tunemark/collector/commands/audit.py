@@ -43,7 +43,9 @@ def audit(
             help="Show findings with a verdict: impossible, inconsistent, suspicious or ambiguous. Repeatable.",
         ),
     ] = None,
-    rules: Annotated[bool, typer.Option("--rules", help="List the rules without an audit; with --json, also list their reasons.")] = False,
+    rules: Annotated[
+        bool, typer.Option("--rules", help="List the rules without an audit; with --rule or --json, also their reasons.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check claims against physics, arithmetic, catalogues and each other, and show the calculation of each finding.
@@ -62,7 +64,7 @@ def audit(
 
     - `tunemark audit data/published/003/003-002.json`
 
-    - `tunemark audit --rules`
+    - `tunemark audit --rules --rule identity`
     """
     from tunemark.collector.audit.evidence import source_of
     from tunemark.collector.audit.load import add_files, load_evidence
@@ -71,14 +73,18 @@ def audit(
     from tunemark.collector.gate.read import named_records
 
     declared = all_rules()
+    wanted_rules = [chosen("--rule", name, [known.id for known in declared]) for name in rule or ()]
     if rules:
+        shown = [known for known in declared if not wanted_rules or known.id in wanted_rules]
         if as_json:
             fields = ("id", "family", "title", "why", "verdicts")
-            print_json([{name: getattr(known, name) for name in fields} for known in declared])
+            print_json([{name: getattr(known, name) for name in fields} for known in shown])
+        elif wanted_rules:
+            for known in shown:
+                print_paragraphs(("", f"{known.id}, {known.family}"), ("  looks for    ", known.title), ("  reason       ", known.why))
         else:
-            print_table(["rule", "family", "looks for"], [(known.id, known.family, known.title) for known in declared])
+            print_table(["rule", "family", "looks for"], [(known.id, known.family, known.title) for known in shown])
         return
-    wanted_rules = [chosen("--rule", name, [known.id for known in declared]) for name in rule or ()]
     wanted_verdicts = [chosen("--verdict", word, AuditVerdict) for word in verdict or ()]
     evidence = load_evidence(project_root())
     ids: list[str] = []
@@ -105,12 +111,16 @@ def print_finding(finding: "Finding") -> None:
     records = ", ".join(finding.records[:SHOWN_RECORDS])
     if len(finding.records) > SHOWN_RECORDS:
         records += f" and {len(finding.records) - SHOWN_RECORDS} more"
-    paragraphs = (
+    print_paragraphs(
         ("", f"{finding.verdict.value.upper()}  {finding.rule}  {records}"),
         ("  claim        ", finding.claim),
         ("  calculation  ", finding.calculation),
         ("  applies to   ", ", ".join((*finding.quantities, *finding.conditions))),
     )
+
+
+def print_paragraphs(*paragraphs: tuple[str, str]) -> None:
+    """Print texts, each after its heading and indented below it, and an empty line."""
     for head, text in paragraphs:
         indent = " " * (len(head) or 2)
         for line in textwrap.wrap(text, WIDTH, initial_indent=head, subsequent_indent=indent, break_on_hyphens=False) or [head]:

@@ -10,7 +10,6 @@ from tunemark.collector.commands.terminal import (
     Database,
     database_of,
     date_option,
-    print_csv,
     print_json,
     print_table,
     problem_json,
@@ -110,7 +109,7 @@ def query(
     if as_json:
         print_json(result.records())
     elif as_csv:
-        print_csv(result.columns, result.rows)
+        typer.echo(result.csv(), nl=False)
     else:
         print_table(result.columns, result.rows)
 
@@ -122,7 +121,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export in the folder.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the whole collection to a folder: each table as Parquet and CSV, a description of all columns, and a citation.
+    """Write the whole collection to a folder: each table as Parquet and CSV, and a description of all columns.
 
     All files or none are written, and the same database gives the same bytes. Other files in the folder are never replaced. In CSV, a
     text that a spreadsheet would take for a formula begins with an apostrophe.

@@ -15,6 +15,7 @@ from tunemark.collector.commands.terminal import (
     Settings,
     Tokens,
     chosen,
+    named_accelerators,
     named_settings,
     parse_count,
     print_json,
@@ -118,7 +119,7 @@ def estimate(
     ledger = estimate_memory(shape)
     # A step on a CPU uses the host's memory, which its card does not know.
     every_card = [card for card in facts.accelerators.values() if card.unit != "cpu"]
-    cards = [facts.accelerator(name) for name in accelerator] if accelerator else every_card
+    cards = named_accelerators(facts, accelerator) if accelerator else every_card
     rows_of_data, tokens_of_data = (
         None if text is None else parse_count(option, text) for option, text in (("--samples", samples), ("--tokens", tokens))
     )

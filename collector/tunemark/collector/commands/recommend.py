@@ -22,6 +22,7 @@ from tunemark.collector.commands.terminal import (
     Tokens,
     chosen,
     database_of,
+    named_accelerators,
     named_settings,
     parse_count,
     parse_seconds,
@@ -74,7 +75,7 @@ def recommend(
     ] = None,
     accelerator: Accelerators = None,
     most_devices: Annotated[int | None, typer.Option("--max-devices", help="Maximum number of accelerators.")] = None,
-    own: Annotated[str | None, typer.Option("--own", help="Your own accelerators, such as '2 x RTX 4090'.")] = None,
+    own: Annotated[list[str] | None, typer.Option("--own", help="Your own accelerators, such as '2 x RTX 4090'; repeatable.")] = None,
     owned: Annotated[str | None, typer.Option("--owned", metavar="FIGURES", help="What they cost; else only their time is given.")] = None,
     settings: Settings = None,
     db: Database = None,
@@ -105,6 +106,8 @@ def recommend(
     card = facts.model(model)
     length = min(USUAL_LENGTH, card.context_length) if sequence_length is None else parse_count("--seq", sequence_length)
     more = SETTINGS | named_settings(settings, SETTINGS)
+    if owned is not None and not own:
+        raise TunemarkError("--owned", owned, "name the accelerator with --own")
     with _options_named():
         question = Question(
             ANY if method.lower() == ANY else chosen("--method", method, Method).value,
@@ -120,7 +123,7 @@ def recommend(
             most_devices,
             chosen("--set trust", more["trust"], TRUSTS),
             0.0 if more["start_up"] == "0" else parse_seconds("--set start_up", more["start_up"]),
-            _own(facts, own, owned),
+            tuple(_own(facts, each, owned) for each in own or ()),
         )
     rates, offers = read_options(database_of(db), facts, card)
     _check_providers(question.providers, offers)
@@ -145,7 +148,7 @@ def _options_named() -> Iterator[None]:
 
 def _accelerators(facts: FactBase, names: list[str] | None, most_memory_gib: str) -> tuple[str, ...]:
     """Return the keys of the accelerators to choose from; empty for all."""
-    keys = [facts.accelerator(name).key for name in names or ()]
+    keys = [card.key for card in named_accelerators(facts, names or ())]
     if not most_memory_gib:
         return tuple(keys)
     most = parse_count("--set max_memory", most_memory_gib)
@@ -170,16 +173,14 @@ OWN_DEVICES = re.compile(r"(?:(?P<devices>[0-9]+)\s*[xX*]\s*)?(?P<name>.+)")
 HOURLY = "usd_per_hour="
 
 
-def _own(facts: FactBase, own: str | None, figures: str | None) -> tuple[Offer, ...]:
+def _own(facts: FactBase, own: str, figures: str | None) -> Offer:
     """Return the reader's own accelerators as an offer."""
     from tunemark.schema.owned_hardware import parse_owned  # noqa: PLC0415 - not needed for --help
 
-    match = OWN_DEVICES.fullmatch(own) if own else None
+    match = OWN_DEVICES.fullmatch(own)
     if match is None:
-        if figures is not None:
-            raise TunemarkError("--owned", figures, "name the accelerator with --own")
-        return ()
-    devices, card, watts, hourly = int(match["devices"] or 1), facts.accelerator(match["name"]), None, 0.0
+        raise TunemarkError("--own", own, "give the name of an accelerator, such as '2 x RTX 4090'")
+    devices, (card,), watts, hourly = int(match["devices"] or 1), named_accelerators(facts, [match["name"]]), None, 0.0
     if figures and figures.startswith(HOURLY):
         try:
             hourly = float(figures.removeprefix(HOURLY))
@@ -190,7 +191,7 @@ def _own(facts: FactBase, own: str | None, figures: str | None) -> tuple[Offer, 
         hourly, watts = devices * owned.usd_per_hour(), owned.watts
     if devices < 1 or (figures and hourly <= 0):
         raise TunemarkError("--own", own, "number and cost must be above 0")
-    return (Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, watts=watts or card.tdp_w),)
+    return Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, watts=watts or card.tdp_w)
 
 
 def read_options(database: Path, facts: FactBase, card: ModelCard) -> tuple[list[Rate], list[Offer]]:

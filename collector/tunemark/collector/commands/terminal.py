@@ -1,7 +1,5 @@
 """Options and output that all commands share: rich tables, JSON and CSV for programs, messages, progress."""
 
-import csv
-import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,10 +12,12 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING, seconds_of, whole_number
 from tunemark.schema.records.reading import Problem
-from tunemark.schema.safe_text import csv_cell, shown_json, terminal
+from tunemark.schema.safe_text import shown_json, terminal
 
 # rich is imported by the functions that need it, so that --help stays fast.
 # ruff: noqa: PLC0415
@@ -82,6 +82,15 @@ def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[st
     return settings
 
 
+def named_accelerators(facts: FactBase, names: Iterable[str]) -> list[AcceleratorCard]:
+    """Return the cards of accelerators; raises TunemarkError for an unknown name, and for one that several cards share."""
+    for name in names:
+        sharing = [key for key in facts.accelerators if set(name.lower().split()) <= set(key.split("-"))]
+        if facts.recognise_accelerator(name) is None and len(sharing) > 1:
+            raise TunemarkError("--accelerator", name, f"may be {' or '.join(sharing)}; give one of them")
+    return [facts.accelerator(name) for name in names]
+
+
 def parse_count(option: str, text: str) -> int:
     """Return a whole number of 1 or more from text such as `10000`, `82k`, `10M` or `1.5B`. Raises TunemarkError that names the option."""
     return _read(option, text, whole_number)
@@ -122,17 +131,6 @@ def _finite(value: Any) -> Any:  # noqa: ANN401 - any value of an answer
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print CSV on standard output; NULL is empty, lists are JSON."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(
-        [csv_cell(json.dumps(_finite(value), default=str) if isinstance(value, list | dict) else value) for value in row] for row in rows
-    )
-    typer.echo(buffer.getvalue(), nl=False)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> None:
@@ -179,24 +177,14 @@ def cell(value: object) -> str:
 
 @contextmanager
 def progress(task: str, total: int) -> Iterator[Callable[[], None]]:
-    """Yield a function to call after each item. It shows a bar on a terminal, else a line per 1,000 items, and nothing for few items."""
-    if total <= MANY:
+    """Yield a function to call after each item. It shows a bar on a terminal, and nothing in a pipe or for few items."""
+    if total <= MANY or not sys.stderr.isatty():
         yield lambda: None
-    elif sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+        return
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
-        columns = *Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn()
-        with Progress(*columns, console=Console(stderr=True)) as bar:
-            bar_task = bar.add_task(task, total=total)
-            yield lambda: bar.advance(bar_task)
-    else:
-        done = 0
-
-        def advance() -> None:
-            nonlocal done
-            done += 1
-            if done % 1_000 == 0 or done == total:
-                say(f"{task}: {done:,} of {total:,}")
-
-        yield advance
+    columns = *Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        bar_task = bar.add_task(task, total=total)
+        yield lambda: bar.advance(bar_task)

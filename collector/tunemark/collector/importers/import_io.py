@@ -128,60 +128,26 @@ class Member:
     content: bytes
 
 
-def members(source: Path, problems: list[LogProblem], broken: list[str] | None = None) -> Iterator[Member]:
-    """Yield the files of a tar archive (plain, gz, bz2 or xz) or of a folder; skipped files are added to `problems`.
+def members(source: Path) -> Iterator[Member]:
+    """Yield the files of a tar archive (plain, gz, bz2 or xz) or of a folder; links and devices are passed over.
 
-    Nothing is extracted to disk. Where an archive breaks off, the names of the last whole file and of the incomplete one
-    are added to `broken`.
-
-    Raises TunemarkError when the file does not exist or is not an archive.
+    Nothing is extracted to disk. Raises TunemarkError when the file does not exist, is not a whole archive, or has a larger file.
     """
     if source.is_dir():
-        yield from _of_folder(source, problems)
-    elif source.is_file():
-        yield from _of_archive(source, problems, [] if broken is None else broken)
-    else:
+        for path in sorted(source.rglob("*")):
+            if path.is_file() and not path.is_symlink():
+                yield Member(path.relative_to(source).as_posix(), path.read_bytes())
+        return
+    if not source.is_file():
         raise TunemarkError("archive", str(source), f"no such file or folder; {NAME_ONE}")
-
-
-def _of_archive(source: Path, problems: list[LogProblem], broken: list[str]) -> Iterator[Member]:
-    last = incomplete = "its beginning"
-    seen: set[str] = set()
     try:
         # A stream reads the archive once from front to back and holds one file at a time.
         with tarfile.open(source, "r|*") as archive:
             for entry in archive:
-                reason = _refused(entry, seen)
-                if reason:
-                    problems.append(LogProblem(entry.name, None, f"{reason}; ignored"))
-                elif entry.isreg():
-                    incomplete = entry.name
-                    seen.add(entry.name)
-                    file = archive.extractfile(entry)
-                    yield Member(entry.name, file.read() if file else b"")
-                    last = entry.name
+                if entry.isreg() and entry.size > LARGEST_MEMBER:
+                    raise TunemarkError("archive", entry.name, f"has {entry.size:,} bytes, more than {LARGEST_MEMBER:,}")
+                file = archive.extractfile(entry) if entry.isreg() else None
+                if file is not None:
+                    yield Member(entry.name, file.read())
     except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        if not seen and isinstance(error, tarfile.ReadError):
-            raise TunemarkError("archive", source.name, f"not a tar archive ({error}); {NAME_ONE}") from error
-        broken.extend(dict.fromkeys((last, incomplete)))
-        problems.append(LogProblem(source.name, None, f"cannot be read after {last}: {error}; everything before it is kept"))
-
-
-def _refused(entry: tarfile.TarInfo, seen: set[str]) -> str | None:
-    """Return the reason why a file of an archive is not read, or None."""
-    if entry.isdir():
-        return None
-    if not entry.isreg():
-        return "a link or device, not a file"
-    if entry.name in seen:
-        return "is in the archive already; the first one counts"
-    return f"{entry.size:,} bytes, more than {LARGEST_MEMBER:,}" if entry.size > LARGEST_MEMBER else None
-
-
-def _of_folder(source: Path, problems: list[LogProblem]) -> Iterator[Member]:
-    for path in sorted(source.rglob("*")):
-        shown = path.relative_to(source).as_posix()
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            problems.append(LogProblem(shown, None, "a link or device, not a file; ignored"))
-        elif path.is_file():
-            yield Member(shown, path.read_bytes())
+        raise TunemarkError("archive", source.name, f"not a whole tar archive ({error}); {NAME_ONE}") from error

@@ -1,9 +1,7 @@
 """The log of a person's own training against the collection: its figures, utilisation, audit, prediction and nearest published results."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -14,7 +12,6 @@ from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding, audit, select
 from tunemark.collector.commands.audit import print_finding
 from tunemark.collector.commands.terminal import chosen, parse_count, print_json, print_table, say
-from tunemark.collector.gate.read import DOCUMENT
 from tunemark.collector.importers.import_io import Request, refuse_existing, write_out
 from tunemark.collector.importers.log_formats import read_log
 from tunemark.collector.importers.own_log import OwnLog, Stated, devices_of, record_of
@@ -23,7 +20,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import canonical_json
-from tunemark.schema.records.published import PublishedResult, SourceDocument
+from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.vocabulary import Method, SoftwareLevel
 
 if TYPE_CHECKING:
@@ -141,7 +138,7 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
     derived = {row["name"]: {"value": own[row["name"]], "calculation": row["reason"]} for row in facts_of}
     config, prediction = _combination(result, observed.get(result.id), level, facts), dict[str, Any](software=level)
     judged = {"derived": derived, "findings": [asdict(finding) for finding in select(findings, records=[result.id])]}
-    judged |= {"prediction": prediction, "nearest": [], "places": []}
+    judged |= {"prediction": prediction, "nearest": []}
     if config is None:
         prediction["no_data"] = "accelerator, model, row length or method is not stated, or its method is not covered"
         return judged
@@ -154,7 +151,6 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
         prediction |= {"tokens_per_s": asdict(predicted.tokens_per_s), "unseen": list(predicted.unseen), "measured_over_predicted": times}
     nearest = sorted(fitted.rows, key=lambda row: distance(row, config))[:NEAREST]
     judged["nearest"] = [_neighbour(row, mfu.get(row.id)) for row in nearest]
-    judged["places"] = list(_places(mfu.pop(result.id, None), config, fitted.rows, mfu))
     return judged
 
 
@@ -187,56 +183,19 @@ def _neighbour(row: "Observed", mfu: float | None) -> dict[str, Any]:
     }
 
 
-def _places(own: float | None, config: "Combination", rows: "Sequence[Observed]", mfu: dict[str, float]) -> Iterator[dict[str, Any]]:
-    """Yield the rank of the training's MFU among results of its method, on its accelerator and on any."""
-    same_method = [row for row in rows if own is not None and row.config.shape.method is config.shape.method and row.id in mfu]
-    same_device = [row for row in same_method if row.config.accelerator.key == config.accelerator.key]
-    for where, group in ((config.accelerator.name, same_device), ("any accelerator", same_method)):
-        if group and own is not None:
-            among = f"{config.shape.method.value} on {where}"
-            yield {"among": among, "results": len(group), "below": sum(mfu[row.id] < own for row in group)}
-
-
 # Output -----------------------------------------------------------------------------------------------
 
 
 def _write(out: Path, results: list[PublishedResult]) -> None:
-    """Write records to a file, or to a folder of published results with the document of their source; all or none."""
-    if out.suffix == ".json":
-        if len(results) > 1:
-            raise TunemarkError("--out", str(out), f"the log has {len(results)} trainings; name a folder")
-        refuse_existing(out)
-        write_out(out, canonical_json(results[0]))
-        say(f"wrote {out}")
-        return
-    folder = out / results[0].source
-    paths = [folder / f"{result.id}.json" for result in results]
+    """Write records to a file, or to files of their ids in the folder of their source; all or none."""
+    if out.suffix == ".json" and len(results) > 1:
+        raise TunemarkError("--out", str(out), f"the log has {len(results)} trainings; name a folder")
+    paths = [out] if out.suffix == ".json" else [out / result.source / f"{result.id}.json" for result in results]
     for path in paths:
         refuse_existing(path)
-    document = document_of(folder / DOCUMENT, results[0].source, len(results), datetime.now(UTC).date())
     for path, result in zip(paths, results, strict=True):
         write_out(path, canonical_json(result))
         say(f"wrote {path}")
-    write_out(folder / DOCUMENT, document)
-    say(f"wrote {folder / DOCUMENT}")
-
-
-def document_of(path: Path, source: str, added: int, read_on: date) -> bytes:
-    """Return the document of a source with its number of results increased; a skeleton if there is none yet.
-
-    Raises TunemarkError with exit code 3 when the existing document cannot be read.
-    """
-    if not path.exists():
-        summary = "Imported from training logs; describe here what they measure, and their origin in `url` and `authors`."
-        return canonical_json(
-            SourceDocument(id=source, title=f"Training logs, source {source}", summary=summary, results=added, read_on=read_on)
-        )
-    try:
-        content = json.loads(path.read_bytes())
-        before = int(content["results"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise TunemarkError(str(path), "", "is not the document of a source; correct it first", exit_code=Exit.INVALID) from error
-    return canonical_json(content | {"results": before + added})
 
 
 def _print(result: PublishedResult | None, answer: Mapping[str, Any]) -> None:
@@ -262,8 +221,6 @@ def _print(result: PublishedResult | None, answer: Mapping[str, Any]) -> None:
     if not answer["findings"]:
         typer.echo("No finding of the audit. No finding does not mean verified.\n")
     _print_prediction(answer["prediction"])
-    for place in answer["places"]:
-        typer.echo(f"MFU is higher than that of {place['below']} of {place['results']} results of {place['among']}.")
     if answer["nearest"]:
         columns = ["nearest result", "accelerator", "devices", "model", "method", "software", "tokens/s", "per device", "MFU"]
         typer.echo("")

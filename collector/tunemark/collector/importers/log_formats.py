@@ -7,26 +7,23 @@ trainer prints (`printed_log`). Nothing in a log is ever executed, and a line th
 import csv
 import io
 import json
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from statistics import mean, median
-from typing import Any, NamedTuple
+from statistics import median
+from typing import Any
 
 import yaml
 
 from tunemark.collector.importers.import_io import read_text
-from tunemark.collector.importers.own_log import OwnLog, Stated
-from tunemark.collector.importers.printed_log import FIGURES, FINAL, clock_s, read_printed_log
+from tunemark.collector.importers.own_log import Column, Entry, OwnLog, Stated, gather
+from tunemark.collector.importers.printed_log import COUNTED, FINAL, TRAINER, clock_s, read_printed_log
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.plan import WARMUP_STEPS
 from tunemark.schema.records.published import Claim
 from tunemark.schema.vocabulary import Method
-
-Row = Mapping[str, Any]
 
 
 def read_log(path: Path) -> list[OwnLog]:
@@ -49,69 +46,16 @@ def read_log(path: Path) -> list[OwnLog]:
     return read_printed_log(text, "standard input" if str(path) == "-" else path.name)
 
 
-# Entries and columns --------------------------------------------------------------------------------
-
-
-class Entry(NamedTuple):
-    """One logged set of values."""
-
-    values: Row
-    line: int | None = None
-    place: str = ""
-    """Words before a name, for messages."""
-
-
-class Column(NamedTuple):
-    """The figure that a name of a log gives."""
-
-    quantity: str
-    """Empty for numbers that are used together with others."""
-    of: Callable[[list[float]], float] = lambda values: values[-1]
-    unit: float = 1.0
-    shown: str = ""
-    note: str | None = None
-
-
-def gather(
-    log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column], losses: Iterable[str], ignored: Iterable[str]
-) -> dict[str, list[float]]:
-    """Add the figures of entries, and return their numbers by name.
-
-    A figure that is known already is kept; a name without a meaning is listed as unused.
-    """
-    found: dict[str, list[float]] = {}
-    loss_names, other = set(losses), set(ignored)
-    for values, line, place in entries:
-        for name, value in values.items():
-            if name in loss_names:
-                log.loss(value, f"{place}{name}", line)
-            elif name in columns:
-                if name == "train_loss" and isinstance(value, float) and not math.isfinite(value):
-                    log.not_a_number = log.not_a_number or f"{place}{name} is {value}"
-                elif (number := log.number(value, f"{place}{name}", line)) is not None:
-                    found.setdefault(name, []).append(number)
-            elif name not in other:
-                log.unused.add(name)
-    for name, column in columns.items():
-        value = column.of(found[name]) if name in found else None
-        if value is not None and column.quantity and column.quantity not in log.claims and (value or column.quantity != "tokens"):
-            printed = f"{value:.9g} {column.shown}" if column.shown else None
-            signed = column.quantity.endswith("loss")
-            log.claim(column.quantity, value * column.unit, printed=printed, note=column.note, signed=signed)
-    return found
-
-
-def _json(path: Path, kind: type) -> Any:  # noqa: ANN401 - of the kind
-    """Return the content of a JSON file; raises TunemarkError (exit code 3) with line and column of what is not such JSON."""
+def _content(path: Path, kind: str, load: Callable[[str], Any]) -> dict[str, Any]:
+    """Return the object in a file; raises TunemarkError (exit code 3) for a file that cannot be loaded."""
     try:
-        content = json.loads(read_text(str(path)).removeprefix("\ufeff"))
-    except (RecursionError, ValueError) as error:
-        place = f"{path.name}:{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else path.name
-        raise TunemarkError(place, "", f"not valid JSON: {' '.join(str(error).split())}", exit_code=Exit.INVALID) from error
-    return content if isinstance(content, kind) else kind()
+        content = load(read_text(str(path)).removeprefix("\ufeff"))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise TunemarkError(path.name, "", f"not valid {kind}: {' '.join(str(error).split())}", exit_code=Exit.INVALID) from error
+    return content if isinstance(content, dict) else {}
 
 
-def _json_lines(log: OwnLog, text: str, file: str) -> Iterator[Entry]:
+def _json_lines(log: OwnLog, text: str) -> Iterator[Entry]:
     """Yield the objects of JSON lines; a line that is no object is a problem."""
     for number, line in enumerate(text.splitlines(), start=1):
         try:
@@ -119,23 +63,17 @@ def _json_lines(log: OwnLog, text: str, file: str) -> Iterator[Entry]:
         except (ValueError, RecursionError):
             row = None
         if isinstance(row, dict):
-            yield Entry(row, number, "" if file == log.file else f"{file}: ")
+            yield Entry(row, number)
         else:
-            log.problem(number, "not a JSON object; left out", file=file)
+            log.problem(number, "not a JSON object; left out")
 
 
 # trainer_state.json of the HF Trainer, and of trainers built on it ------------------------------------
 
 STATE = "trainer_state.json"
-SPEED = {"train_runtime", "train_samples_per_second", "train_steps_per_second", "train_tokens_per_second"}
+SPEED = {name for name in TRAINER if name.startswith("train_") and name != "train_loss"}
 """Figures of speed: they are taken from one entry of the log, since intermediate entries have those of their moment."""
-COUNTED = "Counted by the Trainer, with padding unless `include_num_input_tokens_seen` is `non_padding`."
-TOKENS = {
-    "num_input_tokens_seen": Column("tokens", note=COUNTED),
-    "num_tokens": Column("tokens", note="Counted by TRL, without padding."),
-}
-TRAINER = {name: Column(quantity) for name, quantity in FIGURES.items() if name != "epoch"} | TOKENS
-TRAINER["train_loss"] = Column("train_loss", note="Mean over the run, as the Trainer reports it.")
+TOKENS = {name for name, column in TRAINER.items() if column.quantity == "tokens"}
 HEADER = {"global_step": Column("steps"), "epoch": Column("epochs"), "total_flos": Column("total_flops")}
 BOOKKEEPING = {
     "best_model_checkpoint", "best_global_step", "epoch", "eval_steps", "global_step", "is_hyper_param_search", "is_local_process_zero",
@@ -147,35 +85,32 @@ BOOKKEEPING = {
 
 def _add_state(log: OwnLog, path: Path) -> None:
     """Add the figures of a state: speed and tokens of the last entry with a time, others from the last entry that has them."""
-    state = _json(path, dict)
+    state = _content(path, "JSON", json.loads)
     history = state.get("log_history")
     if not isinstance(history, list):
         raise TunemarkError(path.name, "log_history", "is missing: not the state of a Trainer", exit_code=Exit.INVALID)
-    known = {name: value for name, value in state.items() if value is not None and not (name in HEADER and value == 0)}
-    gather(log, [Entry(known)], HEADER, (), BOOKKEEPING)
-    done, planned, batch = (known.get(name) for name in ("global_step", "max_steps", "train_batch_size"))
+    entries = [entry for entry in history if isinstance(entry, dict)]
+    gather(log, [Entry({name: value for name, value in state.items() if value is not None})], HEADER, ignored=BOOKKEEPING)
+    done, planned, batch = (state.get(name) for name in ("global_step", "max_steps", "train_batch_size"))
     if isinstance(done, int) and isinstance(planned, int) and 0 < done < planned:
         log.claim("total_steps", planned)
-    timed = max((index for index, entry in enumerate(history) if isinstance(entry, dict) and FINAL in entry), default=None)
-    log.finished = timed is not None and "train_loss" in history[timed]
+    timed = max((index for index, entry in enumerate(entries) if FINAL in entry), default=None)
+    log.finished = timed is not None and "train_loss" in entries[timed]
     if timed is None:
         log.notes.append("The state has no training time: it is that of a checkpoint.")
         log.problem(None, "no train_runtime: the state of a checkpoint; the output folder has the one with times", noted=True)
-    entries = []
-    for index, entry in enumerate(history):
-        later = {*(SPEED if index != timed else ()), *(TOKENS if timed is not None and index > timed else ())}
-        if isinstance(entry, dict):
-            entries.append(Entry({name: value for name, value in entry.items() if name not in later}, None, f"log_history[{index}]."))
-    gather(log, entries, TRAINER, ("loss",), BOOKKEEPING)
+    for index, entry in enumerate(entries):
+        # Tokens that were counted after the timed entry belong to another session.
+        other = {"epoch", *(SPEED if index != timed else ()), *(TOKENS if timed is not None and index > timed else ())}
+        entries[index] = {name: value for name, value in entry.items() if name not in other}
+    gather(log, map(Entry, entries), TRAINER, ("loss",), BOOKKEEPING)
     if isinstance(batch, int) and batch > 0:
         log.stated = log.stated.over(Stated(micro_batch=batch))
 
 
 # Output folders of LLaMA-Factory ----------------------------------------------------------------------
 
-RESULTS = ("train_results.json", "all_results.json")
-"""The first that exists is read; the second repeats it and adds evaluations."""
-STEPS = "trainer_log.jsonl"
+RESULTS, STEPS = "all_results.json", "trainer_log.jsonl"
 ARGUMENTS = ("training_args.yaml", "training_args.yml", "config.yaml")
 STEP_COLUMNS = {
     "current_steps": Column("steps"),
@@ -188,30 +123,29 @@ STEP_FIELDS = {"total_steps", "loss", "elapsed_time", "vram_reserved", "throughp
 
 
 def _llama_factory(path: Path) -> OwnLog:
-    """Return the training of an output folder: its state and results, else its log of steps; its arguments state conditions."""
+    """Return the training of an output folder: its state, its results and its log of steps; its arguments state conditions."""
     log = OwnLog(path.name or str(path), "LLaMA-Factory")
-    results, steps = next((path / name for name in RESULTS if (path / name).is_file()), None), path / STEPS
-    if not (path / STATE).is_file() and results is None and not steps.is_file():
-        raise TunemarkError("folder", str(path), f"has neither {STATE} nor {RESULTS[0]} nor {STEPS}", exit_code=Exit.INVALID)
-    if (path / STATE).is_file():
-        _add_state(log, path / STATE)
+    state, results, steps = path / STATE, path / RESULTS, path / STEPS
+    if not any(file.is_file() for file in (state, results, steps)):
+        raise TunemarkError("folder", str(path), f"has neither {STATE} nor {RESULTS} nor {STEPS}", exit_code=Exit.INVALID)
+    if state.is_file():
+        _add_state(log, state)
         log.trainer = "LLaMA-Factory" if steps.is_file() else "Hugging Face Trainer"
-    if results is not None:
-        gather(log, [Entry(_json(results, dict), None, f"{results.name}: ")], TRAINER | HEADER, (), ())
-        log.finished = log.finished or "train_time_s" in log.claims
-        log.notes = [note for note in log.notes if not log.finished or "checkpoint" not in note]
+    if results.is_file():
+        gather(log, [Entry(_content(results, "JSON", json.loads))], TRAINER | HEADER)
+        log.finished = "train_time_s" in log.claims
+        log.notes = [] if log.finished else log.notes
     if steps.is_file():
         _add_steps(log, steps)
     arguments = next((path / name for name in ARGUMENTS if (path / name).is_file()), None)
     if arguments is not None:
-        log.stated = _arguments(log, arguments).over(log.stated)
+        log.stated = _arguments(log, _content(arguments, "YAML", yaml.safe_load)).over(log.stated)
     return log
 
 
 def _add_steps(log: OwnLog, path: Path) -> None:
     """Add tokens, time and memory of the log of steps, where other files lack them."""
-    every = _json_lines(log, read_text(str(path)), path.name)
-    entries = [entry for entry in every if not {"eval_loss", "predict_loss"} & entry.values.keys()]
+    entries = [entry for entry in _json_lines(log, read_text(str(path))) if not {"eval_loss", "predict_loss"} & entry.values.keys()]
     gather(log, entries, STEP_COLUMNS, () if log.losses else ("loss",), STEP_FIELDS)
     last = entries[-1].values if entries else {}
     elapsed, planned = last.get("elapsed_time"), last.get("total_steps")
@@ -239,19 +173,14 @@ OTHER_ARGUMENTS = {
 }  # fmt: skip
 
 
-def _arguments(log: OwnLog, path: Path) -> Stated:
-    """Return the conditions in the arguments of a training; raises TunemarkError (exit code 3) if they cannot be read."""
-    try:
-        arguments = yaml.safe_load(read_text(str(path)))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise TunemarkError(path.name, "", f"not valid YAML: {' '.join(str(error).split())}", exit_code=Exit.INVALID) from error
-    given: dict[str, Any] = arguments if isinstance(arguments, dict) else {}
+def _arguments(log: OwnLog, given: dict[str, Any]) -> Stated:
+    """Return the conditions in the arguments of a training."""
     log.unused |= set(map(str, given)) - {name for name, _ in ARGUMENT_OF.values()} - OTHER_ARGUMENTS
     stated = {name: given[argument] for name, (argument, kind) in ARGUMENT_OF.items() if isinstance(given.get(argument), kind)}
     kind, four_bit = given.get("finetuning_type"), given.get("quantization_bit") == 4  # noqa: PLR2004 - bits of QLoRA
     methods = {"lora": Method.QLORA.value if four_bit else Method.LORA.value, "full": Method.FULL.value}
     if kind not in methods:
-        log.problem(None, f"finetuning_type is {str(kind)[:40]!r}, which is not full or lora; give --method", noted=True, file=path.name)
+        log.problem(None, f"finetuning_type is {str(kind)[:40]!r}, which is not full or lora; give --method", noted=True)
     return Stated(
         **stated,
         method=methods.get(str(kind)),
@@ -267,8 +196,6 @@ def _arguments(log: OwnLog, path: Path) -> Stated:
 
 TORCHTUNE_LINE = re.compile(r"Step (?P<step>\d{1,12}) \|(?P<rest>.*)")
 DEVICE_RATE = "tokens_per_second_per_gpu"
-
-
 TORCHTUNE = {
     DEVICE_RATE: Column(""),
     **{
@@ -291,10 +218,9 @@ def _torchtune(path: Path, text: str) -> OwnLog:
             entries.append(Entry({name: value for name, _, value in pairs} | {"step": match["step"]}, number))
         elif line.strip():
             log.problem(number, f"{line.strip()[:40]!r} is not `Step N | name:value ...`; left out")
-    steps = [int(entry.values["step"]) for entry in entries]
-    if steps != sorted(set(steps)):
+    if any(int(later.values["step"]) <= int(earlier.values["step"]) for earlier, later in pairwise(entries)):
         log.problem(None, "steps do not increase: the file has more than one training; keep the lines of one")
-    rates = gather(log, entries, TORCHTUNE, ("loss",), ()).get(DEVICE_RATE, [])
+    rates = gather(log, entries, TORCHTUNE, ("loss",)).get(DEVICE_RATE, [])
     steady = rates[WARMUP_STEPS:] if len(rates) >= 2 * WARMUP_STEPS else rates
     if steady:
         note = f"Median of {len(steady)} logged steps after {len(rates) - len(steady)} of warm-up. Tokens with a label are counted."
@@ -315,8 +241,6 @@ HISTORY = {
     "eval/loss": Column("eval_loss"),
     "eval/accuracy": Column("accuracy"),
 }
-GPU_FIGURES = (".memoryAllocatedBytes", ".powerWatts", ".gpu")
-GPU = re.compile(r"system\.gpu\.\d{1,4}\.(memoryAllocatedBytes|powerWatts|gpu)")
 OTHER_COLUMNS = {*STEP, *COUNTS, "", "_step", "_timestamp", "_wandb", "train/epoch", "epoch"}
 Point = tuple[float, float, float | None]
 """Seconds since the start of the run, optimizer steps, and tokens so far."""
@@ -325,18 +249,10 @@ Point = tuple[float, float, float | None]
 def _wandb(path: Path, text: str) -> OwnLog:
     """Return the training of a history: the work between two logged rows over the time between them, without the first ten steps."""
     log = OwnLog(path.name, "Weights & Biases")
-    rows = _json_lines(log, text, log.file) if text.lstrip().startswith("{") else _csv_rows(log, text)
-    entries = [Entry({name: value for name, value in row.items() if value not in (None, "")}, line) for row, line, _ in rows]
-    devices = {name: Column("") for entry in entries for name in entry.values if GPU.fullmatch(name)}
-    found = gather(log, entries, HISTORY | devices, LOSS, OTHER_COLUMNS)
+    rows = _json_lines(log, text) if text.lstrip().startswith("{") else _csv_rows(log, text)
+    entries = [Entry({name: value for name, value in row.items() if value not in (None, "")}, line) for row, line in rows]
+    gather(log, entries, HISTORY, LOSS, OTHER_COLUMNS)
     _add_speed(log, [point for entry in entries if (point := _point(entry)) is not None])
-    memory, power, busy = ([found[name] for name in devices if name in found and name.endswith(what)] for what in GPU_FIGURES)
-    if memory:
-        log.claim("device_memory_bytes", max(map(max, memory)), note="In use as sampled by W&B, the highest of all devices.")
-    if power:
-        log.claim("power_w", sum(map(mean, power)), note=f"Mean over all samples, {len(power)} devices together.")
-    if busy:
-        log.claim("device_busy_mean", mean(map(mean, busy)) / 100, note=f"Mean over all samples and {len(busy)} devices.")
     return log
 
 
@@ -375,14 +291,15 @@ def _add_speed(log: OwnLog, points: Sequence[Point]) -> None:
     if any(later[1] < earlier[1] or later[0] < earlier[0] for earlier, later in pairwise(points)):
         log.problem(None, "steps or times decrease: more than one run, or a resumed one; export one session")
         return
-    log.claim("steps", points[-1][1])
+    last = points[-1]
+    log.claim("steps", last[1])
     start = next((point for point in points[: len(points) // 2 + 1] if point[1] >= WARMUP_STEPS), points[0])
-    seconds, steps = points[-1][0] - start[0], points[-1][1] - start[1]
+    seconds, steps = last[0] - start[0], last[1] - start[1]
     if seconds <= 0 or steps <= 0:
         log.problem(None, "one row of training only, so there is no speed", noted=True)
         return
-    note = f"From step {start[1]:g} to {points[-1][1]:g}: {steps:g} steps in {seconds:.6g} s, evaluations included."
+    note = f"From step {start[1]:g} to {last[1]:g}: {steps:g} steps in {seconds:.6g} s, evaluations included."
     log.claim("step_time_s", seconds / steps, printed=f"{seconds / steps:.6g}", note=note)
-    if start[2] is not None and points[-1][2] is not None and points[-1][2] > start[2]:
-        tokens = points[-1][2] - start[2]
+    if start[2] is not None and last[2] is not None and last[2] > start[2]:
+        tokens = last[2] - start[2]
         log.claim("tokens_per_s", tokens / seconds, printed=f"{tokens / seconds:.6g}", note=f"{tokens:,.0f} tokens. {note}")

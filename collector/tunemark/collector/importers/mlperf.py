@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import print_json, print_table, progress, say
+from tunemark.collector.commands.terminal import print_json, print_table, say
 from tunemark.collector.importers.import_io import LogProblem, Member, Request, first_error, members, printable, write_changed
 from tunemark.collector.importers.mlperf_log import MlperfRunLog, PowerLog, count, finite, power_of_run, read_power, read_run
 from tunemark.schema.errors import Exit
@@ -23,7 +23,6 @@ from tunemark.schema.records.published import Conditions, Scalar
 from tunemark.schema.vocabulary import Method, Padding
 
 BENCHMARK = "llama2_70b_lora"
-USUAL_LOGS = 1_620
 LARGEST_SCALING = 10
 PLACE = re.compile(
     r"(?:.*/)?(?:training_results_)?(?P<round>v\d{1,3}\.\d{1,3})/(?P<submitter>[^/]+)/"
@@ -49,8 +48,7 @@ def mlperf(request: Request) -> None:
     request.known(())
     root = project_root()
     folder = root / "data" / "converted" / "mlperf" if request.out is None else request.out
-    with progress("import mlperf", USUAL_LOGS) as advance:
-        entries = read_entries(request.files, FactBase.of_root(root), advance)
+    entries = read_entries(request.files, FactBase.of_root(root))
     written = sum(write_changed(folder / result.round / f"{result.id}.json", canonical_json(result)) for result in entries.results)
     for problem in entries.problems:
         say(str(problem))
@@ -59,7 +57,17 @@ def mlperf(request: Request) -> None:
     if request.as_json:
         print_json(entries.as_json() | {"written": written})
     else:
-        print_table(["round", "entries", "runs", "incomplete", "without card"], entries.rounds())
+        rows = [
+            (
+                result.round,
+                result.id,
+                len(result.runs),
+                sum(run.status == "ok" for run in result.runs),
+                result.conditions.accelerator or "no card",
+            )
+            for result in entries.results
+        ]
+        print_table(["round", "entry", "runs", "reached the target", "accelerator"], rows)
         unresolved = sorted(spelling for spelling, key in entries.spellings.items() if key is None)
         if unresolved:
             say(f"no card in data/accelerators for {len(unresolved)} of {len(entries.spellings)} spellings: {', '.join(unresolved)}")
@@ -87,16 +95,6 @@ class Entries:
         """Add a problem of a file."""
         self.problems.append(LogProblem(file, line, reason, noted))
 
-    def rounds(self) -> list[tuple[str, int, int, int, int]]:
-        """Return one row per round: entries, runs, incomplete runs, entries without an accelerator card."""
-        rows = []
-        for name in sorted({result.round for result in self.results}):
-            results = [result for result in self.results if result.round == name]
-            statuses = [run.status for result in results for run in result.runs]
-            without_card = sum(result.conditions.accelerator is None for result in results)
-            rows.append((name, len(results), len(statuses), statuses.count("incomplete"), without_card))
-        return rows
-
     def as_json(self) -> dict[str, Any]:
         """Return the entries as JSON values."""
         entries = [
@@ -121,28 +119,20 @@ class _Found:
     """Logs of power meters by run."""
 
 
-def read_entries(sources: Sequence[Path], facts: FactBase, advance: Callable[[], object] = lambda: None) -> Entries:
+def read_entries(sources: Sequence[Path], facts: FactBase) -> Entries:
     """Return all entries of the benchmark in archives or folders; an entry may be spread over several.
 
-    Each source is a tar archive of result folders, or the folder it was unpacked to. `advance` is called after each log.
+    Each source is a tar archive of result folders, or the folder it was unpacked to.
     """
-    entries, found, broken, seen = Entries(), dict[Place, _Found](), list[str](), set[str]()
-    for member in (member for source in sources for member in members(source, entries.problems, broken)):
+    entries, found, seen = Entries(), dict[Place, _Found](), set[str]()
+    for member in (member for source in sources for member in members(source)):
         place = PLACE.fullmatch(member.name)
         if member.name in seen:
-            entries.problem(member.name, "is in another archive already; the first one counts", noted=True)
+            entries.problem(member.name, "is there already; the first one counts", noted=True)
         elif place:
-            files = found.setdefault(_key(place), _Found())
-            _add(files, place, member, entries, facts)
-            if place["log"]:
-                entries.logs += 1
-                advance()
+            _add(found.setdefault(_key(place), _Found()), place, member, entries, facts)
+            entries.logs += bool(place["log"])
         seen.add(member.name)
-    _leave_out_broken(found, broken, entries)
-    unused = sum(not files.logs and (files.scaling is not None or bool(files.power)) for files in found.values())
-    if unused:
-        reason = f"{unused} entries have a scaling.json or power logs and no logs of runs here; name the archive with their logs too"
-        entries.problem(sources[-1].name, reason, noted=True)
     folders: dict[str, str] = {}
     for key in sorted(key for key, files in found.items() if files.logs):
         entries.problems.extend(problem for log in found[key].logs for problem in log.problems)
@@ -154,15 +144,6 @@ def read_entries(sources: Sequence[Path], facts: FactBase, advance: Callable[[],
             entries.results.append(result)
     entries.results = _with_notes_on_equal_runs(entries.results)
     return entries
-
-
-def _leave_out_broken(found: dict[Place, _Found], broken: Sequence[str], entries: Entries) -> None:
-    """Drop the entries that an archive cuts off: an unknown number of their logs is missing."""
-    for name in broken:
-        place = PLACE.fullmatch(name)
-        if place and found.get(_key(place), _Found()).logs:
-            entries.problem(name, f"the archive breaks off in or after this file; the entry {entry_id(_key(place))} is left out")
-            del found[_key(place)]
 
 
 def _key(place: re.Match[str]) -> Place:

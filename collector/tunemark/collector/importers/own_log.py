@@ -1,8 +1,9 @@
 """The figures of a person's own training, as a log states them, and the record that is made of them."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 from tunemark.collector.audit.interval import half_digit
 from tunemark.collector.commands.terminal import chosen
@@ -74,38 +75,75 @@ class OwnLog:
     unused: set[str] = field(default_factory=set)
     """Fields of the log that no quantity or condition corresponds to."""
 
-    def problem(self, line: int | None, reason: str, *, noted: bool = False, file: str | None = None) -> None:
+    def problem(self, line: int | None, reason: str, *, noted: bool = False) -> None:
         """Add a problem of a line."""
-        self.problems.append(LogProblem(file or self.file, line, reason, noted))
+        self.problems.append(LogProblem(self.file, line, reason, noted))
 
-    def number(self, value: object, place: str, line: int | None = None) -> float | None:
-        """Return a figure of the log as a finite number; anything else is None and a problem that names the place."""
-        try:
-            number = math.nan if isinstance(value, bool) or value is None else float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if math.isfinite(number):
-            return number
-        self.problem(line, f"{place} is {str(value)[:40]!r}, not a finite number; left out")
-        return None
-
-    def claim(self, quantity: str, value: float, *, printed: str | None = None, note: str | None = None, signed: bool = False) -> None:
-        """Add a figure. Negative amounts are a problem; `signed` figures, such as losses, may have any sign."""
-        if value < 0 and not signed:
+    def claim(self, quantity: str, value: float, *, printed: str | None = None, note: str | None = None) -> None:
+        """Add a figure. Negative amounts are a problem; a loss may have any sign."""
+        if value < 0 and not quantity.endswith("loss"):
             self.problem(None, f"{quantity} is {value:g}, not an amount; left out")
             return
         self.claims[quantity] = Claim(value=value, printed=printed or f"{value:.12g}", note=note)
 
-    def loss(self, value: object, place: str, line: int | None = None) -> None:
-        """Add a logged training loss. A loss that is not finite means that the training diverged."""
-        if isinstance(value, str) and value.strip("+-").lower() in {"nan", "inf", "infinity"}:
-            value = float(value)
-        if isinstance(value, float) and not math.isfinite(value):
-            self.not_a_number = self.not_a_number or f"{place}{f' in line {line}' if line else ''} is {value}"
-            return
-        number = self.number(value, place, line)
-        if number is not None:
-            self.losses.append(number)
+    def number(self, name: str, value: object, line: int | None) -> float | None:
+        """Return a figure of the log as a finite number; anything else is None and a problem, and a loss without end a divergence."""
+        try:
+            number = math.nan if isinstance(value, bool) or value is None else float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
+            number = None
+        if number is not None and math.isfinite(number):
+            return number
+        if number is not None and name.endswith("loss"):
+            self.not_a_number = self.not_a_number or f"{name}{f' in line {line}' if line else ''} is {value}"
+        else:
+            self.problem(line, f"{name} is {str(value)[:40]!r}, not a finite number; left out")
+        return None
+
+
+class Entry(NamedTuple):
+    """One logged set of values."""
+
+    values: Mapping[str, Any]
+    line: int | None = None
+
+
+class Column(NamedTuple):
+    """The figure that a name of a log gives."""
+
+    quantity: str
+    """Empty for numbers that are used together with others."""
+    of: Callable[[list[float]], float] | None = None
+    """The last value by default."""
+    unit: float = 1.0
+    shown: str = ""
+    note: str | None = None
+
+
+def gather(
+    log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column], losses: Collection[str] = (), ignored: Collection[str] = ()
+) -> dict[str, list[float]]:
+    """Add the figures of entries, and return their numbers by name.
+
+    A figure that is known already is kept, and zero means that nothing was counted. A name without a meaning is listed as unused.
+    """
+    found: dict[str, list[float]] = {}
+    last: dict[str, Any] = {}
+    for values, line in entries:
+        log.unused |= {name for name in values if name not in losses and name not in columns and name not in ignored}
+        for name, value in values.items():
+            if (name in losses or name in columns) and (number := log.number(name, value, line)) is not None:
+                (log.losses if name in losses else found.setdefault(name, [])).append(number)
+                last[name] = value
+    for name, column in columns.items():
+        if name not in found or column.quantity in {"", *log.claims}:
+            continue
+        value = column.of(found[name]) if column.of else found[name][-1]
+        as_logged = last[name] if column.of is None and isinstance(last[name], str) else None
+        if value:
+            printed = f"{value:.9g} {column.shown}" if column.shown else as_logged
+            log.claim(column.quantity, value * column.unit, printed=printed, note=column.note)
+    return found
 
 
 def record_of(log: OwnLog, given: Stated, facts: FactBase, result_id: str) -> PublishedResult:
@@ -215,9 +253,9 @@ def add_derived(log: OwnLog, stated: Stated, *, full: bool) -> None:
     if log.losses:
         count = max(1, min(LOSSES, len(log.losses) // 4))
         first, last = log.losses[:count], log.losses[-count:]
-        log.claim("loss_start", sum(first) / len(first), note=f"Mean of the first {count} logged losses.", signed=True)
+        log.claim("loss_start", sum(first) / len(first), note=f"Mean of the first {count} logged losses.")
         if "train_loss" not in log.claims:
-            log.claim("train_loss", sum(last) / len(last), note=f"Mean of the last {count} logged losses.", signed=True)
+            log.claim("train_loss", sum(last) / len(last), note=f"Mean of the last {count} logged losses.")
     steps, seconds = (log.claims.get(name) for name in ("steps", "train_time_s"))
     if full and not resumed and "step_time_s" not in log.claims and steps and seconds and steps.value:
         note = f"{seconds.printed} s over {steps.printed} steps. {FULL_ROWS}"

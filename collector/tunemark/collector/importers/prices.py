@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 from pydantic import ValidationError
@@ -69,10 +69,6 @@ def prices(request: Request) -> None:
 # The catalogue -------------------------------------------------------------------------------------
 
 NEEDED = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region", "SpotPrice")
-COUNTS = (1 / 16, 128)
-"""Accelerators in one instance: the smallest share and the largest machine on sale are well within."""
-USD_EACH = (0.001, 1_000)
-"""US dollars an hour for one accelerator."""
 TPU = re.compile(r"tpu-(?P<generation>v\d+\w*?)-(?P<number>\d{1,6})")
 
 
@@ -84,15 +80,14 @@ class Drop(Exception):
         super().__init__(reason)
 
 
-@dataclass(frozen=True, slots=True)
-class DroppedRow:
+class DroppedRow(NamedTuple):
     """A row that is not used."""
 
     line: int
     what: str
     """Instance or accelerator of the row."""
     reason: str
-    refused: bool
+    refused: bool = True
     """True if a person has to look at it; false for a known trap and for rows without an accelerator."""
 
 
@@ -119,10 +114,6 @@ class CataloguePrices:
     dropped: list[DroppedRow] = field(default_factory=list)
     lines: int = 0
 
-    def drop(self, line: int, what: str, reason: str, *, refused: bool = True) -> None:
-        """Add a row that is not used."""
-        self.dropped.append(DroppedRow(line, what.strip()[:80], reason, refused))
-
     def reasons(self) -> list[dict[str, Any]]:
         """Return one entry per reason with all of its lines."""
         groups: dict[tuple[str, bool], list[DroppedRow]] = defaultdict(list)
@@ -145,7 +136,8 @@ def read_catalogue(content: bytes, provider: str, read_on: date, source: str, fa
         try:
             offers.append(offer_of(row, line, provider, facts))
         except Drop as drop:
-            catalogue.drop(line, row.get("InstanceType") or row.get("AcceleratorName") or "", drop.reason, refused=drop.refused)
+            what = (row.get("InstanceType") or row.get("AcceleratorName") or "").strip()[:80]
+            catalogue.dropped.append(DroppedRow(line, what, drop.reason, drop.refused))
     if not catalogue.lines:
         raise TunemarkError("file", "", "a header without a row; nothing was read", exit_code=Exit.INVALID)
     machines: dict[str, set[tuple[str, float]]] = defaultdict(set)
@@ -155,7 +147,7 @@ def read_catalogue(content: bytes, provider: str, read_on: date, source: str, fa
     for offer in offers:
         if len(machines[offer.instance]) > 1:
             shown = " and ".join(f"{count:g} {key}" for key, count in sorted(machines[offer.instance]))
-            catalogue.drop(offer.line, offer.instance, f"{offer.instance} has {shown} in different rows")
+            catalogue.dropped.append(DroppedRow(offer.line, offer.instance, f"{offer.instance} has {shown} in different rows"))
             continue
         for kind in offer.prices:
             groups[offer.instance, offer.region, kind].append(offer)
@@ -163,7 +155,7 @@ def read_catalogue(content: bytes, provider: str, read_on: date, source: str, fa
         try:
             catalogue.rows.append(_price(members, kind, provider=provider, read_on=read_on, source=source))
         except ValidationError as error:
-            catalogue.drop(members[0].line, members[0].instance, first_error(error))
+            catalogue.dropped.append(DroppedRow(members[0].line, members[0].instance, first_error(error)))
     return catalogue
 
 
@@ -234,10 +226,11 @@ def offer_of(row: dict[str, str], line: int, provider: str, facts: FactBase) -> 
         instance = name
         accelerator, count = _tpu(tpu, notes)
     else:
-        count = _number(row, "AcceleratorCount", COUNTS, "no instance has fewer than 1/16 or more than 128 accelerators")
+        count = _number(row, "AcceleratorCount")
         accelerator = card_of(name, instance, provider, row.get("GpuInfo", ""), count, facts)
     usual = PriceKind.MARKETPLACE if provider in _rules()["marketplaces"] else PriceKind.ON_DEMAND
-    usd = {kind: _usd(row, column, count) for kind, column in ((usual, "Price"), (PriceKind.SPOT, "SpotPrice"))}
+    # Blank and 0 stand for an unknown price.
+    usd = {kind: _number(row, column) for kind, column in ((usual, "Price"), (PriceKind.SPOT, "SpotPrice")) if row[column]}
     prices = {kind: price for kind, price in usd.items() if price}
     if not prices:
         raise Drop("no price", refused=False)
@@ -246,24 +239,14 @@ def offer_of(row: dict[str, str], line: int, provider: str, facts: FactBase) -> 
     return CatalogueOffer(line, instance, accelerator, count, vcpus, memory or None, region, prices, tuple(notes))
 
 
-def _usd(row: dict[str, str], column: str, count: float) -> float | None:
-    """Return a price; None for blank and for 0, which stands for an unknown price."""
-    if not row[column] or _number(row, column) == 0:
-        return None
-    least, most = (usd * count for usd in USD_EACH)
-    return _number(
-        row, column, (least, most), f"no provider charges less than {USD_EACH[0]} or more than {USD_EACH[1]:,} for an accelerator"
-    )
-
-
-def _number(row: dict[str, str], column: str, bounds: tuple[float, float] = (0.0, math.inf), why: str = "not an amount") -> float:
-    """Return a number of a row; raises Drop for anything else, and for a number out of bounds."""
+def _number(row: dict[str, str], column: str) -> float:
+    """Return an amount in a row; raises Drop for anything else."""
     try:
         value = float(row[column])
     except ValueError as error:
         raise Drop(f"{column} is {row[column][:40]!r}, not a number") from error
-    if not (math.isfinite(value) and bounds[0] <= value <= bounds[1]):
-        raise Drop(f"{column} is {row[column][:40]!r}; {why}")
+    if not math.isfinite(value) or value < 0:
+        raise Drop(f"{column} is {row[column][:40]!r}; not an amount")
     return value
 
 

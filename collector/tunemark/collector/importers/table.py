@@ -137,9 +137,8 @@ def import_tables(mapping: Map, tables: dict[str, TextTable]) -> Imported:
         text = tables[wanted.key]
         _check_columns(mapping, wanted, text)
         before, kept_rows = len(imported.results), list[tuple[int, tuple[str, ...]]]()
-        cells: dict[str, str] = {}
         for line, row in text.rows:
-            cells = _filled(mapping, wanted, dict(zip(text.header, row, strict=True)), cells)
+            cells = dict(zip(text.header, row, strict=True))
             place = f"{text.file}:{line}"
             skipped = _first_match((*wanted.skip, *mapping.skip), cells, place)
             if skipped is not None:
@@ -194,12 +193,6 @@ def _check_columns(mapping: Map, wanted: TableMap, text: TextTable) -> None:
 def _ignored(mapping: Map, wanted: TableMap, name: str) -> bool:
     columns = (mapping.columns_of(wanted, variant).get(name) for variant in wanted.variants)
     return all(column is None or column.ignore is not None for column in columns)
-
-
-def _filled(mapping: Map, wanted: TableMap, cells: dict[str, str], above: dict[str, str]) -> dict[str, str]:
-    columns = mapping.columns_of(wanted, wanted.variants[0])
-    repeated = {name for name, column in columns.items() if column.fill}
-    return {name: above.get(name, "") if not cell and name in repeated else cell for name, cell in cells.items()}
 
 
 def _first_match(rules: Sequence[Any], cells: dict[str, str], place: str) -> Any:  # noqa: ANN401 - a rule of the kind given

@@ -87,8 +87,6 @@ class Column(Frozen):
     """Cell of a figure -> status of its result, such as `OOM` -> oom."""
     split: Text | None = None
     """A regular expression for whole cells; each named group is a column of its own."""
-    fill: bool = False
-    """An empty cell repeats the one above."""
     ignore: Text | None = None
     """Why the column is left out."""
 

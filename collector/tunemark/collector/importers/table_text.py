@@ -1,4 +1,4 @@
-"""Tables in Markdown, HTML, CSV, reStructuredText and JSON files: their cells as text, with headings and line numbers.
+"""Tables in Markdown, HTML, CSV and JSON files: their cells as text, with headings and line numbers.
 
 An HTML table is read wherever it stands in a Markdown file. The extract that is kept of a document is written here too, and the
 figures in cells and other printed words are read here.
@@ -48,7 +48,7 @@ class TextTable:
 
 
 def tables_in(text: str, file: str, levels: Sequence[str] = ()) -> list[TextTable]:
-    """Return the tables of a file: one of CSV and of JSON, `list-table` of reStructuredText, pipe and HTML tables of any other file.
+    """Return the tables of a file: one of CSV and of JSON, pipe and HTML tables of any other file.
 
     `levels` names the levels of nested JSON objects. Raises TunemarkError (exit code 3) for a row whose number of cells differs
     from its header.
@@ -57,8 +57,6 @@ def tables_in(text: str, file: str, levels: Sequence[str] = ()) -> list[TextTabl
         return _of_csv(text, file, "\t" if file.endswith(".tsv") else ",")
     if file.endswith(".json"):
         return _of_json(text, file, levels)
-    if file.endswith(".rst"):
-        return _of_rst(text.splitlines(), file)
     tokens = MARKDOWN.parse(text)
     found = [*_of_markdown(tokens, file), *_of_html(text, file, _headings(tokens))]
     return sorted(found, key=lambda table: table.line)
@@ -114,35 +112,6 @@ def _json_cell(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _of_rst(lines: Sequence[str], file: str) -> list[TextTable]:
-    """Return the `list-table` directives; a heading is a line above a line of punctuation, and the title of the table is the last."""
-    tables: list[TextTable] = []
-    headings: list[str] = []
-    number = 0
-    while number < len(lines):
-        line = lines[number]
-        if number and len(line) > 2 and len(set(line)) == 1 and not line[0].isalnum() and lines[number - 1].strip():  # noqa: PLR2004
-            headings = [*headings[-1:], lines[number - 1].strip()]
-        directive = re.match(r"\s*\.\. list-table::\s*(.*)", line)
-        number += 1
-        if directive is None:
-            continue
-        indent = len(line) - len(line.lstrip())
-        start, rows = number, list[tuple[int, list[str]]]()
-        while number < len(lines) and (not lines[number].strip() or len(lines[number]) - len(lines[number].lstrip()) > indent):
-            cell = re.match(r"\s*(\* )?\s*- ?(.*)", lines[number])
-            if cell and not lines[number].strip().startswith(":"):
-                if cell[1]:
-                    rows.append((number + 1, []))
-                if rows:
-                    rows[-1][1].append(plain(cell[2]))
-            number += 1
-        if rows:
-            title = (plain(directive[1]),) if directive[1].strip() else ()
-            tables.append(_table(file, (*headings, *title), start, rows[0][1], rows[1:]))
-    return tables
-
-
 @dataclass(slots=True)
 class _HtmlTable:
     line: int
@@ -190,7 +159,7 @@ class _HtmlTables(HTMLParser):
 
     def _close_cell(self) -> None:
         if self.cell is not None:
-            self.tables[-1].rows[-1][1].append((plain("".join(self.cell)), *self.span))
+            self.tables[-1].rows[-1][1].append((_cell_text("".join(self.cell)), *self.span))
             self.cell = None
 
 
@@ -264,7 +233,7 @@ def _above(headings: Sequence[tuple[int, int, str]], line: int) -> tuple[str, ..
     return tuple(words for _, words in held)
 
 
-def plain(cell: str) -> str:
+def _cell_text(cell: str) -> str:
     """Return the text of a cell without markup: links, emphasis, code marks, line breaks and escapes."""
     return _plain(MARKDOWN.parseInline(cell)[0])
 

@@ -2,7 +2,6 @@
 
 import ast
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
@@ -234,7 +233,6 @@ def finding_rows(findings: Iterable[Finding], rules: Iterable[Rule]) -> Rows:
                 "finding": number,
                 "verdict": finding.verdict.value,
                 "record_ids": list(finding.records),
-                "numbers": json.dumps(finding.numbers, ensure_ascii=False),
                 **{name: list(getattr(finding, name)) for name in ("quantities", "conditions")},
                 **{name: getattr(finding, name) for name in ("rule", "claim", "calculation")},
             }

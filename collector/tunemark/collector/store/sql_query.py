@@ -1,5 +1,8 @@
 """SQL queries to the database, and the description of its tables and views."""
 
+import csv
+import io
+import json
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -7,6 +10,7 @@ from typing import Any
 
 from tunemark.collector.store.database import empty_database, open_database
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.safe_text import csv_cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,14 @@ class QueryResult:
             repeats = sum(other == name or other.startswith(f"{name}_") for other in names)
             names.append(f"{name}_{1 + repeats}" if name in names else name)
         return [dict(zip(names, row, strict=True)) for row in self.rows]
+
+    def csv(self) -> str:
+        """Return the rows as CSV: NULL is empty, lists are JSON, and no text begins like a formula of a spreadsheet."""
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows([_cell(value) for value in row] for row in self.rows)
+        return buffer.getvalue()
 
 
 def run_query(sql: str, database: Path) -> QueryResult:
@@ -76,6 +88,12 @@ def relation_reference() -> QueryResult:
             """
         ).fetchall()
     return QueryResult(["relation", "column", "type", "meaning"], rows)
+
+
+def _cell(value: Any) -> object:  # noqa: ANN401 - any value of DuckDB
+    if isinstance(value, bool):
+        return str(value).lower()
+    return csv_cell(json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else value)
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of DuckDB

@@ -671,7 +671,6 @@ create table findings (
     record_ids varchar[] not null,
     claim varchar not null,
     calculation varchar not null,
-    numbers varchar not null,
     quantities varchar[] not null default [],
     conditions varchar[] not null default []
 );
@@ -681,7 +680,6 @@ comment on column findings.verdict is 'impossible | inconsistent | suspicious | 
 comment on column findings.record_ids is 'Results and statements concerned; the subject is first.';
 comment on column findings.claim is 'Claim of the records, as printed.';
 comment on column findings.calculation is 'The calculation with its numbers.';
-comment on column findings.numbers is 'The numbers used, as JSON.';
 comment on column findings.quantities is 'Keys of the refuted claims, such as step_time_s.';
 comment on column findings.conditions is 'Names of the conditions concerned, such as context_length.';
 

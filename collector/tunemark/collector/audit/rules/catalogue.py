@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tunemark.collector.audit.evidence import Evidence, grouped, source_of
 from tunemark.collector.audit.interval import GB_OR_GIB, Interval
 from tunemark.collector.audit.printed_figures import precision_class
-from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
+from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.schema.errors import bare
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.names import agrees, suggest_instance
@@ -21,7 +21,6 @@ from tunemark.schema.vocabulary import AuditVerdict, Dtype
 
 PERFORMANCE_STATE = re.compile(r"/\s*(P(?:[2-9]|1[0-5]))\b")
 """Performance states of NVIDIA devices, P0 to P15 from fastest to idle (nvidia-smi's manual)."""
-NUMBER = re.compile(r"[0-9]+")
 INSTANCE = re.compile(r"\b[a-z]{1,3}\d[a-z0-9]*(?:-[a-z0-9]+)?[.-]\d*x?large\b", re.IGNORECASE)
 """AWS instance names within other words, such as a device named after its instance."""
 SERIES_LENGTH = 3
@@ -33,12 +32,17 @@ DATA_TOLERANCE = 0.05
 """Share by which printed bandwidth and power may differ from the card."""
 
 
-@rule(id="instance-exists", family="catalogue", verdicts=(IMPOSSIBLE, SUSPICIOUS))
-def instance_exists(evidence: Evidence) -> Iterator[Finding]:
-    """Instance that no provider offers.
+@rule(id="instance", family="catalogue", verdicts=(IMPOSSIBLE, INCONSISTENT, SUSPICIOUS))
+def instances(evidence: Evidence) -> Iterator[Finding]:
+    """Instance that no provider offers, or that has other devices than claimed.
 
-    A rented machine is one of the instances that its provider lists (data/prices).
+    A rented machine is one of the instances that its provider lists, with the devices that it lists (data/prices).
     """
+    yield from _unknown_instances(evidence)
+    yield from _other_devices(evidence)
+
+
+def _unknown_instances(evidence: Evidence) -> Iterator[Finding]:
     labelled = [(result.id, result.source, result.labels) for result in evidence.results]
     labelled += [(statement.id, source_of(statement.id), statement.labels) for statement in evidence.statements.values()]
     printed: dict[tuple[str, str], list[str]] = {}
@@ -53,31 +57,18 @@ def instance_exists(evidence: Evidence) -> Iterator[Finding]:
     for (_, name), records in printed.items():
         if name.lower() in known:
             continue
-        # Instances that differ in only one number, as the sizes of a family do.
-        sizes = sorted(other for other in instances if _without_one_number(name) & _without_one_number(other))
         if bare(name) in plain:
             right = plain[bare(name)]
             verdict, words = SUSPICIOUS, f"the provider writes {right!r}, not {name!r}"
         elif (refused := evidence.facts.refused_aws_size(name)) is not None:
             verdict, words, right = IMPOSSIBLE, refused, suggest_instance(name, instances)
-        elif sizes:
-            verdict, words, right = SUSPICIOUS, f"the price book has {', '.join(sizes)} and no {name}", sizes[0]
         else:
             continue
-        yield Finding(verdict, tuple(records), f"instance {name!r}", words, {"printed": name, "near": right}, conditions=("instance",))
+        yield Finding(verdict, tuple(records), f"instance {name!r}", words, conditions=("instance",))
 
 
-def _without_one_number(name: str) -> set[str]:
-    text = name.lower()
-    return {f"{text[: digits.start()]}#{text[digits.end() :]}" for digits in NUMBER.finditer(text)}
-
-
-@rule(id="instance-holds", family="catalogue", verdicts=(INCONSISTENT, IMPOSSIBLE))
-def instance_holds(evidence: Evidence) -> Iterator[Finding]:
-    """Instance with other devices or memory than claimed.
-
-    An instance has the devices and the memory that its provider lists.
-    """
+def _other_devices(evidence: Evidence) -> Iterator[Finding]:
+    """Yield results on an instance that has other devices, or fewer, than claimed."""
     rows = {row.instance.lower(): row for row in evidence.facts.prices}
     for result in evidence.results:
         printed = result.labels.get("instance", result.conditions.instance or "")
@@ -85,26 +76,12 @@ def instance_holds(evidence: Evidence) -> Iterator[Finding]:
         if row is None or result.accelerator is None:
             continue
         card, count = evidence.facts.accelerators.get(row.accelerator), result.conditions.accelerator_count or 0
-        held = f"{row.instance} has {row.accelerator_count:g} x {card.name if card else row.accelerator}"
-        claim = f"{count or ''} {result.labels.get('accelerator', result.accelerator.name)} on {printed}".strip()
-        numbers = {"holds": row.accelerator_count, "claimed": count}
-        if row.accelerator != result.accelerator.key:
-            yield Finding(INCONSISTENT, (result.id,), claim, held, numbers, conditions=("instance", "accelerator"))
-            continue
-        if count > row.accelerator_count:
-            yield Finding(IMPOSSIBLE, (result.id,), claim, held, numbers, conditions=("instance", "accelerator_count"))
-        each = (card.memory_gib or 0) * GIB if card else 0.0
-        totals = {
-            "device_memory_total_bytes": each * row.accelerator_count,
-            "device_memory_each_bytes": each,
-            "host_memory_total_bytes": (row.memory_gib or 0) * GIB,
-        }
-        for quantity, listed in totals.items():
-            claimed = result.interval(quantity)
-            if claimed and listed and abs(claimed.value / listed - 1) > GB_OR_GIB:
-                words = f"{held} and {listed / GIB:g} GiB, but the claim is {claimed.value / GIB:.1f} GiB"
-                amounts = {"there": listed, "claimed": claimed.value}
-                yield about_figures(INCONSISTENT, result, (quantity,), words, amounts, ("instance",))
+        other = row.accelerator != result.accelerator.key
+        if other or count > row.accelerator_count:
+            held = f"{row.instance} has {row.accelerator_count:g} x {card.name if card else row.accelerator}"
+            claim = f"{count or ''} {result.labels.get('accelerator', result.accelerator.name)} on {printed}".strip()
+            about = ("instance", "accelerator" if other else "accelerator_count")
+            yield Finding(INCONSISTENT if other else IMPOSSIBLE, (result.id,), claim, held, conditions=about)
 
 
 @rule(id="context-length", family="catalogue", verdicts=(AMBIGUOUS, SUSPICIOUS, INCONSISTENT))
@@ -141,7 +118,6 @@ def context_length(evidence: Evidence) -> Iterator[Finding]:
             tuple(result.id for result in results),
             f"{model.name} at {length:,} tokens",
             f"{length:,} > {model.context_length:,}, the context of {model.name}: {reason}",
-            {"sequence_length": length, "context_length": model.context_length},
             # A run that fails has no figures at all.
             quantities=tuple(dict.fromkeys(name for result in results for name in result.claims)) if learned else (),
             conditions=("sequence_length", "model"),
@@ -159,14 +135,12 @@ def device_data(evidence: Evidence) -> Iterator[Finding]:
     printed = [
         (statement, key, advice.printed_memory_gb) for statement, advice in evidence.assertions(Advice) for key in advice.accelerators
     ]
-    printed += [(statement, device.accelerator, device.printed_memory_gb) for statement, device in evidence.assertions(Device)]
     for statement, key, memory in printed:
         card = cards.get(key)
         if card is not None and memory is not None and not agrees(memory, card):
             words = f"the {card.name} has {card.memory_gib:g} GB ({card.source})"
-            numbers = {"claimed_gb": memory, "card_gib": card.memory_gib or 0}
             claim = f"{card.name} with {memory:g} GB"
-            yield Finding(IMPOSSIBLE, (statement.id,), claim, words, numbers, ("device_memory_each_bytes",), about)
+            yield Finding(IMPOSSIBLE, (statement.id,), claim, words, ("device_memory_each_bytes",), about)
     for statement, device in evidence.assertions(Device):
         if device.accelerator in cards:
             yield from _against_card(evidence, statement, device, cards[device.accelerator])
@@ -178,22 +152,20 @@ def device_data(evidence: Evidence) -> Iterator[Finding]:
             formats = ", ".join(dtype.value for dtype in card.peak_tflops)
             words = f"the matrix units of {card.name} have {formats}, but not {named}: another format was used, or it was emulated"
             claim = f"{result.conditions.precision} on {card.name}"
-            yield Finding(SUSPICIOUS, (result.id,), claim, words, {"claimed": named}, conditions=("precision", "accelerator"))
+            yield Finding(SUSPICIOUS, (result.id,), claim, words, conditions=("precision", "accelerator"))
         state = PERFORMANCE_STATE.search(result.labels.get("accelerator", ""))
         if state:
             words = (
                 f"the device is {card.name}; {state[1]} is a performance state, which nvidia-smi shows next to the name of an idle device"
             )
-            yield Finding(
-                SUSPICIOUS, (result.id,), f"device {result.labels['accelerator']!r}", words, {"state": state[1]}, conditions=about
-            )
+            yield Finding(SUSPICIOUS, (result.id,), f"device {result.labels['accelerator']!r}", words, conditions=about)
 
 
 def _against_card(evidence: Evidence, statement: Statement, device: Device, card: AcceleratorCard) -> Iterator[Finding]:
     claimed, generation = device.tensor_core_generation, evidence.facts.known.generation(card.architecture)
     if claimed and generation and claimed != generation:
-        words, numbers = f"{card.name} is {card.architecture}, of generation {generation}", {"claimed": claimed, "generation": generation}
-        yield Finding(INCONSISTENT, (statement.id,), f"tensor cores of generation {claimed}", words, numbers, conditions=("accelerator",))
+        words = f"{card.name} is {card.architecture}, of generation {generation}"
+        yield Finding(INCONSISTENT, (statement.id,), f"tensor cores of generation {claimed}", words, conditions=("accelerator",))
     fields = (
         ("memory_bandwidth_bytes_per_s", card.memory_bandwidth_gb_s, 1e9, DATA_TOLERANCE),
         ("tdp_w", card.tdp_w, 1.0, DATA_TOLERANCE),
@@ -202,8 +174,8 @@ def _against_card(evidence: Evidence, statement: Statement, device: Device, card
     for quantity, listed, scale, tolerance in fields:
         claim = statement.claims.get(quantity)
         if claim and listed and not Interval.of(claim).widened(tolerance).overlaps(Interval.exact(listed * scale)):
-            words, values = f"the card of {card.name} has {listed:g} ({card.source})", {"claimed": claim.value, "card": listed * scale}
-            yield Finding(INCONSISTENT, (statement.id,), claim.printed, words, values, (quantity,), ("accelerator",))
+            words = f"the card of {card.name} has {listed:g} ({card.source})"
+            yield Finding(INCONSISTENT, (statement.id,), claim.printed, words, (quantity,), ("accelerator",))
 
 
 class _Dates(NamedTuple):
@@ -228,14 +200,13 @@ def dates(evidence: Evidence) -> Iterator[Finding]:
         if each.exists_from > each.used_on:
             days = (each.exists_from - each.used_on).days
             words = f"{each.thing} on {each.exists_from}, {days} days after {each.use} of {each.used_on}"
-            numbers = {"exists_from": each.exists_from.isoformat(), "used_on": each.used_on.isoformat()}
-            yield Finding(each.verdict, each.records, f"{each.use} of {each.used_on}", words, numbers, conditions=each.conditions)
+            yield Finding(each.verdict, each.records, f"{each.use} of {each.used_on}", words, conditions=each.conditions)
     for (_, library, version), records in _versions(evidence).items():
         number = re.match(r"[A-Za-z ]*([0-9][0-9.]*)", version)
         for series in evidence.facts.known.series:
             if series.library == library and version.startswith(series.prefix) and number and number[1].rstrip(".") not in series.versions:
                 words = f"{series.prefix} has {', '.join(series.versions)}; {number[1]} does not exist ({series.source})"
-                yield Finding(SUSPICIOUS, tuple(records), f"{library} {version}", words, {"version": version}, conditions=("framework",))
+                yield Finding(SUSPICIOUS, tuple(records), f"{library} {version}", words, conditions=("framework",))
 
 
 def _versions(evidence: Evidence) -> dict[tuple[str, str, str], list[str]]:

@@ -33,7 +33,6 @@ CONDITION_OF = {
 CHANGES_WORK = frozenset({"model", "method", "dataset", "sequence length", "rows of the training"})
 """Aspects that change the work. The others change how the work is done."""
 ACCURACIES = frozenset({"accuracy", "accuracy_baseline", "accuracy_stochastic_rounding", "accuracy_epoch1", "accuracy_epoch2"})
-Contradiction = tuple[str, dict[str, float]] | None
 
 
 @rule(id="comparison", family="comparison", verdicts=(INCONSISTENT,))
@@ -58,11 +57,11 @@ def compared(evidence: Evidence) -> Iterator[Finding]:
             ]
         claim = f"{label(stated.quantity)}: {claims[0].printed} compared with {claims[1].printed}{quoted(statement)}"
         quantities = tuple(dict.fromkeys((stated.quantity, stated.base_quantity or stated.quantity)))
-        for words, numbers in filter(None, reasons):
-            yield Finding(INCONSISTENT, (statement.id, *stated.records), claim, words, numbers, quantities=quantities)
+        for words in filter(None, reasons):
+            yield Finding(INCONSISTENT, (statement.id, *stated.records), claim, words, quantities=quantities)
 
 
-def _against_change(stated: Comparison, first: Interval, last: Interval) -> Contradiction:
+def _against_change(stated: Comparison, first: Interval, last: Interval) -> str | None:
     """Return a contradiction if a printed ratio or percentage is not that of the figures."""
     if stated.change is None or stated.change_is == "points":
         return None
@@ -71,11 +70,10 @@ def _against_change(stated: Comparison, first: Interval, last: Interval) -> Cont
     low, high = (bound - less + sign * abs(bound - less) * RATIO_TOLERANCE for bound, sign in ((ratio.low, -1), (ratio.high, 1)))
     if Interval(ratio.value - less, low, high).overlaps(Interval.of(stated.change)):
         return None
-    words = f"{stated.change_is} = {ratio.value - less:.3f}, not {stated.change.printed}"
-    return words, {"computed": ratio.value - less, "printed": stated.change.value}
+    return f"{stated.change_is} = {ratio.value - less:.3f}, not {stated.change.printed}"
 
 
-def _against_word(stated: Comparison, first: Interval, last: Interval) -> Contradiction:
+def _against_word(stated: Comparison, first: Interval, last: Interval) -> str | None:
     ratio = first / last
     wrong = {
         "higher": ratio.high < 1,
@@ -84,11 +82,10 @@ def _against_word(stated: Comparison, first: Interval, last: Interval) -> Contra
         "slightly lower": ratio.low > 1 or ratio.high < 1 / ROUGHLY,
         "about equal": ratio.low > ROUGHLY or ratio.high < 1 / ROUGHLY,
     }[stated.relation]
-    words = f"{first.value:g} / {last.value:g} = {ratio.value:.2f}, which is not '{stated.relation}'"
-    return (words, {"ratio": ratio.value}) if wrong else None
+    return f"{first.value:g} / {last.value:g} = {ratio.value:.2f}, which is not '{stated.relation}'" if wrong else None
 
 
-def _against_amounts(evidence: Evidence, stated: Comparison, first: Interval, last: Interval) -> Contradiction:
+def _against_amounts(evidence: Evidence, stated: Comparison, first: Interval, last: Interval) -> str | None:
     """Return a contradiction if shares of different totals compare in the opposite order as amounts."""
     results = evidence.with_ids((stated.records[0], stated.records[-1]))
     totals = [known for result in results if (known := _total(evidence, result, stated.quantity))]
@@ -98,11 +95,10 @@ def _against_amounts(evidence: Evidence, stated: Comparison, first: Interval, la
     amounts, shares = (first * total) / (last * last_total), first / last
     if (shares.value < 1) == (amounts.value < 1):
         return None
-    words = (
+    return (
         f"{first.value:.2%} x {total:g} {unit} = {first.value * total:.2f}, {last.value:.2%} x {last_total:g} {unit} = {last.value * last_total:.2f}: "
         f"a ratio of {amounts.value:.1f}, but the shares have a ratio of {shares.value:.2f}. Shares of different totals cannot be compared"
     )
-    return words, {"ratio of amounts": amounts.value, "ratio of shares": shares.value}
 
 
 def _total(evidence: Evidence, result: AuditedResult, quantity: str) -> tuple[float, str] | None:
@@ -114,7 +110,7 @@ def _total(evidence: Evidence, result: AuditedResult, quantity: str) -> tuple[fl
     return (claim.value / 1e9, "GB") if claim else None
 
 
-def _against_times(evidence: Evidence, stated: Comparison, first: Interval, last: Interval) -> Contradiction:
+def _against_times(evidence: Evidence, stated: Comparison, first: Interval, last: Interval) -> str | None:
     """Return a contradiction if the times of the same work have another ratio than the rates."""
     results = evidence.with_ids((stated.records[0], stated.records[-1]))
     if not stated.quantity.startswith("samples_per_s") or len(results) < 2 or len({result.training_rows for result in results}) > 1:  # noqa: PLR2004 - a pair
@@ -123,8 +119,7 @@ def _against_times(evidence: Evidence, stated: Comparison, first: Interval, last
     if mine is None or theirs is None or (first / last).widened(TIMES_TOLERANCE).overlaps(theirs / mine):
         return None
     by_rate, by_time = first.value / last.value, theirs.value / mine.value
-    words = f"rates {first.value:g} / {last.value:g} = {by_rate:.2f}, but times of the same rows {theirs.value:g} s / {mine.value:g} s = {by_time:.2f}"
-    return words, {"ratio of rates": by_rate, "ratio of times": by_time}
+    return f"rates {first.value:g} / {last.value:g} = {by_rate:.2f}, but times of the same rows {theirs.value:g} s / {mine.value:g} s = {by_time:.2f}"
 
 
 @rule(id="summary", family="comparison", verdicts=(INCONSISTENT,))
@@ -141,15 +136,13 @@ def summaries(evidence: Evidence) -> Iterator[Finding]:
             rows = ", ".join(f"{evidence.by_id[record].claims[claimed.quantity].printed} ({record})" for record in values)
             claim = f"{label(claimed.quantity)} {claimed.low.printed} to {claimed.high.printed} over {len(values)} rows{quoted(statement)}"
             words = f"the rows are {rows}. Outside the range: {', '.join(outside)}"
-            numbers = {"lowest": min(value.value for value in values.values()), "highest": max(value.value for value in values.values())}
-            yield Finding(INCONSISTENT, (statement.id, *outside, *values), claim, words, numbers, quantities=(claimed.quantity,))
+            yield Finding(INCONSISTENT, (statement.id, *outside, *values), claim, words, quantities=(claimed.quantity,))
     for statement, extreme, claims in _extremes(evidence):
         best = (max if extreme.where == "highest" else min)(claims, key=lambda record: claims[record].value)
         if claims[best].value != claims[extreme.best].value:
             claim = f"{extreme.where} {label(extreme.quantity)}: {claims[extreme.best].printed}{quoted(statement)}"
-            numbers = {"claimed": claims[extreme.best].value, "best": claims[best].value}
             words, records = f"{best} has {claims[best].printed}", (statement.id, extreme.best, best)
-            yield Finding(INCONSISTENT, records, claim, words, numbers, quantities=(extreme.quantity,))
+            yield Finding(INCONSISTENT, records, claim, words, quantities=(extreme.quantity,))
 
 
 def _extremes(evidence: Evidence) -> Iterator[tuple[Statement, Extreme, dict[str, Claim]]]:
@@ -187,7 +180,6 @@ def comparability(evidence: Evidence) -> Iterator[Finding]:
             (statement.id, *stated.records),
             f"{label(stated.quantity)} of {len(results)} results compared",
             f"{'; '.join(lines)}. {ending}",
-            {"differing": ", ".join(differing)},
             quantities=(stated.quantity,),
             conditions=tuple(dict.fromkeys(CONDITION_OF[name] for name in differing)),
         )
@@ -245,6 +237,5 @@ def _not_significant(
         )
         claim = f"{label(quantity)} {claims[best].printed} {words}"
         calculation = f"over {rows:,} rows, {len(near)} of {len(others)} others lie within {SIGNIFICANT_ERRORS} standard errors of the difference ({shown})"
-        numbers = {"near": len(near), "others": len(others), "rows": rows}
         known = tuple(record for record in near if record in evidence.by_id)
-        yield Finding(SUSPICIOUS, (*records, *known), claim, calculation, numbers, quantities=(quantity,))
+        yield Finding(SUSPICIOUS, (*records, *known), claim, calculation, quantities=(quantity,))

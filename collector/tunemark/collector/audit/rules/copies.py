@@ -90,8 +90,8 @@ def copied_figures(evidence: Evidence) -> Iterator[Finding]:
             shown = "; ".join(f"{first.id} = {second.id}: {first.printed(*shared)}" for first, second, shared in pairs)
             values = "; ".join(f"{result.id}: {', '.join(map(str, _values(kind, result)))}" for result in results.values())
             words = f"{shown}. {' and '.join(kind.differing)} differ ({values}): {kind.reason}"
-            claim, numbers = f"{', '.join(map(label, names))} of {len(results)} results", {"equal pairs": len(pairs)}
-            yield Finding(SUSPICIOUS, tuple(results), claim, words, numbers, quantities=names)
+            claim = f"{', '.join(map(label, names))} of {len(results)} results"
+            yield Finding(SUSPICIOUS, tuple(results), claim, words, quantities=names)
 
 
 def _values(kind: Copies, result: AuditedResult) -> tuple[object, ...]:

@@ -35,24 +35,19 @@ def metrics(evidence: Evidence) -> Iterator[Finding]:
     and used memory.
     """
     for statement, metric in evidence.assertions(Metric):
-        name, quantities, counted = label(metric.quantity), (metric.quantity,), {"counts": metric.counts}
+        quantities = (metric.quantity,)
         records, claim = (statement.id, *metric.records), f"printed as {label(metric.quantity)}"
         if metric.quantity in PEAKS and metric.counts in NOT_A_PEAK:
             words = (
                 f"the code reads memory {metric.counts}, on one {metric.scope or 'device'}. It misses tensors that were already freed, "
                 "and counts cached blocks (definitions#memory)"
             )
-            yield Finding(SUSPICIOUS, records, claim, words, counted, quantities=quantities)
+            yield Finding(SUSPICIOUS, records, claim, words, quantities=quantities)
         if metric.counts in COUNTERS:
             words = f"the code divides {metric.counts} by the time, whatever work was done"
-            yield Finding(INCONSISTENT, records, claim, words, counted, quantities=quantities)
+            yield Finding(INCONSISTENT, records, claim, words, quantities=quantities)
         results = evidence.with_ids(metric.records)
         yield from _wrong_unit(statement.id, metric, results)
-        several = [result.id for result in results if result.devices > 1]
-        if metric.scope in {"rank", "core"} and several:
-            words = f"the code reads one {metric.scope} only; the others may have more"
-            records, claim = (statement.id, *several), f"{name} of results on several devices"
-            yield Finding(AMBIGUOUS, records, claim, words, {"scope": metric.scope}, quantities=quantities)
     yield from _counted_differently(evidence)
 
 
@@ -74,8 +69,7 @@ def _wrong_unit(statement: str, metric: Metric, results: list[AuditedResult]) ->
             f"the code divides bytes by {metric.bytes_per_unit:g}, but {unit_name} is {size:g} bytes: "
             f"the printed {printed} is {abs(excess):.1%} too {'high' if excess > 0 else 'low'}"
         )
-        numbers = {"bytes_per_unit": metric.bytes_per_unit, "printed_unit_bytes": size}
-        yield Finding(INCONSISTENT, (statement, *(record for record, _, _ in wrong)), shown, words, numbers, quantities=(metric.quantity,))
+        yield Finding(INCONSISTENT, (statement, *(record for record, _, _ in wrong)), shown, words, quantities=(metric.quantity,))
 
 
 def _counted_differently(evidence: Evidence) -> Iterator[Finding]:
@@ -96,8 +90,7 @@ def _counted_differently(evidence: Evidence) -> Iterator[Finding]:
             + ". These are different counts under one name (definitions#step, definitions#tokens, definitions#memory), so the figures "
             "cannot share a ranking"
         )
-        numbers = {str(counts): len(items) for counts, items in counted.items()}
-        yield Finding(AMBIGUOUS, records, claim, words, numbers, quantities=tuple(dict.fromkeys(metric.quantity for _, metric in every)))
+        yield Finding(AMBIGUOUS, records, claim, words, quantities=tuple(dict.fromkeys(metric.quantity for _, metric in every)))
 
 
 @rule(id="roof", family="definitions", verdicts=(INCONSISTENT,))
@@ -120,8 +113,7 @@ def roofs(evidence: Evidence) -> Iterator[Finding]:
             "; ".join(f"{record}: {words}" for record, (_, words) in off.items())
             + f". The points are of one core and the roof is of {card.cores_per_unit or 1} cores: the distance is overstated {peak.value / middle:.1f} times"
         )
-        numbers = {"roof_flop_per_s": peak.value, "implied_peak_flop_per_s": middle}
-        yield Finding(INCONSISTENT, (statement.id, *off), claim, calculation, numbers, quantities=("attained_flop_per_s", "hfu"))
+        yield Finding(INCONSISTENT, (statement.id, *off), claim, calculation, quantities=("attained_flop_per_s", "hfu"))
 
 
 def _implied_peak(result: AuditedResult) -> tuple[Interval, str] | None:
@@ -158,11 +150,11 @@ def formulas(evidence: Evidence) -> Iterator[Finding]:
         units = {unit: power for unit, power in powers.items() if power}
         if units != _parsed(formula.unit):
             claim, words = f"a formula for {name} in {formula.unit}", f"{written} has the unit {_written(units)}, not {formula.unit}"
-            yield Finding(INCONSISTENT, (statement.id,), claim, words, {"unit": _written(units)}, quantities)
+            yield Finding(INCONSISTENT, (statement.id,), claim, words, quantities)
         for term in formula.terms:
             if term.name in NOT_IN_MEMORY and formula.quantity.endswith("_bytes"):
                 claim, words = f"a formula in which {name} grows with {term.name}", f"{written}: {NOT_IN_MEMORY[term.name]}"
-                yield Finding(INCONSISTENT, (statement.id,), claim, words, {"factor": term.name}, quantities, (term.name,))
+                yield Finding(INCONSISTENT, (statement.id,), claim, words, quantities, (term.name,))
         for result in evidence.with_ids(formula.records):
             claimed = result.interval(formula.quantity)
             # A term without a value is known only if it is the number of parameters.
@@ -175,8 +167,7 @@ def formulas(evidence: Evidence) -> Iterator[Finding]:
                 product = " x ".join(f"{factor:.4g} {term.name}" for term, factor in factors)
                 claim = f"{name} {result.claims[formula.quantity].printed} in a table, and a formula for it"
                 words = f"{product} = {value / 1e9:.4g} x 10^9, {value / claimed.value:.2f} times the table"
-                numbers = {"formula": value, "table": claimed.value}
-                yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, numbers, quantities)
+                yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, quantities)
 
 
 def _parsed(text: str) -> dict[str, int]:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import permutations, product
 from operator import attrgetter
 
@@ -21,13 +21,12 @@ from tunemark.collector.audit.evidence import (
     with_model,
 )
 from tunemark.collector.audit.interval import MORE_MEMORY, Interval
-from tunemark.collector.audit.published_shape import levers_of, published_shape
+from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
-from tunemark.collector.audit.token_rates import token_rates, training_or_wall_time
-from tunemark.schema.formats import GIB
-from tunemark.schema.physics.architecture import block_linears, count_parameters
+from tunemark.collector.audit.token_rates import training_or_wall_time
+from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method
+from tunemark.schema.vocabulary import Method
 
 PEAK, MODEL_MEMORY = "peak_memory_bytes", "model_memory_bytes"
 HOST_MEMORY = ("host_memory_peak_share", "host_memory_total_bytes")
@@ -38,10 +37,6 @@ MORE_PARAMETERS = 1.03
 """Factor above which a model counts as larger."""
 TWICE = 2.0
 """Ratio above which a speed-up beyond the number of devices is a contradiction, and host memory per process has grown."""
-GATHERED_BLOCKS = 2
-"""Blocks whose weights are gathered at a time: the current one and the next (FSDP's prefetch, Zhao et al. 2023, section 3.3)."""
-COMMUNICATION_BYTES = GIB
-"""Memory of communication buffers, and of gradient buckets, that one device alone does not need."""
 STORED_DIFFERENTLY = 1.1
 """Ratio of model memory above which buffers and rounding of the allocator are no explanation."""
 
@@ -89,14 +84,11 @@ class Equal:
     group: Callable[[AuditedResult], object]
     value: Callable[[AuditedResult], Value | None]
     quantities: tuple[str, ...]
-    verdict: AuditVerdict
     limit: Callable[[Evidence, list[AuditedResult]], float]
     """Ratio that highest and lowest may have."""
     reason: str
     differing: str = "conditions.accelerator"
     """What must differ in the group; empty if nothing must."""
-    suspicious_below: float = 1.0
-    """Ratio up to which the finding is only suspicious."""
 
 
 def _group_of(each: Equal) -> Callable[[tuple[AuditedResult, Value]], object]:
@@ -122,7 +114,6 @@ EQUAL = (
         lambda result: (result.source, result.section) if result.interval("epoch_time_s") else None,
         epoch_tokens,
         ("tokens_per_s", "epoch_time_s"),
-        INCONSISTENT,
         _vocabularies,
         "epochs of one dataset have the same tokens",
         differing="",
@@ -138,7 +129,6 @@ EQUAL = (
         ),
         figure(PEAK),
         (PEAK,),
-        INCONSISTENT,
         _practice("same-work-memory"),
         "the tensors of a micro-step have the same size on every device",
     ),
@@ -146,15 +136,13 @@ EQUAL = (
         lambda result: attrgetter("source", "conditions.model", "conditions.method", "devices")(result) if result.accelerator else None,
         figure(MODEL_MEMORY),
         (MODEL_MEMORY,),
-        INCONSISTENT,
-        lambda *_: 1.0,
+        lambda *_: STORED_DIFFERENTLY,
         "parameters and their format do not change with the device",
-        suspicious_below=STORED_DIFFERENTLY,
     ),
 )
 
 
-@rule(id="same-work", family="comparison", verdicts=(INCONSISTENT, SUSPICIOUS))
+@rule(id="same-work", family="comparison", verdicts=(INCONSISTENT,))
 def equal_figures(evidence: Evidence) -> Iterator[Finding]:
     """Figures that differ although nothing that decides them does.
 
@@ -171,11 +159,10 @@ def equal_figures(evidence: Evidence) -> Iterator[Finding]:
             if (high / low).low <= each.limit(evidence, results):
                 continue
             ratio = high.value / low.value
-            verdict = SUSPICIOUS if ratio <= each.suspicious_below else each.verdict
             shown = "; ".join(f"{result.id}, {result.device_name}: {words}" for result, (_, words) in ordered)
             claim = f"{' and '.join(map(label, each.quantities))} of {len(ordered)} results"
             words = f"{shown}. Highest / lowest = {ratio:.2f}, but {each.reason}"
-            yield Finding(verdict, tuple(result.id for result, _ in ordered), claim, words, {"ratio": ratio}, quantities=each.quantities)
+            yield Finding(INCONSISTENT, tuple(result.id for result, _ in ordered), claim, words, quantities=each.quantities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,16 +204,6 @@ def _repeats(evidence: Evidence) -> Iterator[Pair]:
             agree = all(None in both or both[0] == both[1] for both in zip(optional(a), optional(b), strict=True))
             if same and agree and (not a.settings or not b.settings or a.settings == b.settings):
                 yield result, other
-
-
-def _without_offload(pairs: Callable[[Evidence], Iterator[Pair]]) -> Callable[[Evidence], Iterator[Pair]]:
-    """Return the pairs without results that offload to host memory, by the code of their document."""
-
-    def offloaded(evidence: Evidence, result: AuditedResult) -> bool:
-        levers = levers_of(result.conditions, evidence.facts.known.memory_reading(result.source))
-        return any(lever.shape.get("offload") is True for lever in levers)
-
-    return lambda evidence: (pair for pair in pairs(evidence) if not any(offloaded(evidence, result) for result in pair))
 
 
 def _models(evidence: Evidence) -> Iterator[Pair]:
@@ -273,17 +250,12 @@ def _memory(first: AuditedResult, second: AuditedResult) -> tuple[Interval, str,
 
 def _host_memory(first: AuditedResult, second: AuditedResult) -> tuple[Interval, str, tuple[str, ...]] | None:
     """Return the ratio of host memory per process."""
-    mine, theirs = host_bytes(first), host_bytes(second)
-    if mine is None or theirs is None:
+    shares, totals = ([result.interval(name) for result in (first, second)] for name in HOST_MEMORY)
+    if not all((*shares, *totals)):
         return None
+    mine, theirs = (share * total for share, total in zip(shares, totals, strict=True) if share and total)
     words = f"{mine.value / 1e9:.2f} GB of {first.devices} processes / {theirs.value / 1e9:.2f} GB of {second.devices}, each"
     return mine / theirs / (first.devices / second.devices), words, HOST_MEMORY
-
-
-def host_bytes(result: AuditedResult) -> Interval | None:
-    """Return the peak of host memory from its share and total, or None."""
-    share, total = (result.interval(quantity) for quantity in HOST_MEMORY)
-    return share * total if share and total else None
 
 
 def _time_of_a_row(first: AuditedResult, second: AuditedResult) -> tuple[Interval, str, tuple[str, ...]] | None:
@@ -295,13 +267,9 @@ def _time_of_a_row(first: AuditedResult, second: AuditedResult) -> tuple[Interva
 
 
 def _slowdown(first: AuditedResult, second: AuditedResult) -> tuple[Interval, str, tuple[str, ...]] | None:
-    """Return the rate of the second over that of the first, in the same reading if the steps of both are ambiguous in the same way."""
+    """Return the rate of the second over that of the first, if each has one possible rate."""
     mine, theirs = rates_below_peak(first), rates_below_peak(second)
     if not len(mine) == len(theirs) == 1:
-        if first.conditions.gradient_accumulation != second.conditions.gradient_accumulation:
-            return None
-        mine, theirs = ([rate for rate in token_rates(each) if rate.quantity == "step_time_s" and rate.meaning] for each in (first, second))
-    if not mine or not theirs:
         return None
     words = f"{theirs[-1].tokens_per_s.value:,.0f} tokens/s / {mine[-1].tokens_per_s.value:,.0f} tokens/s"
     return theirs[-1].tokens_per_s / mine[-1].tokens_per_s, words, (mine[-1].quantity,)
@@ -321,21 +289,12 @@ def _speedup(quantity: str) -> Callable[[AuditedResult, AuditedResult], tuple[In
     return efficiency
 
 
-def _in_32_bits(evidence: Evidence, result: AuditedResult, other: AuditedResult) -> float:
-    """Return the ratio that QLoRA reaches if all that is not quantised is kept in 32 bits, at the upper end of the prediction."""
-    theirs = figure(PEAK)(other)
-    shape = published_shape(result.conditions, evidence.facts, evidence.facts.known.memory_reading(result.source))
-    if shape is None or theirs is None:
-        return MORE_MEMORY
-    ledger = estimate_memory(replace(shape, parameters=Dtype.FP32, activations=Dtype.FP32))
-    return max(MORE_MEMORY, ledger.peak_reserved * ledger.error[1] / theirs[0].high)
-
-
-def _with_buffers(_: Evidence, __: AuditedResult, few: AuditedResult) -> float:
-    """Return the ratio of memory that gathered weights of two blocks and communication buffers explain."""
-    block = sum(linear.weights for linear in block_linears(few.model)) if few.model else 0
-    mine = figure(PEAK)(few)
-    return MORE_MEMORY + (GATHERED_BLOCKS * 2.0 * block + COMMUNICATION_BYTES) / (mine[0].high if mine else 1)
+def _predicted_growth(evidence: Evidence, first: AuditedResult, second: AuditedResult) -> float:
+    """Return the ratio of memory by the memory model where both shapes are stated, with the share by which one peak counts as higher."""
+    reading, facts = evidence.facts.known.memory_reading(first.source), evidence.facts
+    shapes = [published_shape(each.conditions, facts, reading) for each in (first, second)]
+    peaks = [estimate_memory(shape).peak_allocated for shape in shapes if shape is not None]
+    return MORE_MEMORY * (max(1.0, peaks[0] / peaks[1]) if len(peaks) > 1 else 1.0)
 
 
 def _allowed(key: str) -> Callable[[Evidence, AuditedResult, AuditedResult], float]:
@@ -353,15 +312,15 @@ ORDERED = (
         second_is_doubted=True,
     ),
     Ordered(
-        _without_offload(_methods(Method.QLORA, Method.LORA)),
-        _memory,
-        _in_32_bits,
-        "4-bit weights take a quarter of the memory and all else is the same (Dettmers et al. 2023), even if it is kept in 32 bits",
-    ),
-    Ordered(
-        _without_offload(_methods(Method.LORA, Method.FULL)),
+        _methods(Method.QLORA, Method.LORA),
         _memory,
         lambda *_: MORE_MEMORY,
+        "4-bit weights take a quarter of the memory and all else is the same (Dettmers et al. 2023)",
+    ),
+    Ordered(
+        _methods(Method.LORA, Method.FULL),
+        _memory,
+        _predicted_growth,
         "frozen weights have no gradients and no optimizer states (Hu et al. 2021, section 4.2)",
     ),
     Ordered(
@@ -369,12 +328,6 @@ ORDERED = (
         _slowdown,
         _allowed("lora-slowdown"),
         "LoRA executes 6 N FLOPs per token with recomputation, and full fine-tuning 8 N (definitions#hfu)",
-    ),
-    Ordered(
-        _methods(Method.QLORA, Method.LORA),
-        _slowdown,
-        _allowed("qlora-slowdown"),
-        "the only additional work of QLoRA is unpacking weights",
     ),
     Ordered(
         _models,
@@ -386,12 +339,7 @@ ORDERED = (
         Ordered(_same_steps, _speedup(name), _allowed("superlinear"), "n devices do at most n times the work of one (Amdahl 1967)", TWICE)
         for name in (*TIMES, "tokens_per_s")
     ),
-    Ordered(
-        _counts,
-        _memory,
-        _with_buffers,
-        "each device holds the same rows and no more states (Rajbhandari et al. 2020); gathered weights and buffers are allowed for",
-    ),
+    Ordered(_counts, _memory, _predicted_growth, "each device holds the same rows and no more states (Rajbhandari et al. 2020)"),
     Ordered(_counts, _host_memory, lambda *_: TWICE, "each process holds about the same amount of host memory"),
 )
 
@@ -420,7 +368,7 @@ def ordered_figures(evidence: Evidence) -> Iterator[Finding]:
             claim = f"{_name(first)}: {first.printed(*quantities)}; {_name(second)}: {second.printed(*quantities)}"
             calculation = f"{words} = {ratio.value:.2f}, but {each.reason}"
             records = (second.id, first.id) if each.second_is_doubted else (first.id, second.id)
-            yield Finding(verdict, records, claim, calculation, {"ratio": ratio.value}, quantities=quantities)
+            yield Finding(verdict, records, claim, calculation, quantities=quantities)
 
 
 def _name(result: AuditedResult) -> str:

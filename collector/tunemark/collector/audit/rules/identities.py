@@ -3,18 +3,17 @@
 An identity is a row of `PRODUCTS`, or a function that yields equations. A new one is one row or one function in `IDENTITIES`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, source_of
+from tunemark.collector.audit.evidence import AuditedResult, Claimed, Evidence, grouped, label, source_of
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import INCONSISTENT, Finding, rule
 from tunemark.collector.audit.token_rates import LAST_BATCH, expected_rows, plain_rate, rows_per_step
 from tunemark.schema.formats import HOUR_S
-from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.records.claims import Bill, Offer
 from tunemark.schema.records.published import Claim
-from tunemark.schema.vocabulary import Method, Padding
+from tunemark.schema.vocabulary import Method
 
 MILLION = 1_000_000
 DIVIDED_FIRST = 0.006
@@ -47,38 +46,17 @@ class Equation:
         words = "; ".join(f"{calculation} = {value.value:,.6g}" for calculation, value in self.left)
         first = self.left[0][1].value
         change = f": {first / self.right.value - 1:+.1%}" if self.right.value else ""
-        numbers = {"computed": first, "expected": self.right.value}
         calculation = f"{words}, but {self.meaning} = {self.right.value:,.6g}{change}"
-        return Finding(INCONSISTENT, self.records, self.printed, calculation, numbers, self.quantities, self.conditions)
+        return Finding(INCONSISTENT, self.records, self.printed, calculation, self.quantities, self.conditions)
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+@dataclass(frozen=True, kw_only=True)
+class Figures(Claimed):
     """The figures of a result or a statement, and the other records that they come from."""
 
     record: str
-    claims: Mapping[str, Claim]
     others: tuple[str, ...] = ()
-    exact: Mapping[str, Interval] = field(default_factory=dict)
-    """Figures without a claim, such as a number of devices."""
-
-    def readings(self, name: str) -> tuple[tuple[str, Interval], ...]:
-        """Return the meanings of a figure with their values; a plain figure has one meaning without words."""
-        if name in self.exact:
-            return (("", self.exact[name]),)
-        claim = self.claims.get(name)
-        if claim is None or claim.value <= 0:
-            return ()
-        return tuple((each.meaning, Interval.of(claim, each.value)) for each in claim.readings) or (("", Interval.of(claim)),)
-
-    def plain(self, name: str) -> Interval | None:
-        """Return a figure with one meaning, or None."""
-        readings = self.readings(name)
-        return readings[0][1] if len(readings) == 1 and not readings[0][0] else None
-
-    def printed(self, *names: str) -> str:
-        """Return figures as printed, for a sentence."""
-        return ", ".join(f"{label(name)} {self.claims[name].printed}" for name in names if name in self.claims)
+    devices: int = 1
 
 
 PRODUCTS = (
@@ -87,12 +65,12 @@ PRODUCTS = (
     ("epoch_time_s", "epochs", "train_time_s", 1.0),
     (HOURLY, "train_time_s", "cost_usd", HOUR_S),
     (HOURLY, "epoch_time_s", "cost_per_epoch_usd", HOUR_S),
-    (HOURLY, "hours_of_a_day", "price_usd_per_day", 1.0),
-    (HOURLY, "hours_of_a_week", "price_usd_per_week", 1.0),
-    ("device_memory_peak_share", "device_memory_total_bytes", "peak_memory_bytes", "devices"),
+    (HOURLY, 24.0, "price_usd_per_day", 1.0),
+    (HOURLY, 168.0, "price_usd_per_week", 1.0),
+    ("device_memory_peak_share", "device_memory_total_bytes", "peak_memory_bytes", None),
 )
-"""Factor, factor, product, divisor: a number, or the name of a figure. Steps and epochs follow each other without a gap, a price is for an
-hour, and a share is of a total over all devices."""
+"""Factor, factor, product, divisor, which is the number of devices for None. Steps and epochs follow each other without a gap, a price is
+for an hour, a day has 24 of them, and a share is of a total over all devices."""
 
 
 def products(evidence: Evidence) -> Iterator[Equation]:
@@ -102,27 +80,25 @@ def products(evidence: Evidence) -> Iterator[Equation]:
         for first, second, product, divisor in PRODUCTS:
             # A total over several devices is not the peak of one.
             expected = [value for meaning, value in figures.readings(product) if "together" not in meaning]
-            factor = figures.plain(second)
-            by = figures.plain(divisor) if isinstance(divisor, str) else Interval.exact(divisor)
-            if len(expected) != 1 or factor is None or by is None or not figures.readings(first):
+            factor = figures.interval(second) if isinstance(second, str) else Interval.exact(second)
+            if len(expected) != 1 or factor is None or not figures.readings(first):
                 continue
+            by = divisor or float(figures.devices)
             left = tuple((_written(meaning, value, factor, by), value * factor / by) for meaning, value in figures.readings(first))
-            names = tuple(name for name in (first, second, product) if name in figures.claims)
+            names = tuple(name for name in (first, second, product) if isinstance(name, str))
             records = (figures.record, *figures.others)
             yield Equation(records, names, figures.printed(*names), left, expected[0], label(product), max(slack, DIVIDED_FIRST))
 
 
-def _written(meaning: str, first: Interval, second: Interval, by: Interval) -> str:
-    divided = f" / {by.value:,.10g}" if by.value != 1 else ""
+def _written(meaning: str, first: Interval, second: Interval, by: float) -> str:
+    divided = f" / {by:,.10g}" if by != 1 else ""
     return f"{first.value:,.10g} x {second.value:,.10g}{divided}{f' ({meaning})' if meaning else ''}"
 
 
 def _all_figures(evidence: Evidence) -> Iterator[Figures]:
     """Yield the figures of all records; a bill has the price of its offer, and the time of its result's epochs."""
-    hours = {"hours_of_a_day": Interval.exact(24.0), "hours_of_a_week": Interval.exact(168.0)}
     for result in evidence.results:
-        exact = {name: interval for name in ("steps", "epochs") if (interval := result.interval(name))}
-        yield Figures(result.id, result.claims, exact={**exact, "devices": Interval.exact(float(result.devices))})
+        yield Figures(record=result.id, claims=result.claims, devices=result.devices)
     for statement in evidence.statements.values():
         others: tuple[str, ...] = ()
         claims = dict(statement.claims)
@@ -132,7 +108,7 @@ def _all_figures(evidence: Evidence) -> Iterator[Figures]:
                 others, claims[HOURLY] = (price[0],), price[1]
             if run and "epoch_time_s" in run.claims and "epochs" in claims:
                 others, claims["epoch_time_s"] = (*others, run.id), run.claims["epoch_time_s"]
-        yield Figures(statement.id, claims, others, exact=hours)
+        yield Figures(record=statement.id, claims=claims, others=others)
 
 
 def price_of(evidence: Evidence, statement: str, bill: Bill) -> tuple[str, Claim] | None:
@@ -209,29 +185,6 @@ def rows_of_a_step(evidence: Evidence) -> Iterator[Equation]:
             max(slack, 1 / number.value if number else 0.0),
             ("micro_batch", "gradient_accumulation", "data_parallel"),
         )
-
-
-def lengths_of_trainer_flops(evidence: Evidence) -> Iterator[Equation]:
-    """Yield the length of rows by the Trainer's FLOPs: 6 x parameters without embeddings x tokens, padding included."""
-    for result, (flops, time) in evidence.with_intervals("total_flops", "train_time_s"):
-        length = result.conditions.sequence_length
-        if not result.readings("samples_per_s") or length is None or result.model is None:
-            continue
-        count = count_parameters(result.model)
-        each = 6.0 * (count.total - count.embedding)
-        # Rows that are padded dynamically may be shorter than the longest, not longer.
-        shorter = result.conditions.padding is Padding.DYNAMIC and not result.conditions.packing
-        expected = Interval(float(length), 0.0 if shorter else length, length)
-        left = tuple(
-            (
-                f"{flops.value:.4g} / (6 x {count.total - count.embedding:,}) / ({rate.value:g} rows/s x {time.value:g} s)",
-                flops / each / (rate * time),
-            )
-            for _, rate in result.readings("samples_per_s")
-        )
-        names = ("total_flops", "samples_per_s", "train_time_s")
-        printed = result.printed(*names)
-        yield Equation((result.id,), names[:1], printed, left, expected, "tokens of a row", LAST_BATCH, ("sequence_length",))
 
 
 def rows_of_an_evaluation(evidence: Evidence) -> Iterator[Equation]:
@@ -328,7 +281,6 @@ IDENTITIES = (
     costs_of_samples,
     rows_of_a_training,
     rows_of_a_step,
-    lengths_of_trainer_flops,
     rows_of_an_evaluation,
     whole_and_part,
     columns,

@@ -10,7 +10,6 @@ from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.published_shape import levers_of, published_shape
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
-from tunemark.collector.audit.rules.expectations import HOST_MEMORY, host_bytes
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
@@ -48,8 +47,7 @@ def above_capacity(evidence: Evidence) -> Iterator[Finding]:
         words = (
             f"{over[0][1].value / GIB:.1f} GiB > {limit / GIB:.1f} GiB, the {usable:.1%} of {capacity:g} GiB that a process can get{ending}"
         )
-        numbers = {"claimed_bytes": over[0][1].value, "usable_bytes": limit}
-        yield about_figures(INCONSISTENT if fits else IMPOSSIBLE, result, (PEAK,), words, numbers)
+        yield about_figures(INCONSISTENT if fits else IMPOSSIBLE, result, (PEAK,), words)
 
 
 @rule(id="memory-needs", family="memory", verdicts=(IMPOSSIBLE, SUSPICIOUS))
@@ -59,13 +57,13 @@ def below_needs(evidence: Evidence) -> Iterator[Finding]:
     Weights, the gradient of one matrix and the inputs of all blocks are in memory together, whatever the optimizer and however the rest
     is recomputed (Chen et al. 2016). Gradients that are accumulated are all in memory (Rajbhandari et al. 2020, section 3). Less is
     impossible. Less than the memory model predicts for the stated conditions is suspicious: what is not stated takes its cheapest usual value,
-    and the prediction is lowered by its error (definitions#memory). Weights pass through host memory on their way to the device.
+    and the prediction is lowered by its error (definitions#memory).
     """
-    for result, model, claimed, high in _on_one_device(evidence):
+    for result, model, high in _on_one_device(evidence):
         (floor, words), shape = _floor(result, model), _usual_shape(result, evidence.facts)
         if high < floor:
             words = f"{words} = {floor / 1e9:.1f} GB, more than {high / 1e9:.1f} GB even at the upper end of the last digit"
-            yield about_figures(IMPOSSIBLE, result, (PEAK,), words, {"claimed_bytes": claimed, "floor_bytes": floor})
+            yield about_figures(IMPOSSIBLE, result, (PEAK,), words)
         elif shape is not None and high < (ledger := estimate_memory(shape)).peak_allocated * ledger.error[0]:
             needed = ledger.peak_allocated * ledger.error[0]
             largest = sorted((line for line in ledger.lines if ledger.peak_moment in line.moments), key=lambda line: -line.bytes)[:4]
@@ -74,15 +72,7 @@ def below_needs(evidence: Evidence) -> Iterator[Finding]:
                 f"the stated conditions need {ledger.peak_allocated / 1e9:.1f} GB by the memory model ({parts}), at the least {needed / 1e9:.1f} GB > "
                 f"{high / 1e9:.1f} GB. This requires another optimizer, loss or precision than the document states"
             )
-            yield about_figures(SUSPICIOUS, result, (PEAK,), words, {"claimed_bytes": claimed, "needed_bytes": needed})
-    for result in evidence.results:
-        peak = host_bytes(result)
-        if peak and result.model and peak.high < (weights := 2.0 * (result.model.parameters or 0)) / 2:
-            words = (
-                f"peak {peak.value / 1e9:.2f} GB, but the 16-bit weights of {result.model.name} are {weights / 1e9:.1f} GB. A peak that "
-                "includes loading cannot be this low, unless files are mapped piece by piece"
-            )
-            yield about_figures(SUSPICIOUS, result, HOST_MEMORY, words, {"host_bytes": peak.value, "weight_bytes": weights})
+            yield about_figures(SUSPICIOUS, result, (PEAK,), words)
 
 
 def _usual_shape(result: AuditedResult, facts: FactBase) -> TrainingShape | None:
@@ -106,12 +96,12 @@ def _usual_shape(result: AuditedResult, facts: FactBase) -> TrainingShape | None
     return replace(shape, **{name: value for name, value in usual.items() if name not in fixed})
 
 
-def _on_one_device(evidence: Evidence) -> Iterator[tuple[AuditedResult, ModelCard, float, float]]:
-    """Yield results of documents with a known model that is not sharded, their claimed peak, and the highest possible one."""
+def _on_one_device(evidence: Evidence) -> Iterator[tuple[AuditedResult, ModelCard, float]]:
+    """Yield results of documents with a known model that is not sharded, and the highest possible peak."""
     for result in evidence.results:
         readings = result.readings(PEAK)
         if result.model is not None and result.devices == 1 and not result.offloads_to_host and readings and not result.measured:
-            yield result, result.model, readings[0][1].value, max(peak.high for _, peak in readings)
+            yield result, result.model, max(peak.high for _, peak in readings)
 
 
 def _floor(result: AuditedResult, model: ModelCard) -> tuple[float, str]:
@@ -159,8 +149,7 @@ def model_memory(evidence: Evidence) -> Iterator[Finding]:
             )
         else:
             continue
-        numbers = {"claimed_bytes": claimed, **{f"bytes, {name}": amount for name, amount in expected.items()}}
-        yield about_figures(INCONSISTENT, result, ("model_memory_bytes",), words, numbers)
+        yield about_figures(INCONSISTENT, result, ("model_memory_bytes",), words)
 
 
 def _model_sizes(result: AuditedResult, model: ModelCard) -> dict[str, float]:

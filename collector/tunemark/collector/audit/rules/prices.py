@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from tunemark.collector.audit.bounds import dense_peak, least_flop_per_token
 from tunemark.collector.audit.evidence import METHOD_NAME, Evidence, source_of
 from tunemark.collector.audit.interval import Interval
-from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
+from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.rules.identities import HOURLY, MILLION, price_of
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.records.claims import Bill, BreakEven, Offer
-from tunemark.schema.records.published import Statement
 from tunemark.schema.vocabulary import AuditVerdict
 
 DEVICE_PRICE_SPREAD = 2.0
@@ -19,74 +18,39 @@ INSTANCE_PRICE_SPREAD = 1.1
 """Factor by which prices of one named machine differ between regions and days."""
 
 
-@rule(id="offer-holds", family="prices", verdicts=(IMPOSSIBLE, INCONSISTENT))
-def devices_of_offers(evidence: Evidence) -> Iterator[Finding]:
-    """Offer of a device that the machine does not have, or of fewer devices than are rented or used.
+@rule(id="offer", family="prices", verdicts=(IMPOSSIBLE, INCONSISTENT, SUSPICIOUS))
+def offers(evidence: Evidence) -> Iterator[Finding]:
+    """Offer of devices that the machine does not have, or at the price of something else.
 
     A machine is rented with all of its devices, unless its provider divides it, and every device of a run is paid for. An offer of other
-    devices does not exist, so a run with that bill used something else.
+    devices does not exist, so a run with that bill used something else. The price book holds prices of whole instances: the price of one
+    device is the price of the instance divided by the number of devices.
     """
     for statement, offer in evidence.assertions(Offer):
-        rows = _price_rows(evidence, offer) if offer.instance else []
+        price, rows = statement.claims.get(HOURLY), _price_rows(evidence, offer)
         name = _device_name(evidence, offer.accelerator)
-        records, claim = (statement.id, *offer.used_for), f"{offer.accelerators} x {name}, {_printed_price(statement)}"
-        if rows and not any(row.accelerator == offer.accelerator for row in rows):
+        records, claim = (
+            (statement.id, *offer.used_for),
+            f"{offer.accelerators} x {name}, {f'{price.printed} an hour' if price else 'no price'}",
+        )
+        if offer.instance and rows and not any(row.accelerator == offer.accelerator for row in rows):
             row = rows[-1]
             held = f"{row.accelerator_count:g} x {_device_name(evidence, row.accelerator)}"
             words = f"{row.instance} has {held} and no {name} (price book, {row.effective_on})"
-            verdict, numbers = INCONSISTENT if offer.used_for else IMPOSSIBLE, {"holds": row.accelerator, "claimed": offer.accelerator}
-            yield Finding(verdict, records, claim, words, numbers, (HOURLY,), ("instance", "accelerator"))
-        least = min(rows, key=lambda row: row.accelerator_count, default=None)
+            verdict = INCONSISTENT if offer.used_for else IMPOSSIBLE
+            yield Finding(verdict, records, claim, words, (HOURLY,), ("instance", "accelerator"))
+        least = min(rows, key=lambda row: row.accelerator_count, default=None) if offer.instance else None
         if least and offer.accelerators < least.accelerator_count and offer.used_for:
             whole = f"{least.instance} is rented whole, with {least.accelerator_count:g} devices: ${least.usd_per_hour:.4g}/h, ${_per_device(least):.4g} for each"
             words = f"{whole}; {offer.accelerators} of them cannot be rented"
-            costs = {"usd_per_hour": least.usd_per_hour, "devices": least.accelerator_count}
-            yield Finding(INCONSISTENT, records, claim, words, costs, (HOURLY,), ("instance", "accelerator_count"))
+            yield Finding(INCONSISTENT, records, claim, words, (HOURLY,), ("instance", "accelerator_count"))
         for result in evidence.with_ids(offer.used_for):
             if result.devices > offer.accelerators:
                 words = f"{result.id} used {result.devices} devices, but the price covers {offer.accelerators}"
-                counts = {"devices": result.devices, "paid": offer.accelerators}
-                yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, counts, (HOURLY,), ("accelerator_count",))
-
-    yield from _parts_of_instances(evidence)
-
-
-def _parts_of_instances(evidence: Evidence) -> Iterator[Finding]:
-    """Yield results that pay for one device of an instance that is rented whole."""
-    for result in evidence.published:
-        cost, time = result.interval("cost_usd"), result.interval("train_time_s")
-        price = result.interval(HOURLY) or (cost / time * HOUR_S if cost and time else None)
-        rows = [row for row in evidence.facts.prices if row.instance == result.conditions.instance and row.accelerator_count > 1]
-        if price is None or any(_same_price(evidence, price.value, row.usd_per_hour) for row in rows):
-            continue
-        row = next((row for row in rows if _same_price(evidence, price.value, _per_device(row))), None)
-        if row:
-            words = (
-                f"${price.value:.4g} an hour is the price of one device of {row.instance}, which is rented whole with {row.accelerator_count:g} for "
-                f"${row.usd_per_hour:.5g} an hour ({row.effective_on})"
-            )
-            costs = {"claimed_usd_per_hour": price.value, "usd_per_hour": row.usd_per_hour}
-            names = (HOURLY,) if HOURLY in result.claims else ("cost_usd", "train_time_s")
-            yield about_figures(INCONSISTENT, result, names, words, costs, ("instance", "accelerator_count"))
-
-
-@rule(id="price-scope", family="prices", verdicts=(INCONSISTENT, SUSPICIOUS))
-def scope_of_prices(evidence: Evidence) -> Iterator[Finding]:
-    """Price for one device that belongs to another device or a whole machine.
-
-    The price book holds prices of whole instances. The price of one device is the price of the instance divided by the number of devices.
-    """
-    for statement, offer in evidence.assertions(Offer):
-        claim, rows = statement.claims.get(HOURLY), _price_rows(evidence, offer)
-        own = [_per_device(row) * offer.accelerators for row in rows if row.accelerator == offer.accelerator]
-        if claim is None or any(_same_price(evidence, claim.value, price) for price in own):
-            continue
-        reason = _price_of_another(evidence, offer, rows, claim.value) or _far_off(evidence, offer, rows, claim.value)
-        if reason:
-            verdict, words = reason
-            shown = f"{offer.accelerators} x {_device_name(evidence, offer.accelerator)}, {_printed_price(statement)}"
-            numbers = {"claimed_usd_per_hour": claim.value}
-            yield Finding(verdict, (statement.id, *offer.used_for), shown, words, numbers, quantities=(HOURLY,))
+                yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, (HOURLY,), ("accelerator_count",))
+        reason = _other_price(evidence, offer, rows, price.value) if price else None
+        if reason and price:
+            yield Finding(reason[0], records, claim, reason[1], quantities=(HOURLY,))
 
 
 def _price_rows(evidence: Evidence, offer: Offer) -> list[PriceRow]:
@@ -101,55 +65,31 @@ def _device_name(evidence: Evidence, key: str) -> str:
     return card.name if card else key
 
 
-def _printed_price(statement: Statement) -> str:
-    claim = statement.claims.get(HOURLY)
-    return f"{claim.printed} an hour" if claim else "no price"
-
-
 def _per_device(row: PriceRow) -> float:
     return row.usd_per_hour / row.accelerator_count
 
 
-def _same_price(evidence: Evidence, claimed: float, known: float) -> bool:
-    return abs(claimed / known - 1) <= evidence.facts.known.practice("price-tolerance")
-
-
-def _price_of_another(evidence: Evidence, offer: Offer, rows: list[PriceRow], claimed: float) -> tuple[AuditVerdict, str] | None:
-    """Return a finding if the price belongs to a whole machine, or to another device with the same first name.
-
-    A match with an unrelated device can be chance.
-    """
-    whole = [row for row in rows if row.accelerator_count > offer.accelerators and _same_price(evidence, claimed, row.usd_per_hour)]
+def _other_price(evidence: Evidence, offer: Offer, rows: list[PriceRow], claimed: float) -> tuple[AuditVerdict, str] | None:
+    """Return a finding if the price belongs to a whole machine, or if all known prices differ by more than regions and years explain."""
+    tolerance = evidence.facts.known.practice("price-tolerance")
+    own = [_per_device(row) * offer.accelerators for row in rows if row.accelerator == offer.accelerator]
+    if any(abs(claimed / price - 1) <= tolerance for price in own):
+        return None
+    whole = [row for row in rows if row.accelerator_count > offer.accelerators and abs(claimed / row.usd_per_hour - 1) <= tolerance]
     if whole:
         row = min(whole, key=lambda row: abs(row.usd_per_hour - claimed))
         devices = f"{row.accelerator_count:g} x {_device_name(evidence, row.accelerator)}"
         known = f"${row.usd_per_hour:.5g}/h on {row.effective_on}"
-        return (
-            INCONSISTENT,
-            f"${claimed:g}/h is the price of a whole {row.instance} with {devices} ({known}): ${_per_device(row):.4g} for each",
-        )
-    card = evidence.facts.accelerators.get(offer.accelerator)
-    for row in rows:
-        other = evidence.facts.accelerators.get(row.accelerator)
-        if card is None or other is None or other.key == card.key or other.name.split()[0] != card.name.split()[0]:
-            continue
-        if _same_price(evidence, claimed, _per_device(row) * offer.accelerators):
-            known = f"{row.instance}, ${_per_device(row):.4g} on {row.effective_on}"
-            return INCONSISTENT, f"${claimed:g}/h is the price of an {other.name} at {offer.provider} ({known}), not of an {card.name}"
-    return None
-
-
-def _far_off(evidence: Evidence, offer: Offer, rows: list[PriceRow], claimed: float) -> tuple[AuditVerdict, str] | None:
-    """Return a finding if all known prices differ by more than regions and years explain."""
-    known = {_per_device(row) * offer.accelerators for row in rows if offer.instance or row.accelerator == offer.accelerator}
-    limit, what = DEVICE_PRICE_SPREAD, f"{_device_name(evidence, offer.accelerator)} at {offer.provider}"
+        words = f"${claimed:g}/h is the price of a whole {row.instance} with {devices} ({known}): ${_per_device(row):.4g} for each"
+        return INCONSISTENT, words
+    limit, what, prices = DEVICE_PRICE_SPREAD, f"{_device_name(evidence, offer.accelerator)} at {offer.provider}", set(own)
     if offer.instance:
-        known |= {row.usd_per_hour for row in rows}
+        prices = {_per_device(row) * offer.accelerators for row in rows} | {row.usd_per_hour for row in rows}
         limit, what = INSTANCE_PRICE_SPREAD, f"one device of {offer.instance} or the whole instance"
-    nearest = min(sorted(known), key=lambda price: abs(price - claimed), default=None)
+    nearest = min(sorted(prices), key=lambda price: abs(price - claimed), default=None)
     if nearest is None or 1 / limit <= claimed / nearest <= limit:
         return None
-    shown = ", ".join(f"${price:.4g}" for price in sorted(known))
+    shown = ", ".join(f"${price:.4g}" for price in sorted(prices))
     words = f"${claimed:g}/h is {claimed / nearest:.2f} times the nearest known price of {what}; known prices: {shown}"
     return INCONSISTENT if offer.instance else SUSPICIOUS, words
 
@@ -182,8 +122,7 @@ def implied_rates(evidence: Evidence) -> Iterator[Finding]:
                 f"{claim.printed} / {price[1].printed} an hour, the document's lowest, = {seconds.value / HOUR_S:,.0f} h for 10^6 x {length:,} "
                 f"tokens = {rate:,.0f} tokens/s x {each / 1e9:.1f} GFLOP, {share.value:.0%} of {peak / 1e12:g} TFLOP/s dense"
             )
-            numbers = {"utilisation": share.value, "tokens_per_s": rate}
-            yield Finding(IMPOSSIBLE, (statement.id, price[0]), shown, words, numbers, quantities=("cost_per_1m_samples_usd",))
+            yield Finding(IMPOSSIBLE, (statement.id, price[0]), shown, words, quantities=("cost_per_1m_samples_usd",))
 
 
 @rule(id="owned-hardware", family="prices", verdicts=(SUSPICIOUS, INCONSISTENT))
@@ -198,13 +137,11 @@ def owned_hardware(evidence: Evidence) -> Iterator[Finding]:
         cost, time = statement.claims.get("cost_local_usd"), statement.claims.get("train_time_s")
         if cost and time and time.value and not bill.owned_inputs:
             rate, device = cost.value / time.value * HOUR_S, _device_name(evidence, bill.accelerator or "")
-            lines[statement.id] = (rate, f"{statement.id}: {cost.printed} / {time.printed} = ${rate:.2f} an hour on {device}")
+            lines[statement.id] = f"{statement.id}: {cost.printed} / {time.printed} = ${rate:.2f} an hour on {device}"
     if lines:
         claim = "amortised cost on owned hardware, without purchase price, years, hours of use, watts and electricity"
-        shown = "; ".join(words for _, words in lines.values())
-        words = f"{shown}. The sum purchase / (years x hours of use) + watts x electricity cannot be checked"
-        numbers = {f"usd_per_hour, {record}": rate for record, (rate, _) in lines.items()}
-        yield Finding(SUSPICIOUS, tuple(lines), claim, words, numbers, quantities=("cost_local_usd",))
+        words = f"{'; '.join(lines.values())}. The sum purchase / (years x hours of use) + watts x electricity cannot be checked"
+        yield Finding(SUSPICIOUS, tuple(lines), claim, words, quantities=("cost_local_usd",))
     for statement, claimed in evidence.assertions(BreakEven):
         costs = [(bill, evidence.claims_of(bill).get("cost_usd"), evidence.claims_of(bill).get("cost_local_usd")) for bill in claimed.bills]
         pays = [
@@ -215,5 +152,4 @@ def owned_hardware(evidence: Evidence) -> Iterator[Finding]:
         if pays:
             claim = f"owning pays at {claimed.runs_per_year.printed}"
             words = "; ".join(pays) + ". Amortised costs of a run do not depend on the number of runs, so they have no break-even number"
-            numbers = {"runs_per_year": claimed.runs_per_year.value}
-            yield Finding(INCONSISTENT, (statement.id, *claimed.bills), claim, words, numbers, quantities=("cost_usd", "cost_local_usd"))
+            yield Finding(INCONSISTENT, (statement.id, *claimed.bills), claim, words, quantities=("cost_usd", "cost_local_usd"))

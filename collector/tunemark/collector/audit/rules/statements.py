@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from itertools import product
 from operator import attrgetter
 
-from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, utilisation
+from tunemark.collector.audit.bounds import utilisation
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, quoted, source_of
 from tunemark.collector.audit.interval import ROUGHLY, Interval
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
-from tunemark.collector.audit.rules.unstated_conditions import SAMPLE_LENGTHS
-from tunemark.collector.audit.token_rates import samples_per_s, token_rates
+from tunemark.collector.audit.token_rates import token_rates
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import FAMILIES
@@ -45,10 +44,6 @@ SIZE_TOLERANCE = 1.02
 """Factor by which a model may exceed the largest advised size: names round the number of parameters."""
 EFFECT_TOLERANCE = 0.05
 """Tolerance in points, since printed effects are round numbers."""
-FEWEST_ROWS = 3
-"""Minimum number of rows with a figure for a document to be its origin."""
-TEXT_TOLERANCE = 0.03
-"""Share by which a text may round a figure of a table beyond its own digits."""
 POWER = {"linear": 1.0, "quadratic": 2.0}
 
 
@@ -100,11 +95,11 @@ def stated_twice(evidence: Evidence) -> Iterator[Finding]:
     for (setting, *statements), (lines, records) in differing.items():
         shown = lines if len(lines) <= LINES_SHOWN else [*lines[:LINES_SHOWN], f"and {len(lines) - LINES_SHOWN} more like these"]
         claim = f"{setting}, stated in two places"
-        yield Finding(INCONSISTENT, (*statements, *records), claim, "; ".join(shown), {"setting": setting}, conditions=(setting,))
+        yield Finding(INCONSISTENT, (*statements, *records), claim, "; ".join(shown), conditions=(setting,))
     for statement, link in evidence.assertions(Link):
         if not link.exists:
             claim, words = f"link to {link.target}", f"not found in {link.checked_in}"
-            yield Finding(INCONSISTENT, (statement.id,), claim, words, {"target": link.target}, conditions=("link",))
+            yield Finding(INCONSISTENT, (statement.id,), claim, words, conditions=("link",))
 
 
 def _value(result: AuditedResult, name: str) -> Scalar:
@@ -116,11 +111,9 @@ def _value(result: AuditedResult, name: str) -> Scalar:
 
 @rule(id="unsupported", family="statements", verdicts=(SUSPICIOUS,))
 def unsupported(evidence: Evidence) -> Iterator[Finding]:
-    """Conclusion or figure in the text that no row supports.
+    """Conclusion that no row supports.
 
-    A conclusion needs figures on its subject: held-out figures for quality, FLOPs for the use of a device, two systems for a comparison,
-    and two values for a threshold. A summary repeats figures of its tables: one that none of them contains was rounded away, comes from
-    another version, or was never measured.
+    A conclusion needs figures on its subject: held-out figures for quality, FLOPs for the use of a device, and two values for a threshold.
     """
     for statement, conclusion in evidence.assertions(Conclusion):
         reason = _lack_of_support(evidence, conclusion)
@@ -128,24 +121,13 @@ def unsupported(evidence: Evidence) -> Iterator[Finding]:
             records, claim = (statement.id, *conclusion.records), f"a conclusion about {conclusion.about}{quoted(statement)}"
             quantities = conclusion.basis or QUANTITIES_ABOUT[conclusion.about]
             conditions = (conclusion.over,) if conclusion.over else ()
-            yield Finding(SUSPICIOUS, records, claim, reason, {"about": conclusion.about}, quantities, conditions)
-    for statement in evidence.statements.values():
-        # Only sentences have this label: a row of a table that is no result of a run has figures of its own.
-        if "claim" in statement.labels and isinstance(statement.assertion, Conclusion | None):
-            yield from _figures_without_rows(evidence, statement)
+            yield Finding(SUSPICIOUS, records, claim, reason, quantities, conditions)
 
 
 def _lack_of_support(evidence: Evidence, conclusion: Conclusion) -> str:
     """Return the reason why a conclusion is not supported; empty if it is."""
     results = evidence.with_ids(conclusion.records)
     shown = {quantity for record in conclusion.records for quantity in evidence.claims_of(record)} & set(conclusion.basis)
-    if conclusion.against is not None:
-        # Other results of the same source must name the compared system in their software, device or words.
-        sources, name = {result.source for result in results}, conclusion.against.lower()
-        others = (other for other in evidence.results if other.source in sources and other.claims and other.id not in conclusion.records)
-        texts = (" ".join((*other.conditions.framework, *other.labels.values(), other.section)).lower() for other in others)
-        if not any(name in text for text in texts):
-            return f"it compares with {conclusion.against}, but gives no figure for it"
     if conclusion.over is not None:
         values = sorted({str(_value(result, conclusion.over)) for result in results})
         if len(values) < 2:  # noqa: PLR2004 - a trend needs two
@@ -164,29 +146,11 @@ def _attained(results: list[AuditedResult]) -> str:
     """Return the share of the dense peak that each result attains, in words."""
     parts = []
     for result in results:
-        peak, rate, rates, model = peak_flop_per_s(result), samples_per_s(result), token_rates(result), result.model
+        rates = token_rates(result)
         utilised = utilisation(result, rates[0]) if rates else None
         if utilised is not None:
             parts.append(f"{result.id} attains {utilised[0].value:.0%} of the dense peak")
-        elif rate is not None and peak is not None and model is not None:
-            shares = {length: rate[0].value * length * flop_per_token(result, model, length) / peak for length in SAMPLE_LENGTHS}
-            at = ", ".join(f"{share:.0%} at {length:,} tokens per row" for length, share in shares.items())
-            parts.append(f"{result.id} attains, of the dense peak, {at}")
     return "; ".join(parts) or "the attained FLOP/s are unknown"
-
-
-def _figures_without_rows(evidence: Evidence, statement: Statement) -> Iterator[Finding]:
-    source = [result for result in evidence.published if result.source == source_of(statement.id)]
-    named = isinstance(statement.assertion, Conclusion) and evidence.with_ids(statement.assertion.records)
-    for quantity, claim in statement.claims.items():
-        rows = [(result, value) for result in named or source for _, value in result.readings(quantity)]
-        printed = Interval.of(claim).widened(TEXT_TOLERANCE)
-        if claim.value <= 0 or len(rows) < FEWEST_ROWS or any(value.overlaps(printed) for _, value in rows):
-            continue
-        nearest, value = min(rows, key=lambda row: abs(math.log(row[1].value / claim.value)))
-        words = f"none of {len(rows)} rows with this figure has it; the nearest is {nearest.claims[quantity].printed} ({nearest.id})"
-        claimed, numbers = f"{label(quantity)} {claim.printed}{quoted(statement)}", {"claimed": claim.value, "nearest": value.value}
-        yield Finding(SUSPICIOUS, (statement.id, nearest.id), claimed, words, numbers, quantities=(quantity,))
 
 
 @rule(id="advice", family="statements", verdicts=(INCONSISTENT,))
@@ -204,9 +168,7 @@ def advice(evidence: Evidence) -> Iterator[Finding]:
             if devices and methods and _sizes_overlap(yes, no):
                 claim = f"{_size(yes)} on {devices}: possible in one place, '{no.says}' in another"
                 words = f"{_words(statement)} contradicts {_words(other)}: {_size(yes)} lies in {_size(no)}"
-                yield Finding(
-                    INCONSISTENT, (statement.id, other.id), claim, words, {"device": devices}, conditions=("accelerator", "model")
-                )
+                yield Finding(INCONSISTENT, (statement.id, other.id), claim, words, conditions=("accelerator", "model"))
     for statement, advised in given:
         yield from _against_tables(evidence, statement, advised)
 
@@ -222,19 +184,18 @@ def _against_tables(evidence: Evidence, statement: Statement, advised: Advice) -
         for result in needs:
             if Interval.of(result.claims[PEAK]).low > max(sizes) * GIB:
                 words = f"{_words(statement)}: {result.id} requires {result.claims[PEAK].printed}, {max(sizes) * GIB / BILLION:.0f} GB are there"
-                yield _advice_finding(statement, result, f"{_size(advised)} on {max(sizes):g} GB", words, max(sizes))
+                yield _advice_finding(statement, result, f"{_size(advised)} on {max(sizes):g} GB", words)
     needs = [need for need in needs if not advised.models or need.conditions.model in advised.models]
     if advised.least and needs and min(sizes):
         most = max(needs, key=_peak)
         smaller = _smaller(evidence, source_of(statement.id), _peak(most) * SPARE_MEMORY, min(sizes))
         if smaller:
             words = f"{most.id} requires {most.claims[PEAK].printed}. With a tenth more it fits the {smaller.name}, which the document names too"
-            yield _advice_finding(statement, most, f"smallest device: {_words(statement)}", words, smaller.memory_gib or 0)
+            yield _advice_finding(statement, most, f"smallest device: {_words(statement)}", words)
 
 
-def _advice_finding(statement: Statement, result: AuditedResult, claim: str, words: str, memory_gib: float) -> Finding:
-    numbers = {"needed_bytes": _peak(result), "memory_bytes": memory_gib * GIB}
-    return Finding(INCONSISTENT, (statement.id, result.id), claim, words, numbers, quantities=(PEAK,), conditions=("accelerator",))
+def _advice_finding(statement: Statement, result: AuditedResult, claim: str, words: str) -> Finding:
+    return Finding(INCONSISTENT, (statement.id, result.id), claim, words, quantities=(PEAK,), conditions=("accelerator",))
 
 
 def _smaller(evidence: Evidence, source: str, needed: float, advised_gib: float) -> AcceleratorCard | None:
@@ -251,12 +212,8 @@ def _sizes_overlap(yes: Advice, no: Advice) -> bool:
 
 
 def _size(stated: Advice) -> str:
-    low, high = stated.parameters_from_b, stated.parameters_to_b
-    if low == high and low is not None:
-        return f"{low:g}B"
-    if low is None and high is not None:
-        return f"up to {high:g}B"
-    return f"{low or 0:g}B to {high:g}B" if high is not None else f"{low or 0:g}B and more"
+    low, high = stated.parameters_from_b or 0, stated.parameters_to_b
+    return f"{low:g}B and more" if high is None else f"{low:g}B" if low == high else f"{low:g}B to {high:g}B"
 
 
 def _words(statement: Statement) -> str:
@@ -299,8 +256,7 @@ def memory_tables(evidence: Evidence) -> Iterator[Finding]:
         ran = f"; {', '.join(result.id for result in below)} ran in less" if below else ""
         claim = "; ".join(f"{result.claims[PEAK].printed} ({result.id}, {result.section})" for result in named)
         words = f"the document requires {required} for {least.model.name if least.model else ''} {least.method_name}{ran}"
-        numbers = {"lowest": _peak(named[0]), "highest": _peak(most)}
-        yield Finding(INCONSISTENT, tuple(result.id for result in named), claim, words, numbers, quantities=(PEAK,))
+        yield Finding(INCONSISTENT, tuple(result.id for result in named), claim, words, quantities=(PEAK,))
 
 
 @rule(id="effect", family="statements", verdicts=(INCONSISTENT, SUSPICIOUS))
@@ -318,9 +274,6 @@ def effects(evidence: Evidence) -> Iterator[Finding]:
             continue
         results = evidence.with_ids(effect.records)
         pairs = list(zip(results[::2], results[1::2], strict=False))
-        if not pairs:
-            words = f"this document has no two results with and without {effect.measure}"
-            yield Finding(SUSPICIOUS, (statement.id,), claim, words, {"measure": effect.measure}, quantities=quantities)
         low, high = effect.low if effect.low is not None else -math.inf, effect.high if effect.high is not None else math.inf
         for treated, untreated in pairs:
             after, before = treated.claims.get(effect.quantity), untreated.claims.get(effect.quantity)
@@ -330,7 +283,7 @@ def effects(evidence: Evidence) -> Iterator[Finding]:
             if not low - EFFECT_TOLERANCE <= reduction <= high + EFFECT_TOLERANCE:
                 words = f"1 - {after.printed} / {before.printed} = {reduction:.1%}, but the claim is {low:.0%} to {high:.0%}"
                 records = (statement.id, treated.id, untreated.id)
-                yield Finding(INCONSISTENT, records, claim, words, {"measured": reduction}, quantities=quantities)
+                yield Finding(INCONSISTENT, records, claim, words, quantities=quantities)
     for statement, driver in evidence.assertions(Driver):
         yield from _not_decisive(evidence, statement, driver)
 
@@ -355,8 +308,7 @@ def _growth(evidence: Evidence, statement: Statement, effect: Effect, power: flo
             f"activations of {model.name} from {lengths[0]:,} to {lengths[1]:,} tokens grow with the power {flash:.2f} of the length under a kernel "
             f"that stores no scores, and {eager:.2f} with stored scores. {str(effect.grows).capitalize()} growth would have the power {power:g}"
         )
-        numbers = {"power, flash": flash, "power, eager": eager}
-        yield Finding(SUSPICIOUS, (statement.id,), claim, words, numbers, quantities=(PEAK,), conditions=("sequence_length",))
+        yield Finding(SUSPICIOUS, (statement.id,), claim, words, quantities=(PEAK,), conditions=("sequence_length",))
 
 
 def _not_decisive(evidence: Evidence, statement: Statement, driver: Driver) -> Iterator[Finding]:
@@ -381,5 +333,5 @@ def _not_decisive(evidence: Evidence, statement: Statement, driver: Driver) -> I
             )
             for pair in against
         )
-        claim, numbers = f"{driver.property} decides {label(driver.quantity)}", {"pairs against it": len(against)}
-        yield Finding(SUSPICIOUS, records, claim, words, numbers, quantities=(driver.quantity,), conditions=("accelerator",))
+        claim = f"{driver.property} decides {label(driver.quantity)}"
+        yield Finding(SUSPICIOUS, records, claim, words, quantities=(driver.quantity,), conditions=("accelerator",))

@@ -4,12 +4,12 @@ A new one is one function in `OPEN`.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
 from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, weight_bytes
-from tunemark.collector.audit.evidence import METHOD_NAME, AuditedResult, Evidence, grouped
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.rule import AMBIGUOUS, Finding, rule
 from tunemark.collector.audit.token_rates import samples_per_s
 from tunemark.schema.facts.cards import AcceleratorCard
@@ -38,8 +38,8 @@ class Open:
 
     results: tuple[AuditedResult, ...]
     claim: str
-    readings: tuple[tuple[str, str, float], ...]
-    """Each reading, its consequence in words, and the amount that changes."""
+    readings: Mapping[str, str]
+    """Each reading with its consequence in words."""
     quantities: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
 
@@ -71,14 +71,10 @@ def devices(evidence: Evidence) -> Iterator[Open]:
             and Dtype.BF16 in kind.peak_tflops
         ]
         if any(_differ(first, second) for first, second in combinations(kinds, 2)):
-            readings = tuple(
-                (
-                    kind.name,
-                    f"{kind.peak_tflops[Dtype.BF16]:g} TFLOP/s in bf16, {kind.memory_bandwidth_gb_s or 0:g} GB/s, {kind.memory_gib or 0:g} GiB",
-                    kind.peak_tflops[Dtype.BF16],
-                )
+            readings = {
+                kind.name: f"{kind.peak_tflops[Dtype.BF16]:g} TFLOP/s in bf16, {kind.memory_bandwidth_gb_s or 0:g} GB/s, {kind.memory_gib or 0:g} GiB"
                 for kind in kinds
-            )
+            }
             yield Open(results, f"device {printed!r}", readings, conditions=("accelerator",))
 
 
@@ -112,14 +108,10 @@ def checkpoints(evidence: Evidence) -> Iterator[Open]:
         ]
         for (_, length), results in grouped(unnamed, lambda result: (result.source, result.conditions.sequence_length or 0)).items():
             within = {variant.word: variant.context_length >= length for variant in shared.variants}
-            readings = tuple(
-                (
-                    variant.word,
-                    f"{'within' if within[variant.word] else 'beyond'} its context of {variant.context_length:,}",
-                    variant.context_length,
-                )
+            readings = {
+                variant.word: f"{'within' if within[variant.word] else 'beyond'} its context of {variant.context_length:,}"
                 for variant in shared.variants
-            )
+            }
             if len(set(within.values())) > 1:
                 claim = f"model {results[0].labels.get('model', shared.model)!r} at {length:,} tokens ({shared.source})"
                 yield Open(tuple(results), claim, readings, conditions=("model", "sequence_length"))
@@ -136,9 +128,7 @@ def memory_of_which_device(evidence: Evidence) -> Iterator[Open]:
         sizes = sorted({card.memory_gib for card in evidence.accelerators_of(result.source) if card.memory_gib})
         if any(size * GIB < needed for size in sizes) and any(size * GIB >= needed for size in sizes):
             claim = f"out of memory: {result.model.name}, {result.method_name}, weights {needed / 1e9:.1f} GB, no device named"
-            readings = tuple(
-                (f"{size:g} GiB", f"{size * GIB / 1e9 - needed / 1e9:+.1f} GB beside the weights", size * GIB) for size in sizes
-            )
+            readings = {f"{size:g} GiB": f"{size * GIB / 1e9 - needed / 1e9:+.1f} GB beside the weights" for size in sizes}
             yield Open((result,), claim, readings, conditions=("accelerator",))
 
 
@@ -157,9 +147,7 @@ def batches(evidence: Evidence) -> Iterator[Open]:
         first = results[0]
         printed = first.labels.get("batch_size", "")
         rows = int(printed) if printed.isdigit() else first.conditions.micro_batch or 0
-        readings = tuple(
-            (name, f"{number} rows in a micro-step", number) for name, number in (("per device", rows * first.devices), ("global", rows))
-        )
+        readings = {"per device": f"{rows * first.devices} rows in a micro-step", "global": f"{rows} rows in a micro-step"}
         yield Open(tuple(results), f"batch {rows} on {first.devices} devices", readings, conditions=("micro_batch", "global_batch"))
 
 
@@ -171,18 +159,9 @@ def lengths(evidence: Evidence) -> Iterator[Open]:
             continue
         possible = [length for length in SAMPLE_LENGTHS if length <= model.context_length] or [model.context_length]
         shares = {length: rate[0].value * length * flop_per_token(result, model, length) / peak for length in possible}
-        readings = tuple((f"{length:,} tokens", f"{share:.1%} of the dense peak", share) for length, share in shares.items())
+        readings = {f"{length:,} tokens": f"{share:.1%} of the dense peak" for length, share in shares.items()}
         claim = f"{rate[1]} = {rate[0].value:.3f} rows/s without the length of a sample"
         yield Open((result,), claim, readings, ("samples_per_s",), ("sequence_length",))
-
-
-def methods(evidence: Evidence) -> Iterator[Open]:
-    """Yield parameter-efficient methods that may be LoRA or QLoRA, which have 16-bit or 4-bit weights and different speeds."""
-    for result in evidence.published:
-        if "method" in result.conditions.assumed and result.model is not None:
-            sizes = {method: weight_bytes(result.model, method)[0] for method in (Method.LORA, Method.QLORA)}
-            readings = tuple((METHOD_NAME[method], f"weights of {size / 1e9:.1f} GB", size) for method, size in sizes.items())
-            yield Open((result,), f"method: {result.labels.get('method', 'not stated')}", readings, conditions=("method",))
 
 
 def flop_units(evidence: Evidence) -> Iterator[Open]:
@@ -195,10 +174,10 @@ def flop_units(evidence: Evidence) -> Iterator[Open]:
             printed, power = float(match[1].replace(",", "")), PREFIXES.index(match[2].upper()) + 1
             decimal, binary = printed * 1e3**power, printed * 2.0 ** (10 * power)
             if abs(claim.value / binary - 1) < SAME_VALUE:
-                readings = (
-                    (f"10^{3 * power}", f"{decimal:.4e} FLOP, as the unit means", decimal),
-                    (f"2^{10 * power}", f"{binary:.4e} FLOP, {binary / decimal - 1:.1%} more, as the code of the trainer counts", binary),
-                )
+                readings = {
+                    f"10^{3 * power}": f"{decimal:.4e} FLOP, as the unit means",
+                    f"2^{10 * power}": f"{binary:.4e} FLOP, {binary / decimal - 1:.1%} more, as the code of the trainer counts",
+                }
                 yield Open((result,), result.printed(name), readings, (name,))
 
 
@@ -208,7 +187,6 @@ OPEN: tuple[Callable[[Evidence], Iterator[Open]], ...] = (
     memory_of_which_device,
     batches,
     lengths,
-    methods,
     flop_units,
 )
 
@@ -217,12 +195,11 @@ OPEN: tuple[Callable[[Evidence], Iterator[Open]], ...] = (
 def not_said(evidence: Evidence) -> Iterator[Finding]:
     """Condition that the document leaves open.
 
-    The variant of a device, the checkpoint behind a name, the length of a sample, the scope of a batch, the method and the unit change what
-    a figure means. Each reading is shown with its consequence.
+    The variant of a device, the checkpoint behind a name, the length of a sample, the scope of a batch and the unit change what a figure
+    means. Each reading is shown with its consequence.
     """
     for find in OPEN:
         for each in find(evidence):
-            words = "; ".join(f"read as {reading}: {consequence}" for reading, consequence, _ in each.readings)
-            numbers = {f"if {reading}": amount for reading, _, amount in each.readings}
+            words = "; ".join(f"read as {reading}: {consequence}" for reading, consequence in each.readings.items())
             records = tuple(result.id for result in each.results)
-            yield Finding(AMBIGUOUS, records, each.claim, words, numbers, each.quantities, each.conditions)
+            yield Finding(AMBIGUOUS, records, each.claim, words, each.quantities, each.conditions)

@@ -1,9 +1,10 @@
 """Utilisation: no device exceeds its dense peak, and few runs come near it."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from tunemark.collector.audit.bounds import activations_kept, flop_conventions, flop_per_token, utilisation, weight_bytes
-from tunemark.collector.audit.distributions import UsualUtilisation, states_recompute
+from tunemark.collector.audit.distributions import attained, states_recompute, usual_limit
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, SUSPICIOUS, Finding, about_figures, rule
@@ -14,8 +15,8 @@ PROFILE_TO_RUN = 1.5
 
 OTHER_PEAK = 1.25
 """Factor by which the peak of a claimed utilisation may be higher: boost clocks, and variants of one device."""
-TWICE = "computed twice"
-"""Words of the conventions that MFU does not follow."""
+LIKE = attrgetter("level", "result.conditions.accelerator", "result.conditions.method", "result.devices")
+"""What results of different sources must share to be compared."""
 
 
 @rule(id="utilisation", family="utilisation", verdicts=(IMPOSSIBLE, SUSPICIOUS, AMBIGUOUS))
@@ -24,14 +25,13 @@ def above_peak(evidence: Evidence) -> Iterator[Finding]:
 
     The FLOPs of a token follow from the model (6 N for full fine-tuning, 4 N for adapters, plus attention: Kaplan et al. 2020, Hu et al.
     2021). Multiplied by tokens per second, they cannot exceed the dense peak. Impossible readings of an ambiguous figure are excluded.
-    Below the peak, a rate is suspicious above what two other sources reach with like method, software and device.
+    Below the peak, a rate is suspicious above what software of its level is known to reach.
     """
-    usual, low = UsualUtilisation(evidence), evidence.facts.known.practice("low-utilisation")
     for result in evidence.results:
         for name in ("mfu", "hfu"):
             claimed = result.interval(name)
             if claimed and claimed.low > 1:
-                yield about_figures(IMPOSSIBLE, result, (name,), f"{claimed.value:.1%} > 100%", {name: claimed.value})
+                yield about_figures(IMPOSSIBLE, result, (name,), f"{claimed.value:.1%} > 100%")
         for quantity, rates in grouped(token_rates(result), lambda rate: rate.quantity).items():
             shares = [(rate, utilised) for rate in rates if (utilised := utilisation(result, rate))]
             if len(shares) > 1 and settled_reading(result, quantity) is None:
@@ -40,16 +40,13 @@ def above_peak(evidence: Evidence) -> Iterator[Finding]:
                 continue
             share, words = shares[0][1]
             if share.low > 1:
-                yield about_figures(IMPOSSIBLE, result, (quantity,), words, {"utilisation": share.value})
+                yield about_figures(IMPOSSIBLE, result, (quantity,), words)
                 continue
             recomputed = utilisation(result, shares[0][0], recompute=True) if states_recompute(result) else None
             share, words = recomputed or (share, words)
-            limit = usual.limit(result)
-            if share.low > limit.share:
-                yield about_figures(SUSPICIOUS, result, (quantity,), f"{words}; {limit.words}", {"utilisation": share.value})
-            elif share.high < low and not result.measured:
-                ending = "; at this rate the device is almost idle"
-                yield about_figures(SUSPICIOUS, result, (quantity,), words + ending, {"utilisation": share.value})
+            limit, practice = usual_limit(result, evidence.facts)
+            if share.low > limit:
+                yield about_figures(SUSPICIOUS, result, (quantity,), f"{words}; {practice}")
 
 
 def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[TokenRate, tuple[Interval, str]]]) -> Finding:
@@ -63,7 +60,6 @@ def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[Tok
         (result.id,),
         result.printed(quantity),
         "; ".join(lines) + ending,
-        {f"utilisation, {rate.meaning}": share.value for rate, (share, _) in shares},
         quantities=(quantity,),
         excluded=tuple(rate.meaning_words for rate in excluded),
     )
@@ -76,7 +72,6 @@ def with_recompute(evidence: Evidence) -> Iterator[Finding]:
     The results of matrix products are kept for the backward pass or recomputed (Chen et al. 2016). If they do not fit into
     the printed memory, they were recomputed, and the FLOPs including that work must stay below the peak.
     """
-    usual = UsualUtilisation(evidence)
     for result in evidence.results:
         model, memory, conditions = result.model, result.readings("peak_memory_bytes"), result.conditions
         if not memory or model is None or not conditions.sequence_length or not conditions.micro_batch or result.devices > 1:
@@ -87,17 +82,16 @@ def with_recompute(evidence: Evidence) -> Iterator[Finding]:
             continue
         for rate in token_rates(result):
             plain, twice = utilisation(result, rate), utilisation(result, rate, recompute=True)
-            limit = usual.limit(result)
-            if rate.meaning or plain is None or twice is None or plain[0].low > 1 or twice[0].low <= limit.share:
+            limit, practice = usual_limit(result, evidence.facts)
+            if rate.meaning or plain is None or twice is None or plain[0].low > 1 or twice[0].low <= limit:
                 continue
             verdict = IMPOSSIBLE if twice[0].low > 1 else SUSPICIOUS
-            ending = "" if verdict is IMPOSSIBLE else f"; {limit.words}"
+            ending = "" if verdict is IMPOSSIBLE else f"; {practice}"
             calculation = (
                 f"weights {weights / 1e9:.1f} GB ({weight_words}) and activations without recompute {activations / 1e9:.1f} GB ({words}) do not "
                 f"fit into {result.claims['peak_memory_bytes'].printed}. So blocks are computed twice: {twice[1]}{ending}"
             )
-            numbers = {"utilisation": twice[0].value, "weights_bytes": weights, "activations_bytes": activations}
-            yield about_figures(verdict, result, (rate.quantity, "peak_memory_bytes"), calculation, numbers)
+            yield about_figures(verdict, result, (rate.quantity, "peak_memory_bytes"), calculation)
 
 
 @rule(id="mfu-and-rate", family="utilisation", verdicts=(SUSPICIOUS,))
@@ -117,15 +111,38 @@ def claimed_against_rate(evidence: Evidence) -> Iterator[Finding]:
         if utilised is None or result.model is None or length is None:
             continue
         (share, words), own = utilised, flop_per_token(result, result.model, length)
-        counted = [
-            flop / own for name, flop in flop_conventions(result.model, result.conditions.method, length).items() if TWICE not in name
-        ]
-        high, low = share.high * max(counted), share.low * min(counted)
+        fewest, most = flop_conventions(result.model, result.conditions.method, length)
+        high, low = share.high * most / own, share.low * fewest / own
         if mfu.low > high * PROFILE_TO_RUN:
             words = f"{words}: {mfu.value / share.value:.1f} times less than the claimed {mfu.value:.2%}, which describes a profiled graph, not the run"
         elif mfu.high < low / OTHER_PEAK:
             words = f"{words}: {share.value / mfu.value:.1f} times more than the claimed {mfu.value:.2%}, whose peak is higher or whose rate is lower"
         else:
             continue
-        claim, numbers = result.printed("mfu", "samples_per_s", "profile_step_time_s"), {"claimed": mfu.value, "utilisation": share.value}
-        yield Finding(SUSPICIOUS, (result.id,), claim, words, numbers, quantities=("mfu",))
+        claim = result.printed("mfu", "samples_per_s", "profile_step_time_s")
+        yield Finding(SUSPICIOUS, (result.id,), claim, words, quantities=("mfu",))
+
+
+@rule(id="cross-source", family="comparison", verdicts=(SUSPICIOUS,))
+def across_sources(evidence: Evidence) -> Iterator[Finding]:
+    """Far better than other sources on the same device.
+
+    For one method, device and level of software, utilisation changes slowly with the model. A large factor needs an explanation,
+    unless it is within what such software reaches.
+    """
+    factor = evidence.facts.known.practice("cross-source")
+    for group in grouped(attained(evidence), LIKE).values():
+        published = [item for item in group if not item.result.measured]
+        for item in group:
+            # Measured results may be many: each is compared with documents only.
+            peers = [other for other in published if other.source != item.source and item.has_size_of(other)]
+            middle = sorted(other.share for other in peers)[len(peers) // 2] if peers else item.share
+            limit, practice = usual_limit(item.result, evidence.facts)
+            if item.share > factor * middle and item.hardware_share > limit:
+                claim = f"{item.result.printed(item.rate.quantity)} on {item.result.device_name}"
+                words = (
+                    f"{item.share:.1%} of the dense peak. {len(peers)} results of other sources with the same device, method, software level "
+                    f"and model size reach {middle:.1%}: {item.share / middle:.1f} times less; {practice}"
+                )
+                records = (item.result.id, *(other.result.id for other in peers))
+                yield Finding(SUSPICIOUS, records, claim, words, quantities=(item.rate.quantity,))
