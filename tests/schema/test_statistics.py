@@ -8,8 +8,7 @@ import pytest
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
-from interval_coverage import coverage
-from steady_traces import outcomes, shares
+from synthetic_steps import coverage, outcomes, shares
 
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.records.trace import StepTrace

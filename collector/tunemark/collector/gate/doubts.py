@@ -38,7 +38,7 @@ FEW_SAMPLES = 0.6
 HIGH_SHARE = 0.8
 """Share of the dense peak in training: the best of the published results on GPUs is below 0.8, so 0 are doubted."""
 LOW_MEMORY = 0.75
-"""Peak of memory over the prediction: of 85 published peaks the lowest is 0.77 (benchmarks/memory_errors.py)."""
+"""Peak of memory over the prediction: of 85 published peaks the lowest is 0.77 (table `memory_errors`)."""
 KIB = 1024
 """Unit in which Linux reports the peak of a process; pages of other systems are multiples of it."""
 ENERGY_OFF = 0.08
