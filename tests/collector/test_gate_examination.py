@@ -100,3 +100,8 @@ def test_each_corruption_is_refused_or_doubted_on_one_of_its_bases(alone, commit
 def test_each_honest_variant_is_accepted(tmp_path):
     judged = examination.run_honest(tmp_path, None)
     assert {name: (*one.problems, one.crash) for name, one in judged.items() if one.problems or one.crash} == {}
+
+
+@pytest.mark.slow
+def test_hardly_any_corrupted_fact_is_accepted(tmp_path):
+    assert sum(not case.refused for case in examination.run(tmp_path, None, ["facts"])) <= 8

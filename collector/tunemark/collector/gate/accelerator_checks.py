@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
-from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours, name_problems, skeleton, source_problems
+from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours, name_problems, skeleton
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.records.reading import Problem
 
@@ -80,7 +80,6 @@ KEPT_BY_DRIVER = 1.01
 def accelerator_problems(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
     """Yield all problems of an accelerator card."""
     yield from name_problems(card, beside)
-    yield from source_problems(card)
     yield from _identity(card, beside)
     siblings = _siblings(card, beside)
     for relation in RELATIONS:

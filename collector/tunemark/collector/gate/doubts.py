@@ -21,12 +21,8 @@ from tunemark.schema.vocabulary import DEEPSPEED, DEVICE_INTERVAL_S, HOST_INTERV
 Doubts = Iterator[tuple[str, str, str]]
 """Field, value, and what known runs have."""
 TICK_S = 1e-6
-COMPARED = 600
-"""Steps that are compared with each other."""
 FEW_TIMES = 0.25
 """Share of different step times, in microseconds, below which a clock did not give them: 0.96 at least in the real series, 0 doubted."""
-REPEATED_TIMES = 0.3
-"""Share of step times that occur again after the same number of steps: 0.18 at most in the real series, 0 doubted."""
 STILL = 3e-4
 """Interquartile range of the step times of a CPU over their median: 0.023 at least in 15 committed runs, 0 doubted."""
 SAME_LOSS = 1e-5
@@ -35,8 +31,6 @@ SMOOTH = 0.05
 """Second differences of losses over first ones, in the median: 0.29 at least in 10 real series of losses, 0 doubted."""
 FEW_SAMPLES = 0.6
 """Samples over those that fit into the steady window: 3 of the 266 records doubted."""
-HIGH_SHARE = 0.8
-"""Share of the dense peak in training: the best of the published results on GPUs is below 0.8, so 0 are doubted."""
 LOW_MEMORY = 0.75
 """Peak of memory over the prediction: of 85 published peaks the lowest is 0.77 (table `memory_errors`)."""
 KIB = 1024
@@ -49,25 +43,19 @@ IDLE_SHARE = 0.8
 
 def doubts(r: Run) -> Iterator[Problem]:
     """Yield what is unlikely about a record."""
-    for kind in (_times, _losses, _speed, _memory, _samples, _energy, _versions):
+    for kind in (_times, _losses, _memory, _samples, _energy, _versions):
         yield from (Problem(*doubt) for doubt in kind(r))
 
 
 def _times(r: Run) -> Doubts:
-    """Yield times that no clock gives: few different ones, repeated ones, or those of a CPU that hardly scatter."""
+    """Yield times that no clock gives: few different ones, or those of a CPU that hardly scatter."""
     field, times = "trace.completed_at_s", r.times[1:]
     if r.steps < MANY_STEPS:
         return
     different = min(len(np.unique(np.round(values / TICK_S))) for values in (times, np.diff(times)))
     if different < FEW_TIMES * len(times):
         yield field, f"{different} different times", f"in {len(times)} steps; a clock gives more"
-    part = times[:COMPARED]
-    lower, middle, upper = np.percentile(part, (25, 50, 75))
-    near = max(2e-9, 1e-3 * float(upper - lower))
-    earlier, later = np.nonzero(np.triu(np.abs(part[:, None] - part[None, :]) < near, 1))
-    repeated = int(np.bincount(later - earlier).max(initial=0))
-    if repeated > REPEATED_TIMES * len(part):
-        yield field, f"{repeated} repeated times", "follow each other in one order; a clock repeats none"
+    lower, middle, upper = np.percentile(times, (25, 50, 75))
     if r.cpu and not np.ptp(r.trace.slot_tokens) and upper - lower < STILL * middle:
         yield field, f"{middle:.4g} s", "with hardly any scatter; clocks change more"
 
@@ -93,19 +81,6 @@ def _repeated_after(losses: NDArray[np.float64]) -> int | None:
         if ratios.std() < SAME_LOSS * abs(ratios.mean()) and later.std() > SAME_LOSS * abs(later.mean()):
             return lag
     return None
-
-
-def _speed(r: Run) -> Doubts:
-    """Yield training that is faster than the probe, or than any that is known."""
-    trained = float(r.flops.sum() / r.times.sum()) if r.flops.sum() else 0.0
-    if r.probed and trained > r.probed:
-        yield "trace.completed_at_s", f"{trained / r.probed:.0%} of the probe", "large products are faster than training"
-    if r.gpu and r.peak and trained > HIGH_SHARE * r.peak:
-        yield (
-            "trace.completed_at_s",
-            f"{trained / r.peak:.1%} of the dense peak",
-            f"known training on GPUs reaches {HIGH_SHARE:.0%} at most",
-        )
 
 
 def _memory(r: Run) -> Doubts:

@@ -32,13 +32,11 @@ class MemoryLine:
     """Bytes of one kind on one device."""
 
     key: str
-    """Short name."""
     group: Group
     """Category: model, training state, activations, gathered from other devices, or framework."""
     bytes: int
     """Bytes on one device."""
     formula: str
-    """Formula."""
     moments: tuple[Moment, ...] = MOMENTS
     """Moments at which they are alive."""
 
@@ -185,7 +183,6 @@ class Weights:
     plain: int
     """Stored in the format of the parameters."""
     adapters: int
-    """In adapters."""
     trained: int
     """Base weights with gradients."""
 
