@@ -13,6 +13,8 @@ MISSED = {
     "16 GB of weights made in a millisecond",
     "accuracy perfect with a loss of random guessing",
     "accuracy that no number of right rows gives",
+    "evaluation loss of 0",
+    "a host out of memory, in the words of CUDA",
     "out of device memory with a third of the device in use",
     "out of memory while much more is free",
     "free and used memory beyond the device",

@@ -6,7 +6,6 @@ each judged as the times of two plans: 266 records.
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +13,8 @@ from packaging.version import Version
 
 from tunemark.collector.gate.machine_quantities import fewest_samples, sampled_w, version_of
 from tunemark.collector.gate.run_facts import MANY_SAMPLES, MANY_STEPS, SOME_SAMPLES, Run
-from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.records.reading import Problem
-from tunemark.schema.vocabulary import DEEPSPEED, DEVICE_INTERVAL_S, HOST_INTERVAL_S, Checkpointing, Padding
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, HOST_INTERVAL_S
 
 Doubts = Iterator[tuple[str, str, str]]
 """Field, value, and what known runs have."""
@@ -31,8 +29,6 @@ SMOOTH = 0.05
 """Second differences of losses over first ones, in the median: 0.29 at least in 10 real series of losses, 0 doubted."""
 FEW_SAMPLES = 0.6
 """Samples over those that fit into the steady window: 3 of the 266 records doubted."""
-LOW_MEMORY = 0.75
-"""Peak of memory over the prediction: of 85 published peaks the lowest is 0.77 (table `memory_errors`)."""
 KIB = 1024
 """Unit in which Linux reports the peak of a process; pages of other systems are multiples of it."""
 ENERGY_OFF = 0.08
@@ -84,18 +80,9 @@ def _repeated_after(losses: NDArray[np.float64]) -> int | None:
 
 
 def _memory(r: Run) -> Doubts:
-    """Yield a peak of the host that is no multiple of a KiB, and one of the device far below the prediction for the shapes of the plan."""
+    """Yield a peak of the host that is no multiple of a KiB."""
     if (r.memory.host_rss.peak_bytes or 0) % KIB:
         yield "memory.host_rss.peak_bytes", str(r.memory.host_rss.peak_bytes), "kernels count the memory of a process in KiB"
-    full = r.plan.data.packing or r.plan.data.padding in {Padding.NONE, Padding.STATIC}
-    plain = r.device.strategy not in DEEPSPEED and r.device.offload == "none" and r.device.tensor_parallel == 1
-    peak = r.memory.device_allocated.peak_bytes
-    if r.shape is None or not (full and plain and r.gpu and r.ok and peak):
-        return
-    recomputed = r.s.effective is None or r.s.effective.gradient_checkpointing != "none"
-    predicted = estimate_memory(r.shape if recomputed else replace(r.shape, checkpointing=Checkpointing.NONE)).peak_allocated
-    if peak < LOW_MEMORY * predicted:
-        yield "memory.device_allocated.peak_bytes", f"{peak / predicted:.0%} of the prediction", "from the shapes of the plan"
 
 
 def _samples(r: Run) -> Doubts:

@@ -5,11 +5,10 @@ A check yields problems; the caller knows the file and the line.
 
 import json
 import math
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from tunemark.collector.gate.fact_checks import PRINTED_SIZE, Neighbours, name_problems, printed_sizes, skeleton
+from tunemark.collector.gate.fact_checks import Neighbours, name_problems, printed_sizes, skeleton
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard
@@ -34,7 +33,6 @@ def model_problems(card: ModelCard, beside: Neighbours) -> Iterator[Problem]:
         yield Problem(
             "hub_id", repr(card.hub_id), f"its owner looks like {' and '.join(sorted(alike))}; write an owner the same on all cards"
         )
-    yield from _series(card, beside)
 
 
 def _owner(card: ModelCard) -> str:
@@ -61,20 +59,6 @@ def _parameters(card: ModelCard) -> Iterator[Problem]:
             if not 1 / NAME_FACTOR <= counted / printed <= NAME_FACTOR:
                 fix = f"the shapes on this card have {counted / 1e9:.3g}e9 parameters; correct the name or the shapes"
                 yield Problem(where, repr(name), fix)
-
-
-def _series(card: ModelCard, beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for a field on which all other sizes of a series agree; the name of a series is that of its models without the size."""
-
-    def series(of: ModelCard) -> tuple[str, str]:
-        return of.family, re.sub(r"\s+", " ", PRINTED_SIZE.sub("", of.name)).strip()
-
-    sizes = [other for other in beside.models.values() if other.key != card.key and series(other) == series(card)]
-    for name in ("gated", "context_length"):
-        own, values = getattr(card, name), {getattr(other, name) for other in sizes}
-        if len(sizes) > 1 and len(values) == 1 and own is not None and own not in values and name not in (card.notes or ""):
-            fix = f"the other sizes of {series(card)[1]} have {values.pop()}; correct it, or explain {name} in notes"
-            yield Problem(name, str(own), fix)
 
 
 # Workloads -------------------------------------------------------------------------------------------

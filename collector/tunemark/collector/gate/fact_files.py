@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.collector.gate import fact_book_checks as book
-from tunemark.collector.gate import known_checks, price_checks, published_checks
+from tunemark.collector.gate import known_checks, price_checks
 from tunemark.collector.gate.accelerator_checks import accelerator_problems
 from tunemark.collector.gate.cross_file_checks import FileProblems
 from tunemark.collector.gate.fact_checks import Neighbours, text_problems
-from tunemark.collector.gate.read import DOCUMENT, RESULT, SUBMISSIONS, records_in, shown_path, submission_id
+from tunemark.collector.gate.published_checks import rows_problems
+from tunemark.collector.gate.read import DOCUMENT, RESULT, SUBMISSIONS, read_or_none, records_in, shown_path, submission_id
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
@@ -32,7 +33,7 @@ from tunemark.schema.facts.fact_base import (
 from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.formats import counted
-from tunemark.schema.records.published import SET_FORMAT
+from tunemark.schema.records.published import SET_FORMAT, SourceDocument
 from tunemark.schema.records.reading import Problem
 
 CARDS: dict[str, type[Any]] = {"accelerators": AcceleratorCard, "models": ModelCard, "golden": GoldenLosses}
@@ -70,9 +71,11 @@ def document_problems(files: Iterable[Path], root: Path, beside: Neighbours) -> 
         results = sum(results_in(path) for path in folder.glob("*.json"))
         if not document.is_file():
             problems.append((shown_path(document, root), missing_document(folder.name, results)))
-        elif (stated := _stated_results(document)) is not None and stated != results:
-            problems.append((shown_path(document, root), wrong_count(stated, results)))
-        problems += [(shown_path(document, root), problem) for problem in published_checks.rows_problems(document, beside)]
+        # An invalid document is reported where the file itself is checked.
+        elif isinstance(described := read_or_none(document), SourceDocument):
+            if described.results != results:
+                problems.append((shown_path(document, root), wrong_count(described.results, results)))
+            problems += [(shown_path(document, root), problem) for problem in rows_problems(described, document, beside)]
     return problems
 
 
@@ -97,15 +100,6 @@ def missing_document(source: str, results: int) -> Problem:
 def wrong_count(stated: int, results: int) -> Problem:
     """Return the problem of a document that states a wrong number of results."""
     return Problem("results", repr(stated), f"this source has {counted(results, 'result')}; correct the number or add the missing results")
-
-
-def _stated_results(document: Path) -> int | None:
-    try:
-        stated = json.loads(document.read_bytes()).get("results")
-    except (ValueError, AttributeError):
-        # An invalid document is reported where the file itself is checked.
-        return None
-    return stated if isinstance(stated, int) else None
 
 
 def _file_problems(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple[str, Problem]]:

@@ -4,16 +4,15 @@ Claims are compared with their printed text, conditions with the labels of the r
 document. What a document prints is never judged here, only whether it was copied correctly.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel
 
 from tunemark.collector.gate.fact_checks import Neighbours, text_problems
+from tunemark.collector.gate.read import read_or_none
 from tunemark.collector.importers.table_text import PER_DEVICE, printed_value
 from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
@@ -38,7 +37,7 @@ METHODS = {"lora": {Method.LORA, Method.QLORA}, "qlora": {Method.QLORA}, "full":
 SHARES = ("accuracy", "f1", "exact_match", "token_accuracy")
 """Shares of rows or tokens, which nothing can exceed. An MFU above 1 is a claim that the audit judges."""
 REFERENCE = re.compile(r"\{([^{}/]+)/([^{}/]+)\}")
-RECORD_ID = re.compile(r"\d{3}-(?:\d{3}|S\d{2,3})")
+RECORD_ID = re.compile(r'"(\d{3}-(?:\d{3}|S\d{2,3}))"')
 
 
 def fact_record_problems(record: BaseModel, content: bytes, path: Path, facts: FactBase) -> Iterator[Problem]:
@@ -160,76 +159,36 @@ def _place(path: Path, ids: Sequence[str]) -> Iterator[Problem]:
 # References between the rows of a document ------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class DocumentRows:
-    """The rows of a document as they are in its files: statements and cells of tables refer to them."""
-
-    names: dict[str, set[str]] = field(default_factory=dict)
-    """Row or statement -> its claims and labels."""
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    """Contents of the rows."""
-
-    @classmethod
-    def of_folder(cls, folder: Path) -> "DocumentRows":
-        """Read the rows of a document. Files that cannot be read are left out: they have their own problem."""
-        read = cls()
-        for path in sorted(folder.glob("*.json")):
-            try:
-                content = json.loads(path.read_bytes())
-                rows = content["results"] if isinstance(content.get("results"), list) else [content]
-                for row in (*content.get("statements", ()), *rows):
-                    read.names[row["id"]] = {*row.get("claims", ()), *row.get("labels", ())}
-                    if "conditions" in row:
-                        read.rows.append(row)
-            except (ValueError, KeyError, TypeError, AttributeError, OSError):
-                continue
-        return read
-
-
-def rows_problems(document: Path, beside: Neighbours) -> Iterator[Problem]:
-    """Yield references of a document to rows, figures, devices or quantities that do not exist, and rows that are there twice."""
-    try:
-        content = json.loads(document.read_bytes())
-        statements, tables = content.get("statements", ()), content.get("tables", ())
-        said = {statement["id"]: _ids_in(statement.get("assertion")) for statement in statements}
-        cells = {table["id"]: REFERENCE.findall("".join(cell for row in table["rows"] for cell in row)) for table in tables}
-    except (ValueError, KeyError, TypeError, AttributeError, OSError):
-        # A missing or invalid document is reported where the file itself is checked.
-        return
-    folders = {document.parent.name: DocumentRows.of_folder(document.parent)}
+def rows_problems(document: SourceDocument, place: Path, beside: Neighbours) -> Iterator[Problem]:
+    """Yield references of a document to rows, figures or devices that do not exist, and rows that are there twice."""
+    folders: dict[str, dict[str, set[str]]] = {}
 
     def names(row: str) -> set[str] | None:
-        folder = document.parents[1] / row[:3]
-        if row[:3] not in folders:
-            folders[row[:3]] = DocumentRows.of_folder(folder)
+        source, folder = row[:3], place.parents[1] / row[:3]
+        if source not in folders:
+            records = [read_or_none(path) for path in sorted(folder.glob("*.json"))]
+            named = [each for record in records for each in (*published_results(record), *getattr(record, "statements", ()))]
+            folders[source] = {each.id: {*each.claims, *each.labels} for each in named}
         # A document that is not in this checkout is not judged.
-        return folders[row[:3]].names.get(row) if folder.is_dir() else set()
+        return folders[source].get(row) if folder.is_dir() else set()
 
-    for statement, rows in said.items():
-        for row in (row for row in rows if names(row) is None):
-            yield Problem(f"statements.{statement}", repr(row), "there is no such row or statement; correct the reference")
-    for table, references in cells.items():
-        for row, part in dict.fromkeys(references):
+    for statement in document.statements:
+        said = statement.assertion.model_dump_json() if statement.assertion else ""
+        for row in (row for row in RECORD_ID.findall(said) if names(row) is None):
+            yield Problem(f"statements.{statement.id}", repr(row), "there is no such row or statement; correct the reference")
+        listed = getattr(statement.assertion, "accelerators", ())
+        named = {getattr(statement.assertion, "accelerator", None), *(listed if isinstance(listed, tuple) else ())}
+        for key in named - {None, *beside.accelerators}:
+            fix = f"no such card in data/accelerators; {did_you_mean(str(key), beside.accelerators)}"
+            yield Problem(f"statements.{statement.id}", repr(key), fix)
+    for table in document.tables:
+        for row, part in dict.fromkeys(REFERENCE.findall("".join(cell for cells in table.rows for cell in cells))):
             found = names(row)
             if found is None or (found and part not in found):
                 what = "row" if found is None else "claim or label of this row"
-                yield Problem(f"tables.{table}", repr(f"{row}/{part}"), f"there is no such {what}; correct the reference")
-    for statement in statements:
-        said = statement.get("assertion") or {}
-        named = {said.get("accelerator"), *(said["accelerators"] if isinstance(said.get("accelerators"), list) else ())}
-        for key in named - {None, *beside.accelerators}:
-            fix = f"no such card in data/accelerators; {did_you_mean(str(key), beside.accelerators)}"
-            yield Problem(f"statements.{statement['id']}", repr(key), fix)
+                yield Problem(f"tables.{table.id}", repr(f"{row}/{part}"), f"there is no such {what}; correct the reference")
     known: dict[str, str] = {}
-    for content in folders[document.parent.name].rows:
-        text = json.dumps({name: value for name, value in content.items() if name not in {"id", "origin"}}, sort_keys=True)
-        if content.get("claims") and known.setdefault(text, content["id"]) != content["id"]:
-            yield Problem(f"{content['id']}: id", repr(content["id"]), f"is {known[text]} again, under another id; keep one of them")
-
-
-def _ids_in(assertion: object) -> list[str]:
-    """Return the ids of rows and statements anywhere in an assertion."""
-    if isinstance(assertion, dict | list):
-        values = assertion.values() if isinstance(assertion, dict) else assertion
-        return [row for value in values for row in _ids_in(value)]
-    return [assertion] if isinstance(assertion, str) and RECORD_ID.fullmatch(assertion) else []
+    for result in (each for path in sorted(place.parent.glob("*.json")) for each in published_results(read_or_none(path))):
+        text = result.model_dump_json(exclude={"id", "origin"})
+        if result.claims and known.setdefault(text, result.id) != result.id:
+            yield Problem(f"{result.id}: id", repr(result.id), f"is {known[text]} again, under another id; keep one of them")

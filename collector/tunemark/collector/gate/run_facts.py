@@ -52,7 +52,7 @@ class Run:
         self.steps, self.count = len(s.trace), s.plan.device.count
         self.one_node, self.one_process, self.cuda = s.plan.device.nodes == 1, self.count == 1, self.backend is Backend.CUDA
         self.crash, self.timeout = self.status is Status.CRASH, self.status is Status.TIMEOUT
-        self.out_of_device_memory, self.out_of_host_memory = self.status is Status.OOM_DEVICE, self.status is Status.OOM_HOST
+        self.out_of_device_memory = self.status is Status.OOM_DEVICE
         self.synthetic, self.language_model = s.plan.data.source is DataSource.SYNTHETIC, s.plan.model.task is Task.CAUSAL_LM
         self.gate_count, self.rank_count = len(s.gates), len(s.ranks)
         self.linux = s.environment.os.startswith("Linux")

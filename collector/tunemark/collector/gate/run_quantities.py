@@ -30,14 +30,11 @@ from tunemark.schema.vocabulary import (
     Dtype,
     Method,
     Phase,
-    Status,
     WarningKind,
 )
 
 FIRST_RUN = datetime(2026, 11, 20, tzinfo=UTC)
 """The day of the first commit: no harness existed before."""
-TORCH_WORDS = ("CUDA", "HIP", "XPU", "MPS backend")
-"""Words of torch for a device whose memory ran out."""
 KERNELS = {
     Backend.CPU: {"math", "flash"},
     Backend.CUDA: {"math", "flash", "efficient", "cudnn"},
@@ -57,7 +54,6 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "train_ends_early_s": lambda r: r.train_ends_s - 0.25 - 0.01 * r.trained_s if r.train_ends_s is not None else None,
     "says_out_of_memory": lambda r: _says(r, r"out of memory|OutOfMemoryError|can.t allocate memory|cannot allocate memory"),
     "says_killed": lambda r: _says(r, r"kernel killed|oom.?killer|SIGKILL|lack of (host )?memory"),
-    "names_no_device": lambda r: not any(f"{word} out of memory" in (r.s.outcome.message or "") for word in TORCH_WORDS),
     "probed_after": lambda r: Phase.TRAIN in r.phases and Phase.PROBE in r.phases[r.phases.index(Phase.TRAIN) :],
     "own_steps": lambda _, rank: len(rank.own_work_s),
     "own_work_s": lambda _, rank: sum(rank.own_work_s),
@@ -118,13 +114,6 @@ def stopped_for_a_reason(r: Run) -> bool | None:
     out_of_time = rules.max_train_s is not None and r.steps >= rules.min_steps and r.trained_s >= rules.max_train_s / 1.05
     narrow = rules.until_relative_ci is not None and rate is not None and rate.relative_half_width <= 2 * rules.until_relative_ci
     return out_of_time or narrow or (rules.epochs is None and r.plan.data.source is not DataSource.SYNTHETIC)
-
-
-def finite_to_its_end(r: Run) -> bool:
-    """Return True if all losses are finite but the last one of a run that ended with it."""
-    missing = [step for step, loss in enumerate(r.trace.loss, start=1) if loss is None]
-    evaluated = r.s.evaluation is not None and r.s.evaluation.loss is None
-    return missing == [r.steps] or evaluated if r.status is Status.NAN else not missing
 
 
 def _says(r: Run, pattern: str) -> bool:
@@ -297,21 +286,6 @@ def wrong_rows(r: Run) -> int:
     """Return the number of steps with fewer rows than the batch; only the step at the end of finite data may be smaller."""
     rows = np.asarray(r.trace.rows)
     return int(((rows[:-1] if r.plan.data.finite else rows) < r.plan.batch.global_batch).sum())
-
-
-def least_evaluation_loss(r: Run) -> float | None:
-    """Return the loss of rows that are classified wrongly, which is ln 2 at least."""
-    held_out = r.s.evaluation
-    return None if held_out is None or held_out.accuracy is None else (1 - held_out.accuracy) * log(2)
-
-
-def broken_rows(r: Run) -> float | None:
-    """Return the distance of the correct rows from a whole number, over all rows."""
-    held_out = r.s.evaluation
-    if held_out is None or held_out.accuracy is None:
-        return None
-    correct = held_out.accuracy * held_out.rows
-    return abs(correct - round(correct)) / held_out.rows
 
 
 # Losses

@@ -252,9 +252,7 @@ def read_card(path: Path, kind: type[Keyed]) -> Keyed:
     """Return the card in a file. Raise TunemarkError (exit code 3) if it is invalid."""
     card = validated(kind, _toml(path), str(path))
     if card.key != path.stem:
-        raise TunemarkError(
-            f"{path}: key", card.key, f"the key must equal the file name ({path.stem}); rename one of them", exit_code=Exit.INVALID
-        )
+        raise _misnamed(path, card.key)
     return card
 
 
@@ -293,12 +291,8 @@ def price_lines(path: Path) -> Iterator[tuple[int, dict[Any, Any]]]:
 def price_of(row: Mapping[Any, Any], place: str) -> PriceRow:
     """Return the price in a line of a price book. Raise TunemarkError with place, field, value and fix if it is invalid."""
     if None in row:
-        raise TunemarkError(
-            f"{place}: columns",
-            len(row) - 1 + len(row[None]),
-            f"the header has {len(row) - 1}; quote text that contains a comma",
-            exit_code=Exit.INVALID,
-        )
+        fix = f"the header has {len(row) - 1}; quote text that contains a comma"
+        raise TunemarkError(f"{place}: columns", len(row) - 1 + len(row[None]), fix, exit_code=Exit.INVALID)
     return validated(PriceRow, {str(name): value for name, value in row.items() if value not in {None, ""}}, place)
 
 
@@ -306,14 +300,13 @@ def workloads_of(path: Path) -> Iterator[WorkloadCard]:
     """Yield the workload in a file, or each cell of the matrix in it."""
     content = _toml(path)
     if content.get("key") != path.stem:
-        raise TunemarkError(
-            f"{path}: key",
-            content.get("key"),
-            f"the key must equal the file name ({path.stem}); rename one of them",
-            exit_code=Exit.INVALID,
-        )
+        raise _misnamed(path, content.get("key"))
     for place, cell in cells(content, str(path)):
         yield validated(WorkloadCard, cell, place)
+
+
+def _misnamed(path: Path, key: object) -> TunemarkError:
+    return TunemarkError(f"{path}: key", key, f"the key must equal the file name ({path.stem}); rename one of them", exit_code=Exit.INVALID)
 
 
 def _toml(path: Path) -> dict[str, object]:

@@ -24,7 +24,7 @@ def _known(quantity: str) -> str:
 
 
 QuantityKey = Annotated[str, AfterValidator(_known)]
-"""A key of the registry in quantities.py."""
+"""A key of the registry in quantities.txt."""
 
 
 class Reading(Frozen):
