@@ -7,7 +7,7 @@ import pytest
 from factories import Tunemark, give_to_git, make_submission, run_id, save
 from gate_mutations.honest import cpu_machine
 
-from tunemark.collector.gate.cross_file_checks import Candidate, Subject, accept
+from tunemark.collector.gate.cross_file_checks import Candidate, accept
 from tunemark.collector.store import loading
 from tunemark.collector.store.database import Rows
 from tunemark.collector.store.loading import collect
@@ -43,14 +43,6 @@ def test_a_run_on_another_device_supersedes_nothing(checkout: Path, old: str, tu
     db = checkout / "build" / "tunemark.duckdb"
     collect(checkout, db)
     assert run_query("select result_id, rankable from results", db).rows == [(old, True)]
-
-
-def test_a_run_of_another_workload_supersedes_nothing() -> None:
-    one = Candidate("a", (), run_id(1), "a" * 12, subject=Subject("smoke-lora", "T4"))
-    other = Candidate("b", (), run_id(2), "b" * 12, "a" * 12, subject=Subject("smoke-full", "T4"))
-    done = accept([one, other], frozenset())
-    assert [kept.file for kept in done.kept] == ["a"]
-    assert "its workload is 'smoke-lora', but this run has 'smoke-full'" in str(done.problems[0][1])
 
 
 @pytest.mark.parametrize(

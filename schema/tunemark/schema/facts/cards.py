@@ -123,9 +123,7 @@ class AcceleratorCard(Frozen):
     msrp_usd: float | None = Field(default=None, ge=100, le=100_000)
     """List price at launch."""
     source: Source
-    """Source of these facts."""
     read_on: Day | None = None
-    """Date on which they were read."""
     unverified: tuple[Text, ...] = ()
     """Fields that were not read at a source."""
     notes: Text | None = None
@@ -186,7 +184,6 @@ class ModelCard(Frozen):
     """Query heads."""
     key_value_heads: int = Field(ge=1, le=512)
     head_dim: int = Field(ge=1, le=512)
-    """Width of a head."""
     vocabulary: int = Field(ge=2, le=1_048_576)
     """Rows of the embedding."""
     context_length: int = Field(ge=8, le=16_777_216)
@@ -198,9 +195,7 @@ class ModelCard(Frozen):
     sliding_window_every: PositiveCount | None = None
     """`sliding_window` applies to one in this many layers; null for all or none."""
     experts: PositiveCount | None = None
-    """Number of experts in a mixture."""
     active_experts: PositiveCount | None = None
-    """Experts per token."""
     parameters: PositiveCount | None = None
     """Parameter count, if a source states it."""
     hub_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")
@@ -208,9 +203,7 @@ class ModelCard(Frozen):
     gated: bool | None = None
     """True if a licence must be accepted before download."""
     source: Source
-    """Source of these facts."""
     read_on: Day | None = None
-    """Date on which they were read."""
     notes: Text | None = None
 
     @rule
@@ -238,7 +231,6 @@ class PriceRow(Frozen):
     instance: Text
     """The provider's name of the instance."""
     accelerator: Key
-    """The accelerator card."""
     accelerator_count: float = Field(gt=0)
     """Accelerators in the instance; a fraction if the provider sells one. For a CPU, physical cores / cores of its card."""
     vcpus: PositiveCount | None = None
@@ -247,7 +239,6 @@ class PriceRow(Frozen):
     region: Text | None = None
     """Region; null if the provider has one price for all."""
     kind: PriceKind
-    """Terms of payment."""
     usd_per_hour: float = Field(gt=0)
     """US dollars per hour for the whole instance."""
     effective_on: Day

@@ -91,7 +91,6 @@ class Axis(Frozen):
     field: Text
     """Dotted path in this card."""
     values: Annotated[tuple[Value, ...], Field(min_length=2)]
-    """Values of the setting."""
     at: Settings = Field(default_factory=dict)
     """Other settings that differ from the card when the source varied this one."""
 
@@ -109,7 +108,6 @@ class GoldenLosses(Frozen):
     losses: dict[int, float]
     """Loss by optimizer step: the mean of that step and the four before."""
     source: Source
-    """How they were recorded."""
 
 
 class WorkloadStop(Frozen):
@@ -137,9 +135,7 @@ class WorkloadCard(Frozen):
     not_stated: tuple[Text, ...] = ()
     """Settings that the source does not state and that we chose."""
     task: Task
-    """The training task."""
     model: Key
-    """The model card."""
     labels: Annotated[Setting, Field(ge=FEWEST_LABELS, le=100_000)] | None = None
     """Number of classes, for classification."""
     weights: Weights = Weights.RANDOM
@@ -163,7 +159,6 @@ class WorkloadCard(Frozen):
     compile: Compile = "none"
     """What `torch.compile` compiles."""
     compile_mode: CompileMode = "default"
-    """Mode of `torch.compile`."""
     sdpa_kernel: SdpaKernel = "auto"
     """The only kernel that `sdpa` may use."""
     frozen_weights: FrozenWeights = "plain"
@@ -241,9 +236,7 @@ class SharedSetting:
     place: str
     """Dotted path in the plan."""
     card: object
-    """The card's value."""
     run: object
-    """The plan's value."""
 
 
 def shared_settings(plan: Plan, card: WorkloadCard) -> Iterator[SharedSetting]:

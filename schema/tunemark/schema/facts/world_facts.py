@@ -207,7 +207,6 @@ class MemoryConvention(Frozen):
     """How the memory figures of a document are read, and properties of its training code that its tables do not state."""
 
     source: Text
-    """The document."""
     unit: Literal["printed", "GB"] = "printed"
     """`GB`: the number is in 10^9 bytes, whatever unit is printed."""
     quantity: Literal["allocated", "reserved"] = "allocated"
@@ -217,7 +216,6 @@ class MemoryConvention(Frozen):
     left_out: dict[str, Text] = Field(default_factory=dict)
     """Result -> reason why its memory is not compared: conditions that the memory model needs and nobody states."""
     because: tuple[Text, ...] = ()
-    """The evidence."""
 
 
 class Software(Frozen):
@@ -231,7 +229,6 @@ class Software(Frozen):
     """Name of this software, where a document has more than one; by default the document."""
     level: SoftwareLevel
     because: Text
-    """The evidence."""
     left_out: Text | None = None
     """Reason why its rates do not calibrate predictions."""
 

@@ -156,11 +156,9 @@ class Linear:
     """A weight matrix that tokens are multiplied with."""
 
     path: str
-    """Name inside the block."""
     inputs: int
     outputs: int
     part: Part
-    """Part of the block."""
     after_norm: bool = False
     """True if its input is the normed input of the block. Without trained layers before, it needs no input gradient."""
     copies: int = 1

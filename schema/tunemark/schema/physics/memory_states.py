@@ -35,10 +35,8 @@ class MemoryLine:
     group: Group
     """Category: model, training state, activations, gathered from other devices, or framework."""
     bytes: int
-    """Bytes on one device."""
     formula: str
     moments: tuple[Moment, ...] = MOMENTS
-    """Moments at which they are alive."""
 
 
 @dataclass(frozen=True, slots=True)

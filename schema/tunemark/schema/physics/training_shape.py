@@ -280,7 +280,6 @@ class Work:
     supervised_tokens: int
     """Tokens with a label."""
     documents: int
-    """Samples."""
     rows: int
     """Rows of the tensors."""
 

@@ -170,7 +170,6 @@ class Physics:
     flops: FlopsLedger | None
     """The ledger of the mean step, over all replicas."""
     reason: str | None
-    """Why there is no ledger."""
     model_flop_per_s: Known
     """Over all devices."""
     mfu: Known

@@ -46,7 +46,6 @@ class Claim(Frozen):
     readings: tuple[Reading, ...] = ()
     """All readings if the document does not define the figure; `value` is then the literal one."""
     note: Text | None = None
-    """A caveat about the figure."""
 
 
 class Advice(Frozen):
@@ -186,7 +185,6 @@ class Comparison(Frozen):
     relation: Relation = "beside"
     """The claimed relation of the first record to the last."""
     change: Claim | None = None
-    """The printed ratio or difference."""
     change_is: Change = "ratio"
     """A ratio (`3.72x`), a share (`3.7% more`) or a difference in points (`+0.35%` of accuracies)."""
 
@@ -232,10 +230,8 @@ class Stated(Frozen):
 
     kind: Literal["stated"] = "stated"
     setting: Text
-    """Name of the condition or setting."""
     value: Scalar
     place: Text
-    """Where it is stated."""
     records: Annotated[Records, Field(min_length=1)]
     at_most: bool = False
     """True if results may have less, such as parts of the machine named in a heading."""
@@ -262,7 +258,6 @@ class Metric(Frozen):
         "distinct rows",
     ]
     scope: Literal["device", "rank", "core", "all"] | None = None
-    """The scope of the figure."""
     bytes_per_unit: float | None = None
     """Divisor in the code, if the printed unit may differ."""
     records: Annotated[Records, Field(min_length=1)]

@@ -147,7 +147,6 @@ class ConvertedResult(Frozen):
     id: Annotated[str, Field(pattern=MLPERF_ID, max_length=200)]
     """`mlperf-<round>-<submitter>-<system folder>`, as a slug."""
     harness: Literal["mlperf"] = "mlperf"
-    """The harness that wrote the logs."""
     benchmark: Literal["llama2_70b_lora"] = "llama2_70b_lora"
     """Name of the benchmark in that harness."""
     round: RoundName
@@ -166,12 +165,10 @@ class ConvertedResult(Frozen):
     target_eval_loss: float | None = None
     """`target_accuracy`: the eval loss at which a run may stop; from the rules if listed in `conditions.assumed`."""
     runs: tuple[ConvertedRun, ...] = Field(min_length=1)
-    """All runs, by file name."""
     scaling_factor: Annotated[float, Field(ge=1, lt=10)] | None = None
     """`scaling.json`: the official score is the mean without the fastest and the slowest run, times this factor, since the entry needed fewer samples than the
     reference convergence points (RCP). Null without the file, which means 1."""
     notes: tuple[Text, ...] = ()
-    """Caveat about this entry."""
 
     @rule
     def _distinct(self) -> Iterator[str]:
@@ -187,9 +184,7 @@ class TimeToTarget:
     """Time to target of an entry, over its runs."""
 
     runs: int
-    """Runs of the entry."""
     reached: int
-    """Runs that reached the target."""
     score_s: float | None
     """Official score: mean without the fastest and the slowest run, times the scaling factor; null if there is no score.
     See definitions#mlperf-score."""

@@ -96,19 +96,15 @@ class PublishedResult(Frozen):
     id: Annotated[str, Field(pattern=r"^[0-9]{3}-[0-9]{3}$")]
     """Id: source and number."""
     source: SourceId
-    """The source document."""
     section: Text
-    """Table or section of the document."""
     origin: Origin
     labels: dict[str, Text]
     """Row labels and other words exactly as printed, by a short name (`model`, `accelerator`, `note`, ...)."""
     conditions: Conditions
     claims: dict[QuantityKey, Claim]
-    """Printed figures by quantity."""
     status: PublishedStatus
     """Status as presented by the document."""
     note: Text | None = None
-    """Caveat about this row."""
 
     @rule
     def _known(self) -> Iterator[str]:
@@ -121,9 +117,7 @@ class PublishedSet(Frozen):
 
     format: Literal["tunemark.published-set/1"] = SET_FORMAT
     source: SourceId
-    """The source document."""
     results: tuple[PublishedResult, ...] = Field(min_length=1)
-    """The results, by id."""
 
     @rule
     def _in_order(self) -> Iterator[str]:
@@ -155,17 +149,14 @@ class Statement(Frozen):
     id: Annotated[str, Field(pattern=r"^[0-9]{3}-S[0-9]{2,3}$")]
     """Id: source and number."""
     section: Text
-    """Table or section of the document."""
     labels: dict[str, Text] = Field(default_factory=dict)
     """Text exactly as printed, by a short name."""
     claims: dict[QuantityKey, Claim] = Field(default_factory=dict)
-    """Printed figures by quantity."""
     assertion: Assertion | None = None
     """A typed assertion that rules can check; null for text that cannot be checked."""
     origin: Origin = Origin(kind="document")
     """Document or repository."""
     note: Text | None = None
-    """Caveat about this statement."""
 
 
 class DocumentTable(Frozen):
@@ -178,7 +169,6 @@ class DocumentTable(Frozen):
     id: Key
     """Short name, unique in the document."""
     title: Text
-    """Heading in the document."""
     columns: tuple[Text, ...]
     rows: tuple[tuple[str, ...], ...]
 
@@ -214,7 +204,6 @@ class SourceDocument(Frozen):
     results: Count
     """Number of results, checked when they are loaded."""
     tables: tuple[DocumentTable, ...] = ()
-    """Tables to reproduce."""
     statements: tuple[Statement, ...] = ()
     """Rows that are not results."""
 

@@ -38,7 +38,6 @@ class DeviceFacts(Frozen):
     memory_bytes: Bytes | None = None
     """Memory of the device; for a CPU, of the host."""
     driver: Text | None = None
-    """Driver version."""
     power_limit_w: float | None = Field(default=None, gt=0)
     """Enforced power limit."""
     target: Text | None = None
@@ -51,7 +50,6 @@ class Environment(Frozen):
     os: Text
     """Operating system and its major.minor version."""
     python: Text
-    """Python version."""
     packages: Versions
     """Versions of the packages used."""
     runtime: Versions = Field(default_factory=dict)
@@ -61,7 +59,6 @@ class Environment(Frozen):
     devices: Annotated[tuple[DeviceFacts, ...], Field(min_length=1, max_length=1_024)]
     """Devices of the first machine in rank order; for refused runs, all devices found."""
     cpu: Text
-    """CPU model."""
     cpu_physical_cores: PositiveCount | None = None
     """Cores of the host."""
     cpu_logical_cores: PositiveCount
@@ -95,7 +92,6 @@ class Outcome(Frozen):
     message: Text | None = None
     """What happened, without paths of the machine; null on success."""
     fix: Text | None = None
-    """How to fix it."""
 
 
 class PhaseStart(Frozen):
@@ -165,7 +161,6 @@ class MemoryReading(Frozen):
     peak_bytes: Bytes | None = None
     """The peak."""
     method: Text | None = None
-    """Method of measurement."""
     reason: Text | None = None
     """Why it is null."""
 
@@ -201,7 +196,6 @@ class Utilisation(Frozen):
     """
 
     samples: Count
-    """Number of samples."""
     interval_s: Seconds
     """Time between samples."""
     cpu_busy_mean: float | None = Field(default=None, ge=0)
@@ -225,19 +219,12 @@ class RowLengths(Frozen):
     rows: PositiveCount
     """Rows of the training data."""
     mean: Annotated[float, Field(gt=0)]
-    """Mean length."""
     minimum: PositiveCount
-    """Shortest row."""
     median: PositiveCount
-    """Median length."""
     p90: PositiveCount
-    """90% quantile."""
     p95: PositiveCount
-    """95% quantile."""
     p99: PositiveCount
-    """99% quantile."""
     maximum: PositiveCount
-    """Longest row."""
 
     @rule
     def _in_order(self) -> Iterator[str]:
@@ -250,11 +237,8 @@ class Evaluation(Frozen):
     """Quality on held-out rows."""
 
     split: Text
-    """Name of the split."""
     rows: PositiveCount
-    """Number of rows."""
     loss: float | None = None
-    """Mean loss."""
     loss_standard_error: float | None = Field(default=None, ge=0)
     """Standard error of the loss, from the spread of micro-batches; null with fewer than two."""
     accuracy: float | None = Field(default=None, ge=0, le=1)
@@ -265,7 +249,6 @@ class MeasurementWarning(Frozen):
     """A warning about this measurement."""
 
     kind: WarningKind
-    """Kind of warning."""
     message: Text
     """What was observed."""
 
@@ -274,13 +257,11 @@ class Submission(Frozen):
     """One run of the harness on one machine. It is written once and never edited, only superseded."""
 
     format: Literal["tunemark.submission/1"] = FORMAT
-    """Version of this format."""
     run_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     """Random, so that two runs of the same plan are two results."""
     started_at: AwareDatetime
     """When the worker was spawned, in UTC."""
     harness: Harness
-    """The harness that measured."""
     division: Division
     """Follows from the overrides: `standard` without any, `tuned` if all are free, else `open`. Free ones may be declared `open` too."""
     overrides: Annotated[tuple[Override, ...], Field(max_length=100)] = ()
@@ -292,15 +273,11 @@ class Submission(Frozen):
     requested: Requested
     """The card and the options as given, from which the plan follows."""
     plan: Plan
-    """The resolved settings."""
     environment: Environment
-    """The machine."""
     outcome: Outcome
-    """How the run ended."""
     timeline: Annotated[tuple[PhaseStart, ...], Field(min_length=1, max_length=100)]
     """Phases in order."""
     process: ProcessTimes
-    """The process as a whole."""
     study: Study | None = None
     """The study that the run belongs to; null for a single run."""
     row_lengths: RowLengths | None = None
@@ -314,13 +291,11 @@ class Submission(Frozen):
     probe: Probe | None = None
     """Matrix rate of the device; null if it was not measured."""
     trace: StepTrace
-    """The raw step log."""
     events: Annotated[tuple[StepEvent, ...], Field(max_length=10_000)] = ()
     """Compilations and allocator growth by step."""
     ranks: Annotated[tuple[RankRecord, ...], Field(max_length=100_000)] = ()
     """Each process of a distributed run; empty for one process."""
     memory: Memory
-    """Memory peaks."""
     utilisation: Utilisation | None = None
     """Device and CPU use; null if the run ended before a sample was taken."""
     evaluation: Evaluation | None = None

@@ -151,7 +151,6 @@ class RankRecord(Frozen):
     """One process of a run on several devices."""
 
     rank: Count
-    """Rank number."""
     own_work_s: Annotated[tuple[Seconds, ...], Field(max_length=1_000_000)]
     """Seconds per step from its start to just before gradients are exchanged. No other rank can delay these."""
     device_allocated_bytes: Bytes | None = None
@@ -226,21 +225,16 @@ class DeviceUse(Frozen):
     node: Count = 0
     """Machine number; 0 is the one that writes the record."""
     samples: PositiveCount
-    """Number of samples."""
     busy_mean: Share | None = None
     """Mean share of time in which the device was busy."""
     busy_peak: Share | None = None
     """Highest sample."""
     power_mean_w: NotNegative | None = None
-    """Mean power."""
     power_peak_w: NotNegative | None = None
-    """Highest power."""
     clock_mean_mhz: NotNegative | None = None
     """Mean clock of the compute units."""
     clock_min_mhz: NotNegative | None = None
-    """Lowest clock."""
     temperature_peak_c: float | None = None
-    """Highest temperature."""
     memory_used_peak_bytes: Bytes | None = None
     """Highest memory in use, other processes included."""
     memory_used_before_bytes: Bytes | None = None
@@ -255,7 +249,6 @@ class Study(Frozen):
     """The study that a run belongs to."""
 
     kind: Literal["sweep", "frontier", "ab", "repeat", "tune"]
-    """Kind of study."""
     study_id: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
     """Shared by all runs of the study."""
     point: Text

@@ -69,7 +69,6 @@ class Spread:
     p99: float | None
     """Only with at least 100 values."""
     mad: float
-    """Median absolute deviation."""
     cv: float
     """Standard deviation over mean."""
     stall_index: float
