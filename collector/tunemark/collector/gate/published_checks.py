@@ -49,6 +49,8 @@ def fact_record_problems(record: BaseModel, content: bytes, path: Path, facts: F
         for problem in (*result_problems(result), *condition_problems(result.conditions, facts)):
             yield replace(problem, field=f"{result.id}: {problem.field}") if isinstance(record, PublishedSet) else problem
     if isinstance(record, SourceDocument):
+        if record.url is not None and not re.match(r"https?://", record.url):
+            yield Problem("url", repr(record.url[:80]), "must begin with https://")
         for statement in record.statements:
             for problem in result_problems(statement):
                 yield replace(problem, field=f"{statement.id}: {problem.field}")

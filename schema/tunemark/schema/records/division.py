@@ -52,7 +52,9 @@ class Override(Frozen):
     field: Text
     """Dotted path in the card, such as `batch.micro_batch`."""
     card: Value
+    """Value in the card."""
     run: Value
+    """Value in this run."""
 
 
 def division_of(plan: "Plan", overrides: Sequence[Override]) -> Division:

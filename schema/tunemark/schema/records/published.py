@@ -194,7 +194,7 @@ class SourceDocument(Frozen):
     """The date on which its repository first contained it."""
     read_on: Day | None = None
     """Date on which it was read."""
-    url: Annotated[Text, Field(pattern=r"^https?://")] | None = None
+    url: Text | None = None
     origin_repository: Text | None = None
     """Repository and commit with further conditions."""
     summary: Text
