@@ -53,13 +53,13 @@ def grouped(cases: Iterable[Case]) -> dict[str, dict[str, int]]:
 def texts_by_field(cases: Iterable[Case]) -> dict[str, dict[str, int]]:
     """Return by field how many texts are refused; those that a message may hold count as inert."""
     inert = {text.name for text in TEXTS if text.inert}
-    counts = {field: {"texts": 0, "refused": 0, "inert": 0, "private_accepted": 0} for field in FIELDS}
+    counts = {field: {"texts": 0, "refused": 0, "inert": 0, "private_accepted": 0} for field in (*FIELDS, "all")}
     for case in cases:
-        count = counts[case.base]
-        count["texts"] += 1
-        count["refused"] += case.caught
-        count["inert"] += not case.caught and case.base == MESSAGE and case.name in inert
-        count["private_accepted"] += not case.caught and case.family == "privacy"
+        for count in (counts[case.base], counts["all"]):
+            count["texts"] += 1
+            count["refused"] += case.caught
+            count["inert"] += not case.caught and case.base == MESSAGE and case.name in inert
+            count["private_accepted"] += not case.caught and case.family == "privacy"
     return counts
 
 
@@ -128,14 +128,6 @@ def report(result: dict[str, Any]) -> Iterator[str]:
     if "texts" in result:
         fields = result["texts"]["fields"]
         rows = [(name, share(c["refused"] + c["inert"], c["texts"]), c["inert"], c["private_accepted"]) for name, c in fields.items()]
-        rows.append(
-            (
-                "all fields",
-                share(sum(c["refused"] + c["inert"] for c in fields.values()), sum(c["texts"] for c in fields.values())),
-                "",
-                sum(c["private_accepted"] for c in fields.values()),
-            )
-        )
         yield table(("texts by field", "refused or inert", "of these inert", "private ones accepted"), rows)
     for kind, count in (("honest", "variants"), ("messages", "messages")):
         if kind in result:
@@ -157,10 +149,7 @@ def scores(result: dict[str, Any], suffix: str) -> Iterator[dict[str, object]]:
         for family, counts in result.get(kind, {}).items():
             if kind != "files" or family == "all":
                 yield dict(zip(COLUMNS, (kind + suffix, family, *list(counts.values())[:5]), strict=True))
-    fields = result.get("texts", {}).get("fields", {})
-    if fields:
-        fields = {**fields, "all": {name: sum(counts[name] for counts in fields.values()) for name in next(iter(fields.values()))}}
-    for field, counts in fields.items():
+    for field, counts in result.get("texts", {}).get("fields", {}).items():
         caught = counts["refused"] + counts["inert"]
         yield dict(
             zip(COLUMNS, ("texts" + suffix, field, counts["texts"], caught, counts["texts"], caught, counts["refused"]), strict=True)

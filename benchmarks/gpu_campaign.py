@@ -4,8 +4,7 @@
     python3 benchmarks/gpu_campaign.py STAGE [STAGE ..]           # there, in the root of the copy, with .wheels and .campaign carried
     python benchmarks/gpu_campaign.py --list | --table | --rehearse
 
-Each stage fits a command of ten minutes. A run is skipped if `submissions/` holds it for this device and version of the harness, or if an earlier
-command of the campaign finished it. The folder of results (`--out`, by default $OUT) gets `submissions.tar.gz`, `campaign.json`,
+Each stage fits a command of ten minutes. A run is skipped if an earlier command of the campaign finished it. The folder of results (`--out`, by default $OUT) gets `submissions.tar.gz`, `campaign.json`,
 `table.md` and `log.txt` after every run; put them into `.campaign/`, which git ignores, and carry it to the next command.
 `tar xzf .campaign/submissions.tar.gz` in the root adds the submissions to the checkout. `--rehearse` runs all stages with tiny cards.
 """
@@ -26,9 +25,7 @@ import time
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -52,17 +49,15 @@ LIMIT_MINUTES = 9.0
 """Limit of a command: ten minutes minus the time to stop the last run and pack the results."""
 LEAST_S = 15.0
 """Time left under which no run is started."""
-PACKAGES = ("torch", "transformers", "peft", "accelerate", "triton", "bitsandbytes", "liger-kernel", "torchao", "nvidia-ml-py")
 GRACE_S = 40.0
 """Time for a stopped run to write its record."""
 ENDINGS = {0: "done", 4: "unsupported", 6: "untrustworthy"}
 """Meaning of the exit codes of `tunemark`; an untrustworthy run has a record, such as of too few steps."""
-FINISHED = ("done", "untrustworthy", "already there")
+FINISHED = ("done", "untrustworthy")
 """Endings of runs that a later command skips."""
 FAILED = ("failed", "limit")
 FAILED_REHEARSAL = (*FAILED, "unsupported", "no time left")
 """A rehearsal shows that each command runs, so it fails if one did not. On a GPU a package may be missing by design."""
-REPEATS = "--repeats"
 
 
 @dataclass(frozen=True)
@@ -94,11 +89,6 @@ class Run:
         """Return the folders of packages that only this run imports."""
         return [str(SITE / name) for name, setting in ISOLATED_PACKAGES.items() if any(word.startswith(setting) for word in self.set)]
 
-    @property
-    def repeats(self) -> int:
-        """Return the number of processes of `tunemark run`."""
-        return int(self.args[self.args.index(REPEATS) + 1]) if REPEATS in self.args else 1
-
 
 @dataclass
 class Entry:
@@ -109,7 +99,7 @@ class Entry:
     command: str
     version: str
     ended: str
-    """`done`, `untrustworthy`, `unsupported`, `failed`, `limit`, `already there` or `no time left`."""
+    """`done`, `untrustworthy`, `unsupported`, `failed`, `limit` or `no time left`."""
     code: int | None = None
     seconds: float = 0.0
     said: str = ""
@@ -222,9 +212,7 @@ class Campaign:
         earlier = next((entry for entry in self.entries if entry.name == run.name and entry.command == command), None)
         if earlier and earlier.version == self.version and earlier.ended in FINISHED:
             return earlier
-        entry = Entry(run.name, stage, command, self.version, "already there")
-        if not run.is_benchmark and held(run, self.version):
-            return entry
+        entry = Entry(run.name, stage, command, self.version, "")
         left_s = self.deadline_s - time.monotonic()
         if left_s < LEAST_S:
             entry.ended = "no time left"
@@ -261,13 +249,6 @@ def environment_of(run: Run) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *run.paths()])}
 
 
-def versions() -> Iterator[str]:
-    """Yield the packages of this machine on which the results depend, with their versions."""
-    for name in PACKAGES:
-        with contextlib.suppress(PackageNotFoundError):
-            yield f"{name} {version(name)}"
-
-
 def end_of(process: "subprocess.Popen[bytes]", limit_s: float) -> tuple[str, int | None]:
     """Wait for a run, and stop it at its limit, so that it still writes its record. Return its ending and its exit code."""
     for number, wait_s in ((None, limit_s), (signal.SIGINT, GRACE_S), (signal.SIGKILL, None)):
@@ -278,28 +259,6 @@ def end_of(process: "subprocess.Popen[bytes]", limit_s: float) -> tuple[str, int
             code = process.wait(wait_s)
             return ("limit" if number is not None else ENDINGS.get(code, "failed")), code
     return "limit", None
-
-
-def held(run: Run, version: str) -> bool:
-    """Return True if the committed submissions have this run, or all its repeats, of this version of the harness on this device."""
-    from tunemark.harness.plan.machine import detect  # noqa: PLC0415 - importable only once prepared
-    from tunemark.schema.vocabulary import TRIES, Division  # noqa: PLC0415
-
-    machine, repeats = detect(), 0
-    device = facts().recognise_device(machine.devices[0].name, machine.backend)
-    for record in read(ROOT / "submissions"):
-        plan, study = record.plan, record.study
-        same = record.harness.version == version and plan.workload == run.workload and record.outcome.status.value == "ok"
-        if not same or device is None or plan.device.accelerator != device.key:
-            continue
-        alike = {override.field for override in record.overrides} == {setting.partition("=")[0] for setting in run.set}
-        if run.command == "run" and alike and (study is None or study.kind not in TRIES):
-            repeats += run.repeats == 1 or (study is not None and study.kind == "repeat")
-            if repeats == run.repeats:
-                return True
-        if study is not None and study.kind == ("ab" if run.command == "tune" else run.command):
-            return run.command != "tune" or record.division is Division.TUNED
-    return False
 
 
 # Results
@@ -314,13 +273,13 @@ def read(folder: Path) -> Iterator["Submission"]:
 
 
 def report(records: list["Submission"], entries: list[Entry]) -> Iterator[str]:
-    """Yield the lines of the report: results beside anchors and goals, the spread of repeats, how each run ended, and answers of studies."""
+    """Yield the lines of the report: results beside anchors and goals, how each run ended, and answers of studies."""
     from tunemark.schema.vocabulary import TRIES  # noqa: PLC0415 - importable only once prepared
 
     content = campaign()
     anchors = {run.workload: content["anchors"][run.anchor] for runs in stages(content).values() for run in runs if run.anchor}
     header = ("workload", "division", "settings", "status", "steps", "tokens/s", "MFU", "HFU", "MAFU", "memory predicted", "measured")
-    header = (*header, "difference", "J per 1k tokens", "s to first step", "published tokens/s", "goal tokens/s on one H200", "of the goal")
+    header = (*header, "published tokens/s", "goal tokens/s on one H200", "of the goal")
     yield from ("# Campaign", "", f"| {' | '.join(header)} |", f"|{'---|' * len(header)}")
     shown = [record for record in records if record.study is None or record.study.kind not in TRIES]
     for record in shown:
@@ -329,8 +288,6 @@ def report(records: list["Submission"], entries: list[Entry]) -> Iterator[str]:
     yield from ("", f"{tries} short tries of studies are not shown." if tries else "", "", "## Published figures", "")
     for anchor in content["anchors"].values():
         yield f"- {anchor['tokens_per_s']:,} tokens/s, {anchor['device']}: {anchor['conditions']} ({anchor['source']})"
-    yield from ("", "## Spread of repeats", "", *spreads(shown, content["most_spread"]))
-    yield from ("", "## Packages", "", ", ".join(versions()))
     yield from ("", "## Runs", "", "| run | command | ended | exit code | seconds |", "|---|---|---|---|---|")
     for entry in entries:
         yield f"| {entry.name} | `{entry.command}` | {entry.ended} | {'' if entry.code is None else entry.code} | {entry.seconds:.0f} |"
@@ -360,23 +317,8 @@ def goal_of(record: "Submission", goals: list[dict[str, Any]]) -> int | None:
     return fitting[-1]["tokens_per_s"] if fitting else None
 
 
-def spreads(records: list["Submission"], most: float) -> Iterator[str]:
-    """Yield a line per series of repeats: highest less lowest rate, as a share of the median, beside the goal."""
-    from tunemark.schema.derive import derive  # noqa: PLC0415 - importable only once prepared
-
-    series: dict[str, list[tuple[str, float]]] = {}
-    for record in records:
-        rate = derive(record).tokens_per_s
-        if record.study is not None and record.study.kind == "repeat" and rate is not None:
-            series.setdefault(record.study.study_id, []).append((record.plan.workload, rate.value))
-    for measured in series.values():
-        rates = [rate for _, rate in measured]
-        spread = (max(rates) - min(rates)) / median(rates)
-        yield f"- {measured[0][0]}: {len(rates)} runs, {spread:.2%} of the median {median(rates):,.0f} tokens/s; goal: at most {most:.0%}"
-
-
 def row(record: "Submission", anchor: dict[str, Any] | None, goal: int | None) -> Iterator[str]:
-    """Yield the cells of a result. The time to the first step is from the start of the process to the end of that step."""
+    """Yield the cells of a result."""
     from tunemark.schema import formats  # noqa: PLC0415 - importable only once prepared
     from tunemark.schema.derive import derive  # noqa: PLC0415
     from tunemark.schema.physics.memory import estimate_memory  # noqa: PLC0415
@@ -397,12 +339,6 @@ def row(record: "Submission", anchor: dict[str, Any] | None, goal: int | None) -
         yield f"{value:.1%}" if value is not None else formats.MISSING
     yield formats.gib(predicted) if predicted else formats.MISSING
     yield formats.gib(peak) if peak else formats.MISSING
-    # The prediction is of the device's allocator, not of a process on the host.
-    counted = predicted and record.memory.device_allocated.peak_bytes
-    yield f"{predicted / counted - 1:+.1%}" if predicted and counted else formats.MISSING
-    energy = known["energy_per_1k_tokens_j"].value
-    yield f"{energy:,.1f}" if energy is not None else formats.MISSING
-    yield f"{record.trace.completed_at_s[0]:,.1f}" if record.trace.completed_at_s else formats.MISSING
     yield f"{anchor['tokens_per_s']:,} ({anchor['device']})" if anchor else ""
     yield f"{goal:,}" if goal else ""
     yield f"{rate.value / goal:.0%}" if goal and rate else ""

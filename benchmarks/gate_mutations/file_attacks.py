@@ -33,6 +33,12 @@ class Place:
         return self.root / "submissions" / self.new["plan"]["workload"]
 
     @property
+    def made(self) -> Path:
+        """That folder, which is made if it does not exist."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self.folder
+
+    @property
     def good_name(self) -> str:
         """The right file name of the new submission."""
         return file_name(self.new).name
@@ -54,13 +60,31 @@ class Place:
         self.put(f"{self.folder.name}/{self.good_name.rsplit('-', 1)[0]}-{content_id(content)}.json", content)
 
 
+PUBLISHED = ROOT / "data" / "published" / "003" / "003-001.json"
 Attack = Callable[[Place], object]
 ATTACKS: dict[str, Attack] = {}
 
 
-def named(name: str, path: Callable[[Place], str | bytes]) -> None:
-    """Register an attack by the name or place of a good submission."""
-    ATTACKS[name] = lambda place: place.put(path(place))
+def committed(place: Place) -> bytes:
+    """Return the bytes of the committed submission."""
+    return place.committed.read_bytes()
+
+
+def edited(place: Place) -> Content:
+    """Return the committed submission with another CPU time."""
+    content: Content = json.loads(committed(place))
+    content["process"]["user_s"] += 1.0
+    return content
+
+
+def named(name: str, path: Callable[[Place], str | bytes], content: Callable[[Place], bytes] = lambda place: place.good_bytes) -> None:
+    """Register an attack by the name or place of a good submission, by default the new one."""
+    ATTACKS[name] = lambda place: place.put(path(place), content(place))
+
+
+def linked(name: str, target: Callable[[Place], str | Path]) -> None:
+    """Register a link under the name of a good submission."""
+    ATTACKS[name] = lambda place: (place.made / place.good_name).symlink_to(target(place))
 
 
 def raw(name: str, change: Callable[[str], str | bytes]) -> None:
@@ -121,39 +145,27 @@ named("name not UTF-8", lambda p: f"{p.folder.name}/a".encode() + b"\xff" + f"-{
 named("folder not UTF-8", lambda p: b"smoke-\xff\xfe/" + p.good_name.encode())
 
 
-@attack("a case variant of a committed file")
-def _(p: Place) -> None:
-    p.put(f"{p.folder.name}/{p.committed.name.upper()[:-5]}.json", p.committed.read_bytes())
-
-
-@attack("a committed submission under another day")
-def _(p: Place) -> None:
-    p.put(f"{p.folder.name}/20261101{p.committed.name[8:]}", p.committed.read_bytes())
-
-
-@attack("a committed submission in a second folder")
-def _(p: Place) -> None:
-    p.put(f"smoke-full/{p.committed.name}", p.committed.read_bytes())
+named("a case variant of a committed file", lambda p: f"{p.folder.name}/{p.committed.name.upper()[:-5]}.json", committed)
+named("a committed submission under another day", lambda p: f"{p.folder.name}/20261101{p.committed.name[8:]}", committed)
+named("a committed submission in a second folder", lambda p: f"smoke-full/{p.committed.name}", committed)
+named("a hundred folders deep", lambda p: f"{p.folder.name}/{'d/' * 100}{p.good_name}")
 
 
 @attack("a copy of a committed submission with the same run_id")
 def _(p: Place) -> None:
-    copy = json.loads(p.committed.read_bytes())
-    again(copy)["run_id"] = json.loads(p.committed.read_bytes())["run_id"]
+    run_id = json.loads(committed(p))["run_id"]
+    copy = again(json.loads(committed(p))) | {"run_id": run_id}
     p.put(Path(copy["plan"]["workload"]) / file_name(copy).name, canonical_json(copy))
 
 
 @attack("edit of a committed submission in place")
 def _(p: Place) -> None:
-    content = json.loads(p.committed.read_bytes())
-    content["process"]["user_s"] += 1.0
-    p.committed.write_bytes(canonical_json(content))
+    p.committed.write_bytes(canonical_json(edited(p)))
 
 
 @attack("a committed submission moved to the name of its edited content")
 def _(p: Place) -> None:
-    content = json.loads(p.committed.read_bytes())
-    content["process"]["user_s"] += 1.0
+    content = edited(p)
     p.committed.unlink()
     p.put(f"{p.folder.name}/{file_name(content).name}", canonical_json(content))
 
@@ -175,59 +187,23 @@ def _(p: Place) -> None:
     p.put(f"{p.folder.name}/{p.good_name}").chmod(0o755)
 
 
-@attack("fifo named .json")
-def _(p: Place) -> None:
-    p.folder.mkdir(parents=True, exist_ok=True)
-    os.mkfifo(p.folder / p.good_name)
+ATTACKS["fifo named .json"] = lambda place: os.mkfifo(place.made / place.good_name)
+ATTACKS["folder named x.json"] = lambda place: (place.made / "x.json").mkdir()
+ATTACKS["a folder that is a link"] = lambda place: (place.root / "submissions" / "smoke-more").symlink_to("/etc")
+ATTACKS["a published record as a submission"] = lambda place: place.hashed(PUBLISHED.read_bytes())
+linked("link to a file outside", lambda _: "/etc/hostname")
+linked("link to a committed submission", lambda p: p.committed)
+linked("link to itself", lambda p: p.good_name)
 
 
 @attack("socket named .json")
 def _(p: Place) -> None:
-    p.folder.mkdir(parents=True, exist_ok=True)
     here = Path.cwd()
-    os.chdir(p.folder)
+    os.chdir(p.made)
     try:
         socket.socket(socket.AF_UNIX).bind("x.json")
     finally:
         os.chdir(here)
-
-
-@attack("folder named x.json")
-def _(p: Place) -> None:
-    (p.folder / "x.json").mkdir(parents=True)
-
-
-@attack("link to a file outside")
-def _(p: Place) -> None:
-    p.folder.mkdir(parents=True, exist_ok=True)
-    (p.folder / p.good_name).symlink_to("/etc/hostname")
-
-
-@attack("link to a committed submission")
-def _(p: Place) -> None:
-    p.folder.mkdir(parents=True, exist_ok=True)
-    (p.folder / p.good_name).symlink_to(p.committed)
-
-
-@attack("link to itself")
-def _(p: Place) -> None:
-    p.folder.mkdir(parents=True, exist_ok=True)
-    (p.folder / p.good_name).symlink_to(p.good_name)
-
-
-@attack("a folder that is a link")
-def _(p: Place) -> None:
-    (p.root / "submissions" / "smoke-more").symlink_to("/etc")
-
-
-@attack("a hundred folders deep")
-def _(p: Place) -> None:
-    p.put(f"{p.folder.name}/{'d/' * 100}{p.good_name}")
-
-
-@attack("a published record as a submission")
-def _(p: Place) -> None:
-    p.hashed((ROOT / "data" / "published" / "003" / "003-001.json").read_bytes())
 
 
 # Bytes

@@ -9,12 +9,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tunemark.collector.gate import derive
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved, resolve
 from tunemark.harness.run.launch import SteadinessJudge
@@ -28,11 +29,12 @@ from tunemark.schema.formats import GIB, MIB
 from tunemark.schema.physics.architecture import adapted_linears, block_linears, count_parameters
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.memory_states import count_weights
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.effective import OPTIMIZER_LIBRARIES, optimizer_class
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.records.submission import DeviceFacts, Harness
+from tunemark.schema.records.submission import DeviceFacts, Harness, Submission
 from tunemark.schema.records.trace import Study
 from tunemark.schema.vocabulary import BLOCK_OFFSET, BLOCK_SCALES, SCALES_OF_BLOCK_SCALES, VARLEN, Backend, Method, Strategy
 
@@ -100,23 +102,11 @@ def gpu_machine(gpu: Gpu = H100, count: int = 1, **changes: Any) -> Machine:
 
 
 def machine_of(content: dict[str, Any], **changes: Any) -> Machine:
-    """Return the machine of a recorded run on a CPU."""
-    facts = content["environment"]
-    vendor = vendor_of(Backend(facts["backend"]))
-    names = ("os", "python", "packages", "cpu", "cpu_physical_cores", "cpu_logical_cores", "cpu_usable_cores", "memory_bytes")
-    machine = Machine(
-        backend=vendor.backend,
-        backend_reason=vendor.found_by,
-        devices=tuple(DeviceFacts.model_validate(device) for device in facts["devices"]),
-        family=vendor.family,
-        free_disk_bytes=100 * GIB,
-        swap_bytes=0,
-        **{name: facts[name] for name in names},
-    )
-    # The memory of a CPU is that of its host.
+    """Return the machine of a recorded run on a CPU, whose memory is that of its host."""
+    machine = derive.machine_of(Submission.model_validate_json(json.dumps(content)), FACTS)
     memory = changes.get("memory_bytes", machine.memory_bytes)
     devices = tuple(device.model_copy(update={"memory_bytes": memory}) for device in machine.devices)
-    return replace(machine, **{"devices": devices, **changes})
+    return replace(machine, **{"devices": devices, "free_disk_bytes": 100 * GIB, "swap_bytes": 0, **changes})
 
 
 @dataclass(frozen=True)
@@ -356,12 +346,10 @@ class _Simulation:
         if recorded:
             columns = {name: recorded["trace"][name] for name in ("slot_tokens", "real_tokens", "supervised_tokens", "documents", "rows")}
             return [{name: values[step % len(values)] for name, values in columns.items()} for step in range(count)]
-        if plan.data.packing:
-            pieces = packed_rows(self.card.vocabulary, plan.data.sequence_length, count * plan.batch.global_batch, plan.measurement.seed)
-            return [_packed_step(plan, pieces[step * plan.batch.global_batch :][: plan.batch.global_batch]) for step in range(count)]
-        tokens = plan.batch.global_batch * plan.data.sequence_length
-        rows = {"documents": plan.batch.global_batch, "rows": plan.batch.global_batch}
-        return [{"slot_tokens": tokens, "real_tokens": tokens, "supervised_tokens": tokens - rows["rows"], **rows}] * count
+        columns = derive.expected_counts(plan, self.card.vocabulary, count)
+        # Those after the first four million tokens are not compared.
+        steps = islice(cycle(zip(*columns, strict=True)), count)
+        return [{**dict(zip(columns._fields, map(int, step), strict=True)), "rows": plan.batch.global_batch} for step in steps]
 
     def _losses(self, count: int) -> list[float]:
         """Return the recorded losses, or those of random weights on random tokens: they fall to the logarithm of the vocabulary."""
@@ -520,21 +508,16 @@ def step_time(content: dict[str, Any]) -> float:
 
 def sizes_of(plan: Plan, card: Any) -> dict[str, Any]:
     """Return the counts of weights and the bytes of tensors, by their definitions."""
-    base, width = count_parameters(card).total, BYTES[plan.precision.parameters.value]
-    linears = adapted_linears(card, plan.lora.target_modules) if plan.lora else ()
-    rank = plan.lora.rank if plan.lora else 0
-    adapters = card.layers * sum(rank * (linear.inputs + linear.outputs) for linear in linears)
-    trained = adapters or base
-    tensors = card.layers * 2 * len(linears) if plan.lora else tensors_of(card)
-    stored = {plan.precision.parameters.value: (base + adapters) * width}
+    weights, width = count_weights(shape_of_plan(plan, card)), BYTES[plan.precision.parameters.value]
+    base, adapters = weights.plain + weights.quantised, weights.adapters
+    trained, layers = adapters or base, [linear.inputs * linear.outputs for linear in block_linears(card)]
+    tensors = card.layers * 2 * len(adapted_linears(card, plan.lora.target_modules)) if plan.lora else tensors_of(card)
+    stored = {plan.precision.parameters.value: (weights.plain + adapters) * width}
     if plan.quantisation:
         # Half a byte a weight, a byte for 64 weights, and of each layer's constants 4 bytes for 256 and an offset.
-        layers = [linear.inputs * linear.outputs for linear in block_linears(card)]
-        packed = card.layers * sum(layers)
-        stored = {
-            plan.precision.parameters.value: (base - packed + adapters) * width,
-            "uint8": packed // 2,
-            BLOCK_SCALES: packed // 64,
+        stored |= {
+            "uint8": weights.quantised // 2,
+            BLOCK_SCALES: weights.quantised // 64,
             SCALES_OF_BLOCK_SCALES: card.layers * sum(4 * -(-size // (64 * 256)) for size in layers),
             BLOCK_OFFSET: 4 * card.layers * len(layers),
         }
@@ -553,26 +536,3 @@ def sizes_of(plan: Plan, card: Any) -> dict[str, Any]:
 def tensors_of(card: Any) -> int:
     """Return the number of tensors of a decoder: of a block its linear layers and norms, two more norms in Qwen3."""
     return card.layers * (len(block_linears(card)) + 2 + 2 * (card.family == "qwen3")) + 2 + (not card.tied_embeddings)
-
-
-@lru_cache(maxsize=8)
-def packed_rows(vocabulary: int, length: int, count: int, seed: int) -> list[tuple[int, int]]:
-    """Return (pieces, documents that begin) of the first rows of the workload's random documents, as the harness packs them."""
-    random, rows, pieces, documents, filled = np.random.default_rng(seed), [], 0, 0, 0
-    while len(rows) < count:
-        rest = int(np.clip(random.lognormal(np.log(length / 8), 0.8), 4, length))
-        random.integers(4, vocabulary, rest)
-        documents += 1
-        while rest:
-            piece = min(rest, length - filled)
-            rest, filled, pieces = rest - piece, filled + piece, pieces + 1
-            if filled == length:
-                rows.append((pieces, documents))
-                pieces, documents, filled = 0, 0, 0
-    return rows[:count]
-
-
-def _packed_step(plan: Plan, rows: list[tuple[int, int]]) -> dict[str, int]:
-    tokens = len(rows) * plan.data.sequence_length
-    pieces, documents = (sum(column) for column in zip(*rows, strict=True))
-    return {"slot_tokens": tokens, "real_tokens": tokens, "supervised_tokens": tokens - pieces, "documents": documents, "rows": len(rows)}

@@ -31,37 +31,12 @@ class Text(NamedTuple):
 
 HEX = "8f4f1c3a5b7e4d6a9c1e2f3b4a5d6e7f"
 KEY = "Zx81kQmN4vR7tYpL2wHsB9dGfJ3cXe6UaTqMoPi5"
-PRIVATE = {
-    "host name, FQDN": "gpu-node-17.cluster.acme-robotics.internal",
-    "host name, Windows": "DESKTOP-7K2QJ9P",
-    "host name of AWS": "ip-10-0-3-17",
-    "host name, labelled": "hostname=node0042",
-    "nodes of a cluster": "SLURM_JOB_NODELIST=gpu[01-04,17]",
-    "user name": "user=jsmith",
-    "user name in a path": "/home/jane.doe/projects/secret-model/train.py",
-    "path of macOS": "/Users/janedoe/Library/Caches/weights",
-    "path of Windows": r"C:\Users\Jane Doe\models\weights.bin",
-    "path of a share": r"\\fileserver01\research\jane",
-    "path, percent-encoded": "%2Fhome%2Fjane%2Fdata.jsonl",
-    "path, full-width": "／home／jane／data．jsonl",
-    "home directory": "~jane/.cache/huggingface/token",
-    "file URL": "file:///root/run/train.jsonl",
-    "bucket": "s3://acme-robotics-private/checkpoints/run-17",
-    "e-mail": "jane.doe@acme-robotics.com",
-    "e-mail, written out": "jane dot doe at acme-robotics dot com",
-    "e-mail with a name": "Jane Doe <jane@acme-robotics.com>",
-    "IPv4": "192.168.17.44",
-    "IPv4 with port": "10.20.30.40:29500",
-    "IPv6": "fe80::1ff:fe23:4567:890a",
-    "MAC": "00:1A:2B:3C:4D:5E",
-    "MAC with dashes": "00-1A-2B-3C-4D-5E",
+DATA = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
+PRIVATE: dict[str, str] = DATA["private"] | {
     "GPU UUID": f"GPU-{HEX[:8]}-{HEX[8:12]}-{HEX[12:16]}-{HEX[16:20]}-{HEX[20:]}",
     "machine id": f"machine-id {HEX}",
-    "serial number": "Serial Number: 1654923004512",
-    "PCI address with serial": "0000:65:00.0 board 900-21010-0000-000 s/n 1320223012345",
     "AWS key": "AK" + "IA" + "Z7Q3M5X2P9L4T6W8",
     "AWS secret": f"aws_secret_access_key={KEY}",
-    "ARN": "arn:aws:iam::482917364501:user/jane",
     "OpenAI key": f"s{'k-proj'}-{KEY}{KEY[:8]}",
     "Hugging Face token": f"h{'f_'}{KEY[:34]}",
     "GitHub token": f"gh{'p_'}{KEY[:36]}",
@@ -73,18 +48,11 @@ PRIVATE = {
     "JWT": f"ey{'JhbGciOiJIUzI1NiJ9'}.ey{'JzdWIiOiJqYW5lIn0'}.{KEY}",
     "private key": "-----BEGIN OPENSSH " + "PRIVATE KEY-----",
     "public key of SSH": f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{KEY} jane@laptop",
-    "password": "password=hunter2!Tr0ub4dor",
     "bearer": f"Authorization: Bearer {KEY}",
     "connection string": f"AccountName=acme;AccountKey={KEY}{KEY}==",
-    "credentials in a URL": "https://jane:s3cret@git.acme-robotics.com/models.git",
     "token in a URL": f"https://example.com/download?token={KEY}",
     "environment variable": f"HF_TOKEN=h{'f_'}{KEY[:34]}",
-    "phone": "+49 170 1234567",
-    "kubernetes pod": "train-job-7c9f8d6b5-x2k4q",
-    "container": "container 3f4e5d6c7b8a",
-    "Windows SID": "S-1-5-21-3623811015-3361044348-30300820-1013",
 }
-DATA = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
 PRINTABLE: dict[str, str] = DATA["printable"] | {"2,000 wide": "\u5bbd" * 2_000}
 CONTROL: dict[str, str] = DATA["control"] | {"1 MB": "x" * 1_000_000}
 TEXTS: tuple[Text, ...] = (

@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -13,16 +13,17 @@ from statistics import mean, median
 from typing import Any
 
 import pytest
-from plausible import settle, warn
+from gate_mutations.copy_corruptions import with_warnings
+from gate_mutations.honest import cpu, cpu_machine
+from pydantic import ValidationError
 
 from tunemark.collector.predict import calibration_rows, option_rates
 from tunemark.collector.predict.calibration_rows import Calibration
 from tunemark.collector.predict.cross_validation import HeldOut
+from tunemark.harness.plan.options import Options
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.workloads import shared_settings
 from tunemark.schema.measurement_warnings import RANDOM_WEIGHTS
 from tunemark.schema.records.base import canonical_json
-from tunemark.schema.records.division import Override, division_of
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission, submission_name
@@ -30,6 +31,8 @@ from tunemark.schema.records.submission import Submission, submission_name
 CHECKOUT = Path(__file__).resolve().parents[2]
 FACTS = FactBase(CHECKOUT / "data")
 RUN_ID = "0123456789abcdef0123456789abcdef"
+SIMULATED = ("machine", "options", "ending", "rss_bytes")
+TEST_CPU = cpu_machine("Test CPU", 2, 4, 2, 8.0)
 
 
 @dataclass(frozen=True)
@@ -108,14 +111,20 @@ def make_trace_content(steps: int, *, rows: int, tokens: int, start: float = 2.0
     }
 
 
-def make_content(steps: int = 130, **overrides: Any) -> dict[str, Any]:
-    """Return a submission as JSON content in which everything follows from the plan, dotted paths replaced; not validated."""
-    content = bare_content(steps, **{key: value for key, value in overrides.items() if not key.startswith("trace.")})
-    settle(content, FACTS, steps, asked=overrides.__contains__)
-    content = with_overrides(content, overrides)
-    if "warnings" not in overrides:
-        warn(content)
-    return content
+def make_content(steps: int = 130, run_id: str = RUN_ID, of: str = "lora", **changes: Any) -> dict[str, Any]:
+    """Return a run on a CPU without a card like a committed one, which the gate accepts, as JSON content.
+
+    Dotted paths and sections are replaced, and the warnings that follow are added; `machine`, `options` and the like are of the simulation.
+    """
+    scenario = {name: changes.pop(name) for name in SIMULATED if name in changes}
+    began = {"machine": TEST_CPU, "started_at": datetime(2026, 11, 20, 12, microsecond=1, tzinfo=UTC), "step_s": 0.05}
+    scenario = {"options": Options(max_steps=steps or None), **began, **scenario} | ({"steps": 0} if not steps else {})
+    content = cpu(of, int(run_id, 16) % 1_009, **scenario) | {"run_id": run_id}
+    changed = with_overrides(content, changes)
+    # A record that cannot be read has no warnings.
+    with suppress(ValidationError):
+        return changed if not changes or "warnings" in changes else with_warnings(changed)
+    return changed
 
 
 def bare_content(steps: int = 130, **overrides: Any) -> dict[str, Any]:
@@ -186,20 +195,6 @@ def make_submission(steps: int = 130, **overrides: Any) -> Submission:
 def bare_submission(steps: int = 130, **overrides: Any) -> Submission:
     """Return a submission that is valid by its schema, and plain: no gates, telemetry or probe."""
     return Submission.model_validate_json(json.dumps(bare_content(steps, **overrides)))
-
-
-def opened(*fields: str, **change: Any) -> dict[str, Any]:
-    """Return these changes with the overrides of these fields, and the division that follows."""
-    plan = Plan.model_validate_json(json.dumps(bare_content(5, **change)["plan"]))
-    settings = {setting.field: setting for setting in shared_settings(plan, FACTS.workloads[plan.workload])}
-    listed = [{"field": field, "card": scalar(settings[field].card), "run": scalar(settings[field].run)} for field in fields]
-    division = division_of(plan, [Override.model_validate(override) for override in listed])
-    return change | {"division": division.value, "overrides": listed}
-
-
-def scalar(value: Any) -> Any:
-    """Return a value as an override stores it."""
-    return json.dumps(value) if isinstance(value, list | dict) else value
 
 
 def make_published(**overrides: Any) -> PublishedResult:

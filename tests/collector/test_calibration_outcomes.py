@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from audit_factories import claim, evidence, facts
 from audit_factories import result as published
-from factories import make_submission
+from factories import bare_submission
 
 from tunemark.collector.audit.load import audited_record
 from tunemark.collector.audit.rule import Finding
@@ -137,13 +137,13 @@ def on_h100(steps: int = 130, **overrides: Any) -> dict[str, Any]:
 
 def outcome(**overrides: Any) -> Any:
     """Return the calibration row of a submission, a reason, or None."""
-    submission = make_submission(**overrides)
+    submission = bare_submission(**overrides)
     result = calibration_outcome(submission, "measured-1", facts(), derive(submission))
     return result if result is None else result[1]
 
 
 def test_the_rate_of_a_measured_result_counts_slots_over_the_steady_window() -> None:
-    submission = make_submission(**on_h100(**{"trace.real_tokens": [1] * 130, "trace.supervised_tokens": [1] * 130}))
+    submission = bare_submission(**on_h100(**{"trace.real_tokens": [1] * 130, "trace.supervised_tokens": [1] * 130}))
     window = derive(submission).window
     assert window is not None
     work = work_in(submission.trace, window)

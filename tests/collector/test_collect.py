@@ -7,6 +7,7 @@ from typing import Any
 import duckdb
 import pytest
 from factories import Tunemark, make_submission, run_id, save
+from gate_mutations.simulated import Ending
 
 from tunemark.collector.store import database
 from tunemark.collector.store.loading import collect
@@ -77,11 +78,11 @@ def test_steps_phases_facts_and_warnings_are_loaded(checkout: Path, db: Path) ->
     ]
     assert rows(db, "select sum(duration_s), sum(share) from phases")[0] == pytest.approx((submission.process.wall_s, 1.0))
     assert rows(db, "select value, reason from result_facts where topic = 'plan' and name = 'device.count'") == [
-        ("1", "requested with --devices")
+        ("1", "the workload card sets it")
     ]
-    assert rows(db, "select value from result_facts where topic = 'packages' and name = 'torch'") == [("2.13.0",)]
+    assert rows(db, "select value from result_facts where topic = 'packages' and name = 'torch'") == [("2.13.0+cpu",)]
     assert rows(db, "select reason from result_facts where topic = 'memory' and name = 'device_allocated'") == [
-        ("a CPU has no device memory",)
+        ("torch has no allocator for it that counts peaks",)
     ]
     assert rows(db, "select kind from warnings") == [("random_weights",), ("unknown_accelerator",)]
 
@@ -99,11 +100,22 @@ def test_a_bad_submission_is_noted_and_the_others_load(checkout: Path, db: Path,
 def test_a_failed_run_is_a_row(checkout: Path, db: Path) -> None:
     save(
         checkout,
-        make_submission(0, **{"outcome.status": "oom_host", "outcome.message": "out of memory", "outcome.fix": "use less", "model": None}),
+        make_submission(
+            0,
+            ending=Ending(
+                "import", finished={"exit_code": 1, "output_tail": "OpenBLAS error: Memory allocation still failed after 10 retries"}
+            ),
+        ),
     )
     collect(checkout, db)
     assert rows(db, "select status, failed, rankable, tokens_per_s, message from results") == [
-        ("oom_host", True, False, None, "out of memory")
+        (
+            "oom_host",
+            True,
+            False,
+            None,
+            "the worker ended with exit code 1: OpenBLAS error: Memory allocation still failed after 10 retries",
+        )
     ]
 
 

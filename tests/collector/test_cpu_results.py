@@ -1,7 +1,7 @@
 """Measured results on CPUs: they have MFU and a cost, and their probe is held against the highest clock."""
 
 import pytest
-from factories import FACTS, make_submission
+from factories import FACTS, bare_submission
 
 from tunemark.collector.gate.relations import relation_problems
 from tunemark.collector.gate.run_facts import Run
@@ -18,7 +18,7 @@ MILAN = {
 
 def on_cpu(**overrides: object) -> Submission:
     cores = {"environment.cpu_physical_cores": 16, "environment.cpu_logical_cores": 32, "environment.cpu_usable_cores": 32}
-    return make_submission(130, **{**MILAN, **cores, **overrides})
+    return bare_submission(130, **{**MILAN, **cores, **overrides})
 
 
 def probed(tflops: float) -> Submission:

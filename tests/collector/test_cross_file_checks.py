@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 from factories import Tunemark, give_to_git, make_submission, run_id, save
+from gate_mutations.honest import cpu_machine
 
-from tunemark.collector.gate.cross_file_checks import Candidate, Subject, accept
+from tunemark.collector.gate.cross_file_checks import Candidate, accept
 from tunemark.collector.store import loading
 from tunemark.collector.store.database import Rows
 from tunemark.collector.store.loading import collect
 from tunemark.collector.store.sql_query import run_query
+from tunemark.harness.plan.options import Options
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.submission import Submission
 
@@ -36,19 +38,11 @@ CRASHED = {"outcome.status": "crash", "outcome.message": "boom", "outcome.fix": 
 
 
 def test_a_run_on_another_device_supersedes_nothing(checkout: Path, old: str, tunemark: Tunemark) -> None:
-    save(checkout, make_submission(run_id=run_id(2), supersedes=old, **LATER, **{"environment.devices.0.name": "Faster CPU"}))
+    save(checkout, make_submission(run_id=run_id(2), supersedes=old, machine=cpu_machine("Faster CPU", 2, 4, 2, 8.0), **LATER))
     assert "its device is 'Test CPU', but this run has 'Faster CPU'" in tunemark("validate").err
     db = checkout / "build" / "tunemark.duckdb"
     collect(checkout, db)
     assert run_query("select result_id, rankable from results", db).rows == [(old, True)]
-
-
-def test_a_run_of_another_workload_supersedes_nothing() -> None:
-    one = Candidate("a", (), run_id(1), "a" * 12, subject=Subject("smoke-lora", "T4"))
-    other = Candidate("b", (), run_id(2), "b" * 12, "a" * 12, subject=Subject("smoke-full", "T4"))
-    done = accept([one, other], frozenset())
-    assert [kept.file for kept in done.kept] == ["a"]
-    assert "its workload is 'smoke-lora', but this run has 'smoke-full'" in str(done.problems[0][1])
 
 
 @pytest.mark.parametrize(
@@ -58,8 +52,8 @@ def test_a_run_of_another_workload_supersedes_nothing() -> None:
         ({"supersedes_reason": None}, "say why the earlier result is replaced"),
         ({"started_at": "2026-11-20T11:00:00Z"}, "only a newer run replaces a result"),
         (CRASHED, "only a run that got at least as far can replace a result"),
-        ({"plan.measurement.seed": 99}, "its plan has other settings"),
-        ({"environment.cpu_physical_cores": 4, "environment.cpu_usable_cores": 4}, "its machine is"),
+        ({"options": Options(max_steps=130, seed=99)}, "its plan has other settings"),
+        ({"machine": cpu_machine("Test CPU", 4, 4, 4, 8.0)}, "its machine is"),
     ],
 )
 def test_only_a_newer_successful_run_of_the_same_plan_and_machine_with_a_reason_replaces_a_result(

@@ -4,13 +4,12 @@ import json
 import subprocess
 import sys
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import carry_wheels
 import gpu_campaign
-import overhead_arms
+import overhead
 import pytest
 import torch
 from harness_making import make_machine
@@ -84,28 +83,13 @@ def test_the_goal_of_a_result_depends_on_its_workload_settings_and_batch(workloa
     assert gpu_campaign.goal_of(record, CONTENT["goals"]) is None
 
 
-@pytest.mark.parametrize("size", overhead_arms.SIZES)
+@pytest.mark.parametrize("size", overhead.SIZES)
 def test_the_plan_of_each_size_of_the_overhead_benchmark_is_supported(size, tmp_path):
-    made = overhead_arms.setting(size, tmp_path / "work")
+    made = overhead.setting(size, tmp_path / "work")
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config_of(made.card))
     assert sum(parameter.numel() for parameter in model.parameters()) == made.card.parameters
-    assert made.plan.precision.parameters.value == ("bf16" if size == overhead_arms.BILLION_SIZE else "fp32")
-
-
-@pytest.mark.parametrize(("kinds", "single", "repeats"), [([None], True, False), (["repeat"] * 3, True, True), (["tune"], False, False)])
-def test_repeats_are_skipped_if_all_of_them_are_there_and_a_try_is_no_run(monkeypatch, kinds, single, repeats):
-    run = next(run for run in RUNS if run.repeats == 3)
-    device = FACTS.accelerators["nvidia-h200-141gb-sxm"]
-    plan = SimpleNamespace(workload=run.workload, device=SimpleNamespace(accelerator=device.key))
-    overrides = [SimpleNamespace(field=setting.partition("=")[0]) for setting in run.set]
-    outcome = SimpleNamespace(status=SimpleNamespace(value="ok"))
-    made = SimpleNamespace(harness=SimpleNamespace(version="9"), plan=plan, overrides=overrides, outcome=outcome, division=None)
-    records = [SimpleNamespace(**vars(made), study=kind and SimpleNamespace(kind=kind)) for kind in kinds]
-    monkeypatch.setattr(gpu_campaign, "read", lambda _: records)
-    monkeypatch.setattr(type(FACTS), "recognise_device", lambda *_: device)
-    assert gpu_campaign.held(replace(run, args=["--steps", "60"]), "9") is single
-    assert gpu_campaign.held(run, "9") is repeats
+    assert made.plan.precision.parameters.value == ("bf16" if size == overhead.BILLION_SIZE else "fp32")
 
 
 def test_a_wheel_has_the_version_of_the_lock():

@@ -12,11 +12,9 @@ from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics.comparison import (
     ArmRun,
     arm_run,
-    break_even_steps,
     loss_after,
     paired_change,
 )
-from tunemark.schema.statistics.intervals import t_cdf, t_quantile
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -49,37 +47,6 @@ def test_swapping_the_arms_turns_the_ratio_over(a, chance):
 def test_what_cannot_be_paired_is_refused(a, b):
     with pytest.raises(ValueError, match=r"give|above 0"):
         paired_change(a, b)
-
-
-@given(st.floats(-100, 1000), st.floats(1e-6, 10))
-def test_breaking_even_earns_back_exactly_the_overhead(overhead_s, gain_s):
-    steps = break_even_steps(overhead_s, gain_s)
-    assert steps * gain_s == pytest.approx(max(0.0, overhead_s))
-
-
-def test_losses_are_compared_after_equal_tokens():
-    losses = tuple(float(10 - step) for step in range(10))
-    ones = (1,) * 10
-    trace = StepTrace(
-        completed_at_s=tuple(map(float, range(1, 11))),
-        slot_tokens=(8,) * 10,
-        real_tokens=(8,) * 10,
-        supervised_tokens=ones,
-        documents=ones,
-        rows=ones,
-        loss=losses,
-    )
-    assert loss_after(trace, 8 * 5) == pytest.approx(8.0)
-    assert loss_after(trace, 8 * 10 + 3) == pytest.approx(3.0)
-    assert loss_after(trace, 7) is None
-
-
-@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 30, 31, 100])
-def test_the_distribution_and_quantiles_of_t_are_those_of_scipy(degrees):
-    for value in (-8.0, -1.0, -0.3, 0.0, 0.2, 0.7, 1.0, 2.5, 12.0):
-        assert t_cdf(value, degrees) == pytest.approx(scipy.stats.t.cdf(value, degrees), abs=1e-12)
-    for probability in (0.51, 0.6, 0.75, 0.9, 0.975, 0.995, 0.9995):
-        assert t_quantile(probability, degrees) == pytest.approx(scipy.stats.t.ppf(probability, degrees), rel=2e-6)
 
 
 @pytest.mark.parametrize("pairs", [3, 4, 9])

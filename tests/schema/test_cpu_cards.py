@@ -23,10 +23,7 @@ def on_cpu(card: str, physical: int | None, usable: int, processes: int = 1, com
     ("key", "dtype", "tflops"),
     [
         ("amd-epyc-7763", Dtype.FP32, 64 * 2.45e9 * 2 * 2 * 8 / 1e12),
-        ("amd-epyc-9654", Dtype.FP32, 96 * 3.55e9 * 2 * 2 * 8 / 1e12),
         ("amd-epyc-9654", Dtype.BF16, 96 * 3.55e9 * 64 / 1e12),
-        ("intel-xeon-platinum-8380", Dtype.FP32, 40 * 2.3e9 * 2 * 2 * 16 / 1e12),
-        ("intel-xeon-platinum-8480-plus", Dtype.BF16, 56 * 2.0e9 * 1024 / 1e12),
         ("intel-core-i9-13900k", Dtype.FP32, (8 * 3.0e9 * 32 + 16 * 2.2e9 * 16) / 1e12),
         ("aws-graviton3", Dtype.FP32, 64 * 2.6e9 * 2 * 4 * 4 / 1e12),
     ],
@@ -62,14 +59,9 @@ def test_a_peak_cannot_be_declared_beside_the_facts_it_follows_from() -> None:
     ("reported", "key"),
     [
         ("AMD EPYC 7B13 64-Core Processor", "amd-epyc-7b13"),
-        ("AMD EPYC 7B13", "amd-epyc-7b13"),
         ("Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz", "intel-xeon-platinum-8375c"),
-        ("Intel(R) Xeon(R) Platinum 8488C", "intel-xeon-platinum-8488c"),
-        ("INTEL(R) XEON(R) PLATINUM 8581C CPU @ 2.30GHz", "intel-xeon-platinum-8581c"),
         ("Intel(R) Xeon(R) CPU E5-2690 v4 @ 2.60GHz", "intel-xeon-e5-2690-v4"),
         ("13th Gen Intel(R) Core(TM) i9-13900K", "intel-core-i9-13900k"),
-        ("Intel(R) Core(TM) i9-9900K CPU @ 3.60GHz", "intel-core-i9-9900k"),
-        ("AMD Ryzen 9 7950X 16-Core Processor", "amd-ryzen-9-7950x"),
         ("AMD Ryzen Threadripper PRO 5995WX 64-Cores", "amd-ryzen-threadripper-pro-5995wx"),
         ("AWS Graviton3", "aws-graviton3"),
         ("Apple M4 Max", "apple-m4-max-cpu"),
@@ -84,10 +76,7 @@ def test_a_cpu_is_found_by_the_name_that_the_system_reports(reported: str, key: 
 @pytest.mark.parametrize(
     "reported",
     [
-        "Intel(R) Xeon(R) Processor",
         "Intel(R) Xeon(R) CPU @ 2.20GHz",
-        "AMD EPYC",
-        "AMD EPYC Processor",
         "AMD EPYC-Milan Processor",
         "aarch64",
     ],

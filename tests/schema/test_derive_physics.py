@@ -11,7 +11,7 @@ from tunemark.collector.predict.predicted_vs_measured import compare_memory
 from tunemark.schema.derive import derive
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import Work, shape_of_plan, work_in
-from tunemark.schema.physics.utilisation import Physics, part_of_card, peak_flop_per_s, physics
+from tunemark.schema.physics.utilisation import Physics, part_of_card, physics
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import Dtype
 
@@ -40,15 +40,6 @@ def test_phases_sum_to_the_wall_time_whatever_was_compiled(steps: int, compiled:
     assert min(phases.values()) >= 0
 
 
-def test_what_compiling_cost_is_taken_out_of_the_first_step_and_the_warm_up() -> None:
-    events = [{"step": step, "kind": "compile", "amount": 1} for step in (1, 1, 5)]
-    plain, compiled = derive(bare_submission()), derive(bare_submission(events=events))
-    assert compiled.compile_overhead_s == compiled.phases["compile"] > 0.2
-    lost = sum(plain.phases[name] - compiled.phases[name] for name in ("first_step", "warmup"))
-    assert lost == pytest.approx(compiled.phases["compile"])
-    assert "compile" not in plain.phases
-
-
 def test_the_ledger_of_full_rows_is_that_of_the_plan() -> None:
     submission = bare_submission()
     window = derive(submission).window
@@ -59,19 +50,6 @@ def test_the_ledger_of_full_rows_is_that_of_the_plan() -> None:
     assert ledger is not None
     assert ledger.model_flops == pytest.approx(planned)
     assert ledger.tokens * work.steps == work.real_tokens
-
-
-def test_mfu_is_model_flops_over_time_and_the_sum_of_peaks() -> None:
-    submission = on_h100()
-    derived, seen = derive(submission), found(on_h100(), H100)
-    assert seen.flops is not None
-    assert derived.window is not None
-    work = work_in(submission.trace, derived.window)
-    rate = seen.flops.model_flops * work.steps / work.seconds
-    assert seen.model_flop_per_s.value == pytest.approx(rate)
-    assert seen.mfu.value == pytest.approx(rate / (H100.peak_tflops[submission.plan.precision.compute] * 1e12))
-    assert seen.hfu.value == seen.mfu.value, "nothing is recomputed"
-    assert "TFLOP/s bf16" in seen.mfu.reason
 
 
 @pytest.mark.parametrize("kind", ["none", "full"])
@@ -139,14 +117,6 @@ def test_a_run_without_a_steady_step_has_no_ledger_and_a_reason() -> None:
     assert (seen.flops, seen.reason) == (None, "no steady step was measured")
 
 
-def test_a_peak_in_another_format_is_never_taken() -> None:
-    submission = on_h100()
-    card = H100.model_copy(update={"peak_tflops": {}})
-    known = peak_flop_per_s(submission, card)
-    assert known.value is None
-    assert "no dense peak for bf16" in known.reason
-
-
 @pytest.mark.parametrize(("memory", "part"), [(None, None), (64 * 2**30, 0.5), (128 * 2**30, 1.0)])
 def test_a_die_has_its_part_of_the_peak_by_its_memory(memory: int | None, part: float | None) -> None:
     submission = bare_submission(
@@ -206,13 +176,6 @@ def test_gradients_that_were_not_seen_are_predicted_and_not_measured_as_0(gradie
     assert line.measured_bytes is None
     assert line.predicted_bytes
     assert ("kept elsewhere" in line.note) is ("gradient_bytes_reason" in gradients)
-
-
-def test_sharded_states_are_compared_with_the_part_that_one_process_holds() -> None:
-    sharded = {"plan.device.count": 2, "plan.device.strategy": "fsdp2", "plan.batch.data_parallel": 2, "plan.batch.global_batch": 8}
-    plans = bare_submission(130), bare_submission(130, **sharded)
-    alone, half = ({line.key: line.predicted_bytes for line in compare_memory(plan, TINY)[0] if line.group == "state"} for plan in plans)
-    assert half["optimizer states"] == pytest.approx(alone["optimizer states"] / 2, rel=0.01)
 
 
 def test_memory_that_the_model_does_not_know_is_not_predicted() -> None:

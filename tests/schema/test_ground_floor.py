@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tunemark.schema import files, formats
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root, replace_folder, write_atomically
 from tunemark.schema.quantities import QUANTITIES
 
@@ -145,25 +144,6 @@ def test_devices_are_recognised_by_the_name_they_report_and_never_guessed() -> N
     assert FACTS.recognise_accelerator("Tesla T4000") is None
     with pytest.raises(TunemarkError, match="did you mean 'nvidia-t4'"):
         FACTS.accelerator("nvidia-t44")
-
-
-def test_a_card_is_named_as_its_file(tmp_path: Path) -> None:
-    folder = tmp_path / "accelerators"
-    folder.mkdir()
-    (folder / "b.toml").write_text('key = "a"\nname = "A"\nvendor = "V"\nsource = "s"\n')
-    with pytest.raises(TunemarkError, match="the key must equal the file name"):
-        _ = FactBase(tmp_path).accelerators
-
-
-@pytest.mark.parametrize(
-    "content", ["key = ", 'key = "b"\nname = "A"\nvendor = "V"\n', 'key = "b"\nname = "A"\nvendor = "V"\nsource = "s"\nmemory_gib = -1\n']
-)
-def test_a_card_that_is_wrong_names_its_file(tmp_path: Path, content: str) -> None:
-    folder = tmp_path / "accelerators"
-    folder.mkdir()
-    (folder / "b.toml").write_text(content)
-    with pytest.raises(TunemarkError, match=r"b\.toml"):
-        _ = FactBase(tmp_path).accelerators
 
 
 def test_what_a_killed_process_left_beside_a_file_is_removed_by_the_next_write(tmp_path):

@@ -165,15 +165,6 @@ def test_each_strategy_divides_what_it_says(sharding: str, divided: set[str]) ->
         assert shared[key] == (alone[key] // 8 if key in divided else alone[key])
 
 
-def test_autocast_keeps_the_residual_stream_in_32_bits_and_casts_every_trained_weight() -> None:
-    plain = make_shape(method=Method.FULL, parameters=Dtype.FP32, activations=Dtype.FP32)
-    ledger = estimate_memory(replace(plain, autocast=Dtype.BF16))
-    assert line(ledger, "weights") == 4 * 8_030_261_248
-    assert line(ledger, "weights in 16 bits") == 2 * 8_030_261_248
-    assert line(ledger, "checkpointed activations") == line(estimate_memory(plain), "checkpointed activations")
-    assert line(ledger, "logits and loss") < line(estimate_memory(plain), "logits and loss")
-
-
 def test_an_optimizer_in_the_backward_pass_keeps_the_gradient_of_one_matrix() -> None:
     ledger = estimate_memory(make_shape(method=Method.FULL, optimizer="adamw-fused", optimizer_in_backward=True))
     assert line(ledger, "gradients") == 2 * 128_256 * 4096
@@ -208,12 +199,6 @@ def test_sharded_four_bit_weights_are_gathered_in_four_bits_and_their_scales_sta
     qlora, lora = (estimate_memory(make_shape(method=method, sharding="fsdp2", world_size=4)) for method in (Method.QLORA, Method.LORA))
     assert line(qlora, "gathered blocks") == line(lora, "gathered blocks") / 4
     assert line(qlora, "4-bit scales") == line(alone, "4-bit scales")
-
-
-def test_deepspeed_adds_its_buckets_and_the_fp32_gradients_of_its_share() -> None:
-    ledger = estimate_memory(make_shape(method=Method.FULL, sharding="zero2", world_size=8, master_weights=True))
-    assert line(ledger, "communication buckets") == 2 * 500_000_000 * 2
-    assert line(ledger, "fp32 gradients") == 4 * 8_030_261_248 // 8
 
 
 def test_a_verdict_follows_the_interval_of_the_estimate() -> None:
@@ -272,31 +257,3 @@ def test_checkpointing_keeps_less(shape: TrainingShape) -> None:
     }
     assert kept[Checkpointing.FULL] <= kept[Checkpointing.SELECTIVE]
     assert kept[Checkpointing.FULL] <= kept[Checkpointing.NONE]
-
-
-def test_a_hook_on_the_input_of_a_reentrant_checkpoint_keeps_it_and_its_gradient() -> None:
-    # What "held by hooks" rests on: FSDP 1 registers such a hook for each frozen unit.
-    import weakref
-
-    import torch
-    from torch.autograd.graph import register_multi_grad_hook
-    from torch.utils.checkpoint import checkpoint
-
-    def alive(*, hooked: bool) -> int:
-        inputs, handles = [], []
-
-        def block(hidden: Any) -> Any:
-            if torch.is_grad_enabled():
-                inputs.append(weakref.ref(hidden))
-                if hooked:
-                    handles.append(register_multi_grad_hook([hidden], lambda _: None))
-            return hidden * 2
-
-        hidden = torch.ones(4, requires_grad=True)
-        for _ in range(3):
-            hidden = checkpoint(block, hidden, use_reentrant=True)
-        hidden.sum().backward()
-        return sum(1 for one in inputs if (kept := one()) is not None and kept.grad is not None)
-
-    assert alive(hooked=False) == 0
-    assert alive(hooked=True) == 3

@@ -10,7 +10,6 @@ from study_making import FACTS, make_run
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.statistics.intervals import one_more_run
 from tunemark.schema.statistics.job_prediction import Job, predict
 
 
@@ -72,16 +71,6 @@ def test_a_job_has_one_size(job):
 
 def test_what_was_not_measured_is_said():
     assert any("did not evaluate" in caveat for caveat in predict([EVEN], Job(steps=5)).caveats)
-
-
-def test_the_interval_of_repeats_covers_one_process_more_in_nineteen_of_twenty():
-    rng = np.random.default_rng(7)
-    inside = 0
-    for _ in range(2_000):
-        *seen, coming = 0.1 * np.exp(rng.normal(0, 0.05, 4))
-        found = one_more_run(seen)
-        inside += found.low <= coming <= found.high
-    assert 0.94 * 2_000 <= inside <= 0.96 * 2_000
 
 
 def test_a_prediction_from_one_run_says_what_one_run_cannot_know():

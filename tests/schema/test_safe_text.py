@@ -16,24 +16,6 @@ from tunemark.schema.safe_text import csv_cell, markdown, terminal, workflow_dat
 NASTY = st.text(
     st.one_of(st.sampled_from(list(" :#[]%,|`<>&@=+-\t\r\n\x00\x1b\x9b\u202e\u2066\u200b\ufeff\u3164\U000e0041")), st.characters())
 )
-ATTACKS = [
-    "::error file=README.md::owned",
-    " \u2003::set-output name=x::y",
-    "ok\n::error::x",
-    "a ##[error]b",
-    "\x1b]0;title\x07",
-    "\x9b31m",
-]
-ATTACKS += [
-    "abc\u202egpj.exe",
-    "H\u200b100",
-    "\u2066x\u2069",
-    "a\u2028::error::b",
-    "\U000e0041\U000e0042",
-    "a\udcffb",
-    "\r::error::",
-    "\u3164",
-]
 HONEST = [
     "supervised <= real & real > 0",
     "CUDA out of memory. Tried to allocate 2.00 GiB; GPU 0 has 79.1 GiB.",
@@ -106,10 +88,3 @@ def test_a_workflow_command_is_one_line_and_its_parts_stay_apart(text):
     found = re.fullmatch(r"::error file=([^:,]*),line=1::(.*)", line)
     decoded = found[2].replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
     assert terminal(decoded) == terminal(text)
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_each_known_attack_is_inert_in_every_form(attack):
-    for shown in (terminal(attack), markdown(attack), csv_cell(attack), workflow_data(attack).replace("::", "")):
-        assert shown.isprintable() or "\u2003" in shown
-        assert not shown.lstrip().startswith("::")

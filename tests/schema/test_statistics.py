@@ -8,17 +8,13 @@ import pytest
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
-from interval_coverage import coverage
-from steady_traces import outcomes, shares
+from synthetic_steps import coverage, outcomes, shares
 
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics import intervals
 from tunemark.schema.statistics.intervals import (
     Interval,
-    ar1_steps,
-    lag_one,
-    pairwise_steps,
     ratio_interval,
     spread,
     t_quantile,
@@ -26,8 +22,6 @@ from tunemark.schema.statistics.intervals import (
 )
 from tunemark.schema.statistics.steady_state import (
     SteadyWindow,
-    drift,
-    long_enough,
     steady_window,
 )
 
@@ -50,10 +44,6 @@ def test_the_spread_of_one_to_hundred_is_known() -> None:
     found = spread(np.arange(1.0, 101.0))
     assert (found.n, found.p50, found.mad, found.p99) == (100, 50.5, 25.0, pytest.approx(99.01))
     assert found.stall_index == pytest.approx(100 / 50.5)
-
-
-def test_the_99th_percentile_needs_a_hundred_values() -> None:
-    assert spread(np.arange(1.0, 100.0)).p99 is None
 
 
 def test_theil_sen_finds_the_slope_of_a_line_and_ignores_outliers() -> None:
@@ -122,20 +112,10 @@ def test_a_short_run_is_warm_up_first_and_says_what_is_missing(steps: int, left:
     assert "a steady window needs 100 steps or 60 s" in window.verdict
 
 
-def test_a_minute_is_long_enough_with_few_steps() -> None:
-    assert long_enough(np.full(30, 2.5), RULES)
-    assert not long_enough(np.full(30, 0.5), RULES)
-
-
 @given(st.lists(st.floats(0.001, 10.0), min_size=1, max_size=80))
 def test_every_trace_has_a_window_within_it(times: list[float]) -> None:
     window = steady_window(trace_of(times), RULES)
     assert 0 <= window.first <= window.stop == len(times)
-
-
-@pytest.mark.parametrize(("share", "n", "error"), [(0.5, 100, 0.05), (0.9, 400, 0.015)])
-def test_the_standard_error_of_a_share_is_that_of_the_binomial(share: float, n: int, error: float) -> None:
-    assert intervals.share_error(share, n) == pytest.approx(error)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
@@ -182,12 +162,6 @@ def test_a_series_longer_than_400_is_thinned_to_400_points_from_the_first_to_the
     assert theil_sen(values).value == pytest.approx(scipy.stats.theilslopes(values[kept.astype(int)], kept).slope, rel=1e-9)
 
 
-def lag_correlation(values: np.ndarray, lag: int) -> float:
-    """Return the autocorrelation by its definition."""
-    centred = values - values.mean()
-    return sum(centred[i] * centred[i + lag] for i in range(len(centred) - lag)) / sum(centred**2)
-
-
 def test_independent_residuals_have_the_t_interval_of_a_ratio_of_sums() -> None:
     # An alternating series has a negative correlation, which counts as none.
     times = 1.0 + np.array([0.01, -0.01] * 20) * np.linspace(0.5, 1.5, 40)
@@ -198,42 +172,11 @@ def test_independent_residuals_have_the_t_interval_of_a_ratio_of_sums() -> None:
     assert (interval.low, interval.high) == pytest.approx((interval.value - half, interval.value + half), rel=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_lag_one_correlation_is_corrected_for_its_bias(seed: int) -> None:
-    values = np.cumsum(np.random.default_rng(seed).normal(size=60)) / 5 + np.random.default_rng(seed + 9).normal(size=60)
-    r = lag_correlation(values, 1)
-    assert lag_one(values) == pytest.approx(min(max(0.0, r + (1 + 4 * r) / 60), 0.95))
-    assert ar1_steps(values) == pytest.approx(max(2.0, 60 * (1 - lag_one(values)) / (1 + lag_one(values))))
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_pairwise_steps_sum_the_autocovariances_in_positive_decreasing_pairs(seed: int) -> None:
-    noise = np.random.default_rng(seed).normal(size=(2, 90))
-    values = np.convolve(noise[0], np.ones(7), "same") + noise[1]
-    covariances = [float(np.mean((values - values.mean()) ** 2)) * lag_correlation(values, lag) for lag in range(90)]
-    total, smallest = -covariances[0], math.inf
-    for pair in range(30):
-        smallest = min(smallest, covariances[2 * pair] + covariances[2 * pair + 1])
-        if smallest <= 0:
-            break
-        total += 2 * smallest
-    assert pairwise_steps(values) == pytest.approx(max(2.0, 90 * min(1.0, covariances[0] / total)))
-
-
 @pytest.mark.parametrize(("phi", "n"), [(0.0, 60), (0.5, 60), (0.8, 60), (0.5, 150), (0.8, 150)])
 def test_an_interval_within_a_run_contains_the_true_rate_in_93_to_98_of_100_runs(phi: float, n: int) -> None:
     share, _ = coverage(f"AR(1), phi {phi:g}", n, runs=600, seed=3)
     # The standard error of the share is 0.9 points.
     assert 0.92 <= share <= 0.985
-
-
-def test_one_more_run_lies_in_the_t_interval_of_the_logarithms() -> None:
-    rates = [100.0, 104.0, 97.0, 101.0]
-    logs = np.log(rates)
-    half = scipy.stats.t.ppf(0.975, 3) * logs.std(ddof=1) * math.sqrt(1 + 1 / 4)
-    interval = intervals.one_more_run(rates)
-    expected = [math.exp(logs.mean() + sign * half) for sign in (0, -1, 1)]
-    assert (interval.value, interval.low, interval.high) == pytest.approx(expected, rel=1e-6)
 
 
 @given(st.floats(0.51, 0.999), st.floats(1.0, 500.0))
@@ -253,9 +196,3 @@ def test_twenty_equal_steps_after_warm_up_are_steady_and_nineteen_are_not() -> N
     short = steady_window(equal, rules(warmup=11, steps=5))
     assert (short.first, short.stable) == (11, False)
     assert short.verdict == "only 19 steps in 19.0 s after warm-up; a steady window needs 5 steps or 1e+08 s, and at least 20 steps"
-
-
-def test_drift_is_the_slope_times_the_window_over_the_median() -> None:
-    assert drift(100.0 + 2.0 * np.arange(51.0)) == pytest.approx(2.0 * 51 / 150)
-    assert drift(100.0 - np.arange(51.0)) == pytest.approx(-51 / 75)
-    assert drift(100.0 + np.arange(51.0)) == pytest.approx(51 / 125)

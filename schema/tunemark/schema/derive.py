@@ -48,7 +48,6 @@ class Derived:
     compile_overhead_s: float | None
     """Compile overhead in seconds; null without a steady window. See definitions#compile-overhead."""
     slowest_rank: "SlowestRank | None"
-    """The slowest of several processes."""
     rankable: bool
     """True if the result may share a ranking."""
 
@@ -71,7 +70,6 @@ class MicroSteps:
     time: Spread
     """Seconds of a micro-step, without the optimizer's update."""
     count: int
-    """Number of micro-steps."""
     steady: bool
     """True if they are those of the steady window. Otherwise they are those of all steps after the first."""
 

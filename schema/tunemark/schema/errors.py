@@ -21,16 +21,7 @@ class Exit(IntEnum):
 
 
 class TunemarkError(Exception):
-    """An error that the user can fix.
-
-    Parameters
-    ----------
-    field, value, fix
-        What is wrong, its value, and how to fix it. A value of None or "" is left out of the message.
-    exit_code
-        Exit code of the command line.
-
-    """
+    """An error that the user can fix: what is wrong, its value (None or "" is left out of the message), the fix, and the exit code."""
 
     def __init__(self, field: str, value: object, fix: str, *, exit_code: Exit = Exit.USAGE) -> None:
         self.field, self.value, self.fix, self.exit_code = field, value, fix, exit_code

@@ -62,11 +62,7 @@ def refuse_unwritable(option: str, folder: Path, *, named: Path | None = None) -
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that readers see the old or the new content, never a part of it.
 
-    Raises
-    ------
-    OSError
-        When the disk is full or the folder cannot be written; the old file is then unchanged.
-
+    Raises OSError when the disk is full or the folder cannot be written; the old file is then unchanged.
     """
     with replacing(path) as partial:
         partial.write_bytes(content)
@@ -96,11 +92,7 @@ def replace_folder(folder: Path, new: Path, old: Path) -> None:
 
     All three paths must be on one file system, and `old` must not exist.
 
-    Raises
-    ------
-    OSError
-        When a folder cannot be moved; the previous folder is then back in its place.
-
+    Raises OSError when a folder cannot be moved; the previous folder is then back in its place.
     """
     if folder.exists():
         folder.rename(old)

@@ -4,6 +4,7 @@ import contextlib
 import getpass
 import re
 import socket
+import tomllib
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -15,102 +16,18 @@ SHORTEST_NAME = 3
 ROUNDS = 5
 """Removing a match can uncover another one. This limits the number of passes."""
 
-# A part of a path, and what follows a path with a space in it: ` smith/private`.
-_PART = r"[^\s/\\'\"`<>|:;,()\[\]{}]+"
-_MORE = rf"(?: {_PART}(?:/{_PART})+/?)*"
-# Folders that are paths by themselves: `/data`. Other words after a slash are units: `tokens/s`, `USD /hour`.
-_TOP = "home|root|data|mnt|media|tmp|var|opt|srv|usr|etc|scratch|workspace|work|lustre|gpfs|nfs|fsx|efs|Users|Volumes|private"
-# Device nodes, which are the same on all machines.
-_NODE = r"dev/(?:kfd|dri|shm|nvidia[\w-]*|neuron\d*)(?![\w/])"
-_START = r"(?:file:/|[A-Za-z]:[\\/]|\\\\|~[\w.-]*/|/)"
-_OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
-_HEX = "[0-9a-fA-F]{1,4}"
 
-PATTERNS: dict[str, re.Pattern[str]] = {
-    "a path of a machine": re.compile(
-        "|".join(
-            (
-                # Inside quotes, up to the closing quote; the quotes are kept.
-                rf"(?<=')(?<!\w'){_START}[^'\n<>]+(?=')",
-                rf"(?<=\"){_START}[^\"\n<>]+(?=\")",
-                rf"(?<=`){_START}[^`\n<>]+(?=`)",
-                r"\bfile:/+[^\s'\"`<>]+",
-                r"(?<!\w)[A-Za-z]:[\\/][^\s'\"`<>]+(?: [^\s\\/'\"`<>]+[\\/][^\s'\"`<>]*)*",
-                r"(?<!\\)\\{2,}[\w.$-]+\\+[^\s'\"`<>]+",
-                rf"(?<![\w:/.])//{_PART}/{_PART}(?:/{_PART})*/?{_MORE}",
-                rf"(?<![\w/.)%])/(?!{_NODE})(?:{_PART}/+)+(?:{_PART})?{_MORE}",
-                rf"(?<![\w/.)%])/(?:{_TOP})(?!\w)",
-                r"(?<!\w)~(?:[A-Za-z_][\w.-]*)?/[\w./-]+",
-            )
-        )
-    ),
-    "an IPv4 address": re.compile(rf"(?<![\w.])(?:{_OCTET}\.){{3}}{_OCTET}(?!\.?\w)"),
-    # All that identify a machine begin with four digits. Fewer are names in code, such as c10::add.
-    "an IPv6 address": re.compile(
-        rf"(?<![\w:.])[0-9a-fA-F]{{4}}(?:(?::{_HEX}){{7}}|(?::{_HEX}){{0,6}}::(?:{_HEX}(?::{_HEX}){{0,6}})?)(?![\w:])"
-    ),
-    "a MAC address": re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])"),
-    "a MAC address without marks": re.compile(
-        r"\b(?:mac|ether|hwaddr|bssid|physical)\b(?: addr(?:ess)?)?[\s:=#]*[0-9a-f]{12}\b|\b(?=[0-9a-f.]*[a-f])[0-9a-f]{4}\.[0-9a-f]{4}\.[0-9a-f]{4}\b",
-        re.IGNORECASE,
-    ),
-    "a MAC address with dashes": re.compile(r"(?<![\w-])(?:[0-9A-Fa-f]{2}-){5}[0-9A-Fa-f]{2}(?![\w-])"),
-    "an e-mail address": re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+"),
-    "an e-mail address, written out": re.compile(r"\w+ ?[\[(]?\b(?:at|AT)\b[\])]? ?[\w-]+ ?[\[(]?\b(?:dot|DOT)\b[\])]? ?\w{2,}"),
-    # Not `org/model@main`, a revision on a hub, nor `pass@k`, a metric.
-    "a user by name": re.compile(
-        r"\b(?:by|from|for|as|owner) (?:user|owner):? (?!request|interrupt|signal|input|action|code|abort|defined|space|mode)[a-z][\w.-]{2,}"
-    ),
-    "a user at a host": re.compile(r"(?<![\w./+-])[A-Za-z_][\w.+-]*@[A-Za-z][\w-]+(?!\.?\w)"),
-}
-_TLD = "internal|local|localdomain|lan|corp|intra|intranet|home|cluster|com|org|net|edu|gov|mil|cloud|dev|tech|de|uk|fr|ch|eu|jp|cn|ru|br|ca|au"
-_LIBRARIES = (
-    "pytorch|nvidia|huggingface|python|github|gitlab|readthedocs|readthedocs-hosted|amd|pypi|deepspeed|intel|apple|amazon|anaconda|conda"
-)
-_WORDS = "host(?:[ _-]?name)?|node[ _-]?(?:name|list)|machine(?:[ _-]?(?:id|name))?|server|user(?:[ _-]?name)?|login|logged in as|account|container|pod"
-PATTERNS |= {
-    "a name of a host": re.compile(
-        rf"(?<![\w./@-])(?!(?:[\w-]+\.)*(?:{_LIBRARIES})\.)[A-Za-z][\w-]*(?:\.[\w-]+)*\.(?:{_TLD})(?![\w(.-])|"
-        r"\b(?:DESKTOP|LAPTOP|WIN|PC)-[A-Z0-9]{5,}\b|\bip-\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3}\b|"
-        r"\b[a-z][a-z0-9]*(?:-[a-z0-9]+)*-[0-9a-f]{8,10}-[a-z0-9]{5}\b|\b[\w-]+s-(?:MacBook|iMac|Mac)\b|"
-        rf"\b(?:{_WORDS})\s*[:=]\s*['\"]?[\w.\[-]+|\b(?:machine-id|container|pod)\s+[0-9a-f]{{8,}}\b|\b(?:SLURM\w*|PBS_\w+|LOGNAME|SUDO_USER)\s*=|\b(?:gpu|node|cn|nid|worker|compute)\[?-?\d{{3,}}\b",
-        re.IGNORECASE,
-    ),
-    "an identifier of hardware or an installation": re.compile(
-        r"(?:GPU-|MIG-)?\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|"
-        r"\b(?:serial(?:[ _-]?(?:no|number|num))?|s/n|asset[ _-]?tag)\s*[.:#=]*\s*[A-Z0-9-]{6,}|(?<!\d)\d{13}(?!\d)|"
-        r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b|\barn:aws[\w-]*:|\b(?:i|vol|vpc|subnet|ami|eni|sg)-[0-9a-f]{8,17}\b|\bS-1-5-\d+(?:-\d+)+",
-        re.IGNORECASE,
-    ),
-    "an address of a storage bucket": re.compile(r"\b(?:s3|gs|az|abfss?|wasbs?|hdfs|oss)://\S+", re.IGNORECASE),
-    "a path of a machine, encoded": re.compile(r"(?:%2F|%5C)[\w.~-]+(?:%2F|%5C)", re.IGNORECASE),
-    # With a country; a national one of five pairs, of an area in zeros or brackets; and after a word for it.
-    "a phone number": re.compile(
-        r"(?<![\w.])\+\d{1,3}[ .-]?(?:\(?\d{2,4}\)?[ .-]?){2,4}\d(?![\w.])|(?<![\w.,-])0[1-9](?:[ .-]\d\d){4}(?![\w.,-])|"
-        r"(?<![\w.,-])0[1-9]\d{1,3}(?:[ /-]\d{6,8}|[ -]\d{3,4}[ -]\d{3,4})(?![\w.,-])|(?<![\w.,-])(?:\([2-9]\d\d\) ?|[2-9]\d\d-)[2-9]\d\d-\d{4}(?![\w.-])|"
-        r"\b(?:tel|phone|telephone|telefon|fon|mobile|whatsapp)\b[.: ]*(?:\d[ ()./-]{0,3}){7,14}",
-        re.IGNORECASE,
-    ),
-    "a social security number": re.compile(r"(?<![\w.-])(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}(?![\w.-])"),
-    "a bank account": re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b"),
-    "credentials in a command": re.compile(
-        r"\blogin\b.{0,60}\s-{1,2}(?:u|user(?:name)?|p|password)[= ]?\S|\s-u ?\S+\s+-p ?\S|--(?:password|passwd|token|secret|api-key)(?:=\S{4,}| (?=\S*\d)\S{6,})|"
-        r"\b[a-z]+://[^\s/@:]+:[^\s/@]+@",
-        re.IGNORECASE,
-    ),
-    # The forms in which services write their keys, and what is called a secret.
-    "a secret": re.compile(
-        r"\b(?:AKIA|ASIA|AGPA|AROA|AIDA|ANPA)[0-9A-Z]{16}\b|\bhf_[A-Za-z0-9]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{20,}|"
-        r"\bglpat-[\w-]{16,}|\bsk-(?:proj-|ant-|live-)?[\w-]{16,}|\b[sr]k_(?:live|test)_\w{16,}|\bxox[abposr]-[\w-]{10,}|\bAIza[\w-]{30,}|\bya29\.[\w-]{20,}|"
-        r"\beyJ[\w-]{10,}\.[\w-]{8,}\.?[\w-]*|-----BEGIN|\bssh-(?:rsa|ed25519|dss)\s+\S+|\becdsa-sha2-\S+|\bnpm_\w{30,}|\bpypi-\w{16,}|\bSG\.[\w-]{16,}|\bnvapi-[\w-]{20,}|"
-        r"\bgsk_\w{20,}|\bdapi[0-9a-f]{32}|\b\d{8,10}:[A-Za-z0-9_-]{33,}|\br8_\w{20,}|\b(?:AC|SK|SM|MM)[0-9a-f]{32}\b|\b(?!ZN)[a-z][a-z0-9]{0,9}_(?-i:(?=[A-Za-z0-9]*\d)(?=[A-Za-z0-9]*[a-z])(?=[A-Za-z0-9]*[A-Z]))[A-Za-z0-9]{28,}\b|"
-        r"\bshp(?:at|ca|pa|ss)_[0-9a-f]{32}|\bauthorization:?\s*basic\s+\S{8,}|\bdop_v1_\w{30,}|\bhooks\.slack\.com|\bbearer\s+[\w.~+/-]{16,}|"
-        r"\b(?:[\w-]*_)?(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[_-]?key|access[_-]?key|account[_-]?key|private[_-]?key|auth|credential)s?(?:_\w+)?\s*[=:]\s*['\"]?[^\s'\"]{6,}|"
-        r"\bsecret\b.{0,20}\S{20,}",
-        re.IGNORECASE,
-    ),
-    "a key": re.compile(r"\b(?=[A-Za-z0-9+]*[A-Z])(?=[A-Za-z0-9+]*[a-z])(?=[A-Za-z0-9+]*\d)[A-Za-z0-9+]{36,}={0,2}|\b[0-9a-f]{32,}\b"),
-}
+def _patterns() -> dict[str, re.Pattern[str]]:
+    """Return the patterns of privacy.toml by what they find, with their fragments filled in."""
+    content = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    patterns = {what: "|".join([pattern] if isinstance(pattern, str) else pattern) for what, pattern in content["patterns"].items()}
+    # A fragment may hold those before it.
+    for name, fragment in reversed(content["fragments"].items()):
+        patterns = {what: pattern.replace(f"{{{name}}}", fragment) for what, pattern in patterns.items()}
+    return {what: re.compile(pattern) for what, pattern in patterns.items()}
+
+
+PATTERNS = _patterns()
 
 
 def _is_bank_account(text: str) -> bool:

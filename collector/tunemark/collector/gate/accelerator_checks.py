@@ -1,35 +1,36 @@
-"""Relations between the fields of an accelerator card, and between a card and its siblings: one table of ratios.
+"""Relations between the fields of an accelerator card, and between a card and its siblings: one table of ratios, `card_relations.toml`.
 
 What a field can say about itself is a bound of the field (`schema.facts.cards`). Where a value is compared with those of the other
 cards of its architecture, `notes` may explain it: name the field there.
 """
 
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 
-from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours, name_problems, skeleton, source_problems
+from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours, name_problems, skeleton
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.records.reading import Problem
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A field, or its ratio to another one, which physics bounds, and which is near that of a sibling."""
+    """A row of the table: a field, or its ratio to another one, which physics bounds, and which is near that of a sibling."""
 
     of: str
     over: str = ""
     low: float = 0.0
     high: float = inf
-    steps: tuple[float, ...] = ()
-    """Possible ratios, within `off`."""
+    steps: Sequence[float] = ()
     off: float = 1.0
     siblings: float = inf
-    """Largest factor from the nearest card of the architecture."""
-    because: str = ""
+    because: str = (
+        "units of half the width do twice the work of a cycle, and matrix units multiply that by a power of two; figures are dense"
+    )
     cpu: bool = False
-    """True for CPUs, whose other peaks follow from their cores; False for devices."""
 
     def holds(self, ratio: float) -> bool:
         """Return True if a ratio is possible."""
@@ -37,38 +38,9 @@ class Relation:
         return near and self.low <= ratio <= self.high
 
 
-WIDTH = "units of half the width do twice the work of a cycle, and matrix units multiply that by a power of two; figures are dense"
-MATRIX, HALF = (1, 2, 4, 8, 16, 32), (1 / 16, 1, 2, 4)
-RELATIONS = (
-    # Vector and matrix units have different clocks and numbers of active units: up to a quarter off the step, 15% on H100 NVL.
-    Relation("peak_tflops.tf32", "peak_tflops.fp32", steps=MATRIX, off=1.25, siblings=1.25, because=WIDTH),
-    Relation("peak_tflops.bf16", "peak_tflops.fp32", steps=MATRIX, off=1.2, siblings=1.25, because=WIDTH),
-    Relation("peak_tflops.fp16", "peak_tflops.fp32", steps=MATRIX, off=1.2, siblings=1.25, because=WIDTH),
-    # Formats of one unit share its clock: rounding, and 7% on Trainium; newer parts keep a sixteenth of their integer units.
-    Relation("peak_tflops.bf16", "peak_tflops.tf32", steps=(1, 2, 4), off=1.1, siblings=1.04, because=WIDTH),
-    Relation("peak_tflops.fp16", "peak_tflops.bf16", steps=(0.25, 0.5, 1, 2), off=1.1, siblings=1.04, because=WIDTH),
-    Relation("peak_tflops.fp8", "peak_tflops.bf16", steps=HALF, off=1.1, siblings=1.04, because=WIDTH),
-    Relation("peak_tflops.int8", "peak_tflops.bf16", steps=HALF, off=1.1, siblings=1.04, because=WIDTH),
-    Relation("peak_tflops.int8", "peak_tflops.fp16", steps=HALF, off=1.1, siblings=1.04, because=WIDTH),
-    # From 0.07 (vector units of 2016) and 0.15 (Gaudi of 2019) to 2.3 (2025).
-    Relation("peak_tflops.bf16", "tdp_w", low=0.06, high=4, siblings=1.8, because="TFLOP/s per watt of dense 16-bit products"),
-    Relation("peak_tflops.fp16", "tdp_w", low=0.06, high=4, siblings=1.8, because="TFLOP/s per watt of dense 16-bit products"),
-    # CPUs have 0.0074 (2018) to 0.035 (2023), with a factor of about three on both sides.
-    Relation("peak_tflops.fp32", "tdp_w", low=0.003, high=0.1, because="TFLOP/s per watt; check cores, clock and power", cpu=True),
-    # Reading all memory once takes 10 ms (HBM) to 0.7 s (large unified memory).
-    Relation("memory_bandwidth_gb_s", "memory_gib", low=1, high=100, siblings=2.2, because="memory is read once in 0.01 to 1 s"),
-    # FLOP per byte of memory traffic, from graphics chips (36) to accelerators of large matrices (560).
-    Relation("peak_tflops.bf16", "memory_bandwidth_gb_s", low=0.02, high=1.5, siblings=2.5, because="matrix units need data"),
-    Relation("peak_tflops.fp16", "memory_bandwidth_gb_s", low=0.02, high=1.5, siblings=2.5, because="matrix units need data"),
-    # From 1.7 Gbit/s (HBM2) to 32 (GDDR7), an eighth of it in bytes; siblings are sold with two kinds of memory.
-    Relation("memory_bandwidth_gb_s", "memory_bus_bits", low=0.12, high=5, siblings=1.7, because="an eighth of the Gbit/s of a pin"),
-    Relation("interconnect_gb_s", "memory_bandwidth_gb_s", low=0.01, high=0.75, siblings=3, because="links are slower than memory"),
-    Relation("msrp_usd", "peak_tflops.fp16", low=1, high=300, siblings=4, because="US dollars per TFLOP/s"),
-    # Smaller CPUs of an architecture are sold with memory that is up to a fifth slower.
-    Relation("cpu.memory_mt_s", siblings=1.25, cpu=True),
-    Relation("cpu.vector_bits", siblings=1.0, cpu=True),
-    Relation("cpu.bf16_flop_per_cycle", siblings=1.0, cpu=True),
-)
+RELATIONS = [
+    Relation(**row) for row in tomllib.loads(Path(__file__).with_name("card_relations.toml").read_text(encoding="utf-8"))["relations"]
+]
 FIRST_YEAR = {"bf16": 2017, "tf32": 2020, "fp8": 2022}
 """Launch of the first devices with a format: the second TPU, A100, and H100, Gaudi 2 and Trainium. No earlier device has it."""
 LINES = ("GeForce", "RTX", "Radeon")
@@ -80,7 +52,6 @@ KEPT_BY_DRIVER = 1.01
 def accelerator_problems(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
     """Yield all problems of an accelerator card."""
     yield from name_problems(card, beside)
-    yield from source_problems(card)
     yield from _identity(card, beside)
     siblings = _siblings(card, beside)
     for relation in RELATIONS:

@@ -20,7 +20,7 @@ from tunemark.schema.plan.machine import Machine
 from tunemark.schema.plan.resolve import Resolution, resolve
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.division import division_of
-from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.plan import DataChoice, Plan
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.submission import MeasurementWarning, Submission
 from tunemark.schema.synthetic_data import FULL_ROWS, GENERATORS
@@ -212,18 +212,7 @@ def expected_counts(plan: Plan, vocabulary: int, steps: int) -> StepCounts:
     """
     data, batch = plan.data, plan.batch
     steps = min(steps, MOST_TOKENS // max(1, batch.global_batch * data.sequence_length))
-    lengths = synthetic_lengths(
-        RowsAsked(
-            data.name,
-            vocabulary,
-            data.sequence_length,
-            plan.model.labels,
-            plan.measurement.seed,
-            data.training_rows,
-            steps * batch.global_batch,
-            data.packing,
-        )
-    )
+    lengths = synthetic_lengths(data, vocabulary, plan.model.labels, plan.measurement.seed, rows=steps * batch.global_batch)
     if data.packing:
         pieces, documents = packed(lengths, data.sequence_length, steps * batch.global_batch)
         tokens = np.full(steps, batch.global_batch * data.sequence_length)
@@ -236,33 +225,19 @@ def expected_counts(plan: Plan, vocabulary: int, steps: int) -> StepCounts:
     return StepCounts(widths.sum(axis=1) * batch.micro_batch, real, supervised, documents)
 
 
-class RowsAsked(NamedTuple):
-    """Synthetic rows to make again."""
-
-    name: str
-    vocabulary: int
-    longest: int
-    labels: int | None
-    seed: int
-    distinct: int | None
-    """Rows of one epoch; None without end."""
-    rows: int
-    packing: bool
-
-
 @lru_cache(maxsize=32)
-def synthetic_lengths(asked: RowsAsked) -> list[int]:
+def synthetic_lengths(data: DataChoice, vocabulary: int, labels: int | None, seed: int, *, rows: int) -> list[int]:
     """Return the lengths of the first documents in tokens, enough for the rows."""
-    if asked.name in FULL_ROWS:
-        return [asked.longest] * asked.rows
-    samples = GENERATORS[asked.name](asked.vocabulary, asked.longest, asked.labels, asked.seed)
-    lengths: Iterator[int] = (len(sample["input_ids"]) for sample in samples)
-    if asked.distinct is not None:
-        lengths = cycle(islice(lengths, asked.distinct))
-    if not asked.packing:
-        return list(islice(lengths, asked.rows))
+    longest = data.sequence_length
+    if data.name in FULL_ROWS:
+        return [longest] * rows
+    lengths: Iterator[int] = (len(sample["input_ids"]) for sample in GENERATORS[data.name](vocabulary, longest, labels, seed))
+    if data.training_rows is not None:
+        lengths = cycle(islice(lengths, data.training_rows))
+    if not data.packing:
+        return list(islice(lengths, rows))
     made, tokens = [], 0
-    while tokens < asked.rows * asked.longest:
+    while tokens < rows * longest:
         made.append(next(lengths))
         tokens += made[-1]
     return made

@@ -6,7 +6,6 @@ each judged as the times of two plans: 266 records.
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +13,14 @@ from packaging.version import Version
 
 from tunemark.collector.gate.machine_quantities import fewest_samples, sampled_w, version_of
 from tunemark.collector.gate.run_facts import MANY_SAMPLES, MANY_STEPS, SOME_SAMPLES, Run
-from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.records.reading import Problem
-from tunemark.schema.vocabulary import DEEPSPEED, DEVICE_INTERVAL_S, HOST_INTERVAL_S, Checkpointing, Padding
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, HOST_INTERVAL_S
 
 Doubts = Iterator[tuple[str, str, str]]
 """Field, value, and what known runs have."""
 TICK_S = 1e-6
-COMPARED = 600
-"""Steps that are compared with each other."""
 FEW_TIMES = 0.25
 """Share of different step times, in microseconds, below which a clock did not give them: 0.96 at least in the real series, 0 doubted."""
-REPEATED_TIMES = 0.3
-"""Share of step times that occur again after the same number of steps: 0.18 at most in the real series, 0 doubted."""
 STILL = 3e-4
 """Interquartile range of the step times of a CPU over their median: 0.023 at least in 15 committed runs, 0 doubted."""
 SAME_LOSS = 1e-5
@@ -35,10 +29,6 @@ SMOOTH = 0.05
 """Second differences of losses over first ones, in the median: 0.29 at least in 10 real series of losses, 0 doubted."""
 FEW_SAMPLES = 0.6
 """Samples over those that fit into the steady window: 3 of the 266 records doubted."""
-HIGH_SHARE = 0.8
-"""Share of the dense peak in training: the best of the published results on GPUs is below 0.8, so 0 are doubted."""
-LOW_MEMORY = 0.75
-"""Peak of memory over the prediction: of 85 published peaks the lowest is 0.77 (benchmarks/memory_errors.py)."""
 KIB = 1024
 """Unit in which Linux reports the peak of a process; pages of other systems are multiples of it."""
 ENERGY_OFF = 0.08
@@ -49,25 +39,19 @@ IDLE_SHARE = 0.8
 
 def doubts(r: Run) -> Iterator[Problem]:
     """Yield what is unlikely about a record."""
-    for kind in (_times, _losses, _speed, _memory, _samples, _energy, _versions):
+    for kind in (_times, _losses, _memory, _samples, _energy, _versions):
         yield from (Problem(*doubt) for doubt in kind(r))
 
 
 def _times(r: Run) -> Doubts:
-    """Yield times that no clock gives: few different ones, repeated ones, or those of a CPU that hardly scatter."""
+    """Yield times that no clock gives: few different ones, or those of a CPU that hardly scatter."""
     field, times = "trace.completed_at_s", r.times[1:]
     if r.steps < MANY_STEPS:
         return
     different = min(len(np.unique(np.round(values / TICK_S))) for values in (times, np.diff(times)))
     if different < FEW_TIMES * len(times):
         yield field, f"{different} different times", f"in {len(times)} steps; a clock gives more"
-    part = times[:COMPARED]
-    lower, middle, upper = np.percentile(part, (25, 50, 75))
-    near = max(2e-9, 1e-3 * float(upper - lower))
-    earlier, later = np.nonzero(np.triu(np.abs(part[:, None] - part[None, :]) < near, 1))
-    repeated = int(np.bincount(later - earlier).max(initial=0))
-    if repeated > REPEATED_TIMES * len(part):
-        yield field, f"{repeated} repeated times", "follow each other in one order; a clock repeats none"
+    lower, middle, upper = np.percentile(times, (25, 50, 75))
     if r.cpu and not np.ptp(r.trace.slot_tokens) and upper - lower < STILL * middle:
         yield field, f"{middle:.4g} s", "with hardly any scatter; clocks change more"
 
@@ -95,32 +79,10 @@ def _repeated_after(losses: NDArray[np.float64]) -> int | None:
     return None
 
 
-def _speed(r: Run) -> Doubts:
-    """Yield training that is faster than the probe, or than any that is known."""
-    trained = float(r.flops.sum() / r.times.sum()) if r.flops.sum() else 0.0
-    if r.probed and trained > r.probed:
-        yield "trace.completed_at_s", f"{trained / r.probed:.0%} of the probe", "large products are faster than training"
-    if r.gpu and r.peak and trained > HIGH_SHARE * r.peak:
-        yield (
-            "trace.completed_at_s",
-            f"{trained / r.peak:.1%} of the dense peak",
-            f"known training on GPUs reaches {HIGH_SHARE:.0%} at most",
-        )
-
-
 def _memory(r: Run) -> Doubts:
-    """Yield a peak of the host that is no multiple of a KiB, and one of the device far below the prediction for the shapes of the plan."""
+    """Yield a peak of the host that is no multiple of a KiB."""
     if (r.memory.host_rss.peak_bytes or 0) % KIB:
         yield "memory.host_rss.peak_bytes", str(r.memory.host_rss.peak_bytes), "kernels count the memory of a process in KiB"
-    full = r.plan.data.packing or r.plan.data.padding in {Padding.NONE, Padding.STATIC}
-    plain = r.device.strategy not in DEEPSPEED and r.device.offload == "none" and r.device.tensor_parallel == 1
-    peak = r.memory.device_allocated.peak_bytes
-    if r.shape is None or not (full and plain and r.gpu and r.ok and peak):
-        return
-    recomputed = r.s.effective is None or r.s.effective.gradient_checkpointing != "none"
-    predicted = estimate_memory(r.shape if recomputed else replace(r.shape, checkpointing=Checkpointing.NONE)).peak_allocated
-    if peak < LOW_MEMORY * predicted:
-        yield "memory.device_allocated.peak_bytes", f"{peak / predicted:.0%} of the prediction", "from the shapes of the plan"
 
 
 def _samples(r: Run) -> Doubts:

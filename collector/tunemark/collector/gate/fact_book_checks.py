@@ -3,19 +3,17 @@
 A check yields problems; the caller knows the file and the line.
 """
 
+import json
 import math
-import re
-from collections.abc import Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Iterator
 from itertools import pairwise
 
-from pydantic import ValidationError
-
-from tunemark.collector.gate.fact_checks import PRINTED_SIZE, Neighbours, name_problems, printed_sizes, skeleton, source_problems
-from tunemark.schema.errors import TunemarkError, must_be
+from tunemark.collector.gate.fact_checks import Neighbours, name_problems, printed_sizes, skeleton
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard
 from tunemark.schema.physics.architecture import FAMILIES, count_parameters, targets_in
+from tunemark.schema.plan.overrides import apply_overrides
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.vocabulary import Strategy, Task, Weights
 
@@ -28,7 +26,6 @@ NAME_FACTOR = 1.4
 def model_problems(card: ModelCard, beside: Neighbours) -> Iterator[Problem]:
     """Yield all problems of a model card."""
     yield from name_problems(card, beside)
-    yield from source_problems(card)
     yield from _parameters(card)
     owner, owners = _owner(card), {_owner(other) for other in beside.models.values() if other.key != card.key} - {""}
     alike = {name for name in owners if skeleton(name) == skeleton(owner) and name != owner}
@@ -36,7 +33,6 @@ def model_problems(card: ModelCard, beside: Neighbours) -> Iterator[Problem]:
         yield Problem(
             "hub_id", repr(card.hub_id), f"its owner looks like {' and '.join(sorted(alike))}; write an owner the same on all cards"
         )
-    yield from _series(card, beside)
 
 
 def _owner(card: ModelCard) -> str:
@@ -65,57 +61,18 @@ def _parameters(card: ModelCard) -> Iterator[Problem]:
                 yield Problem(where, repr(name), fix)
 
 
-def _series(card: ModelCard, beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for a field on which all other sizes of a series agree; the name of a series is that of its models without the size."""
-
-    def series(of: ModelCard) -> tuple[str, str]:
-        return of.family, re.sub(r"\s+", " ", PRINTED_SIZE.sub("", of.name)).strip()
-
-    sizes = [other for other in beside.models.values() if other.key != card.key and series(other) == series(card)]
-    for name in ("gated", "context_length"):
-        own, values = getattr(card, name), {getattr(other, name) for other in sizes}
-        if len(sizes) > 1 and len(values) == 1 and own is not None and own not in values and name not in (card.notes or ""):
-            fix = f"the other sizes of {series(card)[1]} have {values.pop()}; correct it, or explain {name} in notes"
-            yield Problem(name, str(own), fix)
-
-
 # Workloads -------------------------------------------------------------------------------------------
 
 STRETCH = 4
 """Models with rotary or linear positions are trained at up to four times their context; learned positions end with the table."""
-WORKLOAD_BOUNDS: dict[str, tuple[float, float, str]] = {
-    "data.sequence_length": (8, 2_097_152, "tokens of one row"),
-    "batch.micro_batch": (1, 4096, "rows that one device holds at once"),
-    "batch.gradient_accumulation": (1, 8192, "micro-steps of one step"),
-    "optimizer.learning_rate": (1e-8, 1, "peak learning rates of fine-tuning are about 1e-6 to 1e-2"),
-    "optimizer.weight_decay": (0, 1, "a share of the weights per unit of learning rate"),
-    "optimizer.betas.0": (0, 1, "a share of the moment that each step keeps"),
-    "optimizer.betas.1": (0, 1, "a share of the moment that each step keeps"),
-    "devices.count": (1, 100_000, "devices of one run"),
-    "labels": (2, 100_000, "classes"),
-    "stop.max_steps": (1, 10_000_000, "steps"),
-    "stop.epochs": (1, 1000, "passes over the rows"),
-    "stop.max_train_s": (1, 31_536_000, "at most a year"),
-    "lora.rank": (1, 4096, "not above the width of a layer"),
-    "lora.alpha": (1, 16_384, "a few times the rank"),
-}
 LARGEST_STEP = 2**28
 """Tokens of one optimizer step: the largest pretraining runs use 2^24."""
 NEAR_LN = 0.15
 """Untrained weights guess: their loss is the logarithm of the number of choices, a few percent above it for finite initial scales."""
-TOLERANCES = (1e-4, 0.3)
-"""Rounding of kernels is above 1e-4 of the loss; with 0.3 a run that learns nothing could pass."""
 
 
 def workload_problems(card: WorkloadCard, beside: Neighbours) -> Iterator[Problem]:
     """Yield problems of a workload card: settings that no run has, and those that its model, dataset or devices contradict."""
-    yield from source_problems(card)
-    for name, (low, high, meaning) in WORKLOAD_BOUNDS.items():
-        value = _at(card, name)
-        if value is not None and not low <= value <= high:
-            yield Problem(
-                name.removesuffix(".0").removesuffix(".1").rsplit(".", 1)[-1], f"{value:g}", f"must be {low:g} to {high:g}: {meaning}"
-            )
     tokens = card.batch.micro_batch * card.batch.gradient_accumulation * card.data.sequence_length * card.devices.count
     if tokens > LARGEST_STEP:
         yield Problem("micro_batch", str(card.batch.micro_batch), f"a step would have {tokens} tokens; at most {LARGEST_STEP} make sense")
@@ -184,34 +141,13 @@ def setting_problems(card: WorkloadCard, beside: Neighbours) -> Iterator[Problem
     varied += [("", settings) for settings in card.points]
     for name, settings in varied:
         try:
-            other = WorkloadCard.model_validate(_with(card, settings))
-        except ValidationError as error:
-            first = error.errors()[0]
-            wrong = ".".join(map(str, first["loc"])) or name
-            fix = "is not a setting of a workload card" if first["type"] == "extra_forbidden" else must_be(first["msg"])
-            yield Problem("field", repr(wrong), f"{fix}; correct the axis or the point")
+            other, _ = apply_overrides(card, tuple(f"{field}={json.dumps(value)}" for field, value in settings.items()))
+        except TunemarkError as error:
+            yield Problem("field", repr(error.value or name), f"{error.fix}; correct the axis or the point")
             continue
         for problem in workload_problems(other, beside):
             if problem.field not in fixed:
                 yield Problem("values", repr(settings), f"{problem.field} {problem.fix}")
-
-
-def _with(card: WorkloadCard, settings: Mapping[str, object]) -> dict[str, object]:
-    """Return the content of a card with dotted settings replaced, without its axes and points."""
-    content = deepcopy(card.model_dump(mode="json", exclude={"axes", "points"}, exclude_defaults=True))
-    for name, value in settings.items():
-        *sections, last = name.split(".")
-        place = content
-        for section in sections:
-            place = place.setdefault(section, {})
-        place[last] = value
-    return content
-
-
-def _at(record: object, path: str) -> float | None:
-    for name in path.split("."):
-        record = record[int(name)] if isinstance(record, tuple) else getattr(record, name, None)
-    return record if isinstance(record, int | float) else None
 
 
 def golden_problems(golden: GoldenLosses, card: WorkloadCard | None, sha256: str, model: ModelCard | None) -> Iterator[Problem]:
@@ -219,13 +155,10 @@ def golden_problems(golden: GoldenLosses, card: WorkloadCard | None, sha256: str
     if card is None:
         yield Problem("key", repr(golden.key), "there is no workload of this name in data/workloads")
         return
-    yield from source_problems(golden)
     if golden.workload_sha256 != sha256:
         yield Problem("workload_sha256", golden.workload_sha256, f"the card has {sha256}; record the losses again with the card as it is")
     if golden.seed != card.seed:
         yield Problem("seed", str(golden.seed), f"the card has {card.seed}; record the losses with the seed of the card")
-    if not TOLERANCES[0] <= golden.tolerance <= TOLERANCES[1]:
-        yield Problem("tolerance", f"{golden.tolerance:g}", f"must be {TOLERANCES[0]:g} to {TOLERANCES[1]:g}, a relative difference")
     steps = sorted(golden.losses.items())
     choices = card.labels if card.task is Task.SEQUENCE_CLASSIFICATION else model and model.vocabulary
     if card.weights is Weights.RANDOM and choices and steps and abs(steps[0][1] / math.log(choices) - 1) > NEAR_LN:

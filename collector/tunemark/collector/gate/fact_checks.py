@@ -1,4 +1,4 @@
-"""Checks of all facts: text, sources, days and names, and the facts beside them.
+"""Checks of all facts: text and names, and the facts beside them. What a field can say about itself is a bound of the field (`schema.facts`).
 
 A check yields problems; the caller knows the file.
 """
@@ -8,10 +8,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
@@ -22,8 +21,6 @@ from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import is_visible
 
 Card = TypeVar("Card", AcceleratorCard, ModelCard)
-EARLIEST = date(2020, 1, 1)
-"""No fact of this project was read before it began; an earlier day is a slip."""
 FIRST_TENSOR_CORES = {"bf16": 3, "tf32": 3, "fp8": 4}
 """First generation of NVIDIA's tensor cores with a format."""
 PRINTED_SIZE = re.compile(r"(?i)(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
@@ -88,7 +85,7 @@ def _readable(folder: Path, kind: type[Card]) -> Iterator[Card]:
             continue
 
 
-# Text, sources and days ------------------------------------------------------------------------------
+# Text ----------------------------------------------------------------------------------------------------
 
 URL = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{1,20})://([^\s\"'<>()\\,;]*)|\b(javascript:|vbscript:|data:[a-z]+/|file:/)")
 HOST = re.compile(r"(?i)(?!.*xn--)[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?::\d+)?(?:[/?#].*)?")
@@ -98,7 +95,6 @@ MIXED = re.compile(rf"[A-Za-z0-9]{_LIKE_LATIN}|{_LIKE_LATIN}[A-Za-z0-9]")
 """A Latin letter or digit beside a Cyrillic or full-width one, or a Greek one that looks Latin; not as in \u0394t."""
 MARKUP = re.compile(r"<(?=[A-Za-z/!?])|\{\{|\{%|(?m:^|[,\"'])\s*[=+@-]\s*[A-Za-z.]+\s*[(|]")
 """What a browser, a template or a spreadsheet would run: the beginning of a tag, an expression, a formula that calls."""
-PLACEHOLDER = re.compile(r"(?i)\W*(?:|todo|tbd|tba|fixme|unknown|none|null|n/?a|x+|source|somewhere|internet|web|google|wikipedia)\W*")
 
 
 def text_problems(text: str) -> Iterator[tuple[int, Problem]]:
@@ -122,20 +118,6 @@ def text_problems(text: str) -> Iterator[tuple[int, Problem]]:
         if (match[1] or "").lower() not in {"http", "https"} or not HOST.fullmatch(match[2]):
             fix = "an address is https:// and a host name; name files and repositories without a scheme"
             yield text.count("\n", 0, match.start()) + 1, Problem("source", repr(match[0][:80]), fix)
-
-
-def source_problems(record: Any) -> Iterator[Problem]:  # noqa: ANN401 - any record with a source
-    """Yield problems of the source of a fact, and of the day on which it was read: not in the future, not before this project."""
-    if PLACEHOLDER.fullmatch(record.source):
-        yield Problem("source", repr(record.source), "says nothing; name the page, or repository, file and commit")
-    if (read_on := getattr(record, "read_on", None)) is not None:
-        yield from day_problems("read_on", read_on, EARLIEST)
-
-
-def day_problems(name: str, day: date, earliest: date) -> Iterator[Problem]:
-    """Yield a problem for a day in the future (in the time zone that is furthest ahead) or before the earliest possible one."""
-    if not earliest <= day <= datetime.now(tz=UTC).date() + timedelta(days=1):
-        yield Problem(name, str(day), f"must be from {earliest} to today; correct the day")
 
 
 def name_problems(card: AcceleratorCard | ModelCard, beside: Neighbours) -> Iterator[Problem]:

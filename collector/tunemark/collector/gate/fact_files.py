@@ -2,18 +2,17 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 from tunemark.collector.gate import fact_book_checks as book
-from tunemark.collector.gate import known_checks, price_checks, published_checks
+from tunemark.collector.gate import known_checks, price_checks
 from tunemark.collector.gate.accelerator_checks import accelerator_problems
 from tunemark.collector.gate.cross_file_checks import FileProblems
-from tunemark.collector.gate.fact_checks import Neighbours, day_problems, text_problems
-from tunemark.collector.gate.read import DOCUMENT, RESULT, SUBMISSIONS, records_in, shown_path, submission_id
+from tunemark.collector.gate.fact_checks import Neighbours, text_problems
+from tunemark.collector.gate.published_checks import rows_problems
+from tunemark.collector.gate.read import DOCUMENT, RESULT, SUBMISSIONS, read_or_none, records_in, shown_path, submission_id
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
@@ -24,6 +23,7 @@ from tunemark.schema.facts.fact_base import (
     SupportMatrix,
     price_lines,
     price_of,
+    read_aws_sizes,
     read_card,
     read_known,
     read_price_basis,
@@ -33,12 +33,11 @@ from tunemark.schema.facts.fact_base import (
 from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.formats import counted
-from tunemark.schema.records.published import SET_FORMAT
+from tunemark.schema.records.published import SET_FORMAT, SourceDocument
 from tunemark.schema.records.reading import Problem
 
 CARDS: dict[str, type[Any]] = {"accelerators": AcceleratorCard, "models": ModelCard, "golden": GoldenLosses}
 """Folder of a card -> its model; a file of data/workloads may hold several cards."""
-FIRST_SUBMISSION = date(2026, 1, 1)
 SET_HEAD = 64
 """Bytes at the beginning of a set that hold its format."""
 WORKLOADS, KNOWN, PRICES, SIZES = "workloads", "known", "prices.csv", "aws_sizes.toml"
@@ -72,9 +71,11 @@ def document_problems(files: Iterable[Path], root: Path, beside: Neighbours) -> 
         results = sum(results_in(path) for path in folder.glob("*.json"))
         if not document.is_file():
             problems.append((shown_path(document, root), missing_document(folder.name, results)))
-        elif (stated := _stated_results(document)) is not None and stated != results:
-            problems.append((shown_path(document, root), wrong_count(stated, results)))
-        problems += [(shown_path(document, root), problem) for problem in published_checks.rows_problems(document, beside)]
+        # An invalid document is reported where the file itself is checked.
+        elif isinstance(described := read_or_none(document), SourceDocument):
+            if described.results != results:
+                problems.append((shown_path(document, root), wrong_count(described.results, results)))
+            problems += [(shown_path(document, root), problem) for problem in rows_problems(described, document, beside)]
     return problems
 
 
@@ -99,15 +100,6 @@ def missing_document(source: str, results: int) -> Problem:
 def wrong_count(stated: int, results: int) -> Problem:
     """Return the problem of a document that states a wrong number of results."""
     return Problem("results", repr(stated), f"this source has {counted(results, 'result')}; correct the number or add the missing results")
-
-
-def _stated_results(document: Path) -> int | None:
-    try:
-        stated = json.loads(document.read_bytes()).get("results")
-    except (ValueError, AttributeError):
-        # An invalid document is reported where the file itself is checked.
-        return None
-    return stated if isinstance(stated, int) else None
 
 
 def _file_problems(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple[str, Problem]]:
@@ -189,7 +181,6 @@ def withdrawal_problems(known: WorldFacts, submissions: Path) -> Iterator[Proble
         elif entry.result_id in seen:
             yield Problem("result_id", repr(entry.result_id), "is withdrawn already; remove one of the entries")
         seen.add(entry.result_id)
-        yield from day_problems("withdrawn_on", entry.withdrawn_on, FIRST_SUBMISSION)
 
 
 def _prices(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple[str, Problem]]:
@@ -222,17 +213,14 @@ def _offers(folder: Path) -> list[dict[str, Any]]:
 
 def _beside_prices(path: Path, shown: str) -> Iterator[tuple[str, Problem]]:
     """Yield the problems of a price basis, or of the list of sizes that AWS sells."""
+    offers = _offers(path.parent)
     if path.name == BASIS_FILE:
-        for problem in price_checks.basis_problems(read_price_basis(path), _offers(path.parent)):
-            name = "" if problem.field == "providers" else problem.value.strip("'")
-            yield f"{shown}:{_line(path, problem.field, name)}", problem
-        return
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise TunemarkError(str(path), "", f"not valid TOML: {error}") from error
-    for problem in price_checks.size_problems(content, _offers(path.parent)):
-        yield f"{shown}:{_line(path, problem.field)}", problem
+        problems = price_checks.basis_problems(read_price_basis(path), offers)
+    else:
+        problems = price_checks.size_problems(read_aws_sizes(path), offers)
+    for problem in problems:
+        name = "" if problem.field == "providers" else problem.value.strip("'")
+        yield f"{shown}:{_line(path, problem.field, name)}", problem
 
 
 def _keys(folder: Path) -> set[str]:

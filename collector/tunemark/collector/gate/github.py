@@ -97,9 +97,6 @@ def _file_lines(entry: Mapping[str, Any]) -> Iterator[str]:
             yield f"    - {_number(peer.get('ratio'), '.3f')} x {_text(peer.get('id'))} on {_text(peer.get('device'))}"
     for note in _list(entry.get("notes"))[:MOST_ROWS]:
         yield f"- note: {_text(note)}"
-    checks = [_text(check) for check in _list(entry.get("checks"))[:MOST_ROWS]]
-    if checks:
-        yield f"- passed: {', '.join(checks)}"
 
 
 def _row(content: Mapping[str, Any], *names: str) -> str:

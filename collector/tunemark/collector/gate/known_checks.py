@@ -1,4 +1,4 @@
-"""Checks of known facts: sources, versions and days, and names that exist.
+"""Checks of known facts: stated once, and names that exist.
 
 A check yields problems; the caller knows the file and the line.
 """
@@ -6,14 +6,10 @@ A check yields problems; the caller knows the file and the line.
 import re
 from collections import Counter
 from collections.abc import Iterator
-from datetime import date
 
-from packaging.version import Version
-
-from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours, day_problems, source_problems
+from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours
 from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.world_facts import WorldFacts
-from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.records.reading import Problem
 
 AUDITED = {
@@ -22,21 +18,11 @@ AUDITED = {
 }  # fmt: skip
 """Bounds without which the audit ends. A test compares them with those that its rules read."""
 THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
-VERSION = re.compile(r"\d+(?:\.\d+)*(?:(?:a|b|rc|\.post|\.dev)\d+)*")
-FIRST_LIBRARY = date(2010, 1, 1)
-"""The oldest software that results name (CUDA 3) came out in this year."""
-FIRST_FAMILY = date(2018, 10, 1)
-"""The first model of these families is BERT."""
 
 
 def known_problems(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
     """Yield problems of known facts."""
-    kinds = (known.releases, known.libraries, known.series, known.datasets, known.generations, known.architectures, known.requirements)
-    for entries in (*kinds, known.practices, known.shared_names):
-        for entry in entries:
-            yield from source_problems(entry)
     yield from _stated_once(known)
-    yield from _versions(known)
     yield from _references(known, beside)
     for dataset in known.datasets:
         stated = {int(number.replace(",", "")) for number in THOUSANDS.findall(dataset.source)}
@@ -68,45 +54,13 @@ def _stated_once(known: WorldFacts) -> Iterator[Problem]:
             yield Problem("value", f"{practice.value:g}", f"{practice.key} is a share or a ratio: above 0, and not in percent")
 
 
-def _versions(known: WorldFacts) -> Iterator[Problem]:
-    """Yield a problem for an invalid version, or one of another series, and for a day that is impossible."""
-    for library in known.libraries:
-        for version, day in library.released_on.items():
-            if not VERSION.fullmatch(version):
-                fix = f"is not a version of {library.library}; write it as its registry does, such as 2.13.0"
-                yield Problem(version, repr(version), fix)
-            if not FIRST_LIBRARY <= day <= library.read_on:
-                yield Problem(version, str(day), f"must be from {FIRST_LIBRARY} to {library.read_on}, when {library.library} was read")
-    for release in known.releases:
-        yield from day_problems("released_on", release.released_on, FIRST_LIBRARY)
-    for support in known.architectures:
-        yield from day_problems("added_on", support.added_on, FIRST_FAMILY)
-    for series in known.series:
-        number = re.search(r"\d+(?:\.\d+)*$", series.prefix)
-        strange = [each for each in series.versions if number and each != number[0] and not each.startswith(f"{number[0]}.")]
-        if strange:
-            yield Problem("versions", repr(strange[0]), f"is no version of {series.prefix}; correct it or the prefix")
-    for entry in known.requirements:
-        versions = [version for version in (entry.since, entry.least, entry.newest) if version is not None]
-        wrong = next((version for version in versions if not VERSION.fullmatch(version)), None)
-        if wrong is not None:
-            yield Problem("requirements", repr(wrong), f"is not a version; correct the requirement of {entry.library}")
-        elif (
-            entry.newest is not None and Version(entry.newest).release < Version(entry.least).release[: len(Version(entry.newest).release)]
-        ):
-            yield Problem("newest", repr(entry.newest), f"is below the oldest, {entry.least}; swap them or correct one")
-
-
 def _references(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for a name without a card, a document or a row that is not there, and a pattern that cannot be compiled."""
+    """Yield a problem for a name without a card, and for a row that is not there."""
     named = [("tokenizer", lengths.tokenizer) for dataset in known.datasets for lengths in dataset.token_lengths]
     named += [("model", shared.model) for shared in known.shared_names]
     for field, model in named:
         if model not in beside.models:
             yield Problem(field, repr(model), f"no such card in data/models; {did_you_mean(model, beside.models)}")
-    for support in known.architectures:
-        if support.family not in FAMILIES:
-            yield Problem("family", repr(support.family), f"no model card has it; {did_you_mean(support.family, FAMILIES)}")
     formats: dict[str, set[str]] = {}
     for card in beside.accelerators.values():
         if card.vendor == "NVIDIA" and card.architecture:
@@ -119,12 +73,6 @@ def _references(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
             if name in formats.get(entry.architecture, ()) and entry.tensor_core_generation < first:
                 fix = f"cards of {entry.architecture} have {name}, which began with generation {first}; correct the generation or the cards"
                 yield Problem("tensor_core_generation", str(entry.tensor_core_generation), fix)
-    for software in known.software:
-        for name, pattern in software.when.items():
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                yield Problem(name, repr(pattern), f"is no regular expression: {error}")
     for reading in known.memory_readings:
         rows = beside.results_of(reading.source) if reading.left_out else set()
         for result in sorted(set(reading.left_out) - rows if rows else ()):

@@ -71,7 +71,7 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "board_w": lambda r: (r.card and r.card.tdp_w) or MOST_WATTS,
     "boards_w": lambda r: r.count * ((r.card and r.card.tdp_w) or MOST_WATTS),
     "first_driver": lambda r: r.environment.devices[0].driver,
-    "power_was_read": lambda r: r.gpu and r.alone and len(r.powers_w) == r.count and fewest_samples(r) >= MANY_SAMPLES,
+    "power_was_read": lambda r: r.gpu and r.one_node and len(r.powers_w) == r.count and fewest_samples(r) >= MANY_SAMPLES,
     "shortest_energy_s": lambda r: r.window_s and 0.8 * r.window_s - 4 * DEVICE_INTERVAL_S.get(r.backend, 1.0),
 }
 """Name in relations.toml -> quantity or condition; those below are of several lines."""

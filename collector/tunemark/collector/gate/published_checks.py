@@ -4,24 +4,20 @@ Claims are compared with their printed text, conditions with the labels of the r
 document. What a document prints is never judged here, only whether it was copied correctly.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import date
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel
 
-from tunemark.collector.gate.fact_checks import Neighbours, day_problems, text_problems
+from tunemark.collector.gate.fact_checks import Neighbours, text_problems
+from tunemark.collector.gate.read import read_or_none
 from tunemark.collector.importers.table_text import PER_DEVICE, printed_value
 from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.formats import GIB
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.records.claims import Claim, Reading
+from tunemark.schema.records.claims import Claim
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import Conditions, PublishedResult, PublishedSet, SourceDocument, Statement, published_results
 from tunemark.schema.records.reading import Problem
@@ -38,14 +34,10 @@ COUNT_LABELS = ("num_gpus", "accelerator_count")
 """Names of labels that hold a table's words about a condition."""
 METHODS = {"lora": {Method.LORA, Method.QLORA}, "qlora": {Method.QLORA}, "full": {Method.FULL}}
 """What a word of a label can mean: tables call adapters on quantised weights LoRA too."""
-FIRST_DOCUMENT = date(2015, 1, 1)
-"""No document about training on the devices and models of the cards is older."""
-HIGHEST_LOSS = 20
-"""Above the logarithm of the largest vocabulary, 12.5, by which a run begins."""
 SHARES = ("accuracy", "f1", "exact_match", "token_accuracy")
 """Shares of rows or tokens, which nothing can exceed. An MFU above 1 is a claim that the audit judges."""
 REFERENCE = re.compile(r"\{([^{}/]+)/([^{}/]+)\}")
-RECORD_ID = re.compile(r"\d{3}-(?:\d{3}|S\d{2,3})")
+RECORD_ID = re.compile(r'"(\d{3}-(?:\d{3}|S\d{2,3}))"')
 
 
 def fact_record_problems(record: BaseModel, content: bytes, path: Path, facts: FactBase) -> Iterator[Problem]:
@@ -57,10 +49,13 @@ def fact_record_problems(record: BaseModel, content: bytes, path: Path, facts: F
         for problem in (*result_problems(result), *condition_problems(result.conditions, facts)):
             yield replace(problem, field=f"{result.id}: {problem.field}") if isinstance(record, PublishedSet) else problem
     if isinstance(record, SourceDocument):
-        yield from _document(record)
+        if record.url is not None and not re.match(r"https?://", record.url):
+            yield Problem("url", repr(record.url[:80]), "must begin with https://")
+        for statement in record.statements:
+            for problem in result_problems(statement):
+                yield replace(problem, field=f"{statement.id}: {problem.field}")
     elif isinstance(record, ConvertedResult):
         yield from condition_problems(record.conditions, facts)
-        yield from _converted(record)
     yield from _place(path, [record.id] if isinstance(record, SourceDocument) else [result.id for result in results])
 
 
@@ -129,8 +124,6 @@ def claim_problems(quantity: str, claim: Claim, conditions: Conditions | None) -
         yield Problem("value", f"{min(values):g}", "is negative; no quantity here is")
     if quantity.startswith(SHARES) and max(values) > 1:
         yield Problem("value", f"{max(values):g}", "is above 1; a share of all rows is stored as 0 to 1")
-    for reading in claim.readings:
-        yield from _reading(quantity, claim, reading)
     if claim.readings and claim.value not in values[1:]:
         yield Problem("readings", repr(values[1:]), f"no reading has the value, {claim.value:g}; the value must be the literal reading")
     printed = printed_value(quantity, claim.printed)
@@ -156,44 +149,6 @@ def _differs(value: float, wanted: float, unit: str) -> bool:
     return abs(value - wanted) > max(ROUNDING * abs(wanted), WHOLE_BYTE if unit == "bytes" else 0.0)
 
 
-def _reading(quantity: str, claim: Claim, reading: Reading) -> Iterator[Problem]:
-    """Yield a problem for a reading whose value is not what its meaning says of the printed figure: x 32, = 80 s, GiB or GB."""
-    meaning, unit, wanted = reading.meaning, QUANTITIES[quantity].unit, dict[str, float]()
-    if factor := re.search(r"\bx ?(\d+)\b", meaning):
-        wanted[factor[0]] = claim.value * int(factor[1])
-    if stated := re.search(r"= ?([\d,.]+) s\b", meaning):
-        wanted[stated[0]] = float(stated[1].replace(",", ""))
-    printed = re.search(r"[\d,]+(?:\.\d+)?", claim.printed)
-    size = re.match(r"(?:GiB|2\^30 bytes)|(GB|10\^9 bytes)", meaning)
-    if size and printed and unit == "bytes":
-        wanted[meaning[:12]] = float(printed[0].replace(",", "")) * (1e9 if size[1] else GIB)
-    for words, value in wanted.items():
-        if _differs(reading.value, value, unit):
-            fix = f"is not {value:.10g}, which its meaning says ({words}); correct one of them"
-            yield Problem("readings", f"{reading.value:.10g}", fix)
-
-
-def _document(document: SourceDocument) -> Iterator[Problem]:
-    """Yield problems of a document: its address and days, and the ids and claims of its statements."""
-    if document.url is not None and not re.match(r"https?://", document.url):
-        yield Problem("url", repr(document.url[:80]), "must begin with https://")
-    for name in ("stated_on", "committed_on", "read_on"):
-        if (day := getattr(document, name)) is not None:
-            yield from day_problems(name, day, FIRST_DOCUMENT)
-            if document.read_on is not None and day > document.read_on:
-                yield Problem(name, str(day), f"is after it was read, {document.read_on}; correct one of them")
-    for year in re.findall(r"\b\d{4}\b", document.published_on or ""):
-        if not FIRST_DOCUMENT.year <= int(year) <= (document.read_on or date.max).year:
-            fix = f"must be from {FIRST_DOCUMENT.year} to the day on which it was read, {document.read_on}"
-            yield Problem("published_on", repr(document.published_on), fix)
-    ids = [statement.id for statement in document.statements]
-    for statement in document.statements:
-        if not statement.id.startswith(f"{document.id}-") or ids.count(statement.id) > 1:
-            yield Problem("statements", repr(statement.id), f"an id begins with {document.id}- and is used once")
-        for problem in result_problems(statement):
-            yield Problem(f"{statement.id}: {problem.field}", problem.value, problem.fix)
-
-
 def _place(path: Path, ids: Sequence[str]) -> Iterator[Problem]:
     """Yield a problem for results in the folder or file of another id: NNN/NNN-001.json, or NNN/results.json."""
     wrong = next((name for name in ids if name[:3] != path.parent.name), None)
@@ -203,112 +158,39 @@ def _place(path: Path, ids: Sequence[str]) -> Iterator[Problem]:
         yield Problem("id", repr(ids[0]), f"is in the file {path.name}; a file has the name of its id")
 
 
-def _converted(result: ConvertedResult) -> Iterator[Problem]:
-    """Yield problems of a converted result: evaluations out of order, times and samples that contradict each other."""
-    system, count = result.system, result.conditions.accelerator_count
-    if system.nodes and system.accelerators_per_node and count and system.nodes * system.accelerators_per_node != count:
-        fix = f"the system has {system.nodes} nodes of {system.accelerators_per_node}; correct one of them"
-        yield Problem("conditions.accelerator_count", str(count), fix)
-    for number, run in enumerate(result.runs):
-        place, curve = f"runs.{number}", run.curve
-        for name in ("samples", "at_s"):
-            if any(later < earlier for earlier, later in pairwise(getattr(curve, name))):
-                yield Problem(f"{place}.curve.{name}", "", "falls from one evaluation to the next; restore the order of the log")
-        if any(not 0 < loss < HIGHEST_LOSS for loss in curve.eval_loss):
-            yield Problem(f"{place}.curve.eval_loss", "", f"must be above 0 and below {HIGHEST_LOSS}; a uniform guess is about 10")
-        # Clocks of logs are rounded to milliseconds.
-        last_s = max(curve.at_s[-1] if curve.at_s else 0.0, run.train_s or 0.0)
-        if run.time_to_target_s is not None and last_s > run.time_to_target_s + 1:
-            fix = f"is before the last evaluation or the end of training, {last_s:g}; correct one of them"
-            yield Problem(f"{place}.time_to_target_s", f"{run.time_to_target_s:g}", fix)
-        if run.samples is not None and curve.samples and run.samples < curve.samples[-1]:
-            yield Problem(f"{place}.samples", str(run.samples), f"is fewer than at the last evaluation, {curve.samples[-1]}")
-
-
 # References between the rows of a document ------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class DocumentRows:
-    """The rows of a document as they are in its files: statements and cells of tables refer to them."""
-
-    names: dict[str, set[str]] = field(default_factory=dict)
-    """Row or statement -> its claims and labels."""
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    """Contents of the rows."""
-
-    @classmethod
-    def of_folder(cls, folder: Path) -> "DocumentRows":
-        """Read the rows of a document. Files that cannot be read are left out: they have their own problem."""
-        read = cls()
-        for path in sorted(folder.glob("*.json")):
-            try:
-                content = json.loads(path.read_bytes())
-                rows = content["results"] if isinstance(content.get("results"), list) else [content]
-                for row in (*content.get("statements", ()), *rows):
-                    read.names[row["id"]] = {*row.get("claims", ()), *row.get("labels", ())}
-                    if "conditions" in row:
-                        read.rows.append(row)
-            except (ValueError, KeyError, TypeError, AttributeError, OSError):
-                continue
-        return read
-
-
-def rows_problems(document: Path, beside: Neighbours) -> Iterator[Problem]:
-    """Yield references of a document to rows, figures, devices or quantities that do not exist, and rows that are there twice."""
-    try:
-        content = json.loads(document.read_bytes())
-        statements, tables = content.get("statements", ()), content.get("tables", ())
-        said = {statement["id"]: _ids_in(statement.get("assertion")) for statement in statements}
-        cells = {table["id"]: REFERENCE.findall("".join(cell for row in table["rows"] for cell in row)) for table in tables}
-    except (ValueError, KeyError, TypeError, AttributeError, OSError):
-        # A missing or invalid document is reported where the file itself is checked.
-        return
-    folders = {document.parent.name: DocumentRows.of_folder(document.parent)}
+def rows_problems(document: SourceDocument, place: Path, beside: Neighbours) -> Iterator[Problem]:
+    """Yield references of a document to rows, figures or devices that do not exist, and rows that are there twice."""
+    folders: dict[str, dict[str, set[str]]] = {}
 
     def names(row: str) -> set[str] | None:
-        folder = document.parents[1] / row[:3]
-        if row[:3] not in folders:
-            folders[row[:3]] = DocumentRows.of_folder(folder)
+        source, folder = row[:3], place.parents[1] / row[:3]
+        if source not in folders:
+            records = [read_or_none(path) for path in sorted(folder.glob("*.json"))]
+            named = [each for record in records for each in (*published_results(record), *getattr(record, "statements", ()))]
+            folders[source] = {each.id: {*each.claims, *each.labels} for each in named}
         # A document that is not in this checkout is not judged.
-        return folders[row[:3]].names.get(row) if folder.is_dir() else set()
+        return folders[source].get(row) if folder.is_dir() else set()
 
-    for statement, rows in said.items():
-        for row in (row for row in rows if names(row) is None):
-            yield Problem(f"statements.{statement}", repr(row), "there is no such row or statement; correct the reference")
-    for table, references in cells.items():
-        for row, part in dict.fromkeys(references):
+    for statement in document.statements:
+        said = statement.assertion.model_dump_json() if statement.assertion else ""
+        for row in (row for row in RECORD_ID.findall(said) if names(row) is None):
+            yield Problem(f"statements.{statement.id}", repr(row), "there is no such row or statement; correct the reference")
+        listed = getattr(statement.assertion, "accelerators", ())
+        named = {getattr(statement.assertion, "accelerator", None), *(listed if isinstance(listed, tuple) else ())}
+        for key in named - {None, *beside.accelerators}:
+            fix = f"no such card in data/accelerators; {did_you_mean(str(key), beside.accelerators)}"
+            yield Problem(f"statements.{statement.id}", repr(key), fix)
+    for table in document.tables:
+        for row, part in dict.fromkeys(REFERENCE.findall("".join(cell for cells in table.rows for cell in cells))):
             found = names(row)
             if found is None or (found and part not in found):
                 what = "row" if found is None else "claim or label of this row"
-                yield Problem(f"tables.{table}", repr(f"{row}/{part}"), f"there is no such {what}; correct the reference")
-    yield from _assertions(statements, beside)
+                yield Problem(f"tables.{table.id}", repr(f"{row}/{part}"), f"there is no such {what}; correct the reference")
     known: dict[str, str] = {}
-    for content in folders[document.parent.name].rows:
-        text = json.dumps({name: value for name, value in content.items() if name not in {"id", "origin"}}, sort_keys=True)
-        if content.get("claims") and known.setdefault(text, content["id"]) != content["id"]:
-            yield Problem(f"{content['id']}: id", repr(content["id"]), f"is {known[text]} again, under another id; keep one of them")
-
-
-def _ids_in(assertion: object) -> list[str]:
-    """Return the ids of rows and statements anywhere in an assertion."""
-    if isinstance(assertion, dict | list):
-        values = assertion.values() if isinstance(assertion, dict) else assertion
-        return [row for value in values for row in _ids_in(value)]
-    return [assertion] if isinstance(assertion, str) and RECORD_ID.fullmatch(assertion) else []
-
-
-def _assertions(statements: Iterable[Mapping[str, Any]], beside: Neighbours) -> Iterator[Problem]:
-    """Yield a statement about a device or a quantity that does not exist."""
-    for statement in statements:
-        said, place = statement.get("assertion") or {}, f"statements.{statement['id']}"
-        for key in (key for key in (said.get("accelerator"), *_names(said.get("accelerators"))) if isinstance(key, str)):
-            if key not in beside.accelerators:
-                yield Problem(place, repr(key), f"no such card in data/accelerators; {did_you_mean(key, beside.accelerators)}")
-        for name in (said.get("quantity"), said.get("base_quantity"), *_names(said.get("basis"))):
-            if isinstance(name, str) and name not in QUANTITIES:
-                yield Problem(place, repr(name), f"is not a quantity; {did_you_mean(name, QUANTITIES)}")
-
-
-def _names(value: object) -> list[str]:
-    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+    for result in (each for path in sorted(place.parent.glob("*.json")) for each in published_results(read_or_none(path))):
+        text = result.model_dump_json(exclude={"id", "origin"})
+        if result.claims and known.setdefault(text, result.id) != result.id:
+            yield Problem(f"{result.id}: id", repr(result.id), f"is {known[text]} again, under another id; keep one of them")

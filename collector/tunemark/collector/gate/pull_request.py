@@ -6,7 +6,7 @@ A pull request may add submissions. Every other change needs a maintainer, and a
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,17 +32,6 @@ MOST_BYTES = 64 * MIB
 """Of all submissions of a pull request together."""
 MOST_CHANGES = 2_000
 """Changes that are listed one by one."""
-CHECKS = (
-    "only additions under submissions/",
-    "name, mode and size",
-    "schema and canonical form",
-    "rules between fields",
-    "no identity of a person or machine",
-    "cards of workload, model and device",
-    "headline figures derived again from the step log",
-    "compared with the accepted results",
-)
-"""What an accepted submission has passed, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +69,7 @@ def check(root: Path, base: str, head: str, facts: FactBase) -> dict[str, Any]:
         doubts: dict[str, list[str]] = defaultdict(list)
         for file, note in done.notes:
             doubts[names.get(file, file)].append(note.text)
-        files = [
-            {"path": written[path], "checks": list(CHECKS), "notes": doubts[written[path]], **_landing(rows[path], list(rows.values()))}
-            for path in accepted
-        ]
+        files = [{"path": written[path], "notes": doubts[written[path]], **_landing(rows[path], list(rows.values()))} for path in accepted]
     verdict = "refused" if refused else "needs a maintainer" if maintainer else "accepted" if files else NOTHING
     return {
         "format": "tunemark.pull-request/1",
@@ -184,8 +170,8 @@ def _landing(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
         return headline | {"tables": [], "note": "is listed, but not ranked: it did not finish, or has too few steady steps"}
     alike = [other for other in rows if other["rankable"] and other["tokens_per_s"] and _conditions(other) == _conditions(row)]
     same_device = [other for other in alike if _hardware(other) == _hardware(row)]
-    tables = [("same workload, conditions and division", alike), ("the same on this device", same_device)]
-    return headline | {"tables": [asdict(_table(name, row, members)) for name, members in tables], "note": ""}
+    tables = [_table("same workload, conditions and division", row, alike), _table("the same on this device", row, same_device)]
+    return headline | {"tables": tables, "note": ""}
 
 
 def _conditions(row: Row) -> tuple[object, ...]:
@@ -196,37 +182,20 @@ def _hardware(row: Row) -> tuple[object, ...]:
     return row["accelerator"] or row["accelerator_printed"], row["accelerator_count"]
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """A result next to another in a table."""
-
-    id: str
-    device: str
-    ratio: float
-    """Tokens per second of the new result over those of this one."""
-
-
-@dataclass(frozen=True, slots=True)
-class TablePlace:
-    """The place of a result in a table, by tokens per second."""
-
-    table: str
-    rank: int
-    results: int
-    """Results in the table, this one included."""
-    peers: tuple[Peer, ...]
-    """The next faster and the next slower result."""
-
-
-def _table(name: str, row: Row, members: Sequence[Row]) -> TablePlace:
+def _table(name: str, row: Row, members: Sequence[Row]) -> dict[str, Any]:
+    """Return the rank of a result in a table by tokens per second, and its ratio to the next faster and the next slower one."""
     ordered = sorted(members, key=lambda other: -other["tokens_per_s"])
     place = next(index for index, other in enumerate(ordered) if other["result_id"] == row["result_id"])
     near = [ordered[index] for index in (place - 1, place + 1) if 0 <= index < len(ordered)]
-    peers = tuple(
-        Peer(other["result_id"], f"{other['accelerator_count']} x {_hardware(other)[0]}", row["tokens_per_s"] / other["tokens_per_s"])
+    peers = [
+        {
+            "id": other["result_id"],
+            "device": f"{other['accelerator_count']} x {_hardware(other)[0]}",
+            "ratio": row["tokens_per_s"] / other["tokens_per_s"],
+        }
         for other in near
-    )
-    return TablePlace(name, place + 1, len(ordered), peers)
+    ]
+    return {"table": name, "rank": place + 1, "results": len(ordered), "peers": peers}
 
 
 def summary(report: dict[str, Any]) -> str:

@@ -114,11 +114,11 @@ def _part(node: Any, part: str) -> list[Any]:  # noqa: ANN401 - a record, a list
 
 
 def named(name: str, run: Run, entry: object) -> Any:  # noqa: ANN401 - any value
-    """Return the quantity, the field of the entry, or the field of the record of this name."""
+    """Return the quantity, the field of the entry, or the field of the record (`s.NAME` where it is in no section) of this name."""
     if name.startswith("."):
         return getattr(entry, name[1:])
     if "." in name:
-        return next((value for _, _, value in places(name, run)), None)
+        return next((value for _, _, value in places(name.removeprefix("s."), run)), None)
     if name in QUANTITIES:
         function, takes_entry = QUANTITIES[name]
         return function(run, entry) if takes_entry else function(run)

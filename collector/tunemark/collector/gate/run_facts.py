@@ -12,7 +12,7 @@ from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.memory_states import Weights, count_weights
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape, shape_of_plan, shape_problem
-from tunemark.schema.physics.utilisation import executed_peak, executed_share, flops_of_steps, probed_flop_per_s
+from tunemark.schema.physics.utilisation import executed_peak, flops_of_steps, probed_flop_per_s
 from tunemark.schema.records.effective import SHORT_NAMES
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Gate
@@ -50,20 +50,14 @@ class Run:
         self.cpu, self.neuron = self.backend is Backend.CPU, self.backend is Backend.NEURON
         self.gpu = self.backend in {Backend.CUDA, Backend.ROCM}
         self.steps, self.count = len(s.trace), s.plan.device.count
-        self.alone = self.one_node = s.plan.device.nodes == 1
-        self.on_cpu, self.cuda, self.one_process = self.cpu, self.backend is Backend.CUDA, self.count == 1
+        self.one_node, self.one_process, self.cuda = s.plan.device.nodes == 1, self.count == 1, self.backend is Backend.CUDA
         self.crash, self.timeout = self.status is Status.CRASH, self.status is Status.TIMEOUT
-        self.out_of_device_memory, self.out_of_host_memory = self.status is Status.OOM_DEVICE, self.status is Status.OOM_HOST
-        self.trained, self.warm_worker = bool(self.steps), s.process.warm_worker
-        self.evaluates, self.saves, self.probes, self.checks = self.rules.evaluate, self.rules.save, self.rules.probe, self.rules.gates
-        self.finite, self.packed = s.plan.data.finite, s.plan.data.packing
+        self.out_of_device_memory = self.status is Status.OOM_DEVICE
         self.synthetic, self.language_model = s.plan.data.source is DataSource.SYNTHETIC, s.plan.model.task is Task.CAUSAL_LM
-        self.gate_count, self.rank_count, self.supersedes = len(s.gates), len(s.ranks), s.supersedes is not None
-        self.used_cpu, self.has_commit = bool(s.process.user_s), s.harness.commit is not None
+        self.gate_count, self.rank_count = len(s.gates), len(s.ranks)
         self.linux = s.environment.os.startswith("Linux")
         self.loaded, self.tore_down = Phase.LOAD in self.phases, self.phases[-1] is Phase.TEARDOWN
-        samples = self.use.samples if self.use else 0
-        self.has_samples, self.sampled_often = samples > 0, samples >= SOME_SAMPLES
+        self.sampled_often = self.use is not None and self.use.samples >= SOME_SAMPLES
         self.alike = s.plan.device.pipeline_parallel == 1
         self.sampled_surely = float(self.times[SOME_SAMPLES:].sum()) > SOME_SAMPLES * HOST_INTERVAL_S
         self.compiles_nothing = not self.compiles
@@ -205,11 +199,6 @@ class Run:
     def probed(self) -> float | None:
         """Matrix rate of all devices in the probe, in FLOP/s."""
         return probed_flop_per_s(self.s).value
-
-    @cached_property
-    def share(self) -> float | None:
-        """Executed FLOP/s over the dense peak."""
-        return executed_share(self.s, self.facts.models.get(self.plan.model.key), self.card)
 
     @cached_property
     def device_bytes(self) -> int | None:

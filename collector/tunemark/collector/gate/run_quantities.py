@@ -12,9 +12,8 @@ from tunemark.collector.gate.cross_file_checks import CLOCK
 from tunemark.collector.gate.run_facts import Run
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.physics.architecture import adapted_linears, adapts_tokens
-from tunemark.schema.physics.training_shape import unlike_the_card
 from tunemark.schema.records.effective import OPTIMIZER_LIBRARIES, compared
-from tunemark.schema.records.trace import COUNT_COLUMNS, MOST_MICRO_STEPS, RankRecord
+from tunemark.schema.records.trace import MOST_MICRO_STEPS, RankRecord
 from tunemark.schema.statistics.comparison import arm_run
 from tunemark.schema.synthetic_data import SPECIAL_TOKENS, UNIFORM
 from tunemark.schema.vocabulary import (
@@ -30,18 +29,12 @@ from tunemark.schema.vocabulary import (
     DataSource,
     Dtype,
     Method,
-    Padding,
     Phase,
-    Status,
-    Task,
     WarningKind,
-    Weights,
 )
 
 FIRST_RUN = datetime(2026, 11, 20, tzinfo=UTC)
 """The day of the first commit: no harness existed before."""
-TORCH_WORDS = ("CUDA", "HIP", "XPU", "MPS backend")
-"""Words of torch for a device whose memory ran out."""
 KERNELS = {
     Backend.CPU: {"math", "flash"},
     Backend.CUDA: {"math", "flash", "efficient", "cudnn"},
@@ -59,11 +52,8 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "last_phase_s": lambda r: r.s.timeline[-1].at_s,
     "last_step_s": lambda r: r.trace.completed_at_s[-1] if r.steps else None,
     "train_ends_early_s": lambda r: r.train_ends_s - 0.25 - 0.01 * r.trained_s if r.train_ends_s is not None else None,
-    "waits": lambda r: (r.trace.data_wait_s or 0.0) > 0.1 * r.trained_s,
-    "not_computing_s": lambda r: None if r.share is None else (1 - r.share) * float(r.times.sum()),
     "says_out_of_memory": lambda r: _says(r, r"out of memory|OutOfMemoryError|can.t allocate memory|cannot allocate memory"),
     "says_killed": lambda r: _says(r, r"kernel killed|oom.?killer|SIGKILL|lack of (host )?memory"),
-    "names_no_device": lambda r: not any(f"{word} out of memory" in (r.s.outcome.message or "") for word in TORCH_WORDS),
     "probed_after": lambda r: Phase.TRAIN in r.phases and Phase.PROBE in r.phases[r.phases.index(Phase.TRAIN) :],
     "own_steps": lambda _, rank: len(rank.own_work_s),
     "own_work_s": lambda _, rank: sum(rank.own_work_s),
@@ -75,7 +65,6 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "shards": lambda r: r.device.strategy in SHARDED_STATES,
     "planned_evaluation_rows": lambda r: r.plan.data.evaluation_rows or None,
     "lowest_loss": lambda r: float(r.losses.min()) if len(r.losses) else None,
-    "first_loss": lambda r: float(r.losses[0]) if len(r.losses) else None,
     "different_losses": lambda r: len(np.unique(r.losses)) if len(r.losses) > FEW_LOSSES else None,
 }
 """Name in relations.toml -> quantity or condition; those below are of several lines."""
@@ -125,13 +114,6 @@ def stopped_for_a_reason(r: Run) -> bool | None:
     out_of_time = rules.max_train_s is not None and r.steps >= rules.min_steps and r.trained_s >= rules.max_train_s / 1.05
     narrow = rules.until_relative_ci is not None and rate is not None and rate.relative_half_width <= 2 * rules.until_relative_ci
     return out_of_time or narrow or (rules.epochs is None and r.plan.data.source is not DataSource.SYNTHETIC)
-
-
-def finite_to_its_end(r: Run) -> bool:
-    """Return True if all losses are finite but the last one of a run that ended with it."""
-    missing = [step for step, loss in enumerate(r.trace.loss, start=1) if loss is None]
-    evaluated = r.s.evaluation is not None and r.s.evaluation.loss is None
-    return missing == [r.steps] or evaluated if r.status is Status.NAN else not missing
 
 
 def _says(r: Run, pattern: str) -> bool:
@@ -306,66 +288,7 @@ def wrong_rows(r: Run) -> int:
     return int(((rows[:-1] if r.plan.data.finite else rows) < r.plan.batch.global_batch).sum())
 
 
-def wrong_counts(r: Run) -> int:
-    """Return the number of steps whose counts do not follow from packing, padding and task."""
-    data, slots, real, supervised, documents, rows = r.plan.data, *(np.asarray(getattr(r.trace, name)) for name in COUNT_COLUMNS)
-    if data.packing:
-        whole, pieces = rows * data.sequence_length, real - supervised
-        # A row cuts at most one document in two at each of its ends.
-        several = (pieces < rows) | (pieces > documents + 2 * rows) | (documents > pieces)
-        return int(((slots != whole) | (real != whole) | (several if data.document_borders else pieces != rows)).sum())
-    wrong = (documents != rows) | (supervised != (real - rows if r.plan.model.task is Task.CAUSAL_LM else rows)) | (real > slots)
-    wrong |= slots > rows * data.sequence_length
-    if data.padding is Padding.STATIC:
-        wrong |= slots != rows * data.sequence_length
-    elif data.padding is Padding.NONE:
-        wrong |= real != slots
-    elif r.plan.batch.gradient_accumulation == 1 and r.count == 1:
-        wrong |= slots % np.maximum(1, rows) != 0
-    return int(wrong.sum())
-
-
-def least_evaluation_loss(r: Run) -> float | None:
-    """Return the loss of rows that are classified wrongly, which is ln 2 at least."""
-    held_out = r.s.evaluation
-    return None if held_out is None or held_out.accuracy is None else (1 - held_out.accuracy) * log(2)
-
-
-def broken_rows(r: Run) -> float | None:
-    """Return the distance of the correct rows from a whole number, over all rows."""
-    held_out = r.s.evaluation
-    if held_out is None or held_out.accuracy is None:
-        return None
-    correct = held_out.accuracy * held_out.rows
-    return abs(correct - round(correct)) / held_out.rows
-
-
 # Losses
-
-
-def chance(r: Run) -> float | None:
-    """Return the loss of a uniform guess, for weights that are those of the card."""
-    if r.model is None or unlike_the_card(r.plan) is not None:
-        return None
-    return log(r.plan.model.labels) if r.plan.model.labels else log(r.model.vocabulary)
-
-
-def highest_first_loss(r: Run) -> float | None:
-    """Return the highest loss of the first step.
-
-    Logits of random weights with a spread of 0.02 add half their variance to the loss of a uniform guess; pretrained weights and new
-    heads may begin 8 nats above it.
-    """
-    uniform, random = chance(r), r.plan.model.weights is Weights.RANDOM and not r.plan.model.labels
-    if uniform is None or r.model is None:
-        return None
-    return 1.05 * uniform + (0.5 * 0.02**2 * 1.5 * r.model.hidden_size + 0.1 if random else 8.0)
-
-
-def lowest_first_loss(r: Run) -> float | None:
-    """Return the lowest loss of the first step of a language model with random weights."""
-    uniform = chance(r)
-    return 0.85 * uniform if uniform is not None and r.plan.model.weights is Weights.RANDOM and not r.plan.model.labels else None
 
 
 def loss_of_random_tokens(r: Run) -> float | None:

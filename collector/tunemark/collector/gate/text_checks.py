@@ -5,9 +5,11 @@ a replacement may be in any language. Nothing may identify a person or a machine
 """
 
 import re
+import tomllib
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tunemark.schema.privacy import REMEMBERED, identity_leaks, is_hash, texts
@@ -26,67 +28,12 @@ class Policy(NamedTuple):
     what: str
 
 
-SIGNS = "®™©µ°±²³×·–—…≤≥≈→"
-POLICIES = (
-    Policy(re.compile(r"outcome\.message"), re.compile(r"."), 1_000, "a message"),
-    # Letters of formulas, in circles and of full width are of no language.
-    Policy(
-        re.compile(r"supersedes_reason"),
-        re.compile(r"[^\n\t\u2460-\u24ff\U0001d400-\U0001d7ff\U0001f100-\U0001f1ff\uff21-\uff3a\uff41-\uff5a]"),
-        700,
-        "a sentence",
-    ),
-    Policy(re.compile(r"plan\.data\.template"), re.compile(r"[\x20-\x7e\n\t]"), 1_000, "a template in ASCII"),
-    Policy(
-        re.compile(
-            r"environment\..+|harness\.version|effective\..+|plan\.(?:data\.(?:name|tokenizer)|model\.hub_id|lora\..+)|overrides\.\d+\.field|"
-            r".+\.method|evaluation\.split"
-        ),
-        re.compile(r"[A-Za-z0-9 ®™()@.,_+/:%&'=#*~!\[\]-]"),
-        200,
-        "a name of ASCII letters, digits and common signs",
-    ),
-    Policy(re.compile(r".+"), re.compile(rf"[\x20-\x7e{SIGNS}]"), 700, "a sentence in ASCII"),
-)
-"""The first policy whose fields match counts."""
-TRUSTED_HOSTS = (
-    r"(?:docs\.|download\.)?pytorch\.org|(?:docs\.|developer\.|forums\.)?nvidia\.com|huggingface\.co|(?:\w+\.)?readthedocs(?:-hosted)?\.(?:io|com)|"
-    r"(?:docs\.)?python\.org|(?:www\.)?(?:github|gitlab)\.com|(?:www\.)?deepspeed\.ai|rocm\.docs\.amd\.com|awsdocs-neuron\.readthedocs-hosted\.com|pypi\.org"
-)
-"""Hosts to which the error messages of libraries refer."""
-TAGS = (
-    "a|abbr|address|area|article|aside|audio|b|base|blockquote|body|br|button|canvas|center|code|details|dialog|div|embed|fieldset|font|footer|"
-    "form|frame|frameset|h[1-6]|head|header|hr|html|i|iframe|img|input|kbd|label|li|link|main|map|marquee|math|menu|meta|nav|noscript|object|"
-    "ol|option|p|picture|pre|script|section|select|slot|source|span|style|sub|summary|sup|svg|table|tbody|td|template|textarea|tfoot|th|thead|"
-    "title|tr|track|u|ul|video|xmp"
-)
-ABUSE: dict[str, re.Pattern[str]] = {
-    "HTML": re.compile(
-        rf"</?(?:{TAGS})(?=[\s/>])|<!--|<!doctype|&(?:#x?[0-9a-f]+|lt|gt|amp|quot|nbsp);|\bon\w+\s*=\s*[\w\"'(]", re.IGNORECASE
-    ),
-    "an address of a page": re.compile(
-        rf"\bdata:[a-z]+/|\bhttps?:/*(?!/*(?:{TRUSTED_HOSTS})(?:[/:?#\s)\].,;'\"]|$))[^\s]|\b(?:javascript|vbscript|data:[a-z]+/|ftp|file(?=:/)|jndi|s3|gs)s?:\S|(?<![\w:])//\w[\w-]*\.\w|\bwww\.",
-        re.IGNORECASE,
-    ),
-    "markup of Markdown": re.compile(r"\]\(|!\[|^\s*#{1,6}\s|```|^\s*\|.*\||\w \| .+ \|\s*$|^\s*[-*_]{3,}\s*$", re.MULTILINE),
-    "a template": re.compile(r"\{\{|\{%|\{#|\$\{|__\w+__.*__\w+__|%n%n|<%"),
-    "a command of a shell or a database": re.compile(
-        r"\$\(|\brm\s+-|\b(?:curl|wget|nc|bash|sh|powershell|cmd)\b.*\|\s*(?:ba)?sh|\|\s*(?:ba|z)?sh\b|\|'|;\s*(?:drop|delete|update)\s+(?:table|from|\w+\s+set)\s|(?:\.\./){2}|&&\s*\w",
-        re.IGNORECASE,
-    ),
-    "words to a language model": re.compile(
-        r"\b(?:ignore|disregard|forget|override)\b.{0,20}\b(?:previous|prior|above|earlier|all|your)\b.{0,20}\b(?:instructions?|rules?|prompts?)\b|"
-        r"<\|\w+\|>|\byou are (?:now )?(?:a|an|the) (?:helpful |ai )?(?:assistant|language model)\b",
-        re.IGNORECASE,
-    ),
-    "a formula of a spreadsheet": re.compile(r"^\s*(?:=|\+|-(?!\d+(?:$|[\s,:.;)]))|@)\s*[\w\"'(]|^\s*[=@]", re.MULTILINE),
-    "a command of GitHub": re.compile(r"^\s*::|##\[|::(?:error|warning|notice|set-|add-|group|stop-|debug)", re.MULTILINE),
-    "a mention": re.compile(r"(?:^|[\s(])@[A-Za-z][\w-]+|\b(?:fixes|closes|resolves)\s+#\d", re.IGNORECASE),
-    "markup of a terminal": re.compile(
-        r"\[/?(?:bold|dim|italic|underline|blink|reverse|strike|red|green|blue|yellow|white|black|link)\b[^\]]*\]", re.IGNORECASE
-    ),
+RULES = tomllib.loads(Path(__file__).with_name("text_policy.toml").read_text(encoding="utf-8"))
+POLICIES = [Policy(re.compile(each["fields"]), re.compile(each["characters"]), each["most"], each["what"]) for each in RULES["policies"]]
+ABUSE = {
+    what: re.compile(pattern.replace("{HOSTS}", RULES["hosts"]).replace("{TAGS}", RULES["tags"]))
+    for what, pattern in RULES["abuse"].items()
 }
-"""Text that would act on a page, a terminal, a spreadsheet or a workflow. All outputs neutralise it too; no honest record holds it."""
 FEWEST_WORDS, FEWEST_LETTERS, FEWEST_SIGNS = 2, 6, 4
 """Words and letters of a reason, or letters of a script outside ASCII."""
 MOST_MARKS = 4

@@ -1,24 +1,27 @@
 """Fact cards of data/: accelerators, models, prices. Every fact has a source; unknown is null."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import date
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from tunemark.schema.records.base import Frozen, Key, PositiveCount, Text
+from tunemark.schema.records.base import Day, Frozen, Key, PositiveCount, Source, Text, rule
 from tunemark.schema.vocabulary import Dtype, PriceKind
 
 VERSION = re.compile(r"\bv\d+(?:\.\d+)*\b|\b[0-9a-f]{7,40}\b")
 """A catalogue version, or a commit."""
 
 
+ModelFamily = Literal["llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "gpt2", "bert"]
+"""Architecture name in transformers."""
+
+
 class CoreCluster(Frozen):
     """Equal cores of a CPU."""
 
     cores: int = Field(ge=1, le=512)
-    """Number of cores."""
     clock_ghz: float | None = Field(default=None, ge=0.8, le=5.5)
     """Clock from which the peak is computed; `CpuFacts.clock` names its kind."""
     boost_clock_ghz: float | None = Field(default=None, ge=1, le=7)
@@ -30,15 +33,12 @@ class CoreCluster(Frozen):
     bf16_flop_per_cycle: int | None = Field(default=None, ge=8, le=8192)
     """FLOP per cycle and core in bf16 with fp32 sums, by matrix or dot-product instructions (AMX has 2,048); null for a core without them."""
 
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
+    @rule
+    def _possible(self) -> Iterator[str]:
         if self.vector_bits is not None and self.vector_bits & (self.vector_bits - 1):
-            msg = f"vector_bits is {self.vector_bits}; the width of vector registers is a power of two"
-            raise ValueError(msg)
+            yield f"vector_bits is {self.vector_bits}; the width of vector registers is a power of two"
         if self.clock_ghz and self.boost_clock_ghz and self.boost_clock_ghz < self.clock_ghz:
-            msg = f"boost_clock_ghz is {self.boost_clock_ghz:g}, below clock_ghz, {self.clock_ghz:g}; swap them"
-            raise ValueError(msg)
-        return self
+            yield f"boost_clock_ghz is {self.boost_clock_ghz:g}, below clock_ghz, {self.clock_ghz:g}; swap them"
 
     def flop_per_cycle(self) -> dict[Dtype, int]:
         """Return FLOP per cycle and core by number format: fp32 = 2 x FMA units x vector bits / 32, bf16 as declared."""
@@ -94,11 +94,8 @@ class AcceleratorCard(Frozen):
     """An accelerator, or a CPU. Peaks are dense, in TFLOP/s, per unit as defined by `unit`."""
 
     key: Key
-    """Key of the card."""
     name: Text
-    """Display name."""
     vendor: Text
-    """Vendor."""
     architecture: Text | None = None
     """Generation."""
     aliases: tuple[Text, ...] = ()
@@ -108,7 +105,6 @@ class AcceleratorCard(Frozen):
     cores_per_unit: PositiveCount | None = None
     """Separately addressable cores per unit, such as two NeuronCores in a Trainium chip."""
     memory_gib: float | None = Field(default=None, ge=4, le=2048)
-    """Memory in GiB."""
     memory_bandwidth_gb_s: float | None = Field(default=None, ge=5, le=40_000)
     """Memory bandwidth in GB/s: from one channel of DDR3 to eight stacks of HBM4."""
     peak_tflops: dict[Dtype, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
@@ -124,17 +120,13 @@ class AcceleratorCard(Frozen):
     interconnect_gb_s: float | None = Field(default=None, ge=8, le=8000)
     """Bandwidth to its peers in GB/s, both directions together: from PCIe 3.0 x8 to the next NVLink."""
     launch_year: int | None = Field(default=None, ge=2010, le=2030)
-    """Year of launch."""
     msrp_usd: float | None = Field(default=None, ge=100, le=100_000)
     """List price at launch."""
-    source: Text
-    """Source of these facts."""
-    read_on: date | None = None
-    """Date on which they were read."""
+    source: Source
+    read_on: Day | None = None
     unverified: tuple[Text, ...] = ()
     """Fields that were not read at a source."""
     notes: Text | None = None
-    """Notes."""
 
     @model_validator(mode="before")
     @classmethod
@@ -146,26 +138,21 @@ class AcceleratorCard(Frozen):
         derived = {"peak_tflops": cpu.peak_tflops(), "memory_bandwidth_gb_s": cpu.memory_bandwidth_gb_s()}
         for name, value in derived.items():
             if content.get(name, value) != value:
-                msg = f"{name} {content[name]!r} of a CPU follows from its cores, clock and memory: {value!r}; leave it out"
-                raise ValueError(msg)
+                raise ValueError(f"{name} {content[name]!r} of a CPU follows from its cores, clock and memory: {value!r}; leave it out")
         return content | derived
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        msg = ""
+    @rule
+    def _consistent(self) -> Iterator[str]:
         if self.cpu is not None and self.unit != "cpu":
-            msg = f"unit is {self.unit!r} and the card has facts of a CPU; use unit = 'cpu'"
+            yield f"unit is {self.unit!r} and the card has facts of a CPU; use unit = 'cpu'"
         elif self.cpu is None and self.unit == "cpu":
-            msg = "unit is 'cpu' and the card has no cores; describe them under cpu, or correct the unit"
+            yield "unit is 'cpu' and the card has no cores; describe them under cpu, or correct the unit"
         elif (self.cores_per_unit is not None) != (self.unit == "chip"):
-            msg = f"unit is {self.unit!r} and cores_per_unit is {self.cores_per_unit}; a chip has separately addressable cores, another unit has none"
+            yield f"unit is {self.unit!r} and cores_per_unit is {self.cores_per_unit}; a chip has separately addressable cores, another unit has none"
         elif self.launch_year is not None and self.read_on is not None and self.launch_year > self.read_on.year:
-            msg = f"launch_year is {self.launch_year}, after the facts were read on {self.read_on}; a card describes what is sold"
+            yield f"launch_year is {self.launch_year}, after the facts were read on {self.read_on}; a card describes what is sold"
         elif unknown := [name for name in self.unverified if self.value(name) is None]:
-            msg = f"unverified names {unknown[0]!r}, which is not a field with a value; name one, or leave it out"
-        if msg:
-            raise ValueError(msg)
-        return self
+            yield f"unverified names {unknown[0]!r}, which is not a field with a value; name one, or leave it out"
 
     def value(self, path: str) -> Any:  # noqa: ANN401 - a field of any type
         """Return the value of a field such as `tdp_w`, `peak_tflops.bf16` or `cpu.clock_ghz`, of the first cores; None if it has none."""
@@ -182,12 +169,10 @@ class ModelCard(Frozen):
     """A model: architecture numbers from which parameters and shapes follow without a hub."""
 
     key: Key
-    """Key of the card."""
     name: Text
-    """Display name."""
     aliases: tuple[Text, ...] = ()
     """Names that documents use."""
-    family: Literal["llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "gpt2", "bert"]
+    family: ModelFamily
     """Architecture name in transformers."""
     hidden_size: int = Field(ge=1, le=65_536)
     """Width of the residual stream."""
@@ -198,9 +183,7 @@ class ModelCard(Frozen):
     attention_heads: int = Field(ge=1, le=512)
     """Query heads."""
     key_value_heads: int = Field(ge=1, le=512)
-    """Key and value heads."""
     head_dim: int = Field(ge=1, le=512)
-    """Width of a head."""
     vocabulary: int = Field(ge=2, le=1_048_576)
     """Rows of the embedding."""
     context_length: int = Field(ge=8, le=16_777_216)
@@ -212,83 +195,82 @@ class ModelCard(Frozen):
     sliding_window_every: PositiveCount | None = None
     """`sliding_window` applies to one in this many layers; null for all or none."""
     experts: PositiveCount | None = None
-    """Number of experts in a mixture."""
     active_experts: PositiveCount | None = None
-    """Experts per token."""
     parameters: PositiveCount | None = None
     """Parameter count, if a source states it."""
     hub_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")
     """Repository on the model hub: `owner/name`."""
     gated: bool | None = None
     """True if a licence must be accepted before download."""
-    source: Text
-    """Source of these facts."""
-    read_on: date | None = None
-    """Date on which they were read."""
+    source: Source
+    read_on: Day | None = None
     notes: Text | None = None
-    """Notes."""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        msg = ""
+    @rule
+    def _consistent(self) -> Iterator[str]:
         if self.sliding_window_every is not None and self.sliding_window is None:
-            msg = f"sliding_window_every is {self.sliding_window_every} and there is no sliding_window; say how long the window is"
+            yield f"sliding_window_every is {self.sliding_window_every} and there is no sliding_window; say how long the window is"
         elif (self.sliding_window_every or 0) > self.layers:
-            msg = f"sliding_window_every is {self.sliding_window_every} and there are {self.layers} layers; none would have a window"
+            yield f"sliding_window_every is {self.sliding_window_every} and there are {self.layers} layers; none would have a window"
         elif (self.sliding_window or 0) > self.context_length:
-            msg = f"sliding_window is {self.sliding_window}, longer than the context, {self.context_length}; then there is no window"
+            yield f"sliding_window is {self.sliding_window}, longer than the context, {self.context_length}; then there is no window"
         elif self.attention_heads % self.key_value_heads:
-            msg = f"key_value_heads is {self.key_value_heads}, which does not divide attention_heads, {self.attention_heads}"
+            yield f"key_value_heads is {self.key_value_heads}, which does not divide attention_heads, {self.attention_heads}"
         elif (self.experts is None) != (self.active_experts is None) or (self.active_experts or 0) > (self.experts or 0):
-            msg = f"active_experts is {self.active_experts} of {self.experts} experts; a mixture has both, and no more active than all"
+            yield f"active_experts is {self.active_experts} of {self.experts} experts; a mixture has both, and no more active than all"
         elif (self.family == "mixtral") != (self.experts is not None):
-            msg = f"family is {self.family!r} and experts is {self.experts}; of these families only mixtral is a mixture"
+            yield f"family is {self.family!r} and experts is {self.experts}; of these families only mixtral is a mixture"
         elif self.gated is not None and self.hub_id is None:
-            msg = f"gated is {self.gated} and there is no hub_id that could be gated; add it, or leave this out"
-        if msg:
-            raise ValueError(msg)
-        return self
+            yield f"gated is {self.gated} and there is no hub_id that could be gated; add it, or leave this out"
 
 
 class PriceRow(Frozen):
     """The price of one instance in one region on one date."""
 
     provider: Key
-    """Provider."""
     instance: Text
     """The provider's name of the instance."""
     accelerator: Key
-    """The accelerator card."""
     accelerator_count: float = Field(gt=0)
     """Accelerators in the instance; a fraction if the provider sells one. For a CPU, physical cores / cores of its card."""
     vcpus: PositiveCount | None = None
-    """Virtual CPUs."""
     memory_gib: float | None = Field(default=None, gt=0)
     """Host memory in GiB."""
     region: Text | None = None
     """Region; null if the provider has one price for all."""
     kind: PriceKind
-    """Terms of payment."""
     usd_per_hour: float = Field(gt=0)
     """US dollars per hour for the whole instance."""
-    effective_on: date
+    effective_on: Day
     """Date on which this price is known to apply: of a price list, or the date it was read if `dated_by` is `catalog`."""
     dated_by: Literal["provider", "catalog", "inferred"] = "provider"
     """`catalog`: the source names a catalogue version without a date. `inferred`: the date follows from price lists around it."""
-    source: Text
-    """Source."""
+    source: Source
     notes: Text | None = None
-    """Notes."""
 
-    @model_validator(mode="after")
-    def _dated(self) -> Self:
+    @rule
+    def _dated(self) -> Iterator[str]:
         if self.dated_by == "catalog" and not VERSION.search(f"{self.source} {self.notes or ''}"):
-            msg = "dated_by is 'catalog', and neither source nor notes names a version of it; name it, such as v8 or a commit"
-            raise ValueError(msg)
+            yield "dated_by is 'catalog', and neither source nor notes names a version of it; name it, such as v8 or a commit"
         if self.dated_by == "inferred" and not self.notes:
-            msg = "dated_by is 'inferred' and there are no notes; say which lists the day follows from"
-            raise ValueError(msg)
-        return self
+            yield "dated_by is 'inferred' and there are no notes; say which lists the day follows from"
+
+
+AwsSize = Annotated[str, Field(pattern=r"^((\d{1,3})?xlarge|large|medium|small|metal(-\d{1,3}xl)?)$")]
+
+
+class AwsSizes(Frozen):
+    """The sizes of instance families with accelerators that AWS sells."""
+
+    source: Source
+    read_on: Day
+    families: dict[Text, Annotated[tuple[AwsSize, ...], Field(min_length=1)]]
+
+    @rule
+    def _listed_once(self) -> Iterator[str]:
+        for family, sizes in self.families.items():
+            if len(set(sizes)) < len(sizes):
+                yield f"a size of {family} is listed twice"
 
 
 def current_prices(prices: Iterable[PriceRow], on: date | None = None) -> list[PriceRow]:
@@ -306,13 +288,11 @@ class TrainingFabric(Frozen):
     """The network for training between several nodes of one instance type."""
 
     provider: Key
-    """Provider."""
     instance: Text
     """The provider's name of the instance."""
     fabric: Text
     """Kind of network and bandwidth of one node."""
-    source: Text
-    """Source."""
+    source: Source
 
 
 FRACTION_TOLERANCE = 1e-3
@@ -331,14 +311,12 @@ class PriceBasis(Frozen):
     fabric: tuple[TrainingFabric, ...] = ()
     """Instances whose nodes are connected by a training fabric."""
 
-    @model_validator(mode="after")
-    def _no_repeats(self) -> Self:
+    @rule
+    def _no_repeats(self) -> Iterator[str]:
         named = [*self.providers, *(f"{entry.provider} {entry.instance}" for entry in self.fabric)]
         twice = next((name for name in named if named.count(name) > 1), None)
         if twice is not None:
-            msg = f"{twice} is listed twice; list each provider and each instance once"
-            raise ValueError(msg)
-        return self
+            yield f"{twice} is listed twice; list each provider and each instance once"
 
     def rank(self, provider: str) -> int | None:
         """Return the place of a provider in the list, from 1, or None if it is not listed."""

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, must_be
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceBasis, PriceRow
+from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, PriceBasis, PriceRow
 from tunemark.schema.facts.names import AWS, cpu_name, suggest_accelerator, suggest_card, suggest_instance
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
@@ -50,7 +50,6 @@ class SupportMatrix(Frozen):
     """What each device family can do, which the harness writes from its code. A family supports every feature that `cannot` does not list."""
 
     format: Literal["tunemark.support/3"] = "tunemark.support/3"
-    """Version of this format."""
     features: tuple[Feature, ...]
     """All features, in order."""
     families: dict[Backend, Family]
@@ -176,8 +175,7 @@ class FactBase:
     def aws_sizes(self) -> dict[str, tuple[str, ...]]:
         """Sizes of AWS instance families with accelerators, by family. Empty if data/prices has no list."""
         path = self.root / "prices" / "aws_sizes.toml"
-        families = _toml(path).get("families") if path.exists() else None
-        return {name: tuple(sizes) for name, sizes in families.items()} if isinstance(families, dict) else {}
+        return read_aws_sizes(path).families if path.exists() else {}
 
     @cached_property
     def instances(self) -> frozenset[str]:
@@ -254,9 +252,7 @@ def read_card(path: Path, kind: type[Keyed]) -> Keyed:
     """Return the card in a file. Raise TunemarkError (exit code 3) if it is invalid."""
     card = validated(kind, _toml(path), str(path))
     if card.key != path.stem:
-        raise TunemarkError(
-            f"{path}: key", card.key, f"the key must equal the file name ({path.stem}); rename one of them", exit_code=Exit.INVALID
-        )
+        raise _misnamed(path, card.key)
     return card
 
 
@@ -271,6 +267,11 @@ def read_price_basis(path: Path) -> PriceBasis:
     if not path.exists():
         raise TunemarkError("price basis", str(path), "is missing; costs need its list of providers", exit_code=Exit.INVALID)
     return validated(PriceBasis, _toml(path), str(path))
+
+
+def read_aws_sizes(path: Path) -> AwsSizes:
+    """Return the sizes that AWS sells in a file. Raise TunemarkError (exit code 3) if it is invalid."""
+    return validated(AwsSizes, _toml(path), str(path))
 
 
 def read_prices(path: Path) -> Iterator[tuple[int, PriceRow]]:
@@ -290,12 +291,8 @@ def price_lines(path: Path) -> Iterator[tuple[int, dict[Any, Any]]]:
 def price_of(row: Mapping[Any, Any], place: str) -> PriceRow:
     """Return the price in a line of a price book. Raise TunemarkError with place, field, value and fix if it is invalid."""
     if None in row:
-        raise TunemarkError(
-            f"{place}: columns",
-            len(row) - 1 + len(row[None]),
-            f"the header has {len(row) - 1}; quote text that contains a comma",
-            exit_code=Exit.INVALID,
-        )
+        fix = f"the header has {len(row) - 1}; quote text that contains a comma"
+        raise TunemarkError(f"{place}: columns", len(row) - 1 + len(row[None]), fix, exit_code=Exit.INVALID)
     return validated(PriceRow, {str(name): value for name, value in row.items() if value not in {None, ""}}, place)
 
 
@@ -303,14 +300,13 @@ def workloads_of(path: Path) -> Iterator[WorkloadCard]:
     """Yield the workload in a file, or each cell of the matrix in it."""
     content = _toml(path)
     if content.get("key") != path.stem:
-        raise TunemarkError(
-            f"{path}: key",
-            content.get("key"),
-            f"the key must equal the file name ({path.stem}); rename one of them",
-            exit_code=Exit.INVALID,
-        )
+        raise _misnamed(path, content.get("key"))
     for place, cell in cells(content, str(path)):
         yield validated(WorkloadCard, cell, place)
+
+
+def _misnamed(path: Path, key: object) -> TunemarkError:
+    return TunemarkError(f"{path}: key", key, f"the key must equal the file name ({path.stem}); rename one of them", exit_code=Exit.INVALID)
 
 
 def _toml(path: Path) -> dict[str, object]:

@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
 
 from tunemark.schema.errors import bare, nearest, suggested
-from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 
 WITH_MEMORY = re.compile(r"(?P<name>.{1,200}?)[\s,-]*\(?\s*(?P<memory>\d{1,5})\s*(?:GB|GiB)\)?", re.IGNORECASE)
 AWS = re.compile(r"(?P<family>(?:dl|gr|g|inf|p|trn|vt)\d[a-z0-9]*(?:-[a-z0-9]+)?)\.(?P<size>[a-z0-9-]*(?:large|metal)[a-z0-9-]*)")
@@ -17,28 +16,12 @@ MEMORY_TOLERANCE = 0.15
 LIST_HINT = '`tunemark query "select accelerator, aliases from accelerators"` lists all'
 
 
-class NamedCard(Protocol):
-    """A card with a key, a name and aliases."""
-
-    @property
-    def key(self) -> str:
-        """Key of the card."""
-
-    @property
-    def name(self) -> str:
-        """Display name."""
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        """Alternative names."""
-
-
-def spellings(cards: Iterable[NamedCard]) -> dict[str, tuple[str, ...]]:
+def spellings(cards: Iterable[AcceleratorCard | ModelCard]) -> dict[str, tuple[str, ...]]:
     """Return all spellings of each card by its key, so that a card is suggested once."""
     return {card.key: (card.key, card.name, *card.aliases) for card in cards}
 
 
-def suggest_card(name: str, cards: Collection[NamedCard]) -> str:
+def suggest_card(name: str, cards: Collection[AcceleratorCard | ModelCard]) -> str:
     """Return a sentence that suggests the most similar cards."""
     near = nearest(name, spellings(cards))
     return suggested(near) if near else f"none of the {len(cards)} known names is similar"

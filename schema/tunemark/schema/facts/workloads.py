@@ -6,12 +6,12 @@ A file of data/workloads holds one card, or a matrix of cells that share setting
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.records.base import Frozen, Key, Seconds, Setting, SettingOrZero, Sha256, Text
+from tunemark.schema.records.base import Frozen, Key, Seconds, Setting, SettingOrZero, Sha256, Source, Text, rule
 from tunemark.schema.records.plan import (
     Attention,
     Compile,
@@ -42,7 +42,7 @@ class WorkloadData(Frozen):
     """Hub id of the dataset, or a name for synthetic samples."""
     template: Text | None = None
     """How a document is made from the columns of a row, such as `{question}\n{answer}`; null uses the column `text`."""
-    sequence_length: Setting
+    sequence_length: Annotated[Setting, Field(ge=8, le=2_097_152)]
     """Maximum tokens per row."""
     padding: Padding = Padding.NONE
     """How rows are filled."""
@@ -59,17 +59,16 @@ class WorkloadData(Frozen):
 class WorkloadBatch(Frozen):
     """The batch of a workload on one device."""
 
-    micro_batch: Setting
+    micro_batch: Annotated[Setting, Field(le=4096)]
     """Rows per forward and backward on one device."""
-    gradient_accumulation: Setting = 1
+    gradient_accumulation: Annotated[Setting, Field(le=8192)] = 1
     """Micro-steps per optimizer step."""
 
 
 class WorkloadDevices(Frozen):
     """The devices of a workload and how the model is distributed over them."""
 
-    count: Setting = 1
-    """Devices."""
+    count: Annotated[Setting, Field(le=100_000)] = 1
     strategy: Strategy | Literal["auto"] = "auto"
     """`auto`: DDP on several devices."""
     offload: Offload = "none"
@@ -92,7 +91,6 @@ class Axis(Frozen):
     field: Text
     """Dotted path in this card."""
     values: Annotated[tuple[Value, ...], Field(min_length=2)]
-    """Values of the setting."""
     at: Settings = Field(default_factory=dict)
     """Other settings that differ from the card when the source varied this one."""
 
@@ -101,25 +99,23 @@ class GoldenLosses(Frozen):
     """Expected losses of a workload, with their tolerance."""
 
     key: Key
-    """Key of the workload."""
     workload_sha256: Sha256
     """Hash of the card for which they were recorded."""
     seed: SettingOrZero
     """Seed of weights and samples."""
-    tolerance: float = Field(gt=0)
-    """Maximum relative difference of a correct run: kernels and number formats round differently."""
+    tolerance: float = Field(ge=1e-4, le=0.3)
+    """Maximum relative difference of a correct run: kernels round above 1e-4, and with 0.3 a run that learns nothing could pass."""
     losses: dict[int, float]
     """Loss by optimizer step: the mean of that step and the four before."""
-    source: Text
-    """How they were recorded."""
+    source: Source
 
 
 class WorkloadStop(Frozen):
     """When a run of the workload may stop. Null is decided by the plan."""
 
-    max_steps: Setting | None = None
+    max_steps: Annotated[Setting, Field(le=10_000_000)] | None = None
     """After this many optimizer steps."""
-    epochs: Setting | None = None
+    epochs: Annotated[Setting, Field(le=1000)] | None = None
     """After this many passes over the rows."""
     max_train_s: Seconds | None = None
     """After this many seconds of training."""
@@ -129,37 +125,29 @@ class WorkloadCard(Frozen):
     """A standard benchmark: all conditions in which two comparable results agree."""
 
     key: Key
-    """Key of the card."""
     title: Text
-    """Title."""
     description: Text
     """What it measures and where it comes from."""
     tier: Literal["smoke", "entry", "source", "large"] = "source"
     """Size of machine that it needs."""
-    source: Text
+    source: Source
     """Source of its settings."""
     not_stated: tuple[Text, ...] = ()
     """Settings that the source does not state and that we chose."""
     task: Task
-    """The training task."""
     model: Key
-    """The model card."""
-    labels: Setting | None = None
+    labels: Annotated[Setting, Field(ge=FEWEST_LABELS, le=100_000)] | None = None
     """Number of classes, for classification."""
     weights: Weights = Weights.RANDOM
     """Where the initial weights come from."""
     method: Method
     """full, lora or qlora."""
     lora: LoraSettings | None = None
-    """Adapter settings."""
     quantisation: Quantisation | None = None
     """How the frozen weights of QLoRA are stored."""
     data: WorkloadData
-    """Samples."""
     batch: WorkloadBatch
-    """Batch."""
     optimizer: Optimizer
-    """Optimizer."""
     compute: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     """Number format of matrix products; `auto` uses bf16 if the device supports it."""
     attention: Literal["auto"] | Attention = "sdpa"
@@ -171,7 +159,6 @@ class WorkloadCard(Frozen):
     compile: Compile = "none"
     """What `torch.compile` compiles."""
     compile_mode: CompileMode = "default"
-    """Mode of `torch.compile`."""
     sdpa_kernel: SdpaKernel = "auto"
     """The only kernel that `sdpa` may use."""
     frozen_weights: FrozenWeights = "plain"
@@ -181,34 +168,24 @@ class WorkloadCard(Frozen):
     neuron: NeuronSettings | None = None
     """Settings of the Neuron compiler, used on Neuron devices only."""
     devices: WorkloadDevices = WorkloadDevices()
-    """Devices."""
     axes: Annotated[tuple[Axis, ...], Field(max_length=20)] = ()
     """Settings that the source varied; `tunemark sweep` runs them."""
     points: Annotated[tuple[Settings, ...], Field(max_length=20)] = ()
     """Settings that the source changed together. `tunemark sweep` runs each as one point; all values belong to the card."""
     stop: WorkloadStop = WorkloadStop()
-    """When it may stop."""
     seed: SettingOrZero = 0
     """Seed of weights, samples and their order."""
 
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
+    @rule
+    def _complete(self) -> Iterator[str]:
         if self.method is Method.PEFT:
-            msg = "method is 'peft', which only published results have; use full, lora or qlora"
-            raise ValueError(msg)
+            yield "method is 'peft', which only published results have; use full, lora or qlora"
         if (self.method is Method.FULL) != (self.lora is None):
-            msg = f"method is {self.method.value!r} and lora is {self.lora}; adapter settings go with lora and qlora only"
-            raise ValueError(msg)
+            yield f"method is {self.method.value!r} and lora is {self.lora}; adapter settings go with lora and qlora only"
         if (self.method is Method.QLORA) != (self.quantisation is not None):
-            msg = f"method is {self.method.value!r} and quantisation is {self.quantisation}; four-bit weights go with qlora only"
-            raise ValueError(msg)
-        if self.labels is not None and self.labels < FEWEST_LABELS:
-            msg = f"labels is {self.labels}; a classifier tells at least {FEWEST_LABELS} classes apart"
-            raise ValueError(msg)
+            yield f"method is {self.method.value!r} and quantisation is {self.quantisation}; four-bit weights go with qlora only"
         if (self.task is Task.SEQUENCE_CLASSIFICATION) != (self.labels is not None):
-            msg = f"task is {self.task.value!r} and labels is {self.labels}; labels go with classification only"
-            raise ValueError(msg)
-        return self
+            yield f"task is {self.task.value!r} and labels is {self.labels}; labels go with classification only"
 
     def own_values(self, field: str) -> tuple[Value, ...]:
         """Return the values of a setting that belong to the card besides its own: a run of any is in the standard division."""
@@ -259,9 +236,7 @@ class SharedSetting:
     place: str
     """Dotted path in the plan."""
     card: object
-    """The card's value."""
     run: object
-    """The plan's value."""
 
 
 def shared_settings(plan: Plan, card: WorkloadCard) -> Iterator[SharedSetting]:

@@ -5,38 +5,43 @@ One file per kind in data/known, each fact with its source.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from datetime import date
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal, Self
+from typing import Literal
 
 from packaging.version import Version
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.records.base import Frozen, Key, PositiveCount, ResultId, Text
+from tunemark.schema.facts.cards import ModelFamily
+from tunemark.schema.records.base import Day, Frozen, Key, PackageVersion, Pattern, PositiveCount, ResultId, Source, Text, rule
 from tunemark.schema.vocabulary import SoftwareLevel
 
 
-class Release(Frozen):
+class Sourced(Frozen):
+    """A fact with its source."""
+
+    source: Source
+    verified: bool = True
+    """False if it was not read at the source."""
+
+
+class Release(Sourced):
     """The release date of a version of a library."""
 
     library: Text
     version: Text
-    released_on: date
-    source: Text
-    verified: bool = True
-    """False if the date was not read at the source."""
+    released_on: Day
 
 
 class Library(Frozen):
     """Release dates of a library as listed by its registry."""
 
     library: Text
-    source: Text
-    read_on: date
-    released_on: dict[str, date]
+    source: Source
+    read_on: Day
+    released_on: dict[PackageVersion, Day]
     """Version -> date of its first file."""
 
     @cached_property
@@ -57,10 +62,17 @@ class VersionSeries(Frozen):
     prefix: Text
     """Text before the version as documents print it, such as `Ubuntu 22.04`."""
     versions: tuple[Text, ...]
-    source: Text
+    source: Source
+
+    @rule
+    def _of_the_prefix(self) -> Iterator[str]:
+        number = re.search(r"\d+(?:\.\d+)*$", self.prefix)
+        strange = [each for each in self.versions if number and each != number[0] and not each.startswith(f"{number[0]}.")]
+        if strange:
+            yield f"versions has {strange[0]!r}, no version of {self.prefix}; correct it or the prefix"
 
 
-class TokenLengths(Frozen):
+class TokenLengths(Sourced):
     """Lengths of the rows of a dataset in tokens, before truncation and padding."""
 
     tokenizer: Key
@@ -68,17 +80,12 @@ class TokenLengths(Frozen):
     mean: float = Field(gt=0)
     quantiles: dict[str, PositiveCount]
     """Quantile -> tokens: `0` is the shortest row, `0.5` the median, `1` the longest row."""
-    source: Text
-    verified: bool = True
-    """False if it was not read at the source."""
 
-    @model_validator(mode="after")
-    def _whole_distribution(self) -> Self:
+    @rule
+    def _whole_distribution(self) -> Iterator[str]:
         steps, tokens = self._steps()
         if steps[:1] + steps[-1:] != [0.0, 1.0] or tokens != sorted(tokens) or not tokens[0] <= self.mean <= tokens[-1]:
-            msg = f"quantiles {self.quantiles} need a shortest row `0`, a longest row `1`, and no shorter row at a higher quantile"
-            raise ValueError(msg)
-        return self
+            yield f"quantiles {self.quantiles} need a shortest row `0`, a longest row `1`, and no shorter row at a higher quantile"
 
     def mean_cut_to(self, longest: int) -> float:
         """Return the mean number of tokens of rows that are cut to `longest` tokens.
@@ -110,7 +117,7 @@ def _mean_below(steps: list[float], tokens: list[int], longest: int) -> float:
     return total
 
 
-class DatasetFact(Frozen):
+class DatasetFact(Sourced):
     """Row counts of a dataset."""
 
     key: Text
@@ -122,55 +129,48 @@ class DatasetFact(Frozen):
     """Classes, if the dataset is for classification."""
     token_lengths: tuple[TokenLengths, ...] = ()
     """Lengths of its rows, by tokenizer."""
-    source: Text
-    verified: bool = True
-    """False if it was not read at the source."""
 
     def lengths_for(self, tokenizer: str | None) -> TokenLengths | None:
         """Return the lengths of the rows for a model's tokenizer, or None."""
         return next((lengths for lengths in self.token_lengths if lengths.tokenizer == tokenizer), None)
 
 
-class Generation(Frozen):
+class Generation(Sourced):
     """Tensor core generation of an architecture."""
 
     architecture: Text
     tensor_core_generation: PositiveCount
-    source: Text
-    verified: bool = True
-    """False if it was not read at the source."""
 
 
-class ArchitectureSupport(Frozen):
+class ArchitectureSupport(Sourced):
     """The date from which a library supports a family of models."""
 
-    family: Text
-    """As model cards name it."""
+    family: ModelFamily
     library: Text
-    added_on: date
+    added_on: Day
     """Date of the commit that added it. Earlier releases do not have it."""
-    source: Text
-    verified: bool = True
-    """False if the date was not read at the source."""
 
 
-class Requirement(Frozen):
+class Requirement(Sourced):
     """What a library needs from a version on, up to that of the next requirement of the same kind."""
 
     library: Text
-    since: Text
+    since: PackageVersion
     """First version for which it holds."""
     needs: Text
     """`python`, `cuda`, or a library."""
-    least: Text
+    least: PackageVersion
     """Oldest version with which it can be installed."""
-    newest: Text | None = None
+    newest: PackageVersion | None = None
     """Newest Python or CUDA that its builds are for, or newest minor version of a library that it works with; null without a limit."""
     closed: bool = False
     """True if the library itself refuses a newer one."""
-    source: Text
-    verified: bool = True
-    """False if it was not read at the source."""
+
+    @rule
+    def _in_order(self) -> Iterator[str]:
+        newest = Version(self.newest or self.least).release
+        if newest < Version(self.least).release[: len(newest)]:
+            yield f"newest is {self.newest!r}, below the oldest, {self.least}; swap them or correct one"
 
 
 class Variant(Frozen):
@@ -181,15 +181,12 @@ class Variant(Frozen):
     context_length: PositiveCount
 
 
-class SharedName(Frozen):
+class SharedName(Sourced):
     """Checkpoints of one name and size with different context lengths."""
 
     model: Key
     """Model card to which results with this name are assigned."""
     variants: tuple[Variant, ...] = Field(min_length=2)
-    source: Text
-    verified: bool = True
-    """False if it was not read at the source."""
 
 
 def applies(when: Mapping[str, str], value_of: Callable[[str], object]) -> bool:
@@ -200,7 +197,7 @@ def applies(when: Mapping[str, str], value_of: Callable[[str], object]) -> bool:
 class MemoryLever(Frozen):
     """Fields of `TrainingShape` for the results whose conditions match."""
 
-    when: dict[str, Text] = Field(default_factory=dict)
+    when: dict[str, Pattern] = Field(default_factory=dict)
     """Condition or setting -> regular expression that its value matches as a whole. Without any: all results of the document."""
     shape: dict[str, bool | int | float | Text | tuple[Text, ...]]
     """Field of `TrainingShape` -> value."""
@@ -210,7 +207,6 @@ class MemoryConvention(Frozen):
     """How the memory figures of a document are read, and properties of its training code that its tables do not state."""
 
     source: Text
-    """The document."""
     unit: Literal["printed", "GB"] = "printed"
     """`GB`: the number is in 10^9 bytes, whatever unit is printed."""
     quantity: Literal["allocated", "reserved"] = "allocated"
@@ -220,7 +216,6 @@ class MemoryConvention(Frozen):
     left_out: dict[str, Text] = Field(default_factory=dict)
     """Result -> reason why its memory is not compared: conditions that the memory model needs and nobody states."""
     because: tuple[Text, ...] = ()
-    """The evidence."""
 
 
 class Software(Frozen):
@@ -228,33 +223,29 @@ class Software(Frozen):
 
     source: Text
     """The document, or the harness of converted results."""
-    when: dict[str, Text] = Field(default_factory=dict)
+    when: dict[str, Pattern] = Field(default_factory=dict)
     """Condition, setting or `section` -> regular expression that its value matches as a whole. Without any: all results."""
     name: Text | None = None
     """Name of this software, where a document has more than one; by default the document."""
     level: SoftwareLevel
     because: Text
-    """The evidence."""
     left_out: Text | None = None
     """Reason why its rates do not calibrate predictions."""
 
 
-class Practice(Frozen):
+class Practice(Sourced):
     """A bound from practice used by audit rules."""
 
     key: Key
     value: float
     meaning: Text
-    source: Text
-    verified: bool = True
-    """False if it was not read at the source."""
 
 
 class Withdrawal(Frozen):
     """A submission that is no longer trusted. It stays readable, and enters no ranking, audit or prediction."""
 
     result_id: ResultId
-    withdrawn_on: date
+    withdrawn_on: Day
     reason: Text
 
 

@@ -156,13 +156,9 @@ class Linear:
     """A weight matrix that tokens are multiplied with."""
 
     path: str
-    """Name inside the block."""
     inputs: int
-    """Input width."""
     outputs: int
-    """Output width."""
     part: Part
-    """Part of the block."""
     after_norm: bool = False
     """True if its input is the normed input of the block. Without trained layers before, it needs no input gradient."""
     copies: int = 1
@@ -191,11 +187,7 @@ def block_linears(card: ModelCard) -> tuple[Linear, ...]:
 def adapted_linears(card: ModelCard, targets: tuple[str, ...]) -> tuple[Linear, ...]:
     """Return the linear layers of a block that get an adapter. Names match as in peft: whole, or as the end of a dotted path.
 
-    Raises
-    ------
-    TunemarkError
-        If a target names no linear layer of the family, or a layer outside the blocks that is not counted.
-
+    Raises TunemarkError if a target names no linear layer of the family, or a layer outside the blocks that is not counted.
     """
     linears, outside = block_linears(card), NAMES[card.family].outside
     names = sorted({end for linear in linears for end in endings(linear.path)})
@@ -257,11 +249,7 @@ DEFAULT = LoraSettings().target_modules
 def targets_in(card: ModelCard, asked: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names by which peft finds the requested layers in a model.
 
-    Raises
-    ------
-    TunemarkError
-        For a name that matches no layer that can have an adapter, with the names that do.
-
+    Raises TunemarkError for a name that matches no layer that can have an adapter, with the names that do.
     """
     if asked == DEFAULT:
         return group(card, "all-linear")

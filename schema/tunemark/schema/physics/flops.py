@@ -40,11 +40,9 @@ class FlopsLine:
     """One class of work of a micro-step."""
 
     key: Class
-    """The class."""
     flops: int
     """FLOPs of a micro-step on one replica."""
     formula: str
-    """Formula."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +90,8 @@ class FlopsLedger:
 def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
     """Return the ledger of one micro-step.
 
-    Parameters
-    ----------
-    shape
-        The micro-step.
-    pairs
-        `exact` counts the query-key pairs that the mask allows (definitions#model-flops). `square` counts all s^2 of each
-        document, as kernels without mask skipping and torch's FlopCounterMode do.
-
+    `exact` pairs are the query-key pairs that the mask allows (definitions#model-flops). `square` counts all s^2 of each document, as
+    kernels without mask skipping and torch's FlopCounterMode do.
     """
     block, head, attention = _block_matmul(shape), _head(shape), _attention(shape, pairs)
     in_blocks = 2 * shape.tokens * shape.model.layers * _adapter_weights_per_block(shape)

@@ -17,7 +17,7 @@ LATE: tuple[Moment, ...] = ("backward ends", "optimizer")
 
 MemoryVerdict = Literal["fits", "probably", "tight", "no"]
 ERROR, SHARDED_ERROR = (0.90, 1.05), (0.90, 1.17)
-"""True / predicted peak of live tensors: 90% of the published rows of `benchmarks/memory_errors.py` are between these.
+"""True / predicted peak of live tensors: 90% of the published rows of the table `memory_errors` are between these.
 
 Sharded steps ran out of memory where the prediction left an eighth of the device free (70B QLoRA on 2 x 80 GiB, `010-068`): gathered
 weights fragment it.
@@ -32,15 +32,11 @@ class MemoryLine:
     """Bytes of one kind on one device."""
 
     key: str
-    """Short name."""
     group: Group
     """Category: model, training state, activations, gathered from other devices, or framework."""
     bytes: int
-    """Bytes on one device."""
     formula: str
-    """Formula."""
     moments: tuple[Moment, ...] = MOMENTS
-    """Moments at which they are alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +142,7 @@ class MemoryLedger:
 NOT_REUSED = 0.5
 """Share of the tensors that are not alive at the peak for which the caching allocator reserves memory beside the peak's.
 
-Fitted to the reserved and used memory of 99 published rows on one device (`benchmarks/memory_errors.py`).
+Fitted to the reserved and used memory of 99 published rows on one device (table `memory_errors`).
 """
 
 
@@ -185,7 +181,6 @@ class Weights:
     plain: int
     """Stored in the format of the parameters."""
     adapters: int
-    """In adapters."""
     trained: int
     """Base weights with gradients."""
 

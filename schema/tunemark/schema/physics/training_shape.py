@@ -53,9 +53,7 @@ class TrainingShape:
     """
 
     model: ModelCard
-    """The model card."""
     method: Method
-    """full, lora or qlora."""
     sequence_length: int
     """Tokens per row."""
     micro_batch: int = 1
@@ -282,7 +280,6 @@ class Work:
     supervised_tokens: int
     """Tokens with a label."""
     documents: int
-    """Samples."""
     rows: int
     """Rows of the tensors."""
 
@@ -314,11 +311,7 @@ def work_in(trace: StepTrace, window: SteadyWindow) -> Work:
 def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
     """Return a full micro-step of a plan on one device.
 
-    Raises
-    ------
-    TunemarkError
-        If an adapter is requested on a layer that the model's family does not have.
-
+    Raises TunemarkError if an adapter is requested on a layer that the model's family does not have.
     """
     lora, settings = plan.lora, plan.model
     return TrainingShape(

@@ -104,21 +104,6 @@ def executed_peak(submission: Submission, model: ModelCard | None, card: Acceler
     return peak_flop_per_s(submission, card, ledger, recomputed=True).value
 
 
-def executed_share(submission: Submission, model: ModelCard | None, card: AcceleratorCard | None) -> float | None:
-    """Return the executed FLOP/s over all steps as a share of the dense peak of the devices, or None. A CPU has no fixed peak."""
-    peak = executed_peak(submission, model, card)
-    if (
-        model is None
-        or card is None
-        or card.cpu
-        or not peak
-        or not len(submission.trace)
-        or shape_problem(submission.plan, model) is not None
-    ):
-        return None
-    return float(flops_of_steps(submission, model).sum()) / sum(submission.trace.step_times_s) / peak
-
-
 def clock_words(cpu: CpuFacts) -> str:
     """Return the clocks of a peak in words, such as "at 2.8 GHz (all-core clock)"."""
     clocks = " and ".join(f"{cluster.clock_ghz:g} GHz" for cluster in cpu.clusters if cluster.clock_ghz)
@@ -185,7 +170,6 @@ class Physics:
     flops: FlopsLedger | None
     """The ledger of the mean step, over all replicas."""
     reason: str | None
-    """Why there is no ledger."""
     model_flop_per_s: Known
     """Over all devices."""
     mfu: Known
@@ -205,19 +189,9 @@ class Physics:
 
 
 def physics(submission: Submission, derived: Derived, model: ModelCard | None, accelerator: AcceleratorCard | None) -> Physics:
-    """Return utilisation and energy from a submission, its derived figures and the cards of its model and accelerator.
+    """Return utilisation and energy from a submission, its derived figures, and the cards of its model and accelerator, if known.
 
-    Parameters
-    ----------
-    submission
-        The run.
-    derived
-        Its headline figures. FLOPs are counted over its steady window.
-    model
-        The card of `plan.model.key`, or None.
-    accelerator
-        The card of `plan.device.accelerator`, or None.
-
+    FLOPs are counted over the steady window.
     """
     work = work_in(submission.trace, derived.window) if derived.window and derived.window.steps else None
     energy = _energy(submission, work)

@@ -2,9 +2,13 @@
 
 import hashlib
 import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from itertools import islice
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 LARGEST = 2**53
 """From here on, JSON readers and doubles no longer represent whole numbers exactly."""
@@ -22,6 +26,36 @@ ResultId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$", description="A submis
 Text = Annotated[str, Field(min_length=1, max_length=2_000)]
 RecordId = Annotated[str, Field(pattern=r"^[0-9]{3}-S?[0-9]{2,3}$", description="A published result or a statement of a document.")]
 Records = tuple[RecordId, ...]
+FIRST_DAY = date(2010, 1, 1)
+"""The oldest software that results name (CUDA 3) came out in this year."""
+PLACEHOLDER = re.compile(r"(?i)\W*(?:|todo|tbd|tba|fixme|unknown|none|null|n/?a|x+|source|somewhere|internet|web|google|wikipedia)\W*")
+
+
+def _past(day: date) -> date:
+    # The time zone that is furthest ahead has tomorrow's date.
+    if not FIRST_DAY <= day <= datetime.now(tz=UTC).date() + timedelta(days=1):
+        raise ValueError(f"must be from {FIRST_DAY} to today; correct the day")
+    return day
+
+
+def _says_something(source: str) -> str:
+    if PLACEHOLDER.fullmatch(source):
+        raise ValueError("says nothing; name the page, or repository, file and commit")
+    return source
+
+
+def _is_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from error
+    return pattern
+
+
+Day = Annotated[date, AfterValidator(_past)]
+Source = Annotated[Text, AfterValidator(_says_something)]
+Pattern = Annotated[Text, AfterValidator(_is_pattern)]
+PackageVersion = Annotated[str, Field(pattern=r"^\d+(\.\d+)*((a|b|rc|\.post|\.dev)\d+)*$")]
 
 
 class Frozen(BaseModel):
@@ -34,6 +68,22 @@ class Frozen(BaseModel):
         use_attribute_docstrings=True,
         populate_by_name=True,
     )
+
+
+MOST_SAID = 5
+"""Contradictions of one record that a message lists."""
+
+
+def rule(contradictions: Callable[[Any], Iterator[str]]) -> Any:  # noqa: ANN401 - what pydantic makes of a validator
+    """Make a method that yields what contradicts itself in a record a validator: such a record cannot be read."""
+
+    def check(record: Any) -> Any:  # noqa: ANN401 - any record
+        found = list(islice(contradictions(record), MOST_SAID))
+        if found:
+            raise ValueError("; ".join(found))
+        return record
+
+    return model_validator(mode="after")(check)
 
 
 def canonical_json(record: BaseModel | dict[str, Any]) -> bytes:

@@ -7,12 +7,24 @@ its text stays in the labels of the statement.
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from tunemark.schema.errors import did_you_mean
+from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import Frozen, Key, PositiveCount, RecordId, Records, Text
 from tunemark.schema.vocabulary import Method
 
 Scalar = str | float | int | bool | None
+
+
+def _known(quantity: str) -> str:
+    if quantity not in QUANTITIES:
+        raise ValueError(f"{quantity} is not in the registry of quantities; {did_you_mean(quantity, QUANTITIES)}")
+    return quantity
+
+
+QuantityKey = Annotated[str, AfterValidator(_known)]
+"""A key of the registry in quantities.txt."""
 
 
 class Reading(Frozen):
@@ -34,7 +46,6 @@ class Claim(Frozen):
     readings: tuple[Reading, ...] = ()
     """All readings if the document does not define the figure; `value` is then the literal one."""
     note: Text | None = None
-    """A caveat about the figure."""
 
 
 class Advice(Frozen):
@@ -42,13 +53,11 @@ class Advice(Frozen):
 
     kind: Literal["advice"] = "advice"
     accelerators: tuple[Key, ...] = ()
-    """Accelerator cards."""
     printed_memory_gb: float | None = None
     """Memory printed with the device."""
     devices: PositiveCount = 1
     """Minimum number of devices."""
     models: tuple[Key, ...] = ()
-    """Models by name."""
     parameters_from_b: float | None = None
     """Smallest size in 10^9 parameters."""
     parameters_to_b: float | None = None
@@ -128,7 +137,7 @@ class Effect(Frozen):
     kind: Literal["effect"] = "effect"
     measure: Key
     """The measure, such as `gradient-checkpointing`."""
-    quantity: Text
+    quantity: QuantityKey
     low: float | None = None
     """Smallest share by which the quantity falls (negative: rises)."""
     high: float | None = None
@@ -156,7 +165,7 @@ class Driver(Frozen):
 
     kind: Literal["driver"] = "driver"
     property: Literal["memory_bandwidth_gb_s", "memory_gib"]
-    quantity: Text
+    quantity: QuantityKey
     records: Annotated[Records, Field(min_length=2)]
 
 
@@ -168,16 +177,14 @@ class Comparison(Frozen):
     """Compares records, and may claim that one is higher or lower than another."""
 
     kind: Literal["comparison"] = "comparison"
-    quantity: Text
-    """The quantity, a key of the registry."""
+    quantity: QuantityKey
     records: Annotated[Records, Field(min_length=2)]
     """The compared records. With a relation or a change, the last one is the reference."""
-    base_quantity: Text | None = None
+    base_quantity: QuantityKey | None = None
     """The quantity of the last record, if one row holds both."""
     relation: Relation = "beside"
     """The claimed relation of the first record to the last."""
     change: Claim | None = None
-    """The printed ratio or difference."""
     change_is: Change = "ratio"
     """A ratio (`3.72x`), a share (`3.7% more`) or a difference in points (`+0.35%` of accuracies)."""
 
@@ -186,7 +193,7 @@ class Range(Frozen):
     """A headline range over records."""
 
     kind: Literal["range"] = "range"
-    quantity: Text
+    quantity: QuantityKey
     records: Annotated[Records, Field(min_length=1)]
     low: Claim
     high: Claim
@@ -196,7 +203,7 @@ class Extreme(Frozen):
     """One record is claimed to be the best of several."""
 
     kind: Literal["extreme"] = "extreme"
-    quantity: Text
+    quantity: QuantityKey
     """The quantity it is best in; per dollar if the records are priced."""
     best: RecordId
     among: Annotated[Records, Field(min_length=2)]
@@ -210,7 +217,7 @@ class Conclusion(Frozen):
     about: Literal["speed", "memory", "quality", "utilisation", "cost", "scaling", "energy"]
     records: Records = ()
     """Results on which the conclusion is based."""
-    basis: tuple[Text, ...] = ()
+    basis: tuple[QuantityKey, ...] = ()
     """Quantities of those results on which it is based; empty if the document shows none."""
     against: Text | None = None
     """Another system that it compares with, without a record."""
@@ -223,10 +230,8 @@ class Stated(Frozen):
 
     kind: Literal["stated"] = "stated"
     setting: Text
-    """Name of the condition or setting."""
     value: Scalar
     place: Text
-    """Where it is stated."""
     records: Annotated[Records, Field(min_length=1)]
     at_most: bool = False
     """True if results may have less, such as parts of the machine named in a heading."""
@@ -236,7 +241,7 @@ class Metric(Frozen):
     """What a figure counts according to the code that prints it."""
 
     kind: Literal["metric"] = "metric"
-    quantity: Text
+    quantity: QuantityKey
     """The quantity under which the document prints it."""
     counts: Literal[
         "peak of live tensors",
@@ -253,7 +258,6 @@ class Metric(Frozen):
         "distinct rows",
     ]
     scope: Literal["device", "rank", "core", "all"] | None = None
-    """The scope of the figure."""
     bytes_per_unit: float | None = None
     """Divisor in the code, if the printed unit may differ."""
     records: Annotated[Records, Field(min_length=1)]
@@ -274,7 +278,7 @@ class Formula(Frozen):
     """A product of factors that is claimed to give a quantity."""
 
     kind: Literal["formula"] = "formula"
-    quantity: Text
+    quantity: QuantityKey
     unit: Text
     """Unit of the claimed result."""
     terms: Annotated[tuple[Term, ...], Field(min_length=1)]

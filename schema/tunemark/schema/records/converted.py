@@ -8,13 +8,14 @@ Field docstrings name the key of the MLPerf log (`:::MLLOG` lines) that a value 
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from tunemark.schema.records.base import Count, Frozen, PositiveCount, Seconds, Text
+from tunemark.schema.records.base import Count, Frozen, PositiveCount, Seconds, Text, rule
 from tunemark.schema.records.published import Conditions
 from tunemark.schema.statistics.intervals import CONFIDENCE, Interval, ratio_interval
 from tunemark.schema.vocabulary import MLPERF_LABEL
@@ -40,13 +41,11 @@ class EvalCurve(Frozen):
     eval_loss: tuple[float, ...] = ()
     """Loss on the held-out rows (`eval_accuracy`, value: this benchmark logs a loss under that name)."""
 
-    @model_validator(mode="after")
-    def _equally_long(self) -> Self:
+    @rule
+    def _equally_long(self) -> Iterator[str]:
         lengths = {len(self.samples), len(self.at_s), len(self.eval_loss)}
         if len(lengths) > 1:
-            msg = f"columns have {len(self.samples)}, {len(self.at_s)} and {len(self.eval_loss)} entries; an evaluation has one in each"
-            raise ValueError(msg)
-        return self
+            yield f"columns have {len(self.samples)}, {len(self.at_s)} and {len(self.eval_loss)} entries; an evaluation has one in each"
 
 
 class PowerReading(Frozen):
@@ -91,16 +90,13 @@ class ConvertedRun(Frozen):
     logged_samples_per_s: tuple[float, ...] = ()
     """`tracked_stats`, key `throughput`: measured by the submitter's code after each block, if logged."""
     curve: EvalCurve = EvalCurve()
-    """Evaluations."""
     power: tuple[PowerReading, ...] = ()
     """Power of each node and switch, if the submitter measured it."""
 
-    @model_validator(mode="after")
-    def _time_of_success(self) -> Self:
+    @rule
+    def _time_of_success(self) -> Iterator[str]:
         if (self.status == "ok") != (self.time_to_target_s is not None):
-            msg = f"status is {self.status!r} and time_to_target_s is {self.time_to_target_s}; a run has a time to target when it is ok"
-            raise ValueError(msg)
-        return self
+            yield f"status is {self.status!r} and time_to_target_s is {self.time_to_target_s}; a run has a time to target when it is ok"
 
     @property
     def samples_per_s(self) -> float | None:
@@ -148,15 +144,12 @@ class ConvertedResult(Frozen):
     """One entry of another harness: a system, its settings, and the raw values of its runs."""
 
     format: Literal["tunemark.converted/1"] = FORMAT
-    """Version of this format."""
     id: Annotated[str, Field(pattern=MLPERF_ID, max_length=200)]
     """`mlperf-<round>-<submitter>-<system folder>`, as a slug."""
     harness: Literal["mlperf"] = "mlperf"
-    """The harness that wrote the logs."""
     benchmark: Literal["llama2_70b_lora"] = "llama2_70b_lora"
     """Name of the benchmark in that harness."""
     round: RoundName
-    """Round."""
     division: Text | None = None
     """`closed` or `open`, from the system description."""
     submitter: Text
@@ -168,29 +161,22 @@ class ConvertedResult(Frozen):
     folder: Text
     """Folder of the logs in the archive."""
     system: ConvertedSystem
-    """The machine."""
     conditions: Conditions
-    """Conditions. What the rules of the benchmark fix and the log does not record is listed in `assumed`."""
     target_eval_loss: float | None = None
     """`target_accuracy`: the eval loss at which a run may stop; from the rules if listed in `conditions.assumed`."""
     runs: tuple[ConvertedRun, ...] = Field(min_length=1)
-    """All runs, by file name."""
     scaling_factor: Annotated[float, Field(ge=1, lt=10)] | None = None
     """`scaling.json`: the official score is the mean without the fastest and the slowest run, times this factor, since the entry needed fewer samples than the
     reference convergence points (RCP). Null without the file, which means 1."""
     notes: tuple[Text, ...] = ()
-    """Caveat about this entry."""
 
-    @model_validator(mode="after")
-    def _distinct(self) -> Self:
+    @rule
+    def _distinct(self) -> Iterator[str]:
         files = [run.file for run in self.runs]
         if len(set(files)) != len(files):
-            msg = f"runs name {len(files)} files and {len(set(files))} of them are different; each log is one run"
-            raise ValueError(msg)
+            yield f"runs name {len(files)} files and {len(set(files))} of them are different; each log is one run"
         if not self.id.startswith(f"{self.harness}-{self.round}-"):
-            msg = f"id is {self.id!r} in round {self.round!r}; an id starts with its harness and round"
-            raise ValueError(msg)
-        return self
+            yield f"id is {self.id!r} in round {self.round!r}; an id starts with its harness and round"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +184,7 @@ class TimeToTarget:
     """Time to target of an entry, over its runs."""
 
     runs: int
-    """Runs of the entry."""
     reached: int
-    """Runs that reached the target."""
     score_s: float | None
     """Official score: mean without the fastest and the slowest run, times the scaling factor; null if there is no score.
     See definitions#mlperf-score."""

@@ -37,7 +37,7 @@ def schema_files() -> dict[str, str]:
 
 
 def field_reference(model: type[BaseModel]) -> list[tuple[str, str, str]]:
-    """Return (dotted path, type, meaning) of each field of a record, including nested fields."""
+    """Return (dotted path, type, meaning) of each field of a record, including nested fields. Some are described by their name alone."""
     schema = model.model_json_schema(mode="serialization")
     return list(_fields(schema, schema.get("$defs", {}), ""))
 
@@ -48,7 +48,7 @@ def _fields(node: dict[str, Any], definitions: dict[str, Any], prefix: str) -> l
         path = f"{prefix}{name}"
         target = _reference(field)
         definition = definitions.get(target or "", {})
-        meaning = field.get("description") or definition.get("description", "")
+        meaning = field.get("description") or definition.get("description") or f"{name.replace('_', ' ').capitalize()}."
         rows.append((path, _type(field, definitions), meaning))
         if "properties" in definition:
             many = "[]" if "items" in field else ""

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tunemark.schema.records.base import Frozen, Key, Seconds, Setting, SettingOrZero, Sha256, Text
+from tunemark.schema.records.base import Frozen, Key, Seconds, Setting, SettingOrZero, Sha256, Share, Text
 from tunemark.schema.vocabulary import (
     DEEPSPEED,
     Backend,
@@ -49,9 +49,9 @@ LOCAL_WEIGHTS = "pretrained:DIRECTORY"
 class LoraSettings(Frozen):
     """Low-rank adapters on named linear layers (Hu et al. 2021)."""
 
-    rank: Setting = 8
+    rank: Annotated[Setting, Field(le=4096)] = 8
     """Rank r of the update B A."""
-    alpha: Setting = 16
+    alpha: Annotated[Setting, Field(le=16_384)] = 16
     """The update is scaled by alpha / rank."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout in front of the adapters."""
@@ -173,16 +173,15 @@ class Optimizer(Frozen):
 
     name: OptimizerName = "adamw"
     """`adamw`, `adafactor` and `sgd` are torch's; the 8-bit ones are bitsandbytes'."""
-    learning_rate: float = Field(gt=0)
+    learning_rate: float = Field(ge=1e-8, le=1)
     """Peak learning rate."""
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0, le=1)
     """Decoupled weight decay."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Share, Share] = (0.9, 0.999)
     """Decay of the running means of Adam."""
     epsilon: float = Field(default=1e-8, gt=0)
     """Adam's guard against division by zero."""
     scheduler: Literal["constant", "linear", "cosine"] = "constant"
-    """Learning rate schedule."""
     warmup_steps: SettingOrZero = 0
     """Steps over which the learning rate rises linearly."""
     layer_decay: float | None = Field(default=None, gt=0, le=1)
@@ -220,7 +219,6 @@ class DeviceChoice(Frozen):
     count: Setting
     """Devices used, over all machines."""
     nodes: Setting = 1
-    """Number of machines."""
     strategy: Strategy
     """How the model is distributed over devices."""
     offload: Offload = "none"
@@ -379,19 +377,12 @@ class Plan(Frozen):
     neuron: NeuronSettings | None = None
     """Settings of the Neuron compiler, on its devices."""
     model: ModelChoice
-    """The model."""
     data: DataChoice
-    """The samples."""
     batch: Batch
-    """The batch."""
     optimizer: Optimizer
-    """The optimizer."""
     precision: Precision
-    """The number formats."""
     device: DeviceChoice
-    """The devices."""
     measurement: Measurement
-    """When the run stops."""
     reasons: Annotated[dict[Annotated[str, Field(max_length=100)], Text], Field(max_length=200)]
     """Reason for each derived value, by dotted path (`batch.global_batch`)."""
 

@@ -7,14 +7,13 @@ Format history:
 """
 
 import json
-from datetime import date
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.records.base import Count, Frozen, Key, PositiveCount, Text
-from tunemark.schema.records.claims import Assertion, Claim, Reading, Scalar
+from tunemark.schema.records.base import Count, Day, Frozen, Key, PositiveCount, Text, rule
+from tunemark.schema.records.claims import Assertion, Claim, QuantityKey, Reading, Scalar
 from tunemark.schema.vocabulary import Method, Padding, PublishedStatus
 
 __all__ = [
@@ -94,60 +93,39 @@ class PublishedResult(Frozen):
     """One row of a document."""
 
     format: Literal["tunemark.published/1"] = FORMAT
-    """Version of this format."""
     id: Annotated[str, Field(pattern=r"^[0-9]{3}-[0-9]{3}$")]
     """Id: source and number."""
     source: SourceId
-    """The source document."""
     section: Text
-    """Table or section of the document."""
     origin: Origin
-    """Document or repository."""
     labels: dict[str, Text]
     """Row labels and other words exactly as printed, by a short name (`model`, `accelerator`, `note`, ...)."""
     conditions: Conditions
-    """Under which conditions."""
-    claims: dict[str, Claim]
-    """Printed figures by quantity."""
+    claims: dict[QuantityKey, Claim]
     status: PublishedStatus
     """Status as presented by the document."""
     note: Text | None = None
-    """Caveat about this row."""
 
-    @model_validator(mode="after")
-    def _known(self) -> Self:
+    @rule
+    def _known(self) -> Iterator[str]:
         if not self.id.startswith(self.source):
-            msg = f"id is {self.id!r} in source {self.source!r}; an id starts with its source"
-            raise ValueError(msg)
-        unknown = sorted(set(self.claims) - set(QUANTITIES))
-        if unknown:
-            msg = (
-                f"claims name {', '.join(unknown)}, not in the registry of quantities; add a row to quantities.py or use one that is there"
-            )
-            raise ValueError(msg)
-        return self
+            yield f"id is {self.id!r} in source {self.source!r}; an id starts with its source"
 
 
 class PublishedSet(Frozen):
     """Results of a source in one file, written by an importer and never by hand."""
 
     format: Literal["tunemark.published-set/1"] = SET_FORMAT
-    """Version of this format."""
     source: SourceId
-    """The source document."""
     results: tuple[PublishedResult, ...] = Field(min_length=1)
-    """The results, by id."""
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
+    @rule
+    def _in_order(self) -> Iterator[str]:
         ids = [result.id for result in self.results]
         if ids != sorted(set(ids)):
-            msg = "results are not sorted by id, or an id occurs twice; import the table again"
-            raise ValueError(msg)
+            yield "results are not sorted by id, or an id occurs twice; import the table again"
         if any(result.source != self.source for result in self.results):
-            msg = f"source is {self.source!r} and a result has another one; a set holds the results of one source"
-            raise ValueError(msg)
-        return self
+            yield f"source is {self.source!r} and a result has another one; a set holds the results of one source"
 
     def lines(self) -> bytes:
         """Return the set as JSON with one result per line; fields with their default value are left out."""
@@ -171,25 +149,14 @@ class Statement(Frozen):
     id: Annotated[str, Field(pattern=r"^[0-9]{3}-S[0-9]{2,3}$")]
     """Id: source and number."""
     section: Text
-    """Table or section of the document."""
     labels: dict[str, Text] = Field(default_factory=dict)
     """Text exactly as printed, by a short name."""
-    claims: dict[str, Claim] = Field(default_factory=dict)
-    """Printed figures by quantity."""
+    claims: dict[QuantityKey, Claim] = Field(default_factory=dict)
     assertion: Assertion | None = None
     """A typed assertion that rules can check; null for text that cannot be checked."""
     origin: Origin = Origin(kind="document")
     """Document or repository."""
     note: Text | None = None
-    """Caveat about this statement."""
-
-    @model_validator(mode="after")
-    def _known(self) -> Self:
-        unknown = sorted(set(self.claims) - set(QUANTITIES))
-        if unknown:
-            msg = f"claims name {', '.join(unknown)}, not in the registry of quantities"
-            raise ValueError(msg)
-        return self
 
 
 class DocumentTable(Frozen):
@@ -202,42 +169,32 @@ class DocumentTable(Frozen):
     id: Key
     """Short name, unique in the document."""
     title: Text
-    """Heading in the document."""
     columns: tuple[Text, ...]
-    """Column headings."""
     rows: tuple[tuple[str, ...], ...]
-    """Cells."""
 
-    @model_validator(mode="after")
-    def _rectangular(self) -> Self:
+    @rule
+    def _rectangular(self) -> Iterator[str]:
         for number, row in enumerate(self.rows, start=1):
             if len(row) != len(self.columns):
-                msg = f"row {number} of table {self.id!r} has {len(row)} cells for {len(self.columns)} columns"
-                raise ValueError(msg)
-        return self
+                yield f"row {number} of table {self.id!r} has {len(row)} cells for {len(self.columns)} columns"
 
 
 class SourceDocument(Frozen):
     """A document whose results are imported."""
 
     format: Literal["tunemark.source/1"] = SOURCE_FORMAT
-    """Version of this format."""
     id: SourceId
-    """Three digits."""
     title: Text
-    """Its title."""
     authors: Text | None = None
-    """Authors."""
     published_on: Text | None = None
     """Publication date, as exactly as it is known."""
-    stated_on: date | None = None
+    stated_on: Day | None = None
     """The date that the document states."""
-    committed_on: date | None = None
+    committed_on: Day | None = None
     """The date on which its repository first contained it."""
-    read_on: date | None = None
+    read_on: Day | None = None
     """Date on which it was read."""
     url: Text | None = None
-    """Address."""
     origin_repository: Text | None = None
     """Repository and commit with further conditions."""
     summary: Text
@@ -247,6 +204,15 @@ class SourceDocument(Frozen):
     results: Count
     """Number of results, checked when they are loaded."""
     tables: tuple[DocumentTable, ...] = ()
-    """Tables to reproduce."""
     statements: tuple[Statement, ...] = ()
     """Rows that are not results."""
+
+    @rule
+    def _consistent(self) -> Iterator[str]:
+        for name in ("stated_on", "committed_on"):
+            if (day := getattr(self, name)) is not None and self.read_on is not None and day > self.read_on:
+                yield f"{name} is {day}, after it was read, {self.read_on}; correct one of them"
+        ids = [statement.id for statement in self.statements]
+        wrong = next((each for each in ids if not each.startswith(f"{self.id}-") or ids.count(each) > 1), None)
+        if wrong is not None:
+            yield f"statements has {wrong!r}; an id begins with {self.id}- and is used once"

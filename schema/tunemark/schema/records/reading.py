@@ -56,11 +56,7 @@ class InvalidRecord(ValueError):
 def read_record(content: bytes) -> BaseModel:
     """Return the record in these bytes.
 
-    Raises
-    ------
-    InvalidRecord
-        With one problem per invalid field.
-
+    Raises InvalidRecord with one problem per invalid field.
     """
     try:
         raw = json.loads(content, parse_constant=_refuse_constant)

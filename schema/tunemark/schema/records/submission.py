@@ -1,11 +1,12 @@
 """A measured result: one run of the harness with its raw values. Statistics are derived, never stored."""
 
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import AwareDatetime, Field
 
-from tunemark.schema.records.base import Bytes, Count, Frozen, Key, PositiveCount, ResultId, Seconds, Text, content_id
+from tunemark.schema.records.base import Bytes, Count, Frozen, Key, PositiveCount, ResultId, Seconds, Text, content_id, rule
 from tunemark.schema.records.division import Override, division_of, fixed_setting_changed
 from tunemark.schema.records.plan import Plan, Requested
 from tunemark.schema.records.trace import DeviceUse, Effective, Energy, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
@@ -37,7 +38,6 @@ class DeviceFacts(Frozen):
     memory_bytes: Bytes | None = None
     """Memory of the device; for a CPU, of the host."""
     driver: Text | None = None
-    """Driver version."""
     power_limit_w: float | None = Field(default=None, gt=0)
     """Enforced power limit."""
     target: Text | None = None
@@ -50,7 +50,6 @@ class Environment(Frozen):
     os: Text
     """Operating system and its major.minor version."""
     python: Text
-    """Python version."""
     packages: Versions
     """Versions of the packages used."""
     runtime: Versions = Field(default_factory=dict)
@@ -60,7 +59,6 @@ class Environment(Frozen):
     devices: Annotated[tuple[DeviceFacts, ...], Field(min_length=1, max_length=1_024)]
     """Devices of the first machine in rank order; for refused runs, all devices found."""
     cpu: Text
-    """CPU model."""
     cpu_physical_cores: PositiveCount | None = None
     """Cores of the host."""
     cpu_logical_cores: PositiveCount
@@ -94,7 +92,6 @@ class Outcome(Frozen):
     message: Text | None = None
     """What happened, without paths of the machine; null on success."""
     fix: Text | None = None
-    """How to fix it."""
 
 
 class PhaseStart(Frozen):
@@ -124,12 +121,10 @@ class ProcessTimes(Frozen):
     compile_cache_reason: Text | None = None
     """Why it is null."""
 
-    @model_validator(mode="after")
-    def _state_or_reason(self) -> Self:
+    @rule
+    def _state_or_reason(self) -> Iterator[str]:
         if (self.compile_cache is None) != (self.compile_cache_reason is not None):
-            msg = f"compile_cache is {self.compile_cache!r} with reason {self.compile_cache_reason!r}; give a state, or null and a reason"
-            raise ValueError(msg)
-        return self
+            yield f"compile_cache is {self.compile_cache!r} with reason {self.compile_cache_reason!r}; give a state, or null and a reason"
 
 
 class ModelFacts(Frozen):
@@ -152,14 +147,12 @@ class ModelFacts(Frozen):
     optimizer_state_bytes_reason: Text | None = None
     """Why they are null."""
 
-    @model_validator(mode="after")
-    def _bytes_or_reason(self) -> Self:
+    @rule
+    def _bytes_or_reason(self) -> Iterator[str]:
         for name in ("gradient_bytes", "optimizer_state_bytes"):
             weighed, reason = getattr(self, name), getattr(self, f"{name}_reason")
             if (weighed is None) != (reason is not None):
-                msg = f"{name} is {weighed} with reason {reason!r}; give bytes, or null and a reason"
-                raise ValueError(msg)
-        return self
+                yield f"{name} is {weighed} with reason {reason!r}; give bytes, or null and a reason"
 
 
 class MemoryReading(Frozen):
@@ -168,22 +161,17 @@ class MemoryReading(Frozen):
     peak_bytes: Bytes | None = None
     """The peak."""
     method: Text | None = None
-    """Method of measurement."""
     reason: Text | None = None
     """Why it is null."""
 
-    @model_validator(mode="after")
-    def _method_or_reason(self) -> Self:
+    @rule
+    def _method_or_reason(self) -> Iterator[str]:
         if (self.peak_bytes is None) == (self.method is not None):
-            msg = f"peak_bytes is {self.peak_bytes} and method is {self.method!r}; give both, or neither and a reason"
-            raise ValueError(msg)
+            yield f"peak_bytes is {self.peak_bytes} and method is {self.method!r}; give both, or neither and a reason"
         if self.peak_bytes is None and self.reason is None:
-            msg = "peak_bytes is null without a reason; say why it could not be read"
-            raise ValueError(msg)
+            yield "peak_bytes is null without a reason; say why it could not be read"
         if self.peak_bytes is not None and self.reason is not None:
-            msg = f"peak_bytes is {self.peak_bytes} and reason is {self.reason!r}; a reason says why a peak is unknown"
-            raise ValueError(msg)
-        return self
+            yield f"peak_bytes is {self.peak_bytes} and reason is {self.reason!r}; a reason says why a peak is unknown"
 
 
 class Memory(Frozen):
@@ -208,7 +196,6 @@ class Utilisation(Frozen):
     """
 
     samples: Count
-    """Number of samples."""
     interval_s: Seconds
     """Time between samples."""
     cpu_busy_mean: float | None = Field(default=None, ge=0)
@@ -232,38 +219,26 @@ class RowLengths(Frozen):
     rows: PositiveCount
     """Rows of the training data."""
     mean: Annotated[float, Field(gt=0)]
-    """Mean length."""
     minimum: PositiveCount
-    """Shortest row."""
     median: PositiveCount
-    """Median length."""
     p90: PositiveCount
-    """90% quantile."""
     p95: PositiveCount
-    """95% quantile."""
     p99: PositiveCount
-    """99% quantile."""
     maximum: PositiveCount
-    """Longest row."""
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
+    @rule
+    def _in_order(self) -> Iterator[str]:
         lengths = [self.minimum, self.median, self.p90, self.p95, self.p99, self.maximum]
         if lengths != sorted(lengths) or not self.minimum <= self.mean <= self.maximum:
-            msg = f"lengths {lengths} with mean {self.mean:g} are not in order"
-            raise ValueError(msg)
-        return self
+            yield f"lengths {lengths} with mean {self.mean:g} are not in order"
 
 
 class Evaluation(Frozen):
     """Quality on held-out rows."""
 
     split: Text
-    """Name of the split."""
     rows: PositiveCount
-    """Number of rows."""
     loss: float | None = None
-    """Mean loss."""
     loss_standard_error: float | None = Field(default=None, ge=0)
     """Standard error of the loss, from the spread of micro-batches; null with fewer than two."""
     accuracy: float | None = Field(default=None, ge=0, le=1)
@@ -274,7 +249,6 @@ class MeasurementWarning(Frozen):
     """A warning about this measurement."""
 
     kind: WarningKind
-    """Kind of warning."""
     message: Text
     """What was observed."""
 
@@ -283,13 +257,11 @@ class Submission(Frozen):
     """One run of the harness on one machine. It is written once and never edited, only superseded."""
 
     format: Literal["tunemark.submission/1"] = FORMAT
-    """Version of this format."""
     run_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     """Random, so that two runs of the same plan are two results."""
     started_at: AwareDatetime
     """When the worker was spawned, in UTC."""
     harness: Harness
-    """The harness that measured."""
     division: Division
     """Follows from the overrides: `standard` without any, `tuned` if all are free, else `open`. Free ones may be declared `open` too."""
     overrides: Annotated[tuple[Override, ...], Field(max_length=100)] = ()
@@ -301,15 +273,11 @@ class Submission(Frozen):
     requested: Requested
     """The card and the options as given, from which the plan follows."""
     plan: Plan
-    """The resolved settings."""
     environment: Environment
-    """The machine."""
     outcome: Outcome
-    """How the run ended."""
     timeline: Annotated[tuple[PhaseStart, ...], Field(min_length=1, max_length=100)]
     """Phases in order."""
     process: ProcessTimes
-    """The process as a whole."""
     study: Study | None = None
     """The study that the run belongs to; null for a single run."""
     row_lengths: RowLengths | None = None
@@ -323,13 +291,11 @@ class Submission(Frozen):
     probe: Probe | None = None
     """Matrix rate of the device; null if it was not measured."""
     trace: StepTrace
-    """The raw step log."""
     events: Annotated[tuple[StepEvent, ...], Field(max_length=10_000)] = ()
     """Compilations and allocator growth by step."""
     ranks: Annotated[tuple[RankRecord, ...], Field(max_length=100_000)] = ()
     """Each process of a distributed run; empty for one process."""
     memory: Memory
-    """Memory peaks."""
     utilisation: Utilisation | None = None
     """Device and CPU use; null if the run ended before a sample was taken."""
     evaluation: Evaluation | None = None
@@ -339,12 +305,9 @@ class Submission(Frozen):
     warnings: Annotated[tuple[MeasurementWarning, ...], Field(max_length=100)] = ()
     """Warnings about this measurement."""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        problems = [*_timeline_problems(self), *_outcome_problems(self), *_plan_problems(self)]
-        if problems:
-            raise ValueError("; ".join(problems))
-        return self
+    @rule
+    def _consistent(self) -> Iterator[str]:
+        yield from (*_timeline_problems(self), *_outcome_problems(self), *_plan_problems(self))
 
     @property
     def workload(self) -> Key:
@@ -358,71 +321,59 @@ def submission_name(submission: Submission, content: bytes) -> str:
     return f"{submission.started_at:%Y%m%d}-{device}-{content_id(content)}.json"
 
 
-def _timeline_problems(s: Submission) -> list[str]:
-    problems = []
+def _timeline_problems(s: Submission) -> Iterator[str]:
     if s.started_at.utcoffset() != timedelta(0):
-        problems.append(f"started_at is {s.started_at.isoformat()}, not UTC; write it with +00:00 or Z")
+        yield f"started_at is {s.started_at.isoformat()}, not UTC; write it with +00:00 or Z"
     times = [mark.at_s for mark in s.timeline]
     if times[0] != 0:
-        problems.append(f"timeline[0].at_s is {times[0]}; the time line starts at 0, when the worker is spawned")
+        yield f"timeline[0].at_s is {times[0]}; the time line starts at 0, when the worker is spawned"
     if times != sorted(times):
-        problems.append(f"timeline is {times}; phases are listed in the order in which they began")
+        yield f"timeline is {times}; phases are listed in the order in which they began"
     if times[-1] > s.process.wall_s:
-        problems.append(f"timeline ends at {times[-1]} s, after process.wall_s {s.process.wall_s}; a phase begins before the process ends")
+        yield f"timeline ends at {times[-1]} s, after process.wall_s {s.process.wall_s}; a phase begins before the process ends"
     if s.trace.completed_at_s and s.trace.completed_at_s[-1] > s.process.wall_s:
-        problems.append(
+        yield (
             f"trace.completed_at_s ends at {s.trace.completed_at_s[-1]} s, after process.wall_s {s.process.wall_s}; a step completes before the process ends"
         )
-    return problems
 
 
-def _outcome_problems(s: Submission) -> list[str]:
-    problems = []
+def _outcome_problems(s: Submission) -> Iterator[str]:
     if s.outcome.last_good_step != len(s.trace):
-        problems.append(
-            f"outcome.last_good_step is {s.outcome.last_good_step}, but trace has {len(s.trace)} steps; they are the same number"
-        )
+        yield (f"outcome.last_good_step is {s.outcome.last_good_step}, but trace has {len(s.trace)} steps; they are the same number")
     if s.outcome.status is Status.OK and not len(s.trace):
-        problems.append("outcome.status is 'ok' without a completed step; a run that trained nothing is not ok")
+        yield "outcome.status is 'ok' without a completed step; a run that trained nothing is not ok"
     if s.outcome.status is Status.OK and any(loss is None for loss in s.trace.loss):
-        problems.append("outcome.status is 'ok' but a loss is not a finite number; the status of such a run is 'nan'")
+        yield "outcome.status is 'ok' but a loss is not a finite number; the status of such a run is 'nan'"
     if s.outcome.status is not Status.OK and s.outcome.message is None:
-        problems.append(f"outcome.message is null with status {s.outcome.status.value!r}; say what happened")
-    return problems
+        yield f"outcome.message is null with status {s.outcome.status.value!r}; say what happened"
 
 
-def _plan_problems(s: Submission) -> list[str]:
-    problems = []
+def _plan_problems(s: Submission) -> Iterator[str]:
     batch = s.plan.batch
     rows = batch.micro_batch * batch.gradient_accumulation * batch.data_parallel
     if batch.global_batch != rows:
-        problems.append(
-            f"plan.batch.global_batch is {batch.global_batch}, but micro_batch x gradient_accumulation x data_parallel is {rows}"
-        )
+        yield (f"plan.batch.global_batch is {batch.global_batch}, but micro_batch x gradient_accumulation x data_parallel is {rows}")
     derived = division_of(s.plan, s.overrides)
     if s.division is not derived and (s.division, derived) != (Division.OPEN, Division.TUNED):
         why = fixed_setting_changed(s.plan, s.overrides) or ("all of them are free settings" if s.overrides else "nothing was overridden")
-        problems.append(f"division is {s.division.value!r} with {len(s.overrides)} overrides; declare {derived.value!r}: {why}")
+        yield f"division is {s.division.value!r} with {len(s.overrides)} overrides; declare {derived.value!r}: {why}"
     # Several processes can share one CPU, which is listed once.
     shared = s.plan.device.backend in {Backend.CPU, Backend.FAKE} and len(s.environment.devices) == 1
     # With several machines, the first lists its own devices.
     listed, used = len(s.environment.devices), s.plan.device.count // s.plan.device.nodes
     refused = s.outcome.status is Status.UNSUPPORTED and listed < used
     if listed != used and not shared and not refused:
-        problems.append(f"environment.devices lists {listed}, plan.device.count is {used} on this machine; list each device used")
+        yield f"environment.devices lists {listed}, plan.device.count is {used} on this machine; list each device used"
     if s.ranks and sorted(rank.rank for rank in s.ranks) != list(range(s.plan.device.count)):
-        problems.append(f"ranks lists {len(s.ranks)} ranks, plan.device.count is {s.plan.device.count}; list each rank once, or none")
+        yield f"ranks lists {len(s.ranks)} ranks, plan.device.count is {s.plan.device.count}; list each rank once, or none"
     if any(event.step > len(s.trace) for event in s.events):
-        problems.append(f"events names a step after the last of {len(s.trace)}; an event belongs to a completed step")
+        yield f"events names a step after the last of {len(s.trace)}; an event belongs to a completed step"
     if any(slots > rows * s.plan.data.sequence_length for slots in s.trace.slot_tokens):
-        problems.append(
+        yield (
             f"trace.slot_tokens exceeds {rows} rows x {s.plan.data.sequence_length} tokens; a step cannot hold more than its global batch"
         )
     accumulated = batch.gradient_accumulation
     if any(len(inside) > accumulated for inside in s.trace.micro_completed_at_s):
-        problems.append(
-            f"trace.micro_completed_at_s has a step with more than plan.batch.gradient_accumulation = {accumulated} micro-steps"
-        )
+        yield (f"trace.micro_completed_at_s has a step with more than plan.batch.gradient_accumulation = {accumulated} micro-steps")
     if any(count > rows for count in s.trace.rows):
-        problems.append(f"trace.rows exceeds plan.batch.global_batch {rows}; a step cannot hold more rows than its global batch")
-    return problems
+        yield f"trace.rows exceeds plan.batch.global_batch {rows}; a step cannot hold more rows than its global batch"

@@ -3,12 +3,13 @@
 Headline figures are derived from the step log only.
 """
 
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from tunemark.schema.records.base import Bytes, Count, Frozen, PositiveCount, Seconds, Sha256, Share, Text
+from tunemark.schema.records.base import Bytes, Count, Frozen, PositiveCount, Seconds, Sha256, Share, Text, rule
 from tunemark.schema.vocabulary import Dtype
 
 MOST_MICRO_STEPS = 20_000
@@ -46,44 +47,37 @@ class StepTrace(Frozen):
     """Time for which the training thread waited for samples, over all steps but the first. Null in older records, for a run that
     was killed, and where a vendor's trainer loads the samples."""
 
-    @model_validator(mode="after")
-    def _columns_agree(self) -> Self:
+    @rule
+    def _columns_agree(self) -> Iterator[str]:
         lengths = {name: len(getattr(self, name)) for name in ("completed_at_s", *COUNT_COLUMNS, "loss")}
         if len(set(lengths.values())) > 1:
             lengths_text = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-            msg = f"every column holds one entry per step, but {lengths_text}; write all columns of a step together"
-            raise ValueError(msg)
+            yield f"every column holds one entry per step, but {lengths_text}; write all columns of a step together"
+            return
         times = (self.started_at_s, *self.completed_at_s)
         for step, (before, after) in enumerate(pairwise(times), start=1):
             if after <= before:
-                msg = f"completed_at_s of step {step} is {after}, not later than {before}; steps complete one after another on a monotonic clock"
-                raise ValueError(msg)
+                yield f"completed_at_s of step {step} is {after}, not later than {before}; steps complete one after another on a monotonic clock"
         for step, (slots, real, supervised) in enumerate(
             zip(self.slot_tokens, self.real_tokens, self.supervised_tokens, strict=True), start=1
         ):
             if not supervised <= real <= slots:
-                msg = f"step {step} counts supervised {supervised}, real {real}, slots {slots}; supervised <= real <= slots must hold"
-                raise ValueError(msg)
-        self._check_micro_steps(times)
+                yield f"step {step} counts supervised {supervised}, real {real}, slots {slots}; supervised <= real <= slots must hold"
+        yield from self._micro_step_problems(times)
         if self.data_wait_s is not None and self.data_wait_s > times[-1] - times[0]:
-            msg = (
+            yield (
                 f"data_wait_s is {self.data_wait_s}, and all steps took {times[-1] - times[0]}; training waits for samples inside its steps"
             )
-            raise ValueError(msg)
-        return self
 
-    def _check_micro_steps(self, times: tuple[float, ...]) -> None:
+    def _micro_step_problems(self, times: tuple[float, ...]) -> Iterator[str]:
         micro = self.micro_completed_at_s
         if micro and len(micro) != len(self):
-            msg = f"micro_completed_at_s has {len(micro)} entries, and the trace {len(self)} steps; give one for each step, or none at all"
-            raise ValueError(msg)
+            yield f"micro_completed_at_s has {len(micro)} entries, and the trace {len(self)} steps; give one for each step, or none at all"
         if sum(map(len, micro)) > MOST_MICRO_STEPS:
-            msg = f"micro_completed_at_s holds {sum(map(len, micro))} times; a record holds at most {MOST_MICRO_STEPS}"
-            raise ValueError(msg)
+            yield f"micro_completed_at_s holds {sum(map(len, micro))} times; a record holds at most {MOST_MICRO_STEPS}"
         for step, (inside, (before, after)) in enumerate(zip(micro, pairwise(times), strict=False), start=1):
             if any(late <= early for early, late in pairwise((before, *inside))) or (inside and inside[-1] > after):
-                msg = f"micro_completed_at_s of step {step} is {list(inside)}, not in order between {before} and {after}, the ends of the steps"
-                raise ValueError(msg)
+                yield f"micro_completed_at_s of step {step} is {list(inside)}, not in order between {before} and {after}, the ends of the steps"
 
     def __len__(self) -> int:
         """Return the number of completed optimizer steps."""
@@ -157,7 +151,6 @@ class RankRecord(Frozen):
     """One process of a run on several devices."""
 
     rank: Count
-    """Rank number."""
     own_work_s: Annotated[tuple[Seconds, ...], Field(max_length=1_000_000)]
     """Seconds per step from its start to just before gradients are exchanged. No other rank can delay these."""
     device_allocated_bytes: Bytes | None = None
@@ -218,12 +211,10 @@ class Energy(Frozen):
     reason: Text | None = None
     """Why it is unknown."""
 
-    @model_validator(mode="after")
-    def _source_or_reason(self) -> Self:
+    @rule
+    def _source_or_reason(self) -> Iterator[str]:
         if (self.source == "none") != (self.joules is None) or (self.source == "none") != (self.reason is not None):
-            msg = f"energy source is {self.source!r} with joules {self.joules} and reason {self.reason!r}; give joules with a source, or a reason with 'none'"
-            raise ValueError(msg)
-        return self
+            yield f"energy source is {self.source!r} with joules {self.joules} and reason {self.reason!r}; give joules with a source, or a reason with 'none'"
 
 
 class DeviceUse(Frozen):
@@ -234,21 +225,16 @@ class DeviceUse(Frozen):
     node: Count = 0
     """Machine number; 0 is the one that writes the record."""
     samples: PositiveCount
-    """Number of samples."""
     busy_mean: Share | None = None
     """Mean share of time in which the device was busy."""
     busy_peak: Share | None = None
     """Highest sample."""
     power_mean_w: NotNegative | None = None
-    """Mean power."""
     power_peak_w: NotNegative | None = None
-    """Highest power."""
     clock_mean_mhz: NotNegative | None = None
     """Mean clock of the compute units."""
     clock_min_mhz: NotNegative | None = None
-    """Lowest clock."""
     temperature_peak_c: float | None = None
-    """Highest temperature."""
     memory_used_peak_bytes: Bytes | None = None
     """Highest memory in use, other processes included."""
     memory_used_before_bytes: Bytes | None = None
@@ -263,7 +249,6 @@ class Study(Frozen):
     """The study that a run belongs to."""
 
     kind: Literal["sweep", "frontier", "ab", "repeat", "tune"]
-    """Kind of study."""
     study_id: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
     """Shared by all runs of the study."""
     point: Text

@@ -68,11 +68,7 @@ class Change:
 def paired_change(a: Sequence[float], b: Sequence[float]) -> Change:
     """Compare pairs of positive values, both of shape (pairs,).
 
-    Raises
-    ------
-    ValueError
-        If there is no pair, the lengths differ, or a value is not positive.
-
+    Raises ValueError if there is no pair, the lengths differ, or a value is not positive.
     """
     if len(a) != len(b) or not len(a):
         raise ValueError(f"a has {len(a)} values and b has {len(b)}; give the two values of each pair, one pair at least")
@@ -103,13 +99,8 @@ def _verdict(interval: Interval, pairs: int) -> Verdict:
 def break_even_steps(overhead_s: float, gain_s: float) -> float | None:
     """Return the number of steps after which a one-time overhead pays off. See definitions#compile-overhead.
 
-    Parameters
-    ----------
-    overhead_s
-        Seconds of additional one-time cost of B, such as for compiling; 0 or less pays off immediately.
-    gain_s
-        Seconds by which a steady step of B is faster; if it is not, the result is None.
-
+    `overhead_s` is the additional one-time cost of B, such as for compiling; 0 or less pays off immediately. `gain_s` are the seconds
+    by which a steady step of B is faster; if it is not, the result is None.
     """
     if gain_s <= 0:
         return None

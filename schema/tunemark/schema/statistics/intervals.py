@@ -69,7 +69,6 @@ class Spread:
     p99: float | None
     """Only with at least 100 values."""
     mad: float
-    """Median absolute deviation."""
     cv: float
     """Standard deviation over mean."""
     stall_index: float
@@ -124,7 +123,7 @@ def ratio_interval(work: Floats, times: Floats) -> Interval:
 
     A ratio of sums, never a mean of rates. The error of the ratio is that of the mean of `work - ratio x time` over the mean time
     (Cochran 1977, 6.3). Consecutive steps are correlated, so the interval is Student's t with an effective number of steps: the
-    smaller of `ar1_steps` and `pairwise_steps`. `benchmarks/interval_coverage.py` measures its coverage.
+    smaller of `ar1_steps` and `pairwise_steps`. `benchmarks/synthetic_steps.py` measures its coverage.
     """
     n = len(times)
     estimate = float(work.sum() / times.sum())

@@ -32,7 +32,6 @@ class Job:
     """The size of a job: exactly one of steps, samples and tokens, over `epochs` passes."""
 
     steps: int | None = None
-    """Optimizer steps."""
     samples: int | None = None
     """Rows of the dataset."""
     tokens: int | None = None
@@ -46,7 +45,6 @@ class Prediction:
     """The predicted job."""
 
     steps: int
-    """Optimizer steps."""
     step_time_s: Interval
     """Mean of a steady step."""
     once_s: float
@@ -79,11 +77,7 @@ class _RunParts:
 def predict(runs: Sequence[Submission], job: Job, usd_per_hour: float | None = None) -> Prediction:
     """Predict a whole job from one or more runs of the same plan on the same machine.
 
-    Raises
-    ------
-    TunemarkError
-        If a run has no steady steps, the runs are not repeats, or the job has no size.
-
+    Raises TunemarkError if a run has no steady steps, the runs are not repeats, or the job has no size.
     """
     not_a_repeat = stranger(runs)
     if not_a_repeat is not None:

@@ -1,7 +1,7 @@
 """The end of warm-up and the steady window, decided from the raw step log by one rule. See definitions#steady-window.
 
 At least ten warm-up steps, then until no change of the step time is left; a window of at least 100 steps or 60 s; at least
-20 steps to be ranked. A window with a change is kept with `stable = False`. `benchmarks/steady_traces.py` measures how often
+20 steps to be ranked. A window with a change is kept with `stable = False`. `benchmarks/synthetic_steps.py` measures how often
 `stable` is right.
 """
 
