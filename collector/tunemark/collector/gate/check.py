@@ -84,6 +84,7 @@ class Verdict:
             subject=_subject(record),
             finished=record.outcome.status is Status.OK,
             steps=len(record.trace),
+            study=record.study,
             started_at=record.started_at,
             wall_s=record.process.wall_s,
             commit=record.harness.commit,

@@ -1,5 +1,6 @@
 """Checks that need several submissions or their checkout: repeated runs, copies, superseded results, peers, commits, changed facts."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ from tunemark.collector.gate.identity import Identity, copies
 from tunemark.collector.gate.read import SUBMISSIONS, git
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.reading import Problem
+from tunemark.schema.records.trace import Study
 
 CLOCK = timedelta(days=1)
 """Clocks are often wrong by hours but seldom by days."""
@@ -50,6 +52,8 @@ class Candidate:
     """True if the run succeeded."""
     steps: int = 0
     """Completed steps."""
+    study: Study | None = None
+    """The study that the run belongs to; None for a run of its own."""
     started_at: datetime = LONG_AGO
     wall_s: float = 0.0
     """Duration of the run."""
@@ -104,7 +108,8 @@ def accept(
         problems.extend((candidate.file, problem) for problem in own)
         if not own and candidate.run_id:
             seen.add(candidate)
-    wrong = list(_replacing(each for each in ordered if seen.runs.get(each.run_id) is each))
+    wrong = [(candidate, problem) for candidate, problem in _studies(seen.runs.values()) if candidate.file not in settled]
+    wrong += _replacing(each for each in ordered if seen.runs.get(each.run_id) is each)
     problems += [(candidate.file, problem) for candidate, problem in wrong]
     refused = {candidate.file for candidate, _ in wrong}
     kept = [each for each in listed if seen.runs.get(each.run_id) is each and each.file not in refused]
@@ -221,6 +226,25 @@ def _superseding(candidate: Candidate, target: Candidate | None, replaced: dict[
         yield Problem("supersedes", shown, fix)
     if not (candidate.reason or "").strip():
         yield Problem("supersedes_reason", "null", "say why the earlier result is replaced")
+
+
+def _studies(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem]]:
+    """Yield runs that contradict an earlier run of the same study. A study has one request, and its runs are made one after the other."""
+    first: dict[str, Candidate] = {}
+    in_time = sorted(((each, each.study) for each in accepted if each.study is not None), key=lambda pair: pair[0].started_at)
+    last: dict[str, int] = defaultdict(int)
+    for candidate, study in in_time:
+        known = first.setdefault(study.study_id, candidate)
+        shared = known.study
+        if shared is not None and (study.kind, study.settings_sha256) != (shared.kind, shared.settings_sha256):
+            fix = f"{known.file} is of the same study, with another kind or other settings; a study has one of each"
+            yield candidate, Problem("study.settings_sha256", study.settings_sha256, fix)
+        elif known.subject.workload != candidate.subject.workload:
+            yield candidate, Problem("study.study_id", repr(study.study_id), f"{known.file} is of the same study, with another workload")
+        elif study.position <= last[study.study_id]:
+            fix = f"runs of a study are numbered in the order in which they were made; compare with {known.file}"
+            yield candidate, Problem("study.position", str(study.position), fix)
+        last[study.study_id] = max(last[study.study_id], study.position)
 
 
 def _unknown_commits(

@@ -27,6 +27,8 @@ SAME_LOSS = 1e-5
 """Relative difference of the ratios of two series of losses below which one repeats the other: 0 of 10 real series of losses doubted."""
 SMOOTH = 0.05
 """Second differences of losses over first ones, in the median: 0.29 at least in 10 real series of losses, 0 doubted."""
+HIGH_SHARE = 0.8
+"""Share of the dense peak in training: the best of the published results on GPUs is below 0.8, so 0 are doubted."""
 FEW_SAMPLES = 0.6
 """Samples over those that fit into the steady window: 3 of the 266 records doubted."""
 KIB = 1024
@@ -39,7 +41,7 @@ IDLE_SHARE = 0.8
 
 def doubts(r: Run) -> Iterator[Problem]:
     """Yield what is unlikely about a record."""
-    for kind in (_times, _losses, _memory, _samples, _energy, _versions):
+    for kind in (_times, _losses, _speed, _memory, _samples, _energy, _versions):
         yield from (Problem(*doubt) for doubt in kind(r))
 
 
@@ -77,6 +79,19 @@ def _repeated_after(losses: NDArray[np.float64]) -> int | None:
         if ratios.std() < SAME_LOSS * abs(ratios.mean()) and later.std() > SAME_LOSS * abs(later.mean()):
             return lag
     return None
+
+
+def _speed(r: Run) -> Doubts:
+    """Yield training that is faster than the probe, or than any that is known."""
+    trained = float(r.flops.sum() / r.times.sum()) if r.flops.sum() else 0.0
+    if r.probed and trained > r.probed:
+        yield "trace.completed_at_s", f"{trained / r.probed:.0%} of the probe", "large products are faster than training"
+    if r.gpu and r.peak and trained > HIGH_SHARE * r.peak:
+        yield (
+            "trace.completed_at_s",
+            f"{trained / r.peak:.1%} of the dense peak",
+            f"known training on GPUs reaches {HIGH_SHARE:.0%} at most",
+        )
 
 
 def _memory(r: Run) -> Doubts:
