@@ -71,6 +71,21 @@ def test_one_result_is_superseded_once(checkout: Path, old: str, tunemark: Tunem
     assert "supersedes it already" in tunemark("validate").err
 
 
+def test_a_run_of_other_settings_does_not_join_a_study(checkout: Path, tunemark: Tunemark) -> None:
+    for number, settings in ((1, "e4" * 32), (2, "f5" * 32)):
+        study = {
+            "kind": "repeat",
+            "study_id": "9c02fd7803f9",
+            "point": f"as given, repeat {number}",
+            "position": number,
+            "settings_sha256": settings,
+        }
+        save(checkout, make_submission(run_id=run_id(number), study=study, started_at=f"2026-11-20T1{number}:00:00Z"))
+    said = tunemark("validate")
+    assert said.code == 3
+    assert "is of the same study, with another kind or other settings" in said.err
+
+
 def test_a_file_alone_finds_what_it_supersedes_in_the_checkout(checkout: Path, old: str, tunemark: Tunemark) -> None:
     path = save(checkout, make_submission(run_id=run_id(2), supersedes=old, **LATER))
     assert "there is no valid result of this id" in tunemark("validate", path).err
