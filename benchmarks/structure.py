@@ -43,7 +43,7 @@ BUDGETS = (
     Budget("schema", "schema", PYTHON, 10_400, 8_000),
     Budget("harness", "harness", PYTHON, 9_470, 7_000),
     Budget("collector", "collector", PYTHON, 17_000, 12_000),
-    Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_940, 3_400),
+    Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_950, 3_400),
     Budget("site", "site", PYTHON, 5_130, 4_600),
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_410, 2_600),
     Budget("site, templates", "site", (".j2",), 4_450, 4_000),

@@ -65,6 +65,8 @@ def _parameters(card: ModelCard) -> Iterator[Problem]:
 
 STRETCH = 4
 """Models with rotary or linear positions are trained at up to four times their context; learned positions end with the table."""
+MOST_ROWS, HIGHEST_RATE = 4096, 1.0
+"""Rows of a micro-batch and learning rate of a card. A run may have more, to see it fail."""
 LARGEST_STEP = 2**28
 """Tokens of one optimizer step: the largest pretraining runs use 2^24."""
 NEAR_LN = 0.15
@@ -73,6 +75,12 @@ NEAR_LN = 0.15
 
 def workload_problems(card: WorkloadCard, beside: Neighbours) -> Iterator[Problem]:
     """Yield problems of a workload card: settings that no run has, and those that its model, dataset or devices contradict."""
+    for name, value, most in (
+        ("batch.micro_batch", card.batch.micro_batch, MOST_ROWS),
+        ("optimizer.learning_rate", card.optimizer.learning_rate, HIGHEST_RATE),
+    ):
+        if value > most:
+            yield Problem(name, str(value), f"must be at most {most}")
     tokens = card.batch.micro_batch * card.batch.gradient_accumulation * card.data.sequence_length * card.devices.count
     if tokens > LARGEST_STEP:
         yield Problem("micro_batch", str(card.batch.micro_batch), f"a step would have {tokens} tokens; at most {LARGEST_STEP} make sense")

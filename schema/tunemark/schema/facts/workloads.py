@@ -59,7 +59,7 @@ class WorkloadData(Frozen):
 class WorkloadBatch(Frozen):
     """The batch of a workload on one device."""
 
-    micro_batch: Annotated[Setting, Field(le=4096)]
+    micro_batch: Setting
     """Rows per forward and backward on one device."""
     gradient_accumulation: Annotated[Setting, Field(le=8192)] = 1
     """Micro-steps per optimizer step."""

@@ -173,7 +173,7 @@ class Optimizer(Frozen):
 
     name: OptimizerName = "adamw"
     """`adamw`, `adafactor` and `sgd` are torch's; the 8-bit ones are bitsandbytes'."""
-    learning_rate: float = Field(ge=1e-8, le=1)
+    learning_rate: float = Field(ge=1e-8)
     """Peak learning rate."""
     weight_decay: float = Field(default=0.0, ge=0, le=1)
     """Decoupled weight decay."""
