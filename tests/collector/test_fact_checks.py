@@ -12,7 +12,7 @@ from factories import CHECKOUT, Tunemark, with_overrides
 from pydantic import ValidationError
 
 from tunemark.collector.gate.accelerator_checks import accelerator_problems
-from tunemark.collector.gate.fact_checks import Neighbours, text_problems
+from tunemark.collector.gate.fact_checks import Neighbours, future_days, text_problems
 from tunemark.collector.gate.fact_files import fact_files, fact_problems
 from tunemark.collector.gate.known_checks import AUDITED
 from tunemark.collector.gate.published_checks import claim_problems, fact_record_problems
@@ -53,7 +53,7 @@ def test_the_committed_facts_and_results_pass() -> None:
     [
         ("nvidia-l4", {"unverified": ["peak_tflops.bf61"]}, "unverified names 'peak_tflops.bf61'"),
         ("google-tpu-v5e", {"unit": "device"}, "a chip has separately addressable cores"),
-        ("nvidia-l4", {"read_on": str(LATER)}, "must be from 2010-01-01 to today"),
+        ("nvidia-l4", {"read_on": "2009-12-31"}, "greater than or equal to 2010-01-01"),
         ("nvidia-l4", {"source": "TODO"}, "says nothing"),
         ("amd-epyc-7763", {"cpu__clusters__0__vector_bits": 384}, "is a power of two"),
         ("qwen3-8b", {"key_value_heads": 5}, "does not divide attention_heads"),
@@ -84,6 +84,12 @@ def device(key: str, name: str, architecture: str, peaks: dict[str, float], **ot
 )  # fmt: skip
 def test_honest_devices_that_have_no_card_yet_pass(card: AcceleratorCard) -> None:
     assert list(accelerator_problems(card, BESIDE)) == []
+
+
+@pytest.mark.parametrize("text", ["read_on = {}", '  "stated_on": "{}",', "aws,p5,{},x", "read_on = {} # in a note"])
+def test_a_day_that_has_not_come_is_a_problem_of_its_line_and_prose_is_not(text: str) -> None:
+    assert [line for line, _ in future_days(f"\n{text.format(LATER)}")] == [2]
+    assert not list(future_days(f"{text.format('2026-11-01')}\n'sold until {LATER}, they say'"))
 
 
 def test_notes_can_explain_a_card_that_differs_from_its_architecture_but_not_an_impossible_one() -> None:

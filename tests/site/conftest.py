@@ -21,7 +21,7 @@ from tunemark.site.page import Page
 from tunemark.site.pages import other_pages, result_pages
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import markdown
-from tunemark.site.script import arithmetic
+from tunemark.site.script import script
 
 CHROMIUM = Path("/usr/bin/chromium")
 QUIET = [
@@ -129,7 +129,7 @@ def script_alone(browser: Browser) -> Iterator[Callable[[str], BrowserPage]]:
         page = browser.new_page()
         opened.append(page)
         page.set_content("<!doctype html><title>empty</title>")
-        page.add_script_tag(content=arithmetic())
+        page.add_script_tag(content=script("recommendation.js"))
         for asset in ("common.js", name):
             page.add_script_tag(content=resources.files("tunemark.site").joinpath("assets", asset).read_text(encoding="utf-8"))
         return page

@@ -26,7 +26,7 @@ class Box:
 
     @property
     def area(self):
-        return math.prod_of(self) if False else self.sides[0] * self.sides[-1]
+        return math.floor(math.log2(4)) // 2 * self.sides[0] * self.sides[-1]
 
 def pairs(boxes):
     for box in boxes:
@@ -42,7 +42,7 @@ def told(names, *, most=2):
     total = 0
     while total < 7:
         total += 3
-    return f"{ordered[0][0]}: {ordered[0][1]:,.2f}, {SIZES[('b', 2)]:.2f}, {-7 // 2} {-7 % 3} {empty} {total} {1 < total <= 9} {Box('x') == Box('x', (1, 2))}"
+    return f"{ordered[0][0]}: {ordered[0][1]:,.2f}, {SIZES[('b', 2)]:.2f}, {-7 // 2} {-7 % 3} {empty} {total} {1 < total <= 9} {Box('x') == Box('x', (1, 2))} {SIZES == {('b', 2): 0.125, ('a', 1): 2.5}} {SIZES == {}}"
 """
 
 
@@ -62,7 +62,7 @@ def test_a_number_is_written_alike(page: Page, name: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["500", "2k", "1.5 billion", ".5M", "10,000", "10X", "1.5", "", "1..5"])
+@pytest.mark.parametrize("text", ["500", "2k", "1.5 billion", ".5M", "10,000", "10X", "1.5", "", "1..5", "10.", "1,,0"])
 def test_a_count_is_read_alike(page: Page, text: str) -> None:
     read = "(text) => { try { return tunemark.formats.whole_number(text); } catch (error) { return error.message; } }"
     try:
@@ -99,16 +99,40 @@ def test_python_of_every_kind_that_is_understood_gives_the_same(page: Page, tmp_
     exec(SAMPLE, told)  # noqa: S102 - the sample above
     names = ["one", "two", "left out", "four"]
     page.add_script_tag(content=text)
-    assert page.evaluate("(names) => sample.sample_for_pages.told(names).replaceAll('true', 'True')", names) == told["told"](names)  # type: ignore[operator]
+    assert page.evaluate(
+        "(names) => sample.sample_for_pages.told(names).replaceAll('true', 'True').replaceAll('false', 'False')", names
+    ) == told["told"](names)  # type: ignore[operator]
 
 
-def test_what_is_not_translated_is_named_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "other_for_pages.py").write_text("def read(path):\n    with open(path) as file:\n        return file\n", encoding="utf-8")
+@pytest.mark.parametrize(
+    "refused",
+    [
+        "with open(path) as file: pass",
+        "return range(0, path, 2)",
+        "return path[::-1]",
+        "return '=' * path",
+        "return math.pi",
+        "return path.title()",
+        "return ord(path)",
+        "return f'{path:.1%}'",
+        "return path.strip('-')",
+        "def inner(*rest): pass",
+    ],
+)
+def test_what_is_not_translated_is_named_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
+    name = f"refused_{abs(hash(refused))}"
+    (tmp_path / f"{name}.py").write_text(f"import math\n\ndef read(path):\n    {refused}\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(NotTranslatedError, match="other_for_pages, line 2: not translated: with open"):
-        translated({"other_for_pages": ("read",)})
+    with pytest.raises(NotTranslatedError, match=f"{name}, line 4: not translated"):
+        translated({name: ("read",)})
 
 
-def test_a_page_loads_the_translation_once(built: Path) -> None:
-    text = (built / "site" / "assets" / script.PATH).read_text(encoding="utf-8")
-    assert text == script.arithmetic()
+def test_what_the_translation_uses_is_offered(page: Page) -> None:
+    offered = "(names) => names.filter((name) => name.split('.').reduce((found, part) => found?.[part], tunemarkPython) === undefined)"
+    assert page.evaluate(offered, sorted(script.FUNCTIONS)) == []
+    assert set(page.evaluate("tunemarkPython.names")) >= script.METHODS
+
+
+def test_pages_load_the_translation(built: Path) -> None:
+    for name in script.SCRIPTS:
+        assert (built / "site" / "assets" / name).read_text(encoding="utf-8") == script.script(name)

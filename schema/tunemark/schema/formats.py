@@ -24,7 +24,7 @@ TIME = r"(\d+(?:\.\d+)?)(seconds?|minutes?|min|hours?|days?|s|m|h|d)"
 
 def whole_number(text: str) -> int:
     """Return a whole number of 1 or more from text such as `10000`, `82k`, `10M` or `1.5 billion`. Raises ValueError with the fix."""
-    match = re.fullmatch(r"(\d[\d_,]*\.?\d*|\.\d+)\s*([a-z]*)", text.strip().lower())
+    match = re.fullmatch(r"(\d+(?:[_,]\d+)*(?:\.\d+)?|\.\d+)\s*([a-z]*)", text.strip().lower())
     value = whole_product(match[1], SIZES[match[2]]) if match and match[2] in SIZES else None
     if value is None:
         raise ValueError("must be a whole number of 1 or more, such as 500, 2k or 10M")
@@ -33,7 +33,7 @@ def whole_number(text: str) -> int:
 
 def seconds_of(text: str) -> float:
     """Return seconds from text such as `90s`, `30min`, `2h30min` or `1.5d`. Raises ValueError with the fix."""
-    compact = text.replace(" ", "").lower()
+    compact = "".join(text.split()).lower()
     parts = list(re.finditer(TIME, compact))
     value = sum(float(part[1]) * SECONDS[part[2][:1]] for part in parts)
     if not value or "".join(part[0] for part in parts) != compact:

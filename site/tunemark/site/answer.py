@@ -53,9 +53,11 @@ def answer_html(
         parts.append(_folded("Tight memory, or may exceed a limit", answer.may_exceed[:SHOWN], question))
         parts.append(_folded("Over a limit", answer.exceeding[:SHOWN], question))
     lines = [escape(line) for line in (*words.changes(question, answer), words.with_tuned(question, answer, tuned)) if line]
-    parts.append(_list("What would change this answer", lines))
+    parts.append(_list("What would change this answer", "what-would-change", lines))
     missing = (words.not_fitting(answer), words.unknown(answer), words.fill_gap(answer, words.workload_for(cards, question)))
-    parts.append(_list("What is not recommended or not known", [_with_accelerators(line, accelerators) for line in missing if line]))
+    parts.append(
+        _list("What is not recommended or not known", "not-known", [_with_accelerators(line, accelerators) for line in missing if line])
+    )
     length = "" if answer.sequence_length == question.sequence_length else f" Rates are those of rows of {answer.sequence_length:,} tokens."
     parts.append(f'<p class="tm-quiet">{escape(f"{words.startup(question)} {words.NOT_INCLUDED}{length}")}</p>')
     return "".join(parts)
@@ -98,7 +100,7 @@ def _table(name: str, options: Sequence[Option], question: Question) -> str:
 def _row(option: Option, question: Question) -> str:
     rate, offer = option.rate, option.offer
     how = f"{words.METHODS[rate.method]}, " if question.method == ANY else ""
-    limits = ", ".join(dict.fromkeys((*option.exceeds, *option.limits)))
+    limits = escape(", ".join(dict.fromkeys((*option.exceeds, *option.limits))))
     cells = (
         ("Cost", usd(option.usd), f"{usd(option.usd_low)} to {usd(option.usd_high)}"),
         (
@@ -121,7 +123,7 @@ def _cited(option: Option) -> str:
     more = f" and {rate.results - CITED} more" if rate.results > CITED else ""
     parts = [
         ", ".join(_result(each) for each in rate.result_ids[:CITED]) + more,
-        words.not_separated(rate),
+        escape(words.not_separated(rate)),
         f"not direct evidence: {_with_results(words.disputed_rates(option), option)}" if rate.disputed else "",
     ]
     return "; ".join(part for part in parts if part)
@@ -132,8 +134,9 @@ def _folded(title: str, options: Sequence[Option], question: Question) -> str:
     return f'<details class="tm-more"><summary>{title}: {count}</summary>{_table(title, options, question)}</details>' if options else ""
 
 
-def _list(title: str, lines: Sequence[str]) -> str:
-    return f"<h2>{title}</h2><ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>" if lines else ""
+def _list(title: str, name: str, lines: Sequence[str]) -> str:
+    items = "".join(f"<li>{line}</li>" for line in lines)
+    return f'<h2 id="{name}">{title}</h2><ul>{items}</ul>' if lines else ""
 
 
 def _small(text: str) -> str:

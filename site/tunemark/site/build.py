@@ -179,7 +179,8 @@ def _write_assets(folder: Path) -> None:
     for asset in resources.files("tunemark.site").joinpath("assets").iterdir():
         if asset.is_file() and asset.name != script.RUNTIME:
             (folder / asset.name).write_bytes(asset.read_bytes())
-    (folder / script.PATH).write_text(script.arithmetic(), encoding="utf-8")
+    for name in script.SCRIPTS:
+        (folder / name).write_text(script.script(name), encoding="utf-8")
     (folder / "vega.bundle.js").write_text(charts.bundle(), encoding="utf-8")
 
 

@@ -1,11 +1,13 @@
 """Translate the arithmetic that a page shares with the command line from Python into JavaScript, so that it is written once.
 
 The part of Python that is understood: functions, frozen dataclasses, constants, comprehensions, f-strings and plain statements; no `try`, `with`,
-`match` or inheritance. assets/python.js holds what JavaScript lacks: equality and order by value, dictionaries, and Python's formats and rounding.
-Whole and broken numbers are one type in JavaScript, so a number in an f-string needs a format unless it is whole.
+`match`, inheritance, `*args` or difference of sets. Anything else is refused with its line, functions that assets/python.js does not offer too. It
+holds what JavaScript lacks: equality and order by value, dictionaries, and Python's formats and rounding. Integers and floats are one type in
+JavaScript, so a number in an f-string needs a format unless it is an integer.
 """
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,8 +16,6 @@ from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
-PATH = "arithmetic.js"
-"""Name of the script."""
 RUNTIME = "python.js"
 """Name of the asset that it begins with."""
 ENTRIES = {
@@ -25,12 +25,34 @@ ENTRIES = {
     "tunemark.site.answer": ("answer_html",),
 }
 """Module -> what the scripts of the pages use of it."""
+SCRIPTS = {"formats.js": tuple(ENTRIES)[:2], "recommendation.js": tuple(ENTRIES)}
+"""Script -> its modules: the home page loads the second one, other pages the first."""
 OURS = "tunemark."
 OFFERED = "tunemark.schema.errors"
 """Module whose names python.js offers."""
-RESERVED = frozenset(
-    {"arguments", "const", "default", "delete", "function", "new", "null", "switch", "this", "true", "typeof", "var", "void"}
-)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+RESERVED = _words("""
+    arguments break case catch class const continue debugger default delete do else enum eval export extends finally for function if implements
+    import in instanceof interface let new null package private protected public py return static super switch this throw try typeof undefined
+    var void while with yield
+""")
+FUNCTIONS = _words("""
+    TunemarkError ValueError abs all any dict did_you_mean enumerate escape float getattr id isinstance iter len list log map math max min next
+    product range re replace round set sorted str sum tuple zip math.ceil math.exp math.floor math.hypot math.inf math.isclose math.log math.log10
+    math.log2 math.sqrt re.escape re.finditer re.fullmatch re.split
+""")
+METHODS = _words("""
+    add append capitalize format fromkeys get index is_integer items join keys lower removeprefix replace setdefault split strip values
+""")
+"""What python.js offers; a test compares them."""
+MOST_ARGUMENTS = {"range": 2, "sum": 1, "strip": 0, "split": 0}
+"""Fewer than Python has."""
+FORMAT = re.compile(r"0?\d*,?(\.(\d+)?)?[df]?|(\.\d+)?g")
 OPERATORS = {ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
 CALLED = {ast.Add: "add", ast.Mod: "mod", ast.FloorDiv: "floordiv", ast.BitOr: "merged"}
 ORDERS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
@@ -86,10 +108,10 @@ class Module:
         return None
 
 
-def arithmetic() -> str:
-    """Return the script that the pages load: python.js and the translation."""
+def script(name: str) -> str:
+    """Return a script that pages load: python.js and the translation of its modules."""
     runtime = resources.files("tunemark.site").joinpath("assets", RUNTIME).read_text(encoding="utf-8")
-    return runtime + translated()
+    return runtime + translated({module: ENTRIES[module] for module in SCRIPTS[name]})
 
 
 def translated(entries: Mapping[str, Sequence[str]] = ENTRIES) -> str:
@@ -107,8 +129,10 @@ def translated(entries: Mapping[str, Sequence[str]] = ENTRIES) -> str:
         for name, module in modules.items()
     }
     order = list(TopologicalSorter(before).static_order())
-    lines = [f"  const {_short(name)} = {_Writer(modules, modules[name]).module(needed[name])};" for name in order]
-    names = ", ".join(map(_short, order))
+    if len(set(map(_short, order))) < len(order):
+        raise NotTranslatedError(f"two modules have one name: {', '.join(sorted(order))}")
+    lines = [f"  const ${_short(name)} = {_Writer(modules, modules[name]).module(needed[name])};" for name in order]
+    names = ", ".join(f"{_short(name)}: ${_short(name)}" for name in order)
     return "\n".join(
         ["globalThis.tunemark = (() => {", "  const py = globalThis.tunemarkPython;", *lines, f"  return {{ {names} }};", "})();", ""]
     )
@@ -206,6 +230,8 @@ class _Writer:
 
     def data_class(self, node: ast.ClassDef) -> str:
         """Return a dataclass: its fields in order, its properties and methods."""
+        if node.bases or "dataclass" not in "".join(map(ast.unparse, node.decorator_list)):
+            raise self.unknown(node)
         fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
         names = [each.target.id for each in fields if isinstance(each.target, ast.Name)]
         given = [_name(name) + (f" = {self.default(each.value)}" if each.value else "") for name, each in zip(names, fields, strict=True)]
@@ -213,10 +239,11 @@ class _Writer:
         parts = [f"static fields = {list(names)!r};", f"constructor({', '.join(given)}) {{ {stored} this.__post_init__?.(); }}"]
         for each in node.body:
             if isinstance(each, ast.FunctionDef):
-                decorators = {ast.unparse(decorator) for decorator in each.decorator_list}
-                kind = "get" if "property" in decorators else "static" if "classmethod" in decorators else ""
-                method = _Writer(self.modules, self.at, each.args.args[0].arg)
-                parts.append(method.function(each, kind))
+                decorators = [ast.unparse(decorator) for decorator in each.decorator_list]
+                if decorators not in ([], ["property"], ["classmethod"]):
+                    raise self.unknown(each)
+                kind = {"property": "get", "classmethod": "static"}[decorators[0]] if decorators else ""
+                parts.append(_Writer(self.modules, self.at, each.args.args[0].arg).function(each, kind))
         return f"class {node.name} {_braces(parts)}"
 
     def default(self, node: ast.expr) -> str:
@@ -228,6 +255,8 @@ class _Writer:
     def function(self, node: ast.FunctionDef, kind: str) -> str:
         """Return a function or a method; a generator if it yields."""
         arguments = node.args
+        if arguments.vararg or arguments.kwarg or (node.decorator_list and not self.me):
+            raise self.unknown(node)
         given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs][1 if self.me else 0 :]
         positional = arguments.defaults
         first = len(arguments.args) - (1 if self.me else 0) - len(positional)
@@ -328,6 +357,8 @@ class _Writer:
             case ast.JoinedStr(parts):
                 return f"`{''.join(self.formatted(part) for part in parts)}`"
             case ast.Subscript(value, ast.Slice(low, high, step)):
+                if isinstance(step, ast.UnaryOp):
+                    raise self.unknown(node)
                 ends = ", ".join(self.expression(each) if each else "null" for each in (low, high, step))
                 return f"py.slice({self.expression(value)}, {ends})"
             case ast.Subscript(value, index):
@@ -354,12 +385,17 @@ class _Writer:
         """Return a variable, a field, a definition of this or another module, or what python.js offers."""
         place = self.place(node)
         if place and place[0] in self.modules:
-            return _name(place[1]) if place[0] == self.at.name else f"{_short(place[0])}.{place[1]}"
-        if isinstance(node, ast.Attribute):
+            return _name(place[1]) if place[0] == self.at.name else f"${_short(place[0])}.{place[1]}"
+        if isinstance(node, ast.Attribute) and not self.is_module(node.value):
             return f"{self.expression(node.value)}.{node.attr}"
-        if node.id == self.me:
+        written = ast.unparse(node)
+        if written == self.me:
             return "this"
-        return _name(node.id) if node.id in self.local else f"py.{_name(node.id)}"
+        if written in self.local:
+            return _name(written)
+        if written not in FUNCTIONS:
+            raise self.unknown(node)
+        return f"py.{written}"
 
     def place(self, node: ast.expr) -> tuple[str, str] | None:
         """Return module and name of a definition; None for a variable."""
@@ -388,6 +424,8 @@ class _Writer:
     def binary(self, left: ast.expr, operator: ast.operator, right: ast.expr) -> str:
         """Return arithmetic. Lists, texts and dictionaries can be added too."""
         if type(operator) in OPERATORS:
+            if isinstance(left, ast.JoinedStr | ast.List | ast.Set) or isinstance(getattr(left, "value", None), str):
+                raise self.unknown(left)
             return f"({self.expression(left)} {OPERATORS[type(operator)]} {self.expression(right)})"
         if isinstance(operator, ast.Add) and any(isinstance(each, ast.Constant | ast.JoinedStr) for each in (left, right)):
             return f"({self.expression(left)} + {self.expression(right)})"
@@ -424,6 +462,8 @@ class _Writer:
                 return _text(text)
             case ast.FormattedValue(value, -1, None):
                 return f"${{py.str({self.expression(value)})}}"
+            case ast.FormattedValue(value, -1, ast.JoinedStr([ast.Constant(str() as form)])) if not FORMAT.fullmatch(form):
+                raise self.unknown(value)
             case ast.FormattedValue(value, -1, ast.JoinedStr() as spec):
                 return f"${{py.format({self.expression(value)}, {self.expression(spec)})}}"
         raise self.unknown(part)
@@ -435,7 +475,13 @@ class _Writer:
             f"{each.arg}: {self.expression(each.value)}" if each.arg else f"...py.object({self.expression(each.value)})"
             for each in node.keywords
         )
-        if isinstance(node.func, ast.Attribute) and not self.place(node.func) and not self.is_module(node.func.value):
+        method = isinstance(node.func, ast.Attribute) and not self.is_module(node.func.value)
+        last = node.func.attr if isinstance(node.func, ast.Attribute) and method else ast.unparse(node.func)
+        if len(node.args) > MOST_ARGUMENTS.get(last, len(node.args)):
+            raise self.unknown(node)
+        if isinstance(node.func, ast.Attribute) and method and not self.place(node.func):
+            if node.keywords or last not in METHODS | self.methods:
+                raise self.unknown(node)
             return f"py.call({self.expression(node.func.value)}, `{node.func.attr}`, [{arguments}])"
         called = self.expression(node.func)
         definition = self.defined(node.func)
@@ -444,14 +490,20 @@ class _Writer:
             by_name = {each.arg: self.expression(each.value) for each in node.keywords}
             if set(by_name) - set(names):
                 raise self.unknown(node)
-            last = max((names.index(name) for name in by_name if name), default=-1)
-            rest = [by_name.get(name, "undefined") for name in names[len(node.args) : last + 1]]
+            end = max((names.index(name) + 1 for name in by_name if name), default=0)
+            rest = [by_name.get(name, "undefined") for name in names[len(node.args) : end]]
             return f"{called}({', '.join(filter(None, [arguments, *rest]))})"
         if isinstance(definition, ast.ClassDef) or called == "this":
             return f"py.make({called}, [{arguments}], {{ {named} }})" if named else f"new {called}({arguments})"
         if called.endswith("Error"):
             return f"new {called}({arguments})"
         return f"{called}({', '.join(filter(None, [arguments, f'{{ {named} }}' if named else '']))})"
+
+    @cached_property
+    def methods(self) -> frozenset[str]:
+        """Names of the methods of all dataclasses."""
+        classes = [node for module in self.modules.values() for node in module.tree.body if isinstance(node, ast.ClassDef)]
+        return frozenset(each.name for node in classes for each in node.body if isinstance(each, ast.FunctionDef))
 
     def is_module(self, node: ast.expr) -> bool:
         """Return True for the name of a module, such as `math`."""

@@ -8,6 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -24,6 +25,18 @@ Card = TypeVar("Card", AcceleratorCard, ModelCard)
 FIRST_TENSOR_CORES = {"bf16": 3, "tf32": 3, "fp8": 4}
 """First generation of NVIDIA's tensor cores with a format."""
 PRINTED_SIZE = re.compile(r"(?i)(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
+
+DAY = re.compile(r'(?:_on"?\s*[:=]\s*"?|=\s*|,|^)(20\d\d-\d\d-\d\d)(?=[",\s}\]]|$)')
+"""A day as a value of TOML, JSON or CSV."""
+
+
+def future_days(text: str) -> Iterator[tuple[int, Problem]]:
+    """Yield line and problem for each day that has not come in the time zone that is furthest ahead."""
+    last = (datetime.now(tz=UTC) + timedelta(days=1)).date().isoformat()
+    for number, line in enumerate(text.splitlines(), start=1):
+        for match in DAY.finditer(line):
+            if match[1] > last:
+                yield number, Problem("day", match[1], "is in the future; correct the day")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from tunemark.collector.gate import fact_book_checks as book
 from tunemark.collector.gate import known_checks, price_checks
 from tunemark.collector.gate.accelerator_checks import accelerator_problems
 from tunemark.collector.gate.cross_file_checks import FileProblems
-from tunemark.collector.gate.fact_checks import Neighbours, text_problems
+from tunemark.collector.gate.fact_checks import Neighbours, future_days, text_problems
 from tunemark.collector.gate.published_checks import rows_problems
 from tunemark.collector.gate.read import DOCUMENT, RESULT, SUBMISSIONS, read_or_none, records_in, shown_path, submission_id
 from tunemark.collector.store.fact_rows import price_id
@@ -112,7 +112,8 @@ def _file_problems(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple
 
 def _readable_problems(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple[str, Problem]]:
     try:
-        for line, problem in text_problems(path.read_text(encoding="utf-8")):
+        text = path.read_text(encoding="utf-8")
+        for line, problem in (*text_problems(text), *future_days(text)):
             yield f"{shown}:{line}", problem
         if path.name == PRICES:
             yield from _prices(path, shown, beside)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from tunemark.schema.records.base import Day, Frozen, Key, PositiveCount, Source, Text, rule
+from tunemark.schema.records.base import Day, Frozen, Key, PositiveCount, Source, Text, consistency
 from tunemark.schema.vocabulary import Dtype, PriceKind
 
 VERSION = re.compile(r"\bv\d+(?:\.\d+)*\b|\b[0-9a-f]{7,40}\b")
@@ -33,7 +33,7 @@ class CoreCluster(Frozen):
     bf16_flop_per_cycle: int | None = Field(default=None, ge=8, le=8192)
     """FLOP per cycle and core in bf16 with fp32 sums, by matrix or dot-product instructions (AMX has 2,048); null for a core without them."""
 
-    @rule
+    @consistency
     def _possible(self) -> Iterator[str]:
         if self.vector_bits is not None and self.vector_bits & (self.vector_bits - 1):
             yield f"vector_bits is {self.vector_bits}; the width of vector registers is a power of two"
@@ -141,7 +141,7 @@ class AcceleratorCard(Frozen):
                 raise ValueError(f"{name} {content[name]!r} of a CPU follows from its cores, clock and memory: {value!r}; leave it out")
         return content | derived
 
-    @rule
+    @consistency
     def _consistent(self) -> Iterator[str]:
         if self.cpu is not None and self.unit != "cpu":
             yield f"unit is {self.unit!r} and the card has facts of a CPU; use unit = 'cpu'"
@@ -206,7 +206,7 @@ class ModelCard(Frozen):
     read_on: Day | None = None
     notes: Text | None = None
 
-    @rule
+    @consistency
     def _consistent(self) -> Iterator[str]:
         if self.sliding_window_every is not None and self.sliding_window is None:
             yield f"sliding_window_every is {self.sliding_window_every} and there is no sliding_window; say how long the window is"
@@ -248,7 +248,7 @@ class PriceRow(Frozen):
     source: Source
     notes: Text | None = None
 
-    @rule
+    @consistency
     def _dated(self) -> Iterator[str]:
         if self.dated_by == "catalog" and not VERSION.search(f"{self.source} {self.notes or ''}"):
             yield "dated_by is 'catalog', and neither source nor notes names a version of it; name it, such as v8 or a commit"
@@ -266,7 +266,7 @@ class AwsSizes(Frozen):
     read_on: Day
     families: dict[Text, Annotated[tuple[AwsSize, ...], Field(min_length=1)]]
 
-    @rule
+    @consistency
     def _listed_once(self) -> Iterator[str]:
         for family, sizes in self.families.items():
             if len(set(sizes)) < len(sizes):
@@ -311,7 +311,7 @@ class PriceBasis(Frozen):
     fabric: tuple[TrainingFabric, ...] = ()
     """Instances whose nodes are connected by a training fabric."""
 
-    @rule
+    @consistency
     def _no_repeats(self) -> Iterator[str]:
         named = [*self.providers, *(f"{entry.provider} {entry.instance}" for entry in self.fabric)]
         twice = next((name for name in named if named.count(name) > 1), None)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.records.base import Frozen, Key, Seconds, Setting, SettingOrZero, Sha256, Source, Text, rule
+from tunemark.schema.records.base import Frozen, Key, Seconds, Setting, SettingOrZero, Sha256, Source, Text, consistency
 from tunemark.schema.records.plan import (
     Attention,
     Compile,
@@ -176,7 +176,7 @@ class WorkloadCard(Frozen):
     seed: SettingOrZero = 0
     """Seed of weights, samples and their order."""
 
-    @rule
+    @consistency
     def _complete(self) -> Iterator[str]:
         if self.method is Method.PEFT:
             yield "method is 'peft', which only published results have; use full, lora or qlora"

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import ModelFamily
-from tunemark.schema.records.base import Day, Frozen, Key, PackageVersion, Pattern, PositiveCount, ResultId, Source, Text, rule
+from tunemark.schema.records.base import Day, Frozen, Key, PackageVersion, Pattern, PositiveCount, ResultId, Source, Text, consistency
 from tunemark.schema.vocabulary import SoftwareLevel
 
 
@@ -64,7 +64,7 @@ class VersionSeries(Frozen):
     versions: tuple[Text, ...]
     source: Source
 
-    @rule
+    @consistency
     def _of_the_prefix(self) -> Iterator[str]:
         number = re.search(r"\d+(?:\.\d+)*$", self.prefix)
         strange = [each for each in self.versions if number and each != number[0] and not each.startswith(f"{number[0]}.")]
@@ -81,7 +81,7 @@ class TokenLengths(Sourced):
     quantiles: dict[str, PositiveCount]
     """Quantile -> tokens: `0` is the shortest row, `0.5` the median, `1` the longest row."""
 
-    @rule
+    @consistency
     def _whole_distribution(self) -> Iterator[str]:
         steps, tokens = self._steps()
         if steps[:1] + steps[-1:] != [0.0, 1.0] or tokens != sorted(tokens) or not tokens[0] <= self.mean <= tokens[-1]:
@@ -166,7 +166,7 @@ class Requirement(Sourced):
     closed: bool = False
     """True if the library itself refuses a newer one."""
 
-    @rule
+    @consistency
     def _in_order(self) -> Iterator[str]:
         newest = Version(self.newest or self.least).release
         if newest < Version(self.least).release[: len(newest)]:

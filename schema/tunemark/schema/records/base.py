@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from itertools import islice
 from typing import Annotated, Any
 
@@ -31,13 +31,6 @@ FIRST_DAY = date(2010, 1, 1)
 PLACEHOLDER = re.compile(r"(?i)\W*(?:|todo|tbd|tba|fixme|unknown|none|null|n/?a|x+|source|somewhere|internet|web|google|wikipedia)\W*")
 
 
-def _past(day: date) -> date:
-    # The time zone that is furthest ahead has tomorrow's date.
-    if not FIRST_DAY <= day <= datetime.now(tz=UTC).date() + timedelta(days=1):
-        raise ValueError(f"must be from {FIRST_DAY} to today; correct the day")
-    return day
-
-
 def _says_something(source: str) -> str:
     if PLACEHOLDER.fullmatch(source):
         raise ValueError("says nothing; name the page, or repository, file and commit")
@@ -52,7 +45,9 @@ def _is_pattern(pattern: str) -> str:
     return pattern
 
 
-Day = Annotated[date, AfterValidator(_past)]
+Day = Annotated[
+    date, Field(ge=FIRST_DAY, description="A day that has come: the validator of facts checks that, since readers' clocks can be wrong.")
+]
 Source = Annotated[Text, AfterValidator(_says_something)]
 Pattern = Annotated[Text, AfterValidator(_is_pattern)]
 PackageVersion = Annotated[str, Field(pattern=r"^\d+(\.\d+)*((a|b|rc|\.post|\.dev)\d+)*$")]
@@ -74,8 +69,8 @@ MOST_SAID = 5
 """Contradictions of one record that a message lists."""
 
 
-def rule(contradictions: Callable[[Any], Iterator[str]]) -> Any:  # noqa: ANN401 - what pydantic makes of a validator
-    """Make a method that yields what contradicts itself in a record a validator: such a record cannot be read."""
+def consistency(contradictions: Callable[[Any], Iterator[str]]) -> Any:  # noqa: ANN401 - what pydantic makes of a validator
+    """Make a validator of a method that yields the contradictions between the fields of a record: such a record cannot be read."""
 
     def check(record: Any) -> Any:  # noqa: ANN401 - any record
         found = list(islice(contradictions(record), MOST_SAID))

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from tunemark.schema.records.base import Count, Frozen, PositiveCount, Seconds, Text, rule
+from tunemark.schema.records.base import Count, Frozen, PositiveCount, Seconds, Text, consistency
 from tunemark.schema.records.published import Conditions
 from tunemark.schema.statistics.intervals import CONFIDENCE, Interval, ratio_interval
 from tunemark.schema.vocabulary import MLPERF_LABEL
@@ -41,7 +41,7 @@ class EvalCurve(Frozen):
     eval_loss: tuple[float, ...] = ()
     """Loss on the held-out rows (`eval_accuracy`, value: this benchmark logs a loss under that name)."""
 
-    @rule
+    @consistency
     def _equally_long(self) -> Iterator[str]:
         lengths = {len(self.samples), len(self.at_s), len(self.eval_loss)}
         if len(lengths) > 1:
@@ -93,7 +93,7 @@ class ConvertedRun(Frozen):
     power: tuple[PowerReading, ...] = ()
     """Power of each node and switch, if the submitter measured it."""
 
-    @rule
+    @consistency
     def _time_of_success(self) -> Iterator[str]:
         if (self.status == "ok") != (self.time_to_target_s is not None):
             yield f"status is {self.status!r} and time_to_target_s is {self.time_to_target_s}; a run has a time to target when it is ok"
@@ -170,7 +170,7 @@ class ConvertedResult(Frozen):
     reference convergence points (RCP). Null without the file, which means 1."""
     notes: tuple[Text, ...] = ()
 
-    @rule
+    @consistency
     def _distinct(self) -> Iterator[str]:
         files = [run.file for run in self.runs]
         if len(set(files)) != len(files):

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tunemark.schema.records.base import Count, Day, Frozen, Key, PositiveCount, Text, rule
+from tunemark.schema.records.base import Count, Day, Frozen, Key, PositiveCount, Text, consistency
 from tunemark.schema.records.claims import Assertion, Claim, QuantityKey, Reading, Scalar
 from tunemark.schema.vocabulary import Method, Padding, PublishedStatus
 
@@ -106,7 +106,7 @@ class PublishedResult(Frozen):
     """Status as presented by the document."""
     note: Text | None = None
 
-    @rule
+    @consistency
     def _known(self) -> Iterator[str]:
         if not self.id.startswith(self.source):
             yield f"id is {self.id!r} in source {self.source!r}; an id starts with its source"
@@ -119,7 +119,7 @@ class PublishedSet(Frozen):
     source: SourceId
     results: tuple[PublishedResult, ...] = Field(min_length=1)
 
-    @rule
+    @consistency
     def _in_order(self) -> Iterator[str]:
         ids = [result.id for result in self.results]
         if ids != sorted(set(ids)):
@@ -172,7 +172,7 @@ class DocumentTable(Frozen):
     columns: tuple[Text, ...]
     rows: tuple[tuple[str, ...], ...]
 
-    @rule
+    @consistency
     def _rectangular(self) -> Iterator[str]:
         for number, row in enumerate(self.rows, start=1):
             if len(row) != len(self.columns):
@@ -207,7 +207,7 @@ class SourceDocument(Frozen):
     statements: tuple[Statement, ...] = ()
     """Rows that are not results."""
 
-    @rule
+    @consistency
     def _consistent(self) -> Iterator[str]:
         for name in ("stated_on", "committed_on"):
             if (day := getattr(self, name)) is not None and self.read_on is not None and day > self.read_on:

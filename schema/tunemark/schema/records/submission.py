@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
-from tunemark.schema.records.base import Bytes, Count, Frozen, Key, PositiveCount, ResultId, Seconds, Text, content_id, rule
+from tunemark.schema.records.base import Bytes, Count, Frozen, Key, PositiveCount, ResultId, Seconds, Text, consistency, content_id
 from tunemark.schema.records.division import Override, division_of, fixed_setting_changed
 from tunemark.schema.records.plan import Plan, Requested
 from tunemark.schema.records.trace import DeviceUse, Effective, Energy, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
@@ -121,7 +121,7 @@ class ProcessTimes(Frozen):
     compile_cache_reason: Text | None = None
     """Why it is null."""
 
-    @rule
+    @consistency
     def _state_or_reason(self) -> Iterator[str]:
         if (self.compile_cache is None) != (self.compile_cache_reason is not None):
             yield f"compile_cache is {self.compile_cache!r} with reason {self.compile_cache_reason!r}; give a state, or null and a reason"
@@ -147,7 +147,7 @@ class ModelFacts(Frozen):
     optimizer_state_bytes_reason: Text | None = None
     """Why they are null."""
 
-    @rule
+    @consistency
     def _bytes_or_reason(self) -> Iterator[str]:
         for name in ("gradient_bytes", "optimizer_state_bytes"):
             weighed, reason = getattr(self, name), getattr(self, f"{name}_reason")
@@ -164,7 +164,7 @@ class MemoryReading(Frozen):
     reason: Text | None = None
     """Why it is null."""
 
-    @rule
+    @consistency
     def _method_or_reason(self) -> Iterator[str]:
         if (self.peak_bytes is None) == (self.method is not None):
             yield f"peak_bytes is {self.peak_bytes} and method is {self.method!r}; give both, or neither and a reason"
@@ -226,7 +226,7 @@ class RowLengths(Frozen):
     p99: PositiveCount
     maximum: PositiveCount
 
-    @rule
+    @consistency
     def _in_order(self) -> Iterator[str]:
         lengths = [self.minimum, self.median, self.p90, self.p95, self.p99, self.maximum]
         if lengths != sorted(lengths) or not self.minimum <= self.mean <= self.maximum:
@@ -305,7 +305,7 @@ class Submission(Frozen):
     warnings: Annotated[tuple[MeasurementWarning, ...], Field(max_length=100)] = ()
     """Warnings about this measurement."""
 
-    @rule
+    @consistency
     def _consistent(self) -> Iterator[str]:
         yield from (*_timeline_problems(self), *_outcome_problems(self), *_plan_problems(self))
 

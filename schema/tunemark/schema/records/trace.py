@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tunemark.schema.records.base import Bytes, Count, Frozen, PositiveCount, Seconds, Sha256, Share, Text, rule
+from tunemark.schema.records.base import Bytes, Count, Frozen, PositiveCount, Seconds, Sha256, Share, Text, consistency
 from tunemark.schema.vocabulary import Dtype
 
 MOST_MICRO_STEPS = 20_000
@@ -47,7 +47,7 @@ class StepTrace(Frozen):
     """Time for which the training thread waited for samples, over all steps but the first. Null in older records, for a run that
     was killed, and where a vendor's trainer loads the samples."""
 
-    @rule
+    @consistency
     def _columns_agree(self) -> Iterator[str]:
         lengths = {name: len(getattr(self, name)) for name in ("completed_at_s", *COUNT_COLUMNS, "loss")}
         if len(set(lengths.values())) > 1:
@@ -211,7 +211,7 @@ class Energy(Frozen):
     reason: Text | None = None
     """Why it is unknown."""
 
-    @rule
+    @consistency
     def _source_or_reason(self) -> Iterator[str]:
         if (self.source == "none") != (self.joules is None) or (self.source == "none") != (self.reason is not None):
             yield f"energy source is {self.source!r} with joules {self.joules} and reason {self.reason!r}; give joules with a source, or a reason with 'none'"

@@ -1,4 +1,4 @@
-// What the scripts of several pages share: number formats of arithmetic.js, the reading of columns, and making elements.
+// What the scripts of several pages share: number formats of formats.js, the reading of columns, and making elements.
 globalThis.tunemarkCommon = (() => {
   const { cmp, format, round } = globalThis.tunemarkPython;
   const fixed = (value, digits) => format(value, `,.${digits}f`);

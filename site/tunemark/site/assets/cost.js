@@ -207,16 +207,30 @@
 
   // Own or rent ----------------------------------------------------------------------------------------
   const FACTS = ["purchase", "watts"];
+  const NEEDED = {
+    purchase: "the purchase price in USD", watts: "the watts", years: "the years", utilisation: "the utilisation in percent",
+    electricity: "the price of electricity",
+  };
+  const NAMES = { purchase_usd: "the purchase price", electricity_usd_per_kwh: "the price of electricity", resale_usd: "the resale price" };
+  // Python names its own fields; the reader knows those of the form.
+  const ownedMachine = (...figures) => {
+    try {
+      return new OwnedHardware(...figures);
+    } catch ({ message }) {
+      throw new Error(message.replace(/\w+_usd\w*/g, (name) => NAMES[name] ?? name));
+    }
+  };
   const showOwned = async () => {
     if (!ownForm) return;
     const name = ownForm.elements.namedItem("hardware").selectedOptions[0].textContent;
-    const empty = FACTS.filter((each) => value(each) === "").map((each) => (each === "purchase" ? "the purchase price in USD" : "the watts"));
+    const empty = Object.keys(NEEDED).filter((each) => value(each) === "").map((each) => NEEDED[each]);
     if (empty.length) return ownBox.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, `Enter ${empty.join(" and ")} of ${name}.`));
     const number = (name) => (value(name) === "" ? NaN : Number(value(name)));
     const devices = number("devices");
     if (!Number.isInteger(devices) || devices < 1) throw new Error("Give the number of accelerators as a whole number of 1 or more.");
+    if (!(number("utilisation") > 0 && number("utilisation") <= 100)) throw new Error("The utilisation must be above 0 and at most 100%.");
     const resale = value("resale") === "" ? 0 : number("resale");
-    const machine = new OwnedHardware(number("purchase"), number("years"), number("utilisation") / 100, number("watts"), number("electricity"), resale);
+    const machine = ownedMachine(number("purchase"), number("years"), number("utilisation") / 100, number("watts"), number("electricity"), resale);
     const data = await load(), accelerator = value("hardware"), hourly = machine.usd_per_hour();
     const current = inForce(data.prices, data.as_of).filter((offer) => offer.accelerator === accelerator && offer.accelerators <= OVERSIZED * devices);
     const offers = [...new Set(current.map((offer) => offer.provider))]

@@ -47,6 +47,7 @@ globalThis.tunemarkPython = (() => {
   const eq = (a, b) => {
     if (a === b) return true;
     if (!isObject(a) || !isObject(b)) return a == null && b == null;
+    if (a instanceof Dict) return b instanceof Dict && a.map.size === b.map.size && a.items().every(([key, value]) => b.has(key) && eq(value, b.get(key)));
     if (Array.isArray(a)) return Array.isArray(b) && a.length === b.length && a.every((value, index) => eq(value, b[index]));
     const names = Object.keys(a);
     return names.length === Object.keys(b).length && names.every((name) => eq(a[name], b[name]));
@@ -135,7 +136,8 @@ globalThis.tunemarkPython = (() => {
     enumerate: (values, { start = 0 } = {}) => seq(values).map((value, index) => [index + start, value]),
     map: (change, values) => seq(values).map((value) => change(value)),
     next: (values, otherwise = MISSING) => {
-      if (seq(values).length) return seq(values)[0];
+      const all = seq(values);
+      if (all.length) return all[0];
       if (otherwise === MISSING) throw new ValueError("nothing follows");
       return otherwise;
     },
@@ -158,13 +160,14 @@ globalThis.tunemarkPython = (() => {
   const METHODS = {
     append: (list, value) => { list.push(value); },
     capitalize: (text) => text.slice(0, 1).toUpperCase() + text.slice(1).toLowerCase(),
-    format: (text, value) => text.replace("{}", value),
+    format: (text, value) => text.replace("{}", () => value),
     index: (list, value) => list.findIndex((each) => eq(each, value)),
     is_integer: Number.isInteger,
     join: (text, values) => seq(values).join(text),
     lower: (text) => text.toLowerCase(),
     removeprefix: (text, start) => (text.startsWith(start) ? text.slice(start.length) : text),
-    replace: (text, old, made) => text.replaceAll(old, made),
+    replace: (text, old, made) => text.replaceAll(old, () => made),
+    split: (text) => text.trim().split(/\s+/),
     strip: (text) => text.trim(),
   };
   const call = (value, name, given) => {
@@ -175,5 +178,7 @@ globalThis.tunemarkPython = (() => {
   const or = (value, ...others) => others.reduce((kept, other) => (truth(kept) ? kept : other()), value);
   const floordiv = (a, b) => Math.floor(a / b);
 
-  return { ...functions, TunemarkError, ValueError, add, and, at, call, cmp, eq, floordiv, format, has, make, merged, mod, object, or, put, replace, seq, slice, truth };
+  const names = [METHODS, Dict.prototype, PySet.prototype, functions.dict].flatMap(Object.getOwnPropertyNames);
+
+  return { ...functions, names, TunemarkError, ValueError, add, and, at, call, cmp, eq, floordiv, format, has, make, merged, mod, object, or, put, replace, seq, slice, truth };
 })();

@@ -1,4 +1,4 @@
-// The home page: reads the form, keeps it in the address, and shows the answer. The choice and its words are translated from Python (arithmetic.js).
+// The home page: reads the form, keeps it in the address, and shows the answer. The choice and its words are translated from Python (script.py).
 (() => {
   const { decoded, el } = globalThis.tunemarkCommon, { dict, make } = globalThis.tunemarkPython, { answer_html } = globalThis.tunemark.answer;
   const { seconds_of, whole_number } = globalThis.tunemark.formats;
@@ -93,12 +93,17 @@
     answerBox.innerHTML = answer_html(question, answer, tuned, dict(Object.entries(index.accelerators)), cards, true);
   };
 
-  const FIELDS = { sequence_length: "length" };
+  // The field of the form, and its name in a sentence, for what Python refuses.
+  const FIELDS = {
+    sequence_length: ["length", "The row length: "], tokens: ["size", "The size of the data "], deadline_s: ["deadline", "The deadline "],
+    budget_usd: ["budget", "The budget "], most_devices: ["devices", "The number of accelerators "], startup_s: ["startup", "The start-up time "],
+  };
   const complain = ({ message, field: name }) => {
-    const wrong = field(FIELDS[name] ?? name);
+    const [place, subject] = FIELDS[name] ?? [name, ""], text = `${subject}${message}`;
+    const wrong = field(place);
     wrong?.setAttribute("aria-invalid", "true");
     if (wrong?.closest("details")) wrong.closest("details").open = true;
-    answerBox.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, `${message[0].toUpperCase()}${message.slice(1)}${message.endsWith(".") ? "" : "."}`));
+    answerBox.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, `${text}${text.endsWith(".") ? "" : "."}`));
   };
 
   // The address holds what differs from the form as it was delivered.
