@@ -95,6 +95,24 @@ def phases_in_order(r: Run) -> bool:
     return observed == (expected if r.ok else expected[: len(observed)]) and (not r.steps or Phase.TRAIN in r.phases)
 
 
+# Evaluation
+
+
+def least_evaluation_loss(r: Run) -> float | None:
+    """Return the loss of rows that are classified wrongly, which is ln 2 at least."""
+    held_out = r.s.evaluation
+    return None if held_out is None or held_out.accuracy is None else (1 - held_out.accuracy) * log(2)
+
+
+def broken_rows(r: Run) -> float | None:
+    """Return the distance of the correct rows from a whole number, over all rows."""
+    held_out = r.s.evaluation
+    if held_out is None or held_out.accuracy is None:
+        return None
+    correct = held_out.accuracy * held_out.rows
+    return abs(correct - round(correct)) / held_out.rows
+
+
 # Outcome
 
 
