@@ -38,6 +38,11 @@ def test_a_copy_is_found_after_this_change(copy: Identity) -> None:
     assert list(copies([("original", original), ("other", identity(measured())), ("copy", copy)])) == [("copy", "original")]
 
 
+def test_a_copy_of_a_few_steps_is_found_by_all_of_its_times() -> None:
+    few = identity(measured(12))
+    assert list(copies([("original", few), ("other", identity(measured(12))), ("copy", few)])) == [("copy", "original")]
+
+
 def test_runs_on_a_clock_with_coarse_ticks_share_times_and_are_no_copies() -> None:
     seen = KnownMeasurements()
     for number in range(200):

@@ -104,6 +104,8 @@ def test_a_method_without_data_names_the_methods_that_have_some(tunemark: Tunema
         (("--seq", "40000"), "the longest rows with rates have 32,768 tokens"),
         (("--objective", "best"), "--objective"),
         (("--owned", "usd_per_hour=1"), "name the accelerator with --own"),
+        (("--own", "RTX 4090", "--own", "L4", "--owned", "usd_per_hour=1"), "give --own once with it"),
+        (("--own", "2 x  "), "--own: ' ': give the name of an accelerator"),
         (("--set", "trust"), "give NAME=VALUE"),
         (("--set", "max_memry=24"), "did you mean 'max_memory'"),
         (("--own", "RTX 4090", "--owned", "purchase=1"), "years, utilisation, watts, electricity missing"),

@@ -9,7 +9,7 @@ from harness_making import make_machine
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import refuse_identity
 from tunemark.harness.vendors.vendor_tools import UnusableMask, visible_indexes
-from tunemark.harness.worker.models import config_of, refuse_another_architecture
+from tunemark.harness.worker.models import FIXED_SHAPE, config_of, refuse_another_architecture
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype, Padding
@@ -107,8 +107,10 @@ def test_a_path_in_a_setting_is_refused_before_a_run(facts, machine, tmp_path):
 
 def test_weights_of_another_architecture_are_refused_by_the_fields_that_differ(facts):
     card = facts.model("tiny-llama")
-    with pytest.raises(ValueError, match="layers 1 instead of"):
-        refuse_another_architecture(config_of(card.model_copy(update={"layers": 1})), card)
+    for name in FIXED_SHAPE:
+        wrong = getattr(card, name) * 2
+        with pytest.raises(ValueError, match=f"{name} {wrong} instead of"):
+            refuse_another_architecture(config_of(card.model_copy(update={name: wrong})), card)
     refuse_another_architecture(config_of(card, vocabulary=77), card)
 
 

@@ -281,6 +281,7 @@ def test_any_printed_text_is_read_and_never_raises(noise: str, at: int):
     [
         ("{'train_runtime': 100.0, 'train_loss': nan}", "failed", "The training diverged"),
         (f"{{'loss': nan, 'grad_norm': nan}}\n{PRINTED}", "failed", "The training diverged"),
+        (f"{{'loss': None}}\n{PRINTED}", "ok", ""),
         (" 3/50 [00:06<01:34,  2.00s/it]\nRuntimeError: HIP out of memory.\nreal 0m20.5s\n", "oom", "Out of memory in line 2 of the log."),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "oom", "Out of memory in line 1"),
         (" 3/50 [00:06<01:34,  2.00s/it]", "partial", "The log does not contain the end of the training."),

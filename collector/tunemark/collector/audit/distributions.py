@@ -66,7 +66,7 @@ def attained(evidence: Evidence) -> Iterator[Attained]:
 
 
 def usual_limit(result: AuditedResult, facts: FactBase) -> tuple[float, str]:
-    """Return the share of the dense peak, recomputed work included, above which software of its level is not known to run, in words."""
+    """Return the share of the dense peak, recomputed work included, above which a rate of its level of software is doubted, with words."""
     level = software_of(result, facts).level
     share = facts.known.practice("high-utilisation-plain" if level == "plain" else "high-utilisation")
-    return share, f"{level} software stays below {share:.0%}"
+    return share, f"above the limit of {share:.0%} for {level} software"

@@ -108,6 +108,8 @@ def recommend(
     more = SETTINGS | named_settings(settings, SETTINGS)
     if owned is not None and not own:
         raise TunemarkError("--owned", owned, "name the accelerator with --own")
+    if owned is not None and len(own or ()) > 1:
+        raise TunemarkError("--owned", owned, "is the cost of one machine; give --own once with it")
     with _options_named():
         question = Question(
             ANY if method.lower() == ANY else chosen("--method", method, Method).value,
@@ -180,7 +182,7 @@ def _own(facts: FactBase, own: str, figures: str | None) -> Offer:
     match = OWN_DEVICES.fullmatch(own)
     if match is None:
         raise TunemarkError("--own", own, "give the name of an accelerator, such as '2 x RTX 4090'")
-    devices, (card,), watts, hourly = int(match["devices"] or 1), named_accelerators(facts, [match["name"]]), None, 0.0
+    devices, (card,), watts, hourly = int(match["devices"] or 1), named_accelerators(facts, [match["name"]], "--own"), None, 0.0
     if figures and figures.startswith(HOURLY):
         try:
             hourly = float(figures.removeprefix(HOURLY))

@@ -82,12 +82,14 @@ def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[st
     return settings
 
 
-def named_accelerators(facts: FactBase, names: Iterable[str]) -> list[AcceleratorCard]:
+def named_accelerators(facts: FactBase, names: Iterable[str], option: str = "--accelerator") -> list[AcceleratorCard]:
     """Return the cards of accelerators; raises TunemarkError for an unknown name, and for one that several cards share."""
     for name in names:
+        if not name.strip():
+            raise TunemarkError(option, name, "give the name of an accelerator, such as 'RTX 4090'")
         sharing = [key for key in facts.accelerators if set(name.lower().split()) <= set(key.split("-"))]
         if facts.recognise_accelerator(name) is None and len(sharing) > 1:
-            raise TunemarkError("--accelerator", name, f"may be {' or '.join(sharing)}; give one of them")
+            raise TunemarkError(option, name, f"may be {' or '.join(sharing)}; give one of them")
     return [facts.accelerator(name) for name in names]
 
 

@@ -27,9 +27,7 @@ class Relation:
     steps: Sequence[float] = ()
     off: float = 1.0
     siblings: float = inf
-    because: str = (
-        "units of half the width do twice the work of a cycle, and matrix units multiply that by a power of two; figures are dense"
-    )
+    because: str = "the known cards are within these limits"
     cpu: bool = False
 
     def holds(self, ratio: float) -> bool:

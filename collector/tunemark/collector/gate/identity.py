@@ -15,6 +15,8 @@ from tunemark.schema.records.submission import Submission
 
 FEWEST_STEPS = 16
 """Steps from which two runs of a clock with coarse ticks can be told apart by the times that they share."""
+FEWEST_EQUAL = 4
+"""Steps from which a run is the same as another one if all of its times are."""
 SAME_VALUES = 0.45
 """Share of the step times, to the nanosecond, that a copy in another order has in common."""
 SAME_MARKS, MOST_LIKELY = 3, 5
@@ -68,6 +70,8 @@ def _shared_by_chance(one: Sequence[int], other: Sequence[int]) -> float:
 class KnownMeasurements:
     """The measurements seen so far."""
 
+    exact: dict[tuple[int, ...], str] = field(default_factory=dict)
+    """Measurement by all of its step times in nanoseconds."""
     values: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Step time in nanoseconds -> measurements that have it."""
     measured: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -77,6 +81,8 @@ class KnownMeasurements:
 
     def copy_of(self, identity: Identity) -> str | None:
         """Return the measurement of which this is a copy, or None."""
+        if len(identity.values) >= FEWEST_EQUAL and identity.values in self.exact:
+            return self.exact[identity.values]
         shared = Counter(name for value in set(identity.values) for name in self.values.get(value, ()))
         for name, count in shared.most_common(MOST_LIKELY) if len(identity.values) >= FEWEST_STEPS else ():
             if count > max(SAME_VALUES * len(identity.values), _shared_by_chance(identity.values, self.measured[name])):
@@ -91,6 +97,7 @@ class KnownMeasurements:
             self.values[value].append(name)
         for mark in identity.marks:
             self.marks[mark].append(name)
+        self.exact.setdefault(identity.values, name)
         self.measured[name] = identity.values
 
 

@@ -87,9 +87,9 @@ class OwnLog:
         self.claims[quantity] = Claim(value=value, printed=printed or f"{value:.12g}", note=note)
 
     def number(self, name: str, value: object, line: int | None) -> float | None:
-        """Return a figure of the log as a finite number; anything else is None and a problem, and a loss without end a divergence."""
+        """Return a figure of the log as a finite number; anything else is None and a problem. A loss that is not finite means that the training diverged."""
         try:
-            number = math.nan if isinstance(value, bool) or value is None else float(value)  # type: ignore[arg-type]
+            number = None if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
             number = None
         if number is not None and math.isfinite(number):
@@ -125,7 +125,7 @@ def gather(
 ) -> dict[str, list[float]]:
     """Add the figures of entries, and return their numbers by name.
 
-    A figure that is known already is kept, and zero means that nothing was counted. A name without a meaning is listed as unused.
+    A figure that is known already is kept. Zero is a loss or an accuracy; of other figures it means that nothing was counted. A name without a meaning is listed as unused.
     """
     found: dict[str, list[float]] = {}
     last: dict[str, Any] = {}
@@ -140,7 +140,7 @@ def gather(
             continue
         value = column.of(found[name]) if column.of else found[name][-1]
         as_logged = last[name] if column.of is None and isinstance(last[name], str) else None
-        if value:
+        if value or column.quantity.endswith(("loss", "accuracy")):
             printed = f"{value:.9g} {column.shown}" if column.shown else as_logged
             log.claim(column.quantity, value * column.unit, printed=printed, note=column.note)
     return found

@@ -111,11 +111,6 @@ PEAK, IN_USE = "peak_memory_bytes", "device_memory_bytes"
 """Quantities: the peak of the document's reading, and the memory in use on the device as nvidia-smi shows it."""
 
 
-def memory_error_rows(facts: FactBase, results: Iterable[object]) -> list[Row]:
-    """Return the rows of `memory_errors`, in the given order."""
-    return [row for row, _ in memory_errors(facts, results)]
-
-
 def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[tuple[Row, TrainingShape]]:
     """Yield the rows of `memory_errors` with their shapes, in the given order.
 

@@ -9,13 +9,13 @@ from rich.table import Column, Table
 from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.memory_check import refuse_too_large, step_memory
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
-from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
+from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, refuse_unsupported, resolve
 from tunemark.harness.plan.target import machine_with, too_large
 from tunemark.harness.run.show import answers, as_text, print_json, say
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.plan.capabilities import missing_devices, shared_cores
+from tunemark.schema.plan.capabilities import shared_cores
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.base import flattened
 from tunemark.schema.vocabulary import Status
@@ -144,9 +144,7 @@ def run(
     facts, machine = FactBase.of_project(), detect(options.backend)
     resolved = resolve(workload, facts, machine, options)
     warn_of_shared_cores(resolved, machine)
-    missing = missing_devices(resolved.plan.device, machine)
-    if options.devices and missing:
-        raise TunemarkError("--devices", options.devices, missing, exit_code=Exit.UNSUPPORTED)
+    refuse_missing_devices(resolved, options, machine)
     if resolved.node.rank:
         raise typer.Exit(Exit.UNTRUSTWORTHY if help_another_node(resolved, facts, machine) else Exit.OK)
     replaced = superseded(supersedes, reason, resolved.plan, out)

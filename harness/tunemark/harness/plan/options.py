@@ -118,7 +118,14 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
         given = {name: arguments.pop(name) for name in short}
         chosen = {name: arguments.pop(name) for name in RUN_OPTIONS}
         sets = [f"{short[name][0]}={value}" for name, value in given.items() if value is not None]
-        options = Options(**chosen | {"overrides": ()}).setting((*sets, *(chosen["overrides"] or ())))
+        try:
+            options = Options(**chosen | {"overrides": ()})
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            # typer keeps the name of an annotated option as its default.
+            option = str(RUN_OPTIONS[str(wrong["loc"][0])][1].default)
+            raise TunemarkError(option, wrong["input"], must_be(wrong["msg"])) from error
+        options = options.setting((*sets, *(chosen["overrides"] or ())))
         command(**arguments, options=options)
 
     shared = [*((name, kind, info, None) for name, (_, kind, info) in short.items())]

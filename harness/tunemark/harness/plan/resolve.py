@@ -8,6 +8,7 @@ from tunemark.harness.worker.sample_files import check_file, describe_file
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan import resolve as schema_plan
+from tunemark.schema.plan.capabilities import missing_devices
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.division import Override
 from tunemark.schema.records.plan import LOCAL_WEIGHTS, Plan, Requested, RunOptions
@@ -98,3 +99,10 @@ def refuse_unsupported(resolved: Resolved) -> None:
     """Raise TunemarkError with exit code 4 when the machine cannot run the plan."""
     if resolved.unsupported:
         raise TunemarkError("workload", resolved.plan.workload, resolved.unsupported, exit_code=Exit.UNSUPPORTED)
+
+
+def refuse_missing_devices(resolved: Resolved, options: Options, machine: Machine) -> None:
+    """Raise TunemarkError if `--devices` asks for more than this machine has: a typing error is no result."""
+    missing = missing_devices(resolved.plan.device, machine)
+    if options.devices and missing:
+        raise TunemarkError("--devices", options.devices, missing, exit_code=Exit.UNSUPPORTED)

@@ -219,7 +219,7 @@ def verdict(result: "Comparison") -> list[str]:
         lines.append("B does not train as A does, so its speed is not comparable")
     if result.compiling_pays_after_steps is not None:
         steps = formats.counted(math.ceil(round(result.compiling_pays_after_steps, 3)), "step")
-        lines.append(f"compiling pays off after {steps}; with a cold cache later, which --set cold=true measures")
+        lines.append(f"compiling pays off after {steps} with the caches as they were; --set cold=true measures it with empty ones")
     return lines
 
 

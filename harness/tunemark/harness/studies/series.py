@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.options import SETTINGS, Options
-from tunemark.harness.plan.resolve import Resolved, resolve
+from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, resolve
 from tunemark.harness.run.process import stop_signals
 from tunemark.harness.run.record import environment, source_content
 from tunemark.harness.run.show import say
@@ -162,7 +162,9 @@ class Bench:
 
     def plan(self, workload: str, options: Options) -> Resolved:
         """Return the plan of a run of the series."""
-        return resolve(workload, self.facts, self.machine, options)
+        resolved = resolve(workload, self.facts, self.machine, options)
+        refuse_missing_devices(resolved, options, self.machine)
+        return resolved
 
 
 @dataclass(frozen=True, slots=True)

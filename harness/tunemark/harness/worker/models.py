@@ -152,8 +152,9 @@ def torch_dtype(dtype: Dtype) -> Any:  # noqa: ANN401 - a torch dtype
 
 def refuse_another_architecture(config: Any, card: ModelCard) -> None:  # noqa: ANN401 - a transformers class
     """Raise ValueError when pretrained weights do not match the card: their numbers would be published under its name."""
-    theirs = {ours: getattr(config, name, None) for name, ours in CONFIG_FIELDS.items() if ours in FIXED_SHAPE}
-    other = {name: value for name, value in theirs.items() if value is not None and value != getattr(card, name)}
+    # Two names can stand for one field; a family has one of them.
+    theirs = [(ours, getattr(config, name, None)) for name, ours in CONFIG_FIELDS.items() if ours in FIXED_SHAPE]
+    other = {name: value for name, value in theirs if value is not None and value != getattr(card, name)}
     if other:
         differences = ", ".join(f"{name} {value} instead of {getattr(card, name)}" for name, value in other.items())
         msg = f"the weights are not those of model card {card.key}: {differences}; name weights of this model, or another one with --set model=KEY"
