@@ -190,7 +190,7 @@ def test_compilation_pays_off_after_its_overhead_over_the_gain(tmp_path):
 
     result, _ = compare(tmp_path, compiling, pairs=4)
     assert result.compiling_pays_after_steps == pytest.approx(200)
-    assert "compiling pays off after 200 steps; with a cold cache later" in "\n".join(verdict(result))
+    assert "compiling pays off after 200 steps with the caches as they were" in "\n".join(verdict(result))
 
 
 def test_both_runs_of_a_pair_have_one_seed_and_each_pair_another(tmp_path):
