@@ -279,7 +279,7 @@ def report(records: list["Submission"], entries: list[Entry]) -> Iterator[str]:
     content = campaign()
     anchors = {run.workload: content["anchors"][run.anchor] for runs in stages(content).values() for run in runs if run.anchor}
     header = ("workload", "division", "settings", "status", "steps", "tokens/s", "MFU", "HFU", "MAFU", "memory predicted", "measured")
-    header = (*header, "published tokens/s", "goal tokens/s on one H200", "of the goal")
+    header = (*header, "difference", "J per 1k tokens", "s to first step", "published tokens/s", "goal tokens/s on one H200", "of the goal")
     yield from ("# Campaign", "", f"| {' | '.join(header)} |", f"|{'---|' * len(header)}")
     shown = [record for record in records if record.study is None or record.study.kind not in TRIES]
     for record in shown:
@@ -318,7 +318,7 @@ def goal_of(record: "Submission", goals: list[dict[str, Any]]) -> int | None:
 
 
 def row(record: "Submission", anchor: dict[str, Any] | None, goal: int | None) -> Iterator[str]:
-    """Yield the cells of a result."""
+    """Yield the cells of a result. The time to the first step is from the start of the process to the end of that step."""
     from tunemark.schema import formats  # noqa: PLC0415 - importable only once prepared
     from tunemark.schema.derive import derive  # noqa: PLC0415
     from tunemark.schema.physics.memory import estimate_memory  # noqa: PLC0415
@@ -339,6 +339,12 @@ def row(record: "Submission", anchor: dict[str, Any] | None, goal: int | None) -
         yield f"{value:.1%}" if value is not None else formats.MISSING
     yield formats.gib(predicted) if predicted else formats.MISSING
     yield formats.gib(peak) if peak else formats.MISSING
+    # The prediction is of the device's allocator, not of a process on the host.
+    counted = predicted and record.memory.device_allocated.peak_bytes
+    yield f"{predicted / counted - 1:+.1%}" if predicted and counted else formats.MISSING
+    energy = known["energy_per_1k_tokens_j"].value
+    yield f"{energy:,.1f}" if energy is not None else formats.MISSING
+    yield f"{record.trace.completed_at_s[0]:,.1f}" if record.trace.completed_at_s else formats.MISSING
     yield f"{anchor['tokens_per_s']:,} ({anchor['device']})" if anchor else ""
     yield f"{goal:,}" if goal else ""
     yield f"{rate.value / goal:.0%}" if goal and rate else ""

@@ -22,6 +22,7 @@ from tunemark.harness.plan.resolve import resolve
 from tunemark.harness.studies.series import read_submission
 from tunemark.harness.worker.models import config_of
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.formats import MISSING
 from tunemark.schema.plan.overrides import apply_overrides
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +82,15 @@ def test_the_goal_of_a_result_depends_on_its_workload_settings_and_batch(workloa
     assert gpu_campaign.goal_of(record, CONTENT["goals"]) == goal
     record.plan.device.count = 2
     assert gpu_campaign.goal_of(record, CONTENT["goals"]) is None
+
+
+def test_the_report_shows_energy_the_first_step_and_how_far_the_predicted_memory_is_off():
+    records = list(gpu_campaign.read(ROOT / "submissions" / "smoke-lora"))
+    _title, results, *_ = "\n".join(gpu_campaign.report(records, [])).split("\n\n")
+    header, _, *rows = [line.split(" | ") for line in results.splitlines()]
+    assert {len(row) for row in rows} == {len(header)}
+    assert header[11:14] == ["difference", "J per 1k tokens", "s to first step"]
+    assert any(float(row[13]) > 0 for row in rows if row[13] != MISSING)
 
 
 @pytest.mark.parametrize("size", overhead.SIZES)

@@ -11,6 +11,8 @@ from tunemark.harness.plan import memory_check
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cuda import Cuda
 from tunemark.harness.vendors.protocol import DeviceUnavailable
+from tunemark.harness.vendors.rocm import Rocm
+from tunemark.harness.vendors.xpu import Xpu
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.submission import DeviceFacts
@@ -116,20 +118,22 @@ def test_each_gpu_is_tested_and_one_that_fails_is_named_with_the_fix(monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("built", "words"),
+    ("device", "built", "words"),
     [
-        (None, "is not built for CUDA, so it sees no such GPU; install a build that is"),
-        ("13.0", "cannot use the GPU: The NVIDIA driver on your system is too old; install a build for the driver of this machine"),
+        (Cuda, None, "is not built for CUDA, so it sees no such GPU; install a build that is"),
+        (Cuda, "13.0", "cannot use the GPU: no luck; if the driver is too old for this build of torch, update the driver"),
+        (Rocm, "7.0", "cannot use the GPU: no luck; your user needs access to /dev/kfd"),
+        (Xpu, "20250302", "cannot use the GPU: no luck; install the Level Zero runtime"),
     ],
 )
-def test_a_gpu_that_torch_cannot_use_has_the_reason_and_the_fix(monkeypatch, built, words):
-    def too_old():
-        raise RuntimeError("The NVIDIA driver on your system is too old.")
+def test_a_gpu_that_torch_cannot_use_has_the_reason_and_the_fix(monkeypatch, device, built, words):
+    def fails():
+        raise RuntimeError("no luck.")
 
-    monkeypatch.setattr(torch.version, "cuda", built)
-    monkeypatch.setattr(torch.cuda, "init", too_old)
+    monkeypatch.setattr(torch.version, device.build, built, raising=False)
+    monkeypatch.setattr(getattr(torch, device.family), "init", fails)
     with pytest.raises(DeviceUnavailable, match=words):
-        Cuda.open(None)
+        device.open(None)
 
 
 def test_the_cpu_is_really_tested_and_a_wrong_product_is_found(monkeypatch):

@@ -22,8 +22,9 @@ def make_gpus(count):
     return make_machine(backend=Backend.CUDA, devices=(gpu,) * count, compute_dtypes=(Dtype.BF16, Dtype.FP32))
 
 
-def test_more_devices_than_there_are_is_refused_at_once_with_the_number_there_is(tmp_path):
-    done = tunemark("run", "smoke-full", "--devices", 50_000, "--out", tmp_path)
+@pytest.mark.parametrize("command", [("run",), ("run", "--repeats", 3), ("frontier",)])
+def test_more_devices_than_there_are_is_refused_at_once_with_the_number_there_is(command, tmp_path):
+    done = tunemark(command[0], "smoke-full", *command[1:], "--devices", 50_000, "--out", tmp_path)
     assert done.returncode == Exit.UNSUPPORTED
     assert re.search(r"this machine has \d+ cores, with at most 4 processes per core; give --devices \d+ or less", done.stderr)
     assert not list(tmp_path.iterdir())

@@ -62,6 +62,12 @@ def test_out_of_memory_is_a_point_and_the_sweep_continues(tmp_path):
     assert [record.study.point for record in records_of_series(tmp_path)][2] == "batch.micro_batch=32"
 
 
+def test_a_point_with_more_devices_than_there_are_is_a_result_and_the_sweep_continues(tmp_path):
+    result = run_sweep("smoke-lora", ["devices.count=1,64,2"], Options(), ScriptedBench(tmp_path).bench)
+    assert [row.status for row in result.rows] == ["ok", "unsupported", "ok"]
+    assert "give --devices 16 or less" in result.rows[1].message
+
+
 def test_a_point_with_too_few_steady_steps_has_no_speed_and_says_why(tmp_path):
     scripted = ScriptedBench(tmp_path, lambda plan, _ran: {"steps": 12 if plan.batch.micro_batch == 4 else 120})
     few, first, other = run_sweep("smoke-lora", ["batch_size=4,8,16"], Options(), scripted.bench).rows
@@ -188,9 +194,10 @@ def test_compilation_pays_off_after_its_overhead_over_the_gain(tmp_path):
         took_s = (30.0 if ran < 2 else 4.0) * is_b(plan)
         return {"step_s": 0.08 if is_b(plan) else 0.1, "noise": 0.0, "compiled_s": took_s, "cache": "warm" if is_b(plan) else "none"}
 
-    result, _ = compare(tmp_path, compiling, pairs=4)
-    assert result.compiling_pays_after_steps == pytest.approx(200)
-    assert "compiling pays off after 200 steps with the caches as they were" in "\n".join(verdict(result))
+    for cold, caches in ((False, "the caches as they were; --set cold=true measures it with empty ones"), (True, "empty caches")):
+        result = run_ab("smoke-lora", A, B, Options(cold=cold), ScriptedBench(tmp_path, compiling).bench, pairs=4)
+        assert result.compiling_pays_after_steps == pytest.approx(200)
+        assert verdict(result)[-1] == f"compiling pays off after 200 steps with {caches}"
 
 
 def test_both_runs_of_a_pair_have_one_seed_and_each_pair_another(tmp_path):

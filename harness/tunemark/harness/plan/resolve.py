@@ -101,8 +101,8 @@ def refuse_unsupported(resolved: Resolved) -> None:
         raise TunemarkError("workload", resolved.plan.workload, resolved.unsupported, exit_code=Exit.UNSUPPORTED)
 
 
-def refuse_missing_devices(resolved: Resolved, options: Options, machine: Machine) -> None:
+def refuse_missing_devices(options: Options, machine: Machine) -> None:
     """Raise TunemarkError if `--devices` asks for more than this machine has: a typing error is no result."""
-    missing = missing_devices(resolved.plan.device, machine)
-    if options.devices and missing:
+    missing = missing_devices(options.devices, options.nodes, machine) if options.devices else None
+    if missing:
         raise TunemarkError("--devices", options.devices, missing, exit_code=Exit.UNSUPPORTED)

@@ -219,7 +219,9 @@ def verdict(result: "Comparison") -> list[str]:
         lines.append("B does not train as A does, so its speed is not comparable")
     if result.compiling_pays_after_steps is not None:
         steps = formats.counted(math.ceil(round(result.compiling_pays_after_steps, 3)), "step")
-        lines.append(f"compiling pays off after {steps} with the caches as they were; --set cold=true measures it with empty ones")
+        cold = all(run.record.submission.plan.measurement.cold for run in result.runs)
+        caches = "empty caches" if cold else "the caches as they were; --set cold=true measures it with empty ones"
+        lines.append(f"compiling pays off after {steps} with {caches}")
     return lines
 
 

@@ -154,17 +154,19 @@ class Bench:
 
     @classmethod
     def here(cls, options: Options, out: Path | None) -> "Bench":
-        """Return the bench of this machine: fresh processes, and submissions in a folder."""
+        """Return the bench of this machine: fresh processes, and submissions in a folder.
+
+        Raises TunemarkError if `--devices` asks for more than it has. A point with too many is a result of the series.
+        """
         from tunemark.harness.run.launch import run_once  # noqa: PLC0415 - scripted benches start no process
 
         facts, machine = FactBase.of_project(), detect(options.backend)
+        refuse_missing_devices(options, machine)
         return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study))
 
     def plan(self, workload: str, options: Options) -> Resolved:
         """Return the plan of a run of the series."""
-        resolved = resolve(workload, self.facts, self.machine, options)
-        refuse_missing_devices(resolved, options, self.machine)
-        return resolved
+        return resolve(workload, self.facts, self.machine, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,14 +302,13 @@ def find_series(
     settings = sha256(canonical_json(request)).hexdigest()
     facts = environment(machine, plan.device.count).model_dump(mode="json")
     here = {"settings": settings, "environment": facts, "source": source_content()}
-    newest, records = "", list[Record]()
-    for attempt in itertools.count():
+    newest, records, attempt = "", list[Record](), 0
+    while True:
         identity = content_id(canonical_json({**here, "attempt": attempt}))
         later = records_of(identity, plan.workload, out)
         if not later:
             return (settings, identity, []) if again or not attempt else (settings, newest, records)
-        newest, records = identity, later
-    raise AssertionError
+        newest, records, attempt = identity, later, attempt + 1
 
 
 def records_of(identity: str, workload: str, out: Path | None) -> list[Record]:

@@ -28,6 +28,8 @@ INSTALL = "nvidia-ml-py is not installed: pip install 'tunemark[nvidia]'"
 class Cuda(EventDevice):
     """Trains on one GPU."""
 
+    hint = "if the driver is too old for this build of torch, update the driver or install torch for an older CUDA"
+
     def name(self) -> str | None:
         """Return the driver's name of the GPU."""
         return str(self._api.get_device_name(self._index))

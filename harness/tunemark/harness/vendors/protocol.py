@@ -184,6 +184,8 @@ class EventDevice(Device):
     """Name of its torch module."""
     build = "cuda"
     """What `torch.version` calls the library that torch must be built for: `cuda`, `hip`, `xpu`."""
+    hint: ClassVar[str]
+    """What to check when torch cannot open the GPU."""
     collectives = "nccl"
     free_marks = True
     draws_weights = True
@@ -208,7 +210,7 @@ class EventDevice(Device):
             api.init()
             api.set_device(local_rank)
         except RuntimeError as error:
-            msg = f"torch {version} cannot use the GPU: {str(error).strip().rstrip('.')}; install a build for the driver of this machine"
+            msg = f"torch {version} cannot use the GPU: {str(error).strip().rstrip('.')}; {cls.hint}"
             raise DeviceUnavailable(msg) from error
         return cls(torch, api, local_rank)
 

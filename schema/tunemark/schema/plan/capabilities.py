@@ -36,20 +36,20 @@ def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generatio
 
 def _device_count_problems(device: DeviceChoice, machine: Machine) -> Iterator[str]:
     yield from device_conflicts(device)
-    missing = missing_devices(device, machine)
+    missing = missing_devices(device.count, device.nodes, machine)
     if missing is not None:
         yield f"{device.count} devices{f' on {device.nodes} nodes' * (device.nodes > 1)}: {missing}"
 
 
-def missing_devices(device: DeviceChoice, machine: Machine) -> str | None:
-    """Return the number of devices that a machine has, with the option to give, if it has fewer than its part of a plan; else None."""
+def missing_devices(count: int, nodes: int, machine: Machine) -> str | None:
+    """Return the number of devices that a machine has, with the option to give, if it has fewer than its part of all; else None."""
     on_host, here = machine.family.on_host, len(machine.devices)
     most = PROCESSES_PER_CORE * machine.cpu_usable_cores if on_host else here
-    if device.count // device.nodes <= most:
+    if count // nodes <= most:
         return None
     has = f"{machine.cpu_usable_cores} cores" if on_host else f"{here} {machine.backend.value} device{'s' * (here != 1)}"
     limit = f", with at most {PROCESSES_PER_CORE} processes per core" if on_host else ""
-    return f"this machine has {has}{limit}; give --devices {most * device.nodes} or less"
+    return f"this machine has {has}{limit}; give --devices {most * nodes} or less"
 
 
 def shared_cores(device: DeviceChoice, machine: Machine) -> str | None:
