@@ -122,7 +122,7 @@ def test_each_gpu_is_tested_and_one_that_fails_is_named_with_the_fix(monkeypatch
     [
         (Cuda, None, "is not built for CUDA, so it sees no such GPU; install a build that is"),
         (Cuda, "13.0", "cannot use the GPU: no luck; if the driver is too old for this build of torch, update the driver"),
-        (Rocm, "7.0", "cannot use the GPU: no luck; your user needs access to /dev/kfd"),
+        (Rocm, "7.0", "cannot use the GPU: no luck; the process needs access to /dev/kfd"),
         (Xpu, "20250302", "cannot use the GPU: no luck; install the Level Zero runtime"),
     ],
 )

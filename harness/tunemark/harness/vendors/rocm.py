@@ -43,7 +43,7 @@ class Rocm(EventDevice):
     """Trains on one GPU. Its name is not compared: torch and AMD's tools spell the same GPU differently."""
 
     build = "hip"
-    hint = "your user needs access to /dev/kfd and /dev/dri/render*, so add it to the groups video and render"
+    hint = "the process needs access to /dev/kfd; join the groups video and render"
 
     def stack(self) -> dict[str, str]:
         """Return the version of HIP in torch."""
