@@ -183,6 +183,9 @@ def test_own_hardware_is_an_option_with_its_electricity(browser: Browser, addres
     path = "index.html?own=nvidia-h100-80gb-sxm&own_devices=1&own_usd=0.01&watts=400&kwh=0.25&kind=on_demand"
     with Visit(browser, address, path) as visit:
         visit.page.wait_for_selector(".tm-headline:has-text('own hardware, $0.110/h')")
+        visit.page.evaluate("document.querySelector('[name=own_usd]').closest('details').open = true")
+        visit.page.fill("[name=own_usd]", "-1")
+        visit.page.wait_for_selector("[role=alert]:has-text('it must be 0 or more')")
 
 
 def test_an_accelerator_without_data_is_linked_to_its_page(browser: Browser, address: str) -> None:

@@ -31,6 +31,11 @@
     if (!(value > 0)) throw new Error(`${name} is "${text}"; it must be a number above 0.`);
     return value;
   };
+  const amount = (name) => (text) => {
+    const value = Number(text || 0);
+    if (!(value >= 0)) throw new Error(`${name} is "${text}"; it must be 0 or more.`);
+    return value;
+  };
 
   const field = (name) => form.elements.namedItem(name);
   const chosen = (name) => [...form.querySelectorAll(`input[name="${name}"]:checked`)].map((box) => box.value);
@@ -57,11 +62,11 @@
     const size = read("size", count) * (field("unit").value === "samples" ? length : 1);
     const own = [];
     if (field("own").value) {
-      const hours = Number(field("own_usd").value || 0);
-      const electricity = (Number(field("watts").value || 0) / 1000) * Number(field("kwh").value || 0);
+      const hours = read("own_usd", amount("The cost per hour"));
+      const power = read("watts", amount("The power")), electricity = (power / 1000) * read("kwh", amount("The price of electricity"));
       const key = field("own").value, name = index.accelerators[key];
       const devices = read("own_devices", positive("The number of your own accelerators"));
-      const watts = Number(field("watts").value || 0) / devices || (index.watts[key] ?? null);
+      const watts = power / devices || (index.watts[key] ?? null);
       // A cost of 0 means that it is unknown: the answer then has a time but no rank.
       const owned = { accelerator: key, name, devices, provider: OWN, instance: name, kind: "owned", usd_per_hour: hours + electricity, provider_name: OWN, watts };
       own.push(make(Offer, [], owned));
