@@ -262,9 +262,9 @@ def alternatives(question: Question, answer: Answer) -> list[str]:
     return lines
 
 
-def with_tuned(question: Question, answer: Answer, tuned: Answer) -> str:
-    """Return the best option with tuned software, if it is cheaper or faster than the best one."""
-    best, plain_best = tuned.best, answer.best
+def with_tuned(question: Question, answer: Answer, tuned: Answer | None) -> str:
+    """Return the best option with tuned software, if it is cheaper or faster than the best one; `tuned` is None unless plain was asked for."""
+    best, plain_best = tuned.best if tuned else None, answer.best
     if best is None or (plain_best is not None and best.usd >= plain_best.usd and best.seconds >= plain_best.seconds):
         return ""
     return f"With tuned software: {hardware(best)} ({place(best)}, {hourly(best)}){with_method(question, best)}, {time_and_cost(best)}."

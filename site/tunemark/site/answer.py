@@ -21,7 +21,7 @@ HINT = (
 def answer_html(
     question: Question,
     answer: Answer,
-    tuned: Answer,
+    tuned: Answer | None,
     accelerators: Mapping[str, str],
     cards: Sequence[tuple[str, str, int]],
     *,
@@ -32,7 +32,7 @@ def answer_html(
     Parameters
     ----------
     tuned
-        The answer with tuned software.
+        The answer with tuned software, if the question is about plain software.
     accelerators
         Names by key; they are linked.
     cards

@@ -233,10 +233,9 @@ def as_data(card: ModelCard, question: Question, answer: Answer, tuned: Answer |
 
 
 def _changes(question: Question, answer: Answer, tuned: Answer | None) -> list[str]:
-    tuned_words = [recommendation_words.with_tuned(question, answer, tuned)] if tuned is not None else []
     return [
         *recommendation_words.changes(question, answer),
-        *filter(None, tuned_words),
+        *filter(None, [recommendation_words.with_tuned(question, answer, tuned)]),
     ]
 
 

@@ -15,6 +15,9 @@ from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours, 
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.records.reading import Problem
 
+OF_FORMATS = "units of half the width do twice the work of a cycle, and matrix units multiply that by a power of two; figures are dense"
+OF_OTHERS = "the known cards are within these limits"
+
 
 @dataclass(frozen=True)
 class Relation:
@@ -27,7 +30,7 @@ class Relation:
     steps: Sequence[float] = ()
     off: float = 1.0
     siblings: float = inf
-    because: str = "the known cards are within these limits"
+    because: str = ""
     cpu: bool = False
 
     def holds(self, ratio: float) -> bool:
@@ -113,7 +116,7 @@ def _relation_problems(relation: Relation, card: AcceleratorCard, siblings: list
     field, what = relation.over if relation.cpu and relation.over else relation.of, " / ".join(filter(None, (relation.of, relation.over)))
     if not relation.holds(ratio):
         wanted = f"near {', '.join(f'{step:g}' for step in relation.steps)}" if relation.steps else f"{relation.low:g} to {relation.high:g}"
-        fix = f"{what} is {ratio:.3g}, but must be {wanted}: {relation.because}; use figures of one table, and check the unit"
+        fix = f"{what} is {ratio:.3g}, but must be {wanted}: {relation.because or (OF_FORMATS if relation.steps else OF_OTHERS)}; use figures of one table, and check the unit"
         yield Problem(field, f"{card.value(field):g}", fix)
         return
     # A card that is wrong by itself makes no other card wrong.

@@ -66,7 +66,7 @@ def _parameters(card: ModelCard) -> Iterator[Problem]:
 STRETCH = 4
 """Models with rotary or linear positions are trained at up to four times their context; learned positions end with the table."""
 MOST_ROWS, HIGHEST_RATE = 4096, 1.0
-"""Rows of a micro-batch and learning rate of a card. A run may have more, to see it fail."""
+"""Rows that one device holds at once, and peak learning rate (of fine-tuning about 1e-6 to 1e-2), on a card. A run may have more, to see it fail."""
 LARGEST_STEP = 2**28
 """Tokens of one optimizer step: the largest pretraining runs use 2^24."""
 NEAR_LN = 0.15

@@ -92,8 +92,8 @@
   const rateOf = (row) => make(Rate, [], { ...row, disputed: row.disputed.map((each) => new DisputedRate(...each)) });
 
   const show = (index, rates, question) => {
-    const offers = index.offers.map((offer) => make(Offer, [], offer));
-    const [answer, tuned] = [question.software, "tuned"].map((software) => recommend(make(Question, [], { ...question, software }), rates, offers));
+    const answer = recommend(question, rates, index.made);
+    const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, index.made) : null;
     const cards = index.workloads[field("model").value] ?? [];
     answerBox.innerHTML = answer_html(question, answer, tuned, dict(Object.entries(index.accelerators)), cards, true);
   };
@@ -170,6 +170,7 @@
       const [index, data] = await Promise.all([load("data/recommend/index.json"), load(`data/recommend/${encodeURIComponent(field("model").value)}.json`)]);
       if (mine !== turn) return;
       data.rates ??= decoded(data).map(rateOf);
+      index.made ??= index.offers.map((offer) => make(Offer, [], offer));
       show(index, data.rates, questionOf(index));
     } catch (error) {
       if (mine === turn) complain(error);
