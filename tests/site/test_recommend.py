@@ -152,15 +152,25 @@ def test_a_budget_that_nothing_keeps_recommends_nothing(browser: Browser, addres
         assert visit.page.inner_text("#tm-question summary span") == "Set: budget"
 
 
+RIGHT = {"size": "10M", "deadline": "", "length": "512", "epochs": "2", "own_devices": "2", "startup": "0"}
+
+
 @pytest.mark.parametrize(
     ("name", "value", "complaint"),
-    [("size", "10X", "k, M and B"), ("deadline", "2", "with its unit"), ("length", "99999", "rows this long")],
+    [
+        ("size", "10X", 'The size of the data is "10X"; it must be a whole number'),
+        ("deadline", "2", 'The deadline is "2"; it must be a time above 0 with its unit'),
+        ("length", "99999", "rows this long"),
+        ("epochs", "1.5", "whole number"),
+        ("own_devices", "0.5", "whole number"),
+        ("startup", "", 'The start-up time is ""; it must be'),
+    ],
 )
 def test_a_wrong_input_says_what_to_do(browser: Browser, address: str, name: str, value: str, complaint: str) -> None:
-    with Visit(browser, address, f"index.html?{name}={value}&kind=on_demand") as visit:
+    with Visit(browser, address, f"index.html?{name}={value}&kind=on_demand&own=nvidia-h100-80gb-sxm") as visit:
         visit.page.wait_for_selector(f"[role=alert]:has-text('{complaint}')")
         assert visit.page.get_attribute(f"[name={name}]", "aria-invalid") == "true"
-        visit.page.fill(f"[name={name}]", {"size": "10M", "deadline": "", "length": "512"}[name])
+        visit.page.fill(f"[name={name}]", RIGHT[name])
         visit.page.wait_for_selector("#tm-answer .tm-headline:not([role])")
         assert visit.page.get_attribute(f"[name={name}]", "aria-invalid") is None
 
@@ -185,7 +195,7 @@ def test_own_hardware_is_an_option_with_its_electricity(browser: Browser, addres
         visit.page.wait_for_selector(".tm-headline:has-text('own hardware, $0.110/h')")
         visit.page.evaluate("document.querySelector('[name=own_usd]').closest('details').open = true")
         visit.page.fill("[name=own_usd]", "-1")
-        visit.page.wait_for_selector("[role=alert]:has-text('it must be 0 or more')")
+        visit.page.wait_for_selector("[role=alert]:has-text('it must be a number of 0 or more')")
 
 
 def test_an_accelerator_without_data_is_linked_to_its_page(browser: Browser, address: str) -> None:

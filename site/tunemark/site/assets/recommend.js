@@ -11,31 +11,20 @@
     own: "own hardware", own_devices: "own hardware", own_usd: "own hardware", watts: "own hardware", kwh: "own hardware",
   };
 
-  const count = (text) => {
-    try {
-      return whole_number(text);
-    } catch (error) {
-      throw new Error(`The size of the data, "${text}", ${error.message}; k, M and B stand for thousands, millions and billions.`);
-    }
-  };
-  const time = (text) => {
-    try {
-      return seconds_of(text);
-    } catch (error) {
-      throw new Error(`"${text}" ${error.message}.`);
-    }
+  // Field of the form -> its name in a sentence.
+  const NAMES = {
+    size: "The size of the data", length: "The row length", epochs: "The number of epochs", deadline: "The deadline", budget: "The budget",
+    devices: "The number of accelerators", startup: "The start-up time", own_devices: "The number of your own accelerators",
+    own_usd: "The cost per hour", watts: "The power", kwh: "The price of electricity",
   };
   const optional = (reader) => (text) => (text.trim() === "" ? null : reader(text));
-  const positive = (name) => (text) => {
+  const startup = (text) => (text.trim() === "0" ? 0 : seconds_of(text));
+  const number = (fits, words) => (text) => {
     const value = Number(text);
-    if (!(value > 0)) throw new Error(`${name} is "${text}"; it must be a number above 0.`);
+    if (!fits(value)) throw new Error(`must be ${words}`);
     return value;
   };
-  const amount = (name) => (text) => {
-    const value = Number(text || 0);
-    if (!(value >= 0)) throw new Error(`${name} is "${text}"; it must be 0 or more.`);
-    return value;
-  };
+  const above0 = number((value) => value > 0, "a number above 0"), from0 = number((value) => value >= 0, "a number of 0 or more");
 
   const field = (name) => form.elements.namedItem(name);
   const chosen = (name) => [...form.querySelectorAll(`input[name="${name}"]:checked`)].map((box) => box.value);
@@ -50,22 +39,23 @@
 
   // Reads a field; an error carries its name, so that the page can mark it.
   const read = (name, reader) => {
+    const { value } = field(name);
     try {
-      return reader(field(name).value);
+      return reader(value);
     } catch (error) {
-      throw Object.assign(error, { field: name });
+      throw Object.assign(new Error(`${NAMES[name]} is "${value}"; it ${error.message}.`), { field: name });
     }
   };
 
   const questionOf = (index) => {
-    const length = read("length", positive("The row length"));
-    const size = read("size", count) * (field("unit").value === "samples" ? length : 1);
+    const length = read("length", whole_number);
+    const size = read("size", whole_number) * (field("unit").value === "samples" ? length : 1);
     const own = [];
     if (field("own").value) {
-      const hours = read("own_usd", amount("The cost per hour"));
-      const power = read("watts", amount("The power")), electricity = (power / 1000) * read("kwh", amount("The price of electricity"));
+      const hours = read("own_usd", from0);
+      const power = read("watts", from0), electricity = (power / 1000) * read("kwh", from0);
       const key = field("own").value, name = index.accelerators[key];
-      const devices = read("own_devices", positive("The number of your own accelerators"));
+      const devices = read("own_devices", whole_number);
       const watts = power / devices || (index.watts[key] ?? null);
       // A cost of 0 means that it is unknown: the answer then has a time but no rank.
       const owned = { accelerator: key, name, devices, provider: OWN, instance: name, kind: "owned", usd_per_hour: hours + electricity, provider_name: OWN, watts };
@@ -73,18 +63,18 @@
     }
     return make(Question, [], {
       method: field("method").value,
-      tokens: size * read("epochs", positive("The number of epochs")),
+      tokens: size * read("epochs", whole_number),
       sequence_length: length,
       software: field("software").value,
       objective: field("objective").value,
-      deadline_s: read("deadline", optional(time)),
-      budget_usd: read("budget", optional(positive("The budget"))),
+      deadline_s: read("deadline", optional(seconds_of)),
+      budget_usd: read("budget", optional(above0)),
       providers: chosen("provider"),
       accelerators: accelerators(index),
       kinds: chosen("kind").length ? chosen("kind") : ["on_demand"],
-      most_devices: read("devices", optional(positive("The number of devices"))),
+      most_devices: read("devices", optional(whole_number)),
       trust: field("trust").value,
-      startup_s: read("startup", (text) => (["", "0"].includes(text.trim()) ? 0 : time(text))),
+      startup_s: read("startup", startup),
       own,
     });
   };
@@ -98,13 +88,10 @@
     answerBox.innerHTML = answer_html(question, answer, tuned, dict(Object.entries(index.accelerators)), cards, true);
   };
 
-  // The field of the form, and its name in a sentence, for what Python refuses.
-  const FIELDS = {
-    sequence_length: ["length", "The row length: "], tokens: ["size", "The size of the data "], deadline_s: ["deadline", "The deadline "],
-    budget_usd: ["budget", "The budget "], most_devices: ["devices", "The number of accelerators "], startup_s: ["startup", "The start-up time "],
-  };
+  // What Python refuses of a question -> the field of the form.
+  const FIELDS = { sequence_length: "length", tokens: "size", deadline_s: "deadline", budget_usd: "budget", most_devices: "devices", startup_s: "startup" };
   const complain = ({ message, field: name }) => {
-    const [place, subject] = FIELDS[name] ?? [name, ""], text = `${subject}${message}`;
+    const place = FIELDS[name] ?? name, text = name in FIELDS ? `${NAMES[place]}: ${message}` : message;
     const wrong = field(place);
     wrong?.setAttribute("aria-invalid", "true");
     if (wrong?.closest("details")) wrong.closest("details").open = true;
