@@ -16,6 +16,7 @@ from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
+from tunemark.schema.option_rates import rates_for
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryLedger
 from tunemark.schema.physics.training_shape import TrainingShape
@@ -119,8 +120,9 @@ def recommend(
     facts = FactBase.of_root(root)
     card = facts.model(model)
     length = min(SHORTEST_USUAL, card.context_length) if sequence_length is None else sequence_length
-    rates, offers = read_options(Path(database) if database else root / "build" / "tunemark.duckdb", facts, card)
-    return best_options(Question(method, tokens, length, **limits), rates, offers)
+    evidence, offers = read_options(Path(database) if database else root / "build" / "tunemark.duckdb", facts)
+    question = Question(method, tokens, length, **limits)
+    return best_options(question, rates_for(question, card, facts.accelerators, offers, evidence), offers)
 
 
 def _files(paths: Iterable[Path | str]) -> RecordFiles:

@@ -60,7 +60,7 @@ class DisputedRate:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast a step runs on some devices: a row of the table `option_rates`."""
+    """How fast a step runs on some devices, see `tunemark.schema.option_rates`."""
 
     method: str
     sequence_length: int
@@ -69,14 +69,14 @@ class Rate:
     devices: int
     evidence: str
     """How near the results are that it rests on: direct | near | predicted | none"""
-    tokens_per_s: float | None
+    tokens_per_s: float | None = None
     """Of all devices; None without evidence."""
-    tokens_per_s_low: float | None
-    tokens_per_s_high: float | None
-    memory: str | None
+    tokens_per_s_low: float | None = None
+    tokens_per_s_high: float | None = None
+    memory: str | None = None
     """fits | probably | tight | no | ran; None without any similar result."""
-    needed_bytes: int | None
-    memory_bytes: int | None
+    needed_bytes: int | None = None
+    memory_bytes: int | None = None
     micro_batch: int | None = None
     checkpointing: str | None = None
     sharding: str | None = None
@@ -92,13 +92,6 @@ class Rate:
     """Another method from which the evidence does not separate this one; their predicted rates were merged."""
     weight_format: str | None = None
     """Stored format of the weights that are not in 4 bits: bf16 | fp16 | fp32."""
-
-    @classmethod
-    def of_row(cls, row: Mapping[str, Any]) -> "Rate":
-        """Return the rate in a row of `option_rates`, whose model is not part of it."""
-        disputed = tuple(DisputedRate(**each) for each in row["disputed"])
-        lists = {"result_ids": tuple(row["result_ids"]), "disputed": disputed}
-        return cls(**{name: value for name, value in row.items() if name != "model"} | lists)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +212,6 @@ class Without:
 class Answer:
     """The options for a question."""
 
-    sequence_length: int
-    """Row length of the rates that were used."""
     ranked: tuple[Option, ...] = ()
     """Options that meet all limits at the pessimistic end of their interval, best first."""
     may_exceed: tuple[Option, ...] = ()
@@ -235,16 +226,12 @@ class Answer:
     """Hardware without any similar result, or without one of the trust wanted."""
     other_methods: tuple[str, ...] = ()
     """Methods that were not asked for and have a rate for an offer, if the one asked for has none."""
-    other_lengths: tuple[int, ...] = ()
-    """Row lengths for which the methods asked for have a rate for an offer, if there is none for the length asked for."""
     other_software: tuple[str, ...] = ()
     """Software levels for which they have one, if there is none for the level asked for."""
     offers: int = 0
     """Number of offers that the question allows."""
     other_kinds: tuple[str, ...] = ()
     """Kinds of price that were not asked for and have an offer, if those asked for have none."""
-    own_devices: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Accelerator of the reader's own machines -> numbers of devices for which there are rates."""
     picks: dict[str, int] = field(default_factory=dict)
     """Objective -> place in `ranked` of its best option; `proven`: of the first one that is based on results."""
 
@@ -285,27 +272,23 @@ def offers_of(prices: Iterable[Mapping[str, object]], names: Mapping[str, str], 
 # The choice ----------------------------------------------------------------------------------------
 
 
-def length_class(length: int, rates: Iterable[Rate]) -> int:
-    """Return the row length whose rates answer for rows of `length` tokens: the next longer one. Raises TunemarkError if there is none."""
-    known = sorted({rate.sequence_length for rate in rates})
-    longer = [each for each in known if each >= length]
-    if not longer:
-        most = f"; the longest rows with rates have {known[-1]:,} tokens" if known else ""
-        raise TunemarkError("sequence_length", length, f"there are no rates for rows this long{most}")
-    return longer[0]
+def places_of(question: Question, offers: Iterable[Offer]) -> list[tuple[str, int]]:
+    """Return the accelerators and device counts of the offers that a question allows, for which it needs rates."""
+    chosen = _offers(question, offers)
+    found = [(offer.accelerator, offer.devices * nodes) for offer in chosen for nodes in (NODES if offer.fabric else NODES[:1])]
+    return sorted({(accelerator, devices) for accelerator, devices in found if _few_enough(question, devices)})
 
 
 def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]) -> Answer:
-    """Return the options for a question from the rates of one model and the offers.
+    """Return the options for a question from the rates of its model and row length, and the offers.
 
     Every offer is combined with one instance, or with several that a fabric joins. Recommended options meet the limits at the pessimistic end of the
     90% interval; the order follows the middle.
     """
     rates, offers = list(rates), list(offers)
-    length = length_class(question.sequence_length, rates)
     methods = sorted({rate.method for rate in rates}) if question.method == ANY else [question.method]
     chosen = _offers(question, offers)
-    found = list(_found(question, [rate for rate in rates if rate.sequence_length == length], chosen, methods))
+    found = list(_found(question, rates, chosen, methods))
     options = [each for each in found if isinstance(each, Option)]
     without = list(dict.fromkeys(each for each in found if isinstance(each, Without)))
     too_large, no_data = ([each for each in without if each.too_large is large] for large in (True, False))
@@ -317,7 +300,6 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     proven = next((number for number, option in enumerate(ranked) if option.rate.evidence in PROVEN), None)
     allowed = sum(_few_enough(question, offer.devices) for offer in chosen)
     return Answer(
-        length,
         tuple(with_ranks(ranked, question.objective)),
         tuple(in_order([option for option in priced if option.limits and not option.exceeds], question.objective)),
         tuple(in_order([option for option in priced if option.exceeds], question.objective)),
@@ -326,9 +308,8 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         tuple(no_data),
         offers=allowed,
         other_kinds=() if allowed else _kinds(question, offers),
-        own_devices={own.accelerator: _counts_with_rates(question, rates, own.accelerator, methods, length) for own in question.own},
         picks=picks if proven is None else picks | {"proven": proven},
-        **({} if options or (too_large and not no_data) else _elsewhere(question, rates, chosen, methods, length)),
+        **({} if options or (too_large and not no_data) else _elsewhere(question, rates, chosen, methods)),
     )
 
 
@@ -358,17 +339,10 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
                 yield Without(offer.accelerator, offer.name, method, known.devices, missing, software=software)
 
 
-def _counts_with_rates(question: Question, rates: Iterable[Rate], accelerator: str, methods: Sequence[str], length: int) -> tuple[int, ...]:
-    """Return the numbers of devices of an accelerator for which the question has rates."""
-    asked = (question.software, length, accelerator)
-    alike = (rate for rate in rates if (rate.software, rate.sequence_length, rate.accelerator) == asked and rate.method in methods)
-    return tuple(sorted({rate.devices for rate in alike if _why_missing(rate, question.trust) is None}))
-
-
-def _elsewhere(question: Question, rates: Iterable[Rate], offers: Sequence[Offer], methods: Sequence[str], length: int) -> dict[str, Any]:
-    """Return the methods, row lengths and software levels that have a rate for an offer and differ from the question in nothing else."""
+def _elsewhere(question: Question, rates: Iterable[Rate], offers: Sequence[Offer], methods: Sequence[str]) -> dict[str, Any]:
+    """Return the methods and software levels that have a rate for an offer and differ from the question in nothing else."""
     offered = {(offer.accelerator, offer.devices) for offer in offers}
-    found: dict[str, set[Any]] = {"other_methods": set(), "other_lengths": set(), "other_software": set()}
+    found: dict[str, set[Any]] = {"other_methods": set(), "other_software": set()}
     for rate in rates:
         if (rate.accelerator, rate.devices) not in offered or _why_missing(rate, question.trust) is not None:
             continue
@@ -376,7 +350,6 @@ def _elsewhere(question: Question, rates: Iterable[Rate], offers: Sequence[Offer
             continue
         others = {
             "other_methods": (rate.method in methods, rate.method),
-            "other_lengths": (rate.sequence_length == length, rate.sequence_length),
             "other_software": (rate.software == question.software, rate.software),
         }
         differing = [name for name, (same, _) in others.items() if not same]

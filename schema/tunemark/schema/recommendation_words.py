@@ -4,7 +4,6 @@ The script of the home page writes the same sentences, since it is translated fr
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from math import log
 
 from tunemark.schema.formats import TIMES, estimated_duration, gib, plain, significant, usd
@@ -190,7 +189,6 @@ def _instead(answer: Answer) -> str:
     """Return the questions nearby that have an answer; empty without any."""
     parts = [
         ("for {}", [METHODS.get(method, method) for method in answer.other_methods]),
-        ("for rows of {} tokens", [f"{length:,}" for length in answer.other_lengths]),
         ("with {} software", list(answer.other_software)),
     ]
     known = ", or ".join(words.format(" or ".join(names)) for words, names in parts if names)
@@ -215,9 +213,8 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
         name = f"Your {offer.name} {TIMES} {offer.devices}"
         own = [(number, option) for number, option in enumerate(answer.ranked, start=1) if option.offer == offer]
         others = [option for option in (*answer.may_exceed, *answer.exceeding) if option.offer == offer]
-        missing = [
-            each for each in (*answer.too_large, *answer.no_data) if (each.accelerator, each.devices) == (offer.accelerator, offer.devices)
-        ] or [replace(each, software=()) for each in answer.no_data if each.accelerator == offer.accelerator]
+        place = (offer.accelerator, offer.devices)
+        missing = [each for each in (*answer.too_large, *answer.no_data) if (each.accelerator, each.devices) == place]
         times = [option for option in answer.unpriced if option.offer == offer]
         if times:
             time = f"about {estimated_duration(times[0].seconds)} ({estimated_duration(times[0].seconds_low)} to {estimated_duration(times[0].seconds_high)})"
@@ -232,11 +229,12 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
             limits = " and ".join(LIMITS[limit] for limit in dict.fromkeys((*others[0].exceeds, *others[0].limits)))
             lines.append(f"{name}: may exceed {limits}, {time_and_cost(others[0])}.")
         else:
-            known = " or ".join(map(str, answer.own_devices.get(offer.accelerator, ())))
-            no_rates = (
-                f"there are no rates for this number of devices, only for {known}" if known else "there are no rates for this accelerator"
-            )
-            lines.append(f"{name}: {f'{_reason(missing[0])}{_fitting(missing[0])}' if missing else no_rates}.")
+            most, why = question.most_devices, f"there is no result with {question.software} software on it"
+            if missing:
+                why = f"{_reason(missing[0])}{_fitting(missing[0])}"
+            elif most is not None and offer.devices > most:
+                why = f"the question allows at most {most} devices"
+            lines.append(f"{name}: {why}.")
     return lines
 
 

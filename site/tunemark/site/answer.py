@@ -58,8 +58,7 @@ def answer_html(
     parts.append(
         _list("What is not recommended or not known", "not-known", [_with_accelerators(line, accelerators) for line in missing if line])
     )
-    length = "" if answer.sequence_length == question.sequence_length else f" Rates are those of rows of {answer.sequence_length:,} tokens."
-    parts.append(f'<p class="tm-quiet">{escape(f"{words.startup(question)} {words.NOT_INCLUDED}{length}")}</p>')
+    parts.append(f'<p class="tm-quiet">{escape(f"{words.startup(question)} {words.NOT_INCLUDED}")}</p>')
     return "".join(parts)
 
 

@@ -96,7 +96,7 @@ def _write_data(catalogue: Catalogue, folder: Path) -> None:
         "data/prediction_errors.csv": data_files.csv_text(
             database.rows("from throughput_errors order by left_out, left_out_group, result_id")
         ),
-        **dict(recommend_data.data_files(database)),
+        recommend_data.DATA_PATH: recommend_data.data_file(database.rows),
     }
     for path, text in texts.items():
         _write(folder / path, text)

@@ -34,7 +34,9 @@ MAIN = ("results", "accelerators", "models", "workloads", "prices", "findings", 
 TABLES = (
     *MAIN,
     "costs",
-    "option_rates",
+    "known_rates",
+    "throughput_model",
+    "throughput_covariances",
     "claims",
     "readings",
     "result_facts",
@@ -44,11 +46,7 @@ TABLES = (
     "run_curves",
     "audit_rules",
 )
-QUERIES = {
-    "results": "from results_with_costs",
-    # The public tables have lists of ids only; the rates of disputed results are in the table of results.
-    "option_rates": "select * replace ([each.result_id for each in disputed] as disputed) from option_rates",
-}
+QUERIES = {"results": "from results_with_costs"}
 """The rows of a table; by default those of the table or view of the database with its name."""
 DESCRIBED_BY = {"results": ("results", "result_rows", "costs", "results_with_costs")}
 """Tables and views with comments on the columns of a table; by default its own. The last one counts."""

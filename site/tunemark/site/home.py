@@ -1,5 +1,6 @@
 """The answer on the home page to a usual question. The script of the page answers other questions."""
 
+from tunemark.schema.option_rates import rates_for
 from tunemark.schema.recommendation import Question, recommend
 from tunemark.site import recommend_data
 from tunemark.site.answer import answer_html
@@ -12,10 +13,13 @@ TOKENS, LENGTH = 10_000_000, 2_048
 
 def first_answer(database: Database) -> str:
     """Return the answer to the usual question as HTML; empty if nothing can be recommended, as with an empty database."""
-    if USUAL not in {row["key"] for row in recommend_data.models(database)}:
+    evidence, model = recommend_data.evidence_of(database.rows), recommend_data.models(database.rows).get(USUAL)
+    if model is None or not evidence.results:
         return ""
-    rates, offers = recommend_data.rates(database, USUAL), recommend_data.offers(database)
+    cards, offers = recommend_data.accelerators(database.rows), recommend_data.offers(database.rows)
     question, tuned = (Question("lora", TOKENS, LENGTH, software=software) for software in ("plain", "tuned"))
+    rates = rates_for(question, model, cards, offers, evidence)
     answer, faster = (recommend(each, rates, offers) for each in (question, tuned))
-    names, cards = recommend_data.rentable(database), recommend_data.workloads(database).get(USUAL, [])
-    return answer_html(question, answer, faster, names, cards, every=False) if answer.best else ""
+    names = {key: card.name for key, card in cards.items()}
+    workloads = recommend_data.workloads(database.rows).get(USUAL, [])
+    return answer_html(question, answer, faster, names, workloads, every=False) if answer.best else ""

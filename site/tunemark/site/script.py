@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from importlib import resources
 from importlib.util import find_spec
@@ -21,7 +21,9 @@ RUNTIME = "python.js"
 ENTRIES = {
     "tunemark.schema.formats": ("duration", "flop", "gib", "percent", "plain", "seconds_of", "significant", "usd", "whole_number"),
     "tunemark.schema.owned_hardware": ("HOURS_PER_YEAR", "OwnedHardware"),
-    "tunemark.schema.recommendation": ("DisputedRate", "OWN", "Offer", "Question", "Rate", "recommend"),
+    "tunemark.schema.option_rates": ("Evidence", "KnownRate", "rates_for"),
+    "tunemark.schema.throughput": ("Effects",),
+    "tunemark.schema.recommendation": ("OWN", "Offer", "Question", "Rate", "places_of", "recommend"),
     "tunemark.site.answer": ("answer_html",),
 }
 """Module -> what the scripts of the pages use of it."""
@@ -42,19 +44,21 @@ RESERVED = _words("""
     var void while with yield
 """)
 FUNCTIONS = _words("""
-    TunemarkError ValueError abs all any dict did_you_mean enumerate escape float getattr id isinstance iter len list log map math max min next
-    product range re replace round set sorted str sum tuple zip math.ceil math.exp math.floor math.hypot math.inf math.isclose math.log math.log10
-    math.log2 math.sqrt re.escape re.finditer re.fullmatch re.split
+    TunemarkError ValueError abs all any bool dict did_you_mean enumerate escape float frozenset getattr id int isinstance iter len list log map
+    math max min next product range re replace round set sorted str sum tuple zip math.ceil math.exp math.floor math.hypot math.inf math.isclose
+    math.log math.log10 math.log2 math.sqrt re.escape re.finditer re.fullmatch re.split
 """)
 METHODS = _words("""
-    add append capitalize format fromkeys get index is_integer items join keys lower removeprefix replace setdefault split strip values
+    add append bit_length capitalize format fromkeys get index is_integer items join keys lower partition removeprefix replace setdefault split
+    startswith strip values
 """)
 """What python.js offers; a test compares them."""
-MOST_ARGUMENTS = {"range": 2, "sum": 1, "strip": 0, "split": 0}
+MOST_ARGUMENTS = {"range": 2, "sum": 1, "strip": 0, "split": 1, "startswith": 1}
 """Fewer than Python has."""
-FORMAT = re.compile(r"0?\d*,?(\.(\d+)?)?[df]?|(\.\d+)?g")
+FORMAT = re.compile(r"0?\d*,?(\.(\d+)?)?[df]?|(\.\d+)?g|\.\d+%")
+ERROR_FIELDS = ("field", "value", "fix")
 OPERATORS = {ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
-CALLED = {ast.Add: "add", ast.Mod: "mod", ast.FloorDiv: "floordiv", ast.BitOr: "merged"}
+CALLED = {ast.Add: "add", ast.Mod: "mod", ast.FloorDiv: "floordiv", ast.BitOr: "merged", ast.BitAnd: "common"}
 ORDERS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 BOOLEAN = frozenset({"all", "any", "isinstance"})
 """Functions that return True or False."""
@@ -103,7 +107,7 @@ class Module:
                 return self.name, name
             case ast.Name(name):
                 return self.imports.get(name)
-            case ast.Attribute(ast.Name(alias), name) if alias in self.imports:
+            case ast.Attribute(ast.Name(alias), name) if alias in self.imports and _is_module(".".join(self.imports[alias])):
                 return ".".join(self.imports[alias]), name
         return None
 
@@ -161,6 +165,7 @@ def _used(node: ast.AST) -> Iterator[ast.expr]:
                 yield from _used(each)
 
 
+@cache
 def _is_module(name: str) -> bool:
     try:
         return find_spec(name) is not None
@@ -207,6 +212,8 @@ class _Writer:
     """Name of `self` or `cls` in the method that is written."""
     local: set[str] = field(default_factory=set)
     """Names of the function that is written and of those around it."""
+    bound: frozenset[str] = frozenset()
+    """Names of the methods of the class that is written."""
 
     # Definitions
 
@@ -219,14 +226,21 @@ class _Writer:
     def definition(self, node: ast.stmt) -> str:
         """Return a function, a class or a constant of the module."""
         if isinstance(node, ast.FunctionDef):
-            return self.function(node, "function")
+            made = self.function(node, "function")
+            # Of one argument, which is compared by identity: a model or a plan.
+            return f"const {_name(node.name)} = py.kept({made});" if node.decorator_list and len(node.args.args) == 1 else made
         if isinstance(node, ast.ClassDef):
-            return self.data_class(node)
+            return self.words(node) if [*map(ast.unparse, node.bases)] == ["StrEnum"] else self.data_class(node)
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             inner = _Writer(self.modules, self.at, local=_bound(node.value))
             return f"const {_pattern(target)} = {inner.expression(node.value)};"
         raise self.unknown(node)
+
+    def words(self, node: ast.ClassDef) -> str:
+        """Return a vocabulary: an object with the words by name, which are text."""
+        members = [f"{ast.unparse(each.targets[0])}: {self.expression(each.value)}" for each in node.body if isinstance(each, ast.Assign)]
+        return f"const {node.name} = {{ {', '.join(members)} }};"
 
     def data_class(self, node: ast.ClassDef) -> str:
         """Return a dataclass: its fields in order, its properties and methods."""
@@ -236,6 +250,7 @@ class _Writer:
         names = [each.target.id for each in fields if isinstance(each.target, ast.Name)]
         given = [_name(name) + (f" = {self.default(each.value)}" if each.value else "") for name, each in zip(names, fields, strict=True)]
         stored = " ".join(f"this.{name} = {_name(name)};" for name in names)
+        bound = frozenset(each.name for each in node.body if isinstance(each, ast.FunctionDef) and not each.decorator_list)
         parts = [f"static fields = {list(names)!r};", f"constructor({', '.join(given)}) {{ {stored} this.__post_init__?.(); }}"]
         for each in node.body:
             if isinstance(each, ast.FunctionDef):
@@ -243,7 +258,7 @@ class _Writer:
                 if decorators not in ([], ["property"], ["classmethod"]):
                     raise self.unknown(each)
                 kind = {"property": "get", "classmethod": "static"}[decorators[0]] if decorators else ""
-                parts.append(_Writer(self.modules, self.at, each.args.args[0].arg).function(each, kind))
+                parts.append(_Writer(self.modules, self.at, each.args.args[0].arg, bound=bound).function(each, kind))
         return f"class {node.name} {_braces(parts)}"
 
     def default(self, node: ast.expr) -> str:
@@ -255,18 +270,20 @@ class _Writer:
     def function(self, node: ast.FunctionDef, kind: str) -> str:
         """Return a function or a method; a generator if it yields."""
         arguments = node.args
-        if arguments.vararg or arguments.kwarg or (node.decorator_list and not self.me):
+        cached = all(ast.unparse(each).startswith(("cache", "lru_cache")) for each in node.decorator_list)
+        if arguments.kwarg or not (cached or self.me):
             raise self.unknown(node)
         given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs][1 if self.me else 0 :]
         positional = arguments.defaults
         first = len(arguments.args) - (1 if self.me else 0) - len(positional)
         defaults: list[ast.expr | None] = [*[None] * first, *positional, *arguments.kw_defaults]
         written = [_name(each.arg) + (f" = {self.expression(value)}" if value else "") for each, value in zip(given, defaults, strict=True)]
+        written += [f"...{arguments.vararg.arg}"] if arguments.vararg else []
         own = list(_own_nodes(node))
         stored = dict.fromkeys(each.id for each in own if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
         # A variable belongs to the whole function in Python.
         variables = ", ".join(_name(name) for name in stored if name not in {each.arg for each in given})
-        inner = _Writer(self.modules, self.at, self.me, self.local | _bound(node))
+        inner = _Writer(self.modules, self.at, self.me, self.local | _bound(node), self.bound)
         yields = any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own)
         head = f"{kind}{'*' if yields else ''} {_name(node.name)}({', '.join(written)})".strip()
         return f"{head} {_braces([*([f'let {variables};'] if variables else []), *inner.block(node.body)])}"
@@ -361,6 +378,8 @@ class _Writer:
                     raise self.unknown(node)
                 ends = ", ".join(self.expression(each) if each else "null" for each in (low, high, step))
                 return f"py.slice({self.expression(value)}, {ends})"
+            case ast.Subscript(ast.Name("Literal"), members):
+                return self.expression(members) if isinstance(members, ast.Tuple) else f"[{self.expression(members)}]"
             case ast.Subscript(value, index):
                 return f"py.at({self.expression(value)}, {self.expression(index)})"
             case ast.Call():
@@ -387,7 +406,11 @@ class _Writer:
         if place and place[0] in self.modules:
             return _name(place[1]) if place[0] == self.at.name else f"${_short(place[0])}.{place[1]}"
         if isinstance(node, ast.Attribute) and not self.is_module(node.value):
-            return f"{self.expression(node.value)}.{node.attr}"
+            owner = self.expression(node.value)
+            # The word of a vocabulary is the text itself.
+            if node.attr == "value":
+                return f"py.value({owner})"
+            return f"{owner}.{node.attr}{'.bind(this)' if owner == 'this' and node.attr in self.bound else ''}"
         written = ast.unparse(node)
         if written == self.me:
             return "this"
@@ -424,7 +447,7 @@ class _Writer:
     def binary(self, left: ast.expr, operator: ast.operator, right: ast.expr) -> str:
         """Return arithmetic. Lists, texts and dictionaries can be added too."""
         if type(operator) in OPERATORS:
-            if isinstance(left, ast.JoinedStr | ast.List | ast.Set) or isinstance(getattr(left, "value", None), str):
+            if isinstance(left, ast.JoinedStr | ast.List | ast.Set | ast.Tuple) or isinstance(getattr(left, "value", None), str):
                 raise self.unknown(left)
             return f"({self.expression(left)} {OPERATORS[type(operator)]} {self.expression(right)})"
         if isinstance(operator, ast.Add) and any(isinstance(each, ast.Constant | ast.JoinedStr) for each in (left, right)):
@@ -462,6 +485,8 @@ class _Writer:
                 return _text(text)
             case ast.FormattedValue(value, -1, None):
                 return f"${{py.str({self.expression(value)})}}"
+            case ast.FormattedValue(value, 114, None):
+                return f"'${{{self.expression(value)}}}'"
             case ast.FormattedValue(value, -1, ast.JoinedStr([ast.Constant(str() as form)])) if not FORMAT.fullmatch(form):
                 raise self.unknown(value)
             case ast.FormattedValue(value, -1, ast.JoinedStr() as spec):
@@ -470,40 +495,42 @@ class _Writer:
 
     def call(self, node: ast.Call) -> str:
         """Return a call. Functions of python.js take named arguments as an object; a dataclass is made from lists and objects."""
-        arguments = self.listed(node.args)
-        named = ", ".join(
-            f"{each.arg}: {self.expression(each.value)}" if each.arg else f"...py.object({self.expression(each.value)})"
-            for each in node.keywords
-        )
+        arguments, by_name = self.listed(node.args), {each.arg: self.expression(each.value) for each in node.keywords}
+        named = ", ".join(f"{name}: {value}" if name else f"...py.object({value})" for name, value in by_name.items())
         method = isinstance(node.func, ast.Attribute) and not self.is_module(node.func.value)
         last = node.func.attr if isinstance(node.func, ast.Attribute) and method else ast.unparse(node.func)
         if len(node.args) > MOST_ARGUMENTS.get(last, len(node.args)):
             raise self.unknown(node)
+        if last == "get_args":
+            return arguments
         if isinstance(node.func, ast.Attribute) and method and not self.place(node.func):
-            if node.keywords or last not in METHODS | self.methods:
+            own = self.methods.get(last)
+            if (node.keywords and own is None) or (own is None and last not in METHODS):
                 raise self.unknown(node)
-            return f"py.call({self.expression(node.func.value)}, `{node.func.attr}`, [{arguments}])"
-        called = self.expression(node.func)
-        definition = self.defined(node.func)
+            given = self.given(node, [each.arg for each in [*own.args.args, *own.args.kwonlyargs]][1:]) if own else arguments
+            return f"py.call({self.expression(node.func.value)}, `{last}`, [{given}])"
+        called, definition = self.expression(node.func), self.defined(node.func)
         if isinstance(definition, ast.FunctionDef):
-            names = [each.arg for each in [*definition.args.args, *definition.args.kwonlyargs]]
-            by_name = {each.arg: self.expression(each.value) for each in node.keywords}
-            if set(by_name) - set(names):
-                raise self.unknown(node)
-            end = max((names.index(name) + 1 for name in by_name if name), default=0)
-            rest = [by_name.get(name, "undefined") for name in names[len(node.args) : end]]
-            return f"{called}({', '.join(filter(None, [arguments, *rest]))})"
+            return f"{called}({self.given(node, [each.arg for each in [*definition.args.args, *definition.args.kwonlyargs]])})"
         if isinstance(definition, ast.ClassDef) or called == "this":
             return f"py.make({called}, [{arguments}], {{ {named} }})" if named else f"new {called}({arguments})"
         if called.endswith("Error"):
-            return f"new {called}({arguments})"
+            return f"new {called}({self.given(node, ERROR_FIELDS)})"
         return f"{called}({', '.join(filter(None, [arguments, f'{{ {named} }}' if named else '']))})"
 
+    def given(self, node: ast.Call, names: Sequence[str]) -> str:
+        """Return the arguments of a call of our own by position."""
+        by_name = {each.arg: self.expression(each.value) for each in node.keywords}
+        if set(by_name) - set(names):
+            raise self.unknown(node)
+        end = max((names.index(name) + 1 for name in by_name if name), default=0)
+        return ", ".join([*map(self.expression, node.args), *(by_name.get(name, "undefined") for name in names[len(node.args) : end])])
+
     @cached_property
-    def methods(self) -> frozenset[str]:
-        """Names of the methods of all dataclasses."""
+    def methods(self) -> dict[str, ast.FunctionDef]:
+        """The methods of all dataclasses."""
         classes = [node for module in self.modules.values() for node in module.tree.body if isinstance(node, ast.ClassDef)]
-        return frozenset(each.name for node in classes for each in node.body if isinstance(each, ast.FunctionDef))
+        return {each.name: each for node in classes for each in node.body if isinstance(each, ast.FunctionDef)}
 
     def is_module(self, node: ast.expr) -> bool:
         """Return True for the name of a module, such as `math`."""

@@ -35,7 +35,8 @@ from tunemark.schema.recommendation import provider_name
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 if TYPE_CHECKING:
-    from tunemark.collector.predict.estimate import JobEstimate, Like, MemoryFit, Range
+    from tunemark.collector.predict.estimate import JobEstimate, Like, MemoryFit
+    from tunemark.schema.throughput import Range
 
 USUAL_LENGTH = 2048
 
@@ -223,7 +224,7 @@ def _print_memory(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Me
 
 
 def _print_jobs(jobs: "Sequence[JobEstimate]", like: "Like") -> None:
-    from tunemark.collector.predict.estimate import LEVEL
+    from tunemark.schema.throughput import LEVEL
 
     predicted = [(job, job.throughput) for job in jobs if job.throughput is not None]
     predicted.sort(key=lambda pair: -pair[1].tokens_per_s.value)
@@ -295,7 +296,8 @@ def _memory_json(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Mem
 
 
 def _jobs_json(jobs: "Sequence[JobEstimate]", like: "Like") -> dict[str, Any]:
-    from tunemark.collector.predict.estimate import LABEL, LEVEL
+    from tunemark.collector.predict.estimate import LABEL
+    from tunemark.schema.throughput import LEVEL
 
     accelerators = [
         {

@@ -33,6 +33,7 @@ from tunemark.schema import formats, recommendation_words
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.option_rates import Evidence, rates_for
 from tunemark.schema.recommendation import ANY, OBJECTIVES, OWN, TRUSTS, Answer, Offer, Option, Question, Rate, offers_of
 from tunemark.schema.recommendation import recommend as best_options
 from tunemark.schema.vocabulary import Method, PriceKind, SoftwareLevel
@@ -41,7 +42,7 @@ SHOWN = 10
 """Options in each table; JSON has all of them."""
 REALLY_SIMILAR = 0.75
 """Minimum difflib ratio of a suggested provider: their names are short, and a wrong one gives a wrong answer."""
-RATES = "select * exclude (model) from option_rates where model = '{}' order by all"
+EVIDENCE = ("from known_rates", "from throughput_model", "from throughput_covariances")
 PRICES = "select * from current_prices order by price"
 OPTIONS = {
     "tokens": "--tokens",
@@ -127,10 +128,11 @@ def recommend(
             0.0 if more["start_up"] == "0" else parse_seconds("--set start_up", more["start_up"]),
             tuple(_own(facts, each, owned) for each in own or ()),
         )
-    rates, offers = read_options(database_of(db), facts, card)
+    evidence, offers = read_options(database_of(db), facts)
     _check_providers(question.providers, offers)
     with _options_named():
-        answer = best_options(question, rates, offers)
+        rates = rates_for(question, card, facts.accelerators, offers, evidence)
+    answer = best_options(question, rates, offers)
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
     if as_json:
         print_json(as_data(card, question, answer, tuned))
@@ -196,17 +198,14 @@ def _own(facts: FactBase, own: str, figures: str | None) -> Offer:
     return Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, watts=watts or card.tdp_w)
 
 
-def read_options(database: Path, facts: FactBase, card: ModelCard) -> tuple[list[Rate], list[Offer]]:
-    """Return the rates of a model and all offers. Raises TunemarkError without a database, and for a model without rates."""
+def read_options(database: Path, facts: FactBase) -> tuple[Evidence, list[Offer]]:
+    """Return the fitted throughput model and all offers. Raises TunemarkError without a database."""
     from tunemark.collector.store.sql_query import run_query  # noqa: PLC0415 - needs duckdb, which --help does not
 
-    rates = [Rate.of_row(row) for row in run_query(RATES.format(card.key), database).records()]
-    if not rates:
-        fix = "the database has no rates for it; run `tunemark collect` if it is old. Models without a hub repository have none"
-        raise TunemarkError("--model", card.key, fix)
+    results, parameters, covariances = (run_query(query, database).records() for query in EVIDENCE)
     names = {key: known.name for key, known in facts.accelerators.items() if known.unit != "cpu"}
     watts = {key: known.tdp_w for key, known in facts.accelerators.items() if known.tdp_w}
-    return rates, offers_of(run_query(PRICES, database).records(), names, watts)
+    return Evidence.of_rows(results, parameters, covariances), offers_of(run_query(PRICES, database).records(), names, watts)
 
 
 def _check_providers(providers: Iterable[str], offers: Iterable[Offer]) -> None:
@@ -244,8 +243,6 @@ def _print(card: ModelCard, question: Question, answer: Answer, tuned: Answer | 
     words = recommendation_words
     size = words.tokens_in_words(question.tokens)
     typer.echo(f"{card.name}, {words.METHODS.get(question.method, 'any method')}, {size}, rows of {question.sequence_length:,} tokens")
-    if answer.sequence_length != question.sequence_length:
-        typer.echo(f"Rates are for rows of {answer.sequence_length:,} tokens.")
     typer.echo("")
     for line in words.own_hardware(question, answer):
         typer.echo(line)

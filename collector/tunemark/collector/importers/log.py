@@ -24,7 +24,8 @@ from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.vocabulary import Method, SoftwareLevel
 
 if TYPE_CHECKING:
-    from tunemark.collector.predict.fit import Combination, Observed
+    from tunemark.collector.predict.fit import Observed
+    from tunemark.schema.throughput import Combination
 
 # The predictor needs numpy, which --help does not.
 # ruff: noqa: PLC0415
@@ -118,7 +119,8 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
     from tunemark.collector.predict.calibration_rows import calibrate
     from tunemark.collector.predict.derived_figures import add_derived_figures
     from tunemark.collector.predict.estimate import distance, predict
-    from tunemark.collector.predict.fit import Missing, fit, without_copies
+    from tunemark.collector.predict.fit import fit, without_copies
+    from tunemark.schema.physics.work import Missing
 
     evidence = load_evidence(facts.root.parent, facts)
     others = tuple(other for other in evidence.results if other.id != result.id)
@@ -156,7 +158,7 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
 
 def _combination(result: PublishedResult, observed: "Observed | None", level: SoftwareLevel, facts: FactBase) -> "Combination | None":
     """Return the configuration to predict, with any training loop of the level; None if it is not stated."""
-    from tunemark.collector.predict.fit import Combination
+    from tunemark.schema.throughput import Combination
 
     if observed is not None:
         return replace(observed.config, level=level, stack="", release="")

@@ -11,15 +11,17 @@ from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding
 from tunemark.collector.audit.token_rates import TokenRate, token_rates
 from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, submission_id
-from tunemark.collector.predict.fit import Combination, Missing, Observed, observe, without_copies
+from tunemark.collector.predict.fit import Observed, observe, without_copies
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import Software
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem, work_in
 from tunemark.schema.physics.utilisation import part_of_card
+from tunemark.schema.physics.work import Missing
 from tunemark.schema.records.converted import ConvertedResult, training_rate
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission
+from tunemark.schema.throughput import Combination
 from tunemark.schema.vocabulary import Dtype, Method, Status
 
 FOLLOWS_FROM = {

@@ -1,16 +1,22 @@
 """The accuracy of predictions: leave out whole sources, levels of software, accelerators and models, and predict their rows."""
 
 import math
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations_with_replacement
 from typing import Literal, get_args
 
 import numpy as np
 
-from tunemark.collector.predict.estimate import QUANTILE, Range, interval_of, no_data
-from tunemark.collector.predict.fit import Combination, Fit, Missing, Observed, Parameters, fit, meaning_of_parameter
+from tunemark.collector.audit.rule import Finding
+from tunemark.collector.predict.estimate import no_data
+from tunemark.collector.predict.fit import Fit, Observed, Parameters, fit, meaning_of_parameter
 from tunemark.collector.store.database import Row, Rows
+from tunemark.schema.physics.work import Missing
+from tunemark.schema.throughput import QUANTILE, Combination, Range, interval_of
+from tunemark.schema.vocabulary import AuditVerdict
 
 LeftOut = Literal["source", "level", "accelerator", "model"]
 GROUP: dict[LeftOut, Callable[[Combination], str]] = {
@@ -62,7 +68,7 @@ def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:
     fold_of = {group: number % FOLDS for number, group in enumerate(sorted({key(row.config) for row in fitted.rows}))}
     for fold in sorted(set(fold_of.values())):
         lines = [line for line, row in enumerate(fitted.rows) if fold_of[key(row.config)] == fold]
-        others = [row for row in fitted.rows if fold_of[key(row.config)] != fold]
+        others = [row.known for row in fitted.rows if fold_of[key(row.config)] != fold]
         reasons: dict[tuple[object, ...], Missing | None] = {}
         for line, estimate in zip(lines, fitted.predict_rows(fitted.without(lines), lines), strict=True):
             row = fitted.rows[line]
@@ -82,10 +88,33 @@ def cross_validate(rows: Sequence[Observed]) -> tuple[Fit, list[HeldOut]]:
     return fitted, [held_out for way in get_args(LeftOut) for held_out in leave_out(fitted, way)]
 
 
-def throughput_rows(fitted: Fit, held_out: Sequence[HeldOut]) -> Rows:
-    """Return the rows of `throughput_model` and `throughput_errors`."""
+RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s", "tokens", "epochs"})
+"""Figures from which a rate is computed."""
+
+
+def throughput_rows(fitted: Fit, held_out: Sequence[HeldOut], trust: Mapping[str, str], findings: Iterable[Finding]) -> Rows:
+    """Return the rows of the tables about the throughput model. `trust` is the trust level of each result."""
+    # Predictions for any software of a level do not depend on the parameters of training loops.
+    general = [place for place, name in enumerate(fitted.names) if not re.match(r"stack|release|factor of stack", name)]
+    doubted = {
+        finding.records[0]
+        for finding in findings
+        if finding.verdict is AuditVerdict.SUSPICIOUS and not RATES.isdisjoint(finding.quantities)
+    }
     return {
         "throughput_model": list(_parameters(fitted)),
+        "throughput_covariances": [
+            {
+                "parameter": fitted.names[one],
+                "other": fitted.names[other],
+                "covariance": float(f"{fitted.posterior.covariance[one, other]:.6g}"),
+            }
+            for one, other in combinations_with_replacement(general, 2)
+        ],
+        "known_rates": [
+            asdict(replace(known, trust=trust.get(known.result_id, known.trust), suspicious=known.result_id in doubted))
+            for known in fitted.known
+        ],
         "throughput_errors": [_error_row(one) for one in held_out],
     }
 
@@ -99,6 +128,7 @@ def _parameters(fitted: Fit) -> Iterator[Row]:
             "parameter": name,
             "kind": kind,
             "level": level,
+            "mean": float(f"{mean:.6g}"),
             "value": math.exp(mean),
             "low": math.exp(mean - QUANTILE * deviation),
             "high": math.exp(mean + QUANTILE * deviation),

@@ -9,18 +9,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from tunemark.collector.predict.fit import Combination, Fit, LogPrediction, Missing, Observed, generation_of
+from tunemark.collector.predict.fit import Fit, Observed
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
+from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB, HOUR_S
-from tunemark.schema.physics.architecture import FAMILIES
+from tunemark.schema.option_rates import KnownRate, unmeasured
 from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
 from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.recommendation_words import METHODS
-from tunemark.schema.vocabulary import Method, SoftwareLevel
+from tunemark.schema.physics.work import Missing
+from tunemark.schema.throughput import Combination, Range, interval_of
+from tunemark.schema.throughput import predict as predicted
+from tunemark.schema.vocabulary import SoftwareLevel
 
 # Memory --------------------------------------------------------------------------------------------
 
@@ -69,35 +71,7 @@ def memory_fits(shape: TrainingShape, accelerators: Iterable[AcceleratorCard]) -
 # Throughput ----------------------------------------------------------------------------------------
 
 LABEL: Literal["predicted"] = "predicted"
-LEVEL = 0.90
-"""Probability that a measured rate is within the interval."""
-QUANTILE = 1.6449
-"""Quantile of the standard normal distribution, two-sided at that level."""
 NEIGHBOURS = 3
-SMALLEST_PART, LARGEST_TIMES = 0.5, 2
-"""Rows may be shorter or longer than any calibration row by these factors."""
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """A predicted figure with its interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        """Refuse an interval that does not contain the value."""
-        if not 0 < self.low < self.value < self.high < math.inf:
-            raise ValueError(f"{self.low} .. {self.value} .. {self.high} is not an interval around a positive value")
-
-    def times(self, factor: float) -> "Range":
-        """Return this times a positive number."""
-        return Range(self.value * factor, self.low * factor, self.high * factor)
-
-    def under(self, amount: float) -> "Range":
-        """Return an amount divided by this: seconds from a rate."""
-        return Range(amount / self.value, amount / self.high, amount / self.low)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +89,8 @@ class Throughput:
 
 def predict(fitted: Fit, config: Combination) -> Throughput | Missing:
     """Return the predicted throughput of a combination, or the reason why there is none."""
-    missing = no_data(fitted.rows, config)
-    estimate = missing or fitted.predict(config)
+    missing = no_data(fitted.known, config)
+    estimate = missing or predicted(fitted.effects, config)
     if isinstance(estimate, Missing):
         return estimate
     rate = interval_of(estimate, config.devices)
@@ -132,56 +106,11 @@ def predict(fitted: Fit, config: Combination) -> Throughput | Missing:
     return Throughput(rate, tuple(nearest[:NEIGHBOURS]), tuple(name for name, known in seen.items() if not known))
 
 
-def interval_of(estimate: LogPrediction, devices: int) -> Range:
-    """Return the rate of all devices with its interval."""
-    width = QUANTILE * estimate.sd
-    return Range(*(devices * math.exp(-estimate.log_seconds + shift) for shift in (0, -width, width)))
-
-
-def no_data(rows: Sequence[Observed], config: Combination) -> Missing | None:
+def no_data(results: Sequence[KnownRate], config: Combination) -> Missing | None:
     """Return the reason why nothing similar to a combination is known, or None; see `unmeasured`."""
     shape = config.shape
-    return unmeasured(rows, shape.model, shape.method, config.accelerator, length=shape.sequence_length, slots=shape.slots)
-
-
-def unmeasured(
-    rows: Sequence[Observed], model: ModelCard, method: Method, card: AcceleratorCard, *, length: int, slots: int
-) -> Missing | None:
-    """Return the reason why nothing similar is known, or None. `slots` is the tokens of a micro-batch.
-
-    There is no prediction for a method or a vendor without results, for an encoder without results of encoders, for a decoder on a
-    generation of which only encoders were measured, and for rows far shorter or longer than any calibration row of the method, where
-    other costs dominate. QLoRA needs a QLoRA result on the vendor's devices, because 4-bit kernels are written for each vendor.
-    """
-    alike = [row for row in rows if row.config.shape.method is method]
-    if not alike:
-        return Missing(f"no accepted result of {METHODS[method]}")
-    if FAMILIES[model.family].encoder and not any(FAMILIES[row.config.shape.model.family].encoder for row in alike):
-        return Missing(f"this model is an encoder, and no accepted {METHODS[method]} result is for an encoder")
-    if not any(row.config.accelerator.vendor == card.vendor for row in rows):
-        return Missing(f"no accepted result on {card.vendor} devices")
-    if method is Method.QLORA and not any(row.config.accelerator.vendor == card.vendor for row in alike):
-        return Missing(f"no accepted QLoRA result on {card.vendor} devices; 4-bit kernels differ between vendors")
-    if not FAMILIES[model.family].encoder and _only_encoders(rows, card):
-        return Missing(f"no accepted result of a decoder on {generation_of(card)} devices, only of encoders")
-    lengths = [row.config.shape.sequence_length for row in alike]
-    if not SMALLEST_PART * min(lengths) <= length <= LARGEST_TIMES * max(lengths):
-        return Missing(f"rows of {length:,} tokens; accepted results have {min(lengths):,} to {max(lengths):,}")
-    fewest = min(row.config.shape.slots for row in alike)
-    if slots < SMALLEST_PART * fewest:
-        return Missing(f"micro-batches of {slots:,} tokens; accepted results have {fewest:,} or more, and smaller ones wait for launches")
-    return None
-
-
-def _only_encoders(rows: Sequence[Observed], card: AcceleratorCard) -> bool:
-    """Return True if there are rows of the generation of a card, all of them of encoders."""
-    generation, found = generation_of(card), False
-    for row in rows:
-        if row.config.generation == generation:
-            found = True
-            if not FAMILIES[row.config.shape.model.family].encoder:
-                return False
-    return found
+    reason = unmeasured(results, shape.model, shape.method, config.accelerator, shape.sequence_length, shape.slots)
+    return None if reason is None else Missing(reason)
 
 
 def distance(row: Observed, config: Combination) -> tuple[int, float, str]:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from tunemark.collector.predict.cross_validation import HeldOut
-from tunemark.collector.predict.fit import Combination
 from tunemark.collector.store.database import Row
 from tunemark.schema.physics.architecture import block_linears, count_parameters
 from tunemark.schema.physics.memory_states import divided
 from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.throughput import Combination
 from tunemark.schema.vocabulary import Checkpointing, Method
 
 TERA = 1e12

@@ -89,7 +89,7 @@ def _accelerator(card: AcceleratorCard) -> Row:
 
 
 def _model(card: ModelCard) -> Row:
-    shape = card.model_dump(mode="json", exclude={"key", "tied_embeddings", "read_on"})
+    shape = card.model_dump(mode="json", exclude={"key", "read_on"})
     return {"model": card.key, **shape, "read_on": card.read_on, "matrix_parameters": count_parameters(card).matrix_multiplied}
 
 

@@ -89,7 +89,6 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
 
     from tunemark.collector.audit.rule import all_rules, audit  # noqa: PLC0415
     from tunemark.collector.predict.cross_validation import cross_validate, throughput_rows  # noqa: PLC0415
-    from tunemark.collector.predict.option_rates import option_rows  # noqa: PLC0415
 
     facts = FactBase.of_root(root)
     rows = fact_rows(facts)
@@ -114,9 +113,7 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
     rows["throughput_refused"] = [{"result_id": result, "reason": reason} for result, reason in sorted(calibration.refused.items())]
     trust = {row["result_id"]: row["trust"] for row in rows["result_rows"]}
     fitted, held_out = cross_validate(calibration.rows)
-    merge(rows, throughput_rows(fitted, held_out) | _errors(facts, evidence, held_out))
-    # There are hundreds of thousands of options: as objects of Python they would take gigabytes.
-    options = [as_arrow(part, schemas["option_rates"]) for part in option_rows(facts, fitted, trust, findings)]
+    merge(rows, throughput_rows(fitted, held_out, trust, findings) | _errors(facts, evidence, held_out))
     problems = [*undescribed, *accepted.problems]
     complete = not problems and not accepted.notes
     rows["collection"] = [{"as_of": day, "inputs_sha256": _inputs_sha256(root), "complete": complete}]
@@ -124,7 +121,6 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
         {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in problems
     ]
     parts = {name: [as_arrow(rows.get(name, []), schema)] for name, schema in schemas.items()}
-    parts["option_rates"] += options
     for name, part in (pair for kept in accepted.kept for pair in kept.tables.items()):
         parts[name].append(part)
     tables = {name: pa.concat_tables(of_table) for name, of_table in parts.items()}

@@ -67,6 +67,7 @@ create table models (
     head_dim integer not null,
     vocabulary integer not null,
     context_length integer not null,
+    tied_embeddings boolean not null,
     sliding_window integer,
     sliding_window_every integer,
     experts integer,
@@ -687,6 +688,7 @@ create table throughput_model (
     parameter varchar primary key,
     kind varchar not null,
     level varchar not null,
+    mean double not null,
     value double not null,
     low double not null,
     high double not null,
@@ -696,6 +698,7 @@ create table throughput_model (
 comment on table throughput_model is 'Parameters of the throughput model, fitted to accepted results.';
 comment on column throughput_model.parameter is 'Kind and level, such as `factor: matmul`.';
 comment on column throughput_model.kind is 'factor of a term of the roofline | effect of software, generation, ... | slope';
+comment on column throughput_model.mean is 'Mean in log space.';
 comment on column throughput_model.value is 'Factor by which it lengthens the time per token.';
 comment on column throughput_model.low is 'Lower end of the 90% interval.';
 comment on column throughput_model.rows is 'Number of results that depend on it.';
@@ -739,49 +742,42 @@ create table throughput_refused (
 );
 comment on table throughput_refused is 'Results with a rate that is not used for calibration.';
 
-create table option_rates (
-    model varchar not null,
+create table throughput_covariances (
+    parameter varchar not null,
+    other varchar not null,
+    covariance double not null,
+    primary key (parameter, other)
+);
+comment on table throughput_covariances is 'Covariances of the parameters of the throughput model, in log space, that predictions for any software of a level depend on.';
+comment on column throughput_covariances.parameter is 'The first of both parameters in alphabetical order, or the same.';
+comment on column throughput_covariances.covariance is 'Their covariance; the variance for the same parameter.';
+
+create table known_rates (
+    result_id varchar primary key,
+    architecture varchar not null,
+    encoder boolean not null,
     method varchar not null,
     sequence_length integer not null,
-    software varchar not null,
+    slots integer not null,
     accelerator varchar not null,
+    vendor varchar not null,
+    generation varchar not null,
     devices integer not null,
-    evidence varchar not null,
-    tokens_per_s double,
-    tokens_per_s_low double,
-    tokens_per_s_high double,
-    memory varchar,
-    needed_bytes bigint,
-    memory_bytes bigint,
-    micro_batch integer,
-    weight_format varchar,
-    checkpointing varchar,
-    sharding varchar,
-    trust varchar,
-    result_ids varchar[] not null,
-    results integer not null,
-    reason varchar,
-    merged varchar,
-    disputed struct(result_id varchar, tokens_per_s double, sequence_length integer)[] not null,
-    primary key (model, method, sequence_length, software, accelerator, devices)
+    level varchar not null,
+    tokens_per_s double not null,
+    offload boolean not null,
+    trust varchar not null,
+    suspicious boolean not null
 );
-comment on table option_rates is 'Rates from which `tunemark recommend` and the home page choose.';
-comment on column option_rates.sequence_length is 'Tokens of a row; a question about another length uses the next longer one.';
-comment on column option_rates.software is 'plain | tuned | vendor';
-comment on column option_rates.evidence is 'How near the results are that the rate rests on. direct: this model, method, length, accelerator and count; near: another length or count; predicted: neither; none';
-comment on column option_rates.tokens_per_s is 'Rate of all devices; NULL without evidence.';
-comment on column option_rates.tokens_per_s_low is 'Lower end of the 90% interval of one more result.';
-comment on column option_rates.memory is 'fits | probably | tight | no; ran: a result ran, though the estimate is higher. NULL without any similar result.';
-comment on column option_rates.needed_bytes is 'Memory that the step needs on each device.';
-comment on column option_rates.memory_bytes is 'Memory of each device.';
-comment on column option_rates.micro_batch is 'Rows of a micro-batch in the configuration that was chosen.';
-comment on column option_rates.weight_format is 'Stored format of the weights that are not in 4 bits: bf16 | fp16 | fp32.';
-comment on column option_rates.trust is 'Best trust level of the results.';
-comment on column option_rates.result_ids is 'Direct or near results, at most six.';
-comment on column option_rates.results is 'Number of these results.';
-comment on column option_rates.merged is 'Other method from which the evidence does not separate this one: its predicted rate was merged with that of the other.';
-comment on column option_rates.reason is 'Why there is no rate.';
-comment on column option_rates.disputed is 'Results on the same devices that are not used, since the audit calls their rate suspicious; at most three.';
+comment on table known_rates is 'The results that the throughput model is fitted to, without copies: the evidence of each recommendation.';
+comment on column known_rates.architecture is 'The numbers of the model that determine the time per token.';
+comment on column known_rates.encoder is 'True for a model without a language head.';
+comment on column known_rates.slots is 'Tokens of a micro-batch.';
+comment on column known_rates.generation is 'Vendor and architecture of the accelerator.';
+comment on column known_rates.level is 'How far the software is tuned: plain | tuned | vendor';
+comment on column known_rates.tokens_per_s is 'Rate of all devices.';
+comment on column known_rates.offload is 'True if weights or states wait in the memory of the host.';
+comment on column known_rates.suspicious is 'True if the audit calls the rate suspicious: it is then no evidence of an option.';
 
 create table rule_errors (
     kind varchar not null,
@@ -1190,6 +1186,7 @@ comment on column models.key_value_heads is 'Key and value heads.';
 comment on column models.head_dim is 'Width of a head.';
 comment on column models.vocabulary is 'Rows of the embedding.';
 comment on column models.context_length is 'Maximum sequence length.';
+comment on column models.tied_embeddings is 'True if the output projection is tied to the embedding.';
 comment on column models.experts is 'Number of experts in a mixture; null for dense models.';
 comment on column models.active_experts is 'Experts per token; null for dense models.';
 comment on column models.hub_id is 'Repository on the model hub.';
@@ -1262,12 +1259,6 @@ comment on column costs.usd_per_1m_samples is 'Cost of a million samples.';
 comment on column costs.usd_per_1m_tokens is 'Cost of a million tokens.';
 comment on column costs.usd_per_epoch is 'Cost of one pass over the data.';
 
-comment on column option_rates.model is 'Key of the model.';
-comment on column option_rates.method is 'Fine-tuning method: full | lora | qlora | peft.';
-comment on column option_rates.accelerator is 'Key of the accelerator.';
-comment on column option_rates.devices is 'Number of devices.';
-comment on column option_rates.checkpointing is 'Activation checkpointing of the configuration: none | full.';
-comment on column option_rates.sharding is 'Distribution over devices: single | ddp | fsdp2.';
 
 comment on column claims.note is 'Remarks about the result.';
 
@@ -1396,9 +1387,3 @@ select * from costs
 where same_instance and kind = 'on_demand' and instances = 1
 qualify row_number() over (partition by result_id order by usd_per_hour, region, price) = 1;
 comment on view named_costs is 'Cost of each result on the instance that it names, at the cheapest on-demand list price.';
-
-create view proven_rates as
-select * from option_rates
-where evidence in ('direct', 'near') and memory <> 'no' and len(result_ids) > 0
-    and list_has_all((select list(result_id) from usable_results), result_ids);
-comment on view proven_rates is 'Rates of the recommendation that are based on usable results, and not on predictions alone.';

@@ -5,7 +5,8 @@ Counted from the computations of transformers' blocks and peft's adapters. A tes
 
 from dataclasses import dataclass
 
-from tunemark.schema.physics.architecture import FAMILIES, Linear
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.physics.architecture import FAMILIES, Linear, Traits
 from tunemark.schema.physics.memory_states import MemoryLine
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
@@ -53,18 +54,51 @@ def block_activations(shape: TrainingShape) -> BlockActivations:
     )
 
 
+@dataclass(frozen=True, slots=True)
 class _Parts:
     """Bytes per token."""
 
-    def __init__(self, shape: TrainingShape) -> None:
-        self.shape, self.card, self.traits = shape, shape.model, FAMILIES[shape.model.family]
-        self.size, self.product = BYTES[shape.activations], BYTES[shape.products]
-        self.trained = shape.method is Method.FULL
-        self.hidden = self.size * self.card.hidden_size / shape.residual_share
-        inner = self.card.intermediate_size * (self.card.active_experts or 1) / shape.tensor_parallel
-        self.inner = self.product * inner
-        # Experts run one after the other, each on its share of the tokens.
-        self.inner_at_once = self.inner / (self.card.experts or 1)
+    shape: TrainingShape
+
+    @property
+    def card(self) -> ModelCard:
+        """The model."""
+        return self.shape.model
+
+    @property
+    def traits(self) -> Traits:
+        """How the blocks of its family differ."""
+        return FAMILIES[self.card.family]
+
+    @property
+    def trained(self) -> bool:
+        """True if the matrices are trained."""
+        return self.shape.method is Method.FULL
+
+    @property
+    def size(self) -> float:
+        """Bytes of a number of the residual stream."""
+        return BYTES[self.shape.activations]
+
+    @property
+    def product(self) -> float:
+        """Bytes of a number of a matrix product."""
+        return BYTES[self.shape.products]
+
+    @property
+    def hidden(self) -> float:
+        """The residual stream."""
+        return self.size * self.card.hidden_size / self.shape.residual_share
+
+    @property
+    def inner(self) -> float:
+        """The inner width of the feed-forward layers that a token uses."""
+        return self.product * self.card.intermediate_size * (self.card.active_experts or 1) / self.shape.tensor_parallel
+
+    @property
+    def inner_at_once(self) -> float:
+        """The same while one expert runs, on its share of the tokens: they run one after the other."""
+        return self.inner / (self.card.experts or 1)
 
     @property
     def queries(self) -> float:
@@ -232,7 +266,7 @@ def head_line(shape: TrainingShape) -> MemoryLine:
 
 def _fused(shape: TrainingShape, width: float, size: float) -> MemoryLine:
     chunks = -(-int(width) // shape.model.hidden_size)
-    rows = 1 << (-(-shape.slots // chunks) - 1).bit_length()
+    rows = 2 ** (-(-shape.slots // chunks) - 1).bit_length()
     trained = FP32 * width * shape.model.hidden_size if shape.method is Method.FULL else 0
     chunk = rows * width * (size + FP32) + shape.slots * shape.model.hidden_size * size
     formula = f"{rows:,} rows x {width:,.0f} words x ({size:g} + {FP32}) bytes, gradients of the hidden states" + (

@@ -209,9 +209,10 @@ def _token_tables(card: ModelCard) -> set[str]:
     return set(TOKEN_TABLES) & set(NAMES[card.family].outside)
 
 
-def every_target(card: ModelCard) -> tuple[str, ...]:
-    """Return the names of all linear layers of a block that can have an adapter: all but a router."""
-    return tuple(linear.path for linear in block_linears(card) if linear.part != "router")
+@lru_cache(maxsize=256)
+def all_linears(card: ModelCard) -> tuple[Linear, ...]:
+    """Return the linear layers of a block that can have an adapter: all but a router."""
+    return tuple(linear for linear in block_linears(card) if linear.part != "router")
 
 
 def endings(path: str) -> tuple[str, ...]:
@@ -221,16 +222,16 @@ def endings(path: str) -> tuple[str, ...]:
 
 
 def _attention(card: ModelCard) -> tuple[Linear, ...]:
-    hidden, *names, last = card.hidden_size, *NAMES[card.family].attention
+    hidden, names = card.hidden_size, NAMES[card.family].attention
     queries, keys = card.attention_heads * card.head_dim, card.key_value_heads * card.head_dim
-    widths = (queries + 2 * keys,) if len(names) == 1 else (queries, keys, keys)
-    inward = (Linear(name, hidden, width, "attention", after_norm=True) for name, width in zip(names, widths, strict=True))
-    return (*inward, Linear(last, queries, hidden, "attention"))
+    widths = (queries + 2 * keys,) if len(names) == 2 else (queries, keys, keys)  # noqa: PLR2004 - a fused layer, and the output
+    inward = (Linear(name, hidden, width, "attention", after_norm=True) for name, width in zip(names[:-1], widths, strict=True))
+    return (*inward, Linear(names[-1], queries, hidden, "attention"))
 
 
 def _feed_forward(card: ModelCard) -> tuple[Linear, ...]:
     hidden, inner, names = card.hidden_size, card.intermediate_size, NAMES[card.family]
-    *upward, last = names.feed_forward
+    upward, last = names.feed_forward[:-1], names.feed_forward[-1]
     # A fused gate and up matrix has twice the width.
     width = 2 * inner if FAMILIES[card.family].gated and len(upward) == 1 else inner
     copies, active = card.experts or 1, (card.active_experts or 1) if card.experts else 1

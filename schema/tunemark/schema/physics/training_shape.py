@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import Linear, adapted_linears, adapts_tokens, every_target
+from tunemark.schema.physics.architecture import Linear, adapted_linears, adapts_tokens, all_linears
 from tunemark.schema.records.plan import OptimizerName, Plan
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
@@ -215,20 +215,19 @@ class TrainingShape:
     @property
     def documents(self) -> tuple[int, ...]:
         """Lengths in real tokens of the documents of a micro-batch."""
-        return self.document_lengths if self.document_lengths is not None else (self.sequence_length,) * self.micro_batch
+        return self.document_lengths if self.document_lengths is not None else tuple(self.sequence_length for _ in range(self.micro_batch))
 
     @property
     def tokens(self) -> int:
         """Real tokens of a micro-batch."""
-        return sum(self.documents)
+        return self.slots if self.document_lengths is None else sum(self.document_lengths)
 
     @property
     def adapted(self) -> tuple[Linear, ...]:
         """Linear layers of a block with an adapter; empty for full fine-tuning."""
         if self.method is Method.FULL:
             return ()
-        targets = every_target(self.model) if self.lora_targets == ALL_LINEAR else self.lora_targets
-        return adapted_linears(self.model, targets)
+        return all_linears(self.model) if self.lora_targets == ALL_LINEAR else adapted_linears(self.model, self.lora_targets)
 
     @property
     def tokens_adapted(self) -> bool:

@@ -74,13 +74,23 @@ globalThis.tunemarkPython = (() => {
     return step === null ? part : part.filter((_, index) => index % step === 0);
   };
   const merged = (a, b) => (a instanceof PySet ? new PySet([...a.keys(), ...b.keys()]) : new Dict([...a.items(), ...b.items()]));
+  const common = (a, b) => new PySet(a.keys().filter((key) => b.has(key)));
   const add = (a, b) => (Array.isArray(a) ? [...a, ...b] : a + b);
+  const value = (a) => (isObject(a) ? a.value : a);
   const mod = (a, b) => ((a % b) + b) % b;
   const make = (type, given, named) => {
     const values = type.fields.map((name, index) => (index < given.length ? given[index] : named[name]));
     return new type(...values);
   };
   const replace = (value, named) => Object.assign(Object.create(Object.getPrototypeOf(value)), value, named);
+  // The results of a function of one argument, as long as the argument lives.
+  const kept = (made) => {
+    const known = new WeakMap();
+    return (argument) => {
+      if (!known.has(argument)) known.set(argument, made(argument));
+      return known.get(argument);
+    };
+  };
   const numbers = new WeakMap();
   const id = (value) => {
     if (!numbers.has(value)) numbers.set(value, (numbers.count = (numbers.count ?? 0) + 1));
@@ -102,7 +112,8 @@ globalThis.tunemarkPython = (() => {
     return (below + (rest > size / 2 || (rest === size / 2 && below % 2) ? 1 : 0)) * size;
   };
   const format = (value, spec) => {
-    const [, zero, width, comma, digits, kind] = /^(0?)(\d*)(,?)(?:\.(\d+))?([dfg]?)$/.exec(spec);
+    const [, zero, width, comma, digits, kind] = /^(0?)(\d*)(,?)(?:\.(\d+))?([dfg%]?)$/.exec(spec);
+    if (spec.endsWith("%")) return `${fixed(100 * value, Number(digits))}%`;
     if (kind === "g") return String(Number(value.toPrecision(digits ?? 6)));
     let text = kind === "f" ? fixed(value, Number(digits ?? 6)) : String(value);
     if (comma) text = text.replace(/^-?\d+/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ","));
@@ -131,7 +142,7 @@ globalThis.tunemarkPython = (() => {
     all: (values) => seq(values).every(truth), any: (values) => seq(values).some(truth),
     sum: (values) => seq(values).reduce((total, value) => total + Number(value), 0),
     dict: (pairs = []) => (pairs instanceof Dict ? new Dict(pairs.items()) : new Dict(seq(pairs))),
-    set: (values = []) => new PySet(values), list: (values = []) => [...seq(values)], tuple: (values = []) => [...seq(values)],
+    set: (values = []) => new PySet(values), frozenset: (values = []) => new PySet(values), bool: truth, int: Math.trunc, list: (values = []) => [...seq(values)], tuple: (values = []) => [...seq(values)],
     range: (...ends) => Array.from({ length: Math.max(0, ends.at(-1) - (ends[1] === undefined ? 0 : ends[0])) }, (_, index) => index + (ends[1] === undefined ? 0 : ends[0])),
     enumerate: (values, { start = 0 } = {}) => seq(values).map((value, index) => [index + start, value]),
     map: (change, values) => seq(values).map((value) => change(value)),
@@ -158,6 +169,7 @@ globalThis.tunemarkPython = (() => {
   };
   functions.dict.fromkeys = (keys, value = null) => new Dict(seq(keys).map((key) => [key, value]));
   const METHODS = {
+    bit_length: (value) => (value ? Math.floor(Math.log2(value)) + 1 : 0),
     append: (list, value) => { list.push(value); },
     capitalize: (text) => text.slice(0, 1).toUpperCase() + text.slice(1).toLowerCase(),
     format: (text, value) => text.replace("{}", () => value),
@@ -165,9 +177,14 @@ globalThis.tunemarkPython = (() => {
     is_integer: Number.isInteger,
     join: (text, values) => seq(values).join(text),
     lower: (text) => text.toLowerCase(),
+    partition: (text, sign) => {
+      const place = text.indexOf(sign);
+      return place < 0 ? [text, "", ""] : [text.slice(0, place), sign, text.slice(place + sign.length)];
+    },
     removeprefix: (text, start) => (text.startsWith(start) ? text.slice(start.length) : text),
     replace: (text, old, made) => text.replaceAll(old, () => made),
-    split: (text) => text.trim().split(/\s+/),
+    split: (text, sign) => (sign === undefined ? text.trim().split(/\s+/) : text.split(sign)),
+    startswith: (text, start) => text.startsWith(start),
     strip: (text) => text.trim(),
   };
   const call = (value, name, given) => {
@@ -180,5 +197,5 @@ globalThis.tunemarkPython = (() => {
 
   const names = [METHODS, Dict.prototype, PySet.prototype, functions.dict].flatMap(Object.getOwnPropertyNames);
 
-  return { ...functions, names, TunemarkError, ValueError, add, and, at, call, cmp, eq, floordiv, format, has, make, merged, mod, object, or, put, replace, seq, slice, truth };
+  return { ...functions, names, TunemarkError, ValueError, add, and, at, call, cmp, common, eq, floordiv, format, has, kept, make, merged, mod, object, or, put, replace, seq, slice, truth, value };
 })();

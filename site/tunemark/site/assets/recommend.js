@@ -2,7 +2,8 @@
 (() => {
   const { decoded, el } = globalThis.tunemarkCommon, { dict, make } = globalThis.tunemarkPython, { answer_html } = globalThis.tunemark.answer;
   const { seconds_of, whole_number } = globalThis.tunemark.formats;
-  const { DisputedRate, OWN, Offer, Question, Rate, recommend } = globalThis.tunemark.recommendation;
+  const { OWN, Offer, Question, places_of, recommend } = globalThis.tunemark.recommendation;
+  const { Evidence, KnownRate, rates_for } = globalThis.tunemark.option_rates, { Effects } = globalThis.tunemark.throughput;
   const form = document.getElementById("tm-question");
   if (!form) return;
   const answerBox = document.getElementById("tm-answer");
@@ -33,7 +34,8 @@
   const accelerators = (index) => {
     const most = Number(field("memory").value || Infinity), marked = chosen("accelerator");
     if (most === Infinity) return marked;
-    const within = Object.keys(index.memory_gib).filter((key) => index.memory_gib[key] <= most && (!marked.length || marked.includes(key)));
+    const known = Object.values(index.accelerators).filter(({ memory_gib: memory }) => memory && memory <= most).map(({ key }) => key);
+    const within = known.filter((key) => !marked.length || marked.includes(key));
     return within.length ? within : [""];
   };
 
@@ -54,9 +56,9 @@
     if (field("own").value) {
       const hours = read("own_usd", from0);
       const power = read("watts", from0), electricity = (power / 1000) * read("kwh", from0);
-      const key = field("own").value, name = index.accelerators[key];
+      const key = field("own").value, { name, tdp_w: limit } = index.accelerators[key];
       const devices = read("own_devices", whole_number);
-      const watts = power / devices || (index.watts[key] ?? null);
+      const watts = power / devices || limit;
       // A cost of 0 means that it is unknown: the answer then has a time but no rank.
       const owned = { accelerator: key, name, devices, provider: OWN, instance: name, kind: "owned", usd_per_hour: hours + electricity, provider_name: OWN, watts };
       own.push(make(Offer, [], owned));
@@ -79,13 +81,28 @@
     });
   };
 
-  const rateOf = (row) => make(Rate, [], { ...row, disputed: row.disputed.map((each) => new DisputedRate(...each)) });
+  // What Python computes with: cards with dictionaries, the fitted model, and its results.
+  const prepared = (data) => {
+    for (const card of Object.values(data.accelerators)) card.peak_tflops = dict(Object.entries(card.peak_tflops));
+    const effects = make(Effects, [], { ...data.effects, places: dict(Object.entries(data.effects.places)) });
+    const evidence = make(Evidence, [], { effects, results: decoded(data.results).map((row) => make(KnownRate, [], row)) });
+    const names = dict(Object.values(data.accelerators).map(({ key, name }) => [key, name]));
+    return { ...data, evidence, names, cards: dict(Object.entries(data.accelerators)), offers: data.offers.map((offer) => make(Offer, [], offer)) };
+  };
 
-  const show = (index, rates, question) => {
-    const answer = recommend(question, rates, index.made);
-    const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, index.made) : null;
-    const cards = index.workloads[field("model").value] ?? [];
-    answerBox.innerHTML = answer_html(question, answer, tuned, dict(Object.entries(index.accelerators)), cards, true);
+  // The rates of the last model, row length and hardware: most changes of the form need no others.
+  let last = {};
+  const ratesOf = (index, question) => {
+    const model = field("model").value;
+    const known = JSON.stringify([model, question.sequence_length, places_of(question, index.offers)]);
+    if (last.known !== known) last = { known, rates: rates_for(question, index.models[model], index.cards, index.offers, index.evidence) };
+    return last.rates;
+  };
+
+  const show = (index, question) => {
+    const rates = ratesOf(index, question), answer = recommend(question, rates, index.offers);
+    const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, index.offers) : null;
+    answerBox.innerHTML = answer_html(question, answer, tuned, index.names, index.workloads[field("model").value] ?? [], true);
   };
 
   // What Python refuses of a question -> the field of the form.
@@ -135,15 +152,14 @@
     history.replaceState(null, "", now === initial.get("state") ? location.pathname : `?${now}`);
   };
 
-  const fetched = new Map();
-  const load = (path) => {
-    if (!fetched.has(path))
-      fetched.set(path, fetch(path).then((response) => {
-        if (!response.ok) throw new Error(`The data ${path} cannot be read (${response.status}); reload the page.`);
-        return response.json();
-      }));
-    return fetched.get(path).catch((error) => {
-      fetched.delete(path);
+  let fetched = null;
+  const load = () => {
+    fetched ??= fetch("data/recommend.json").then(async (response) => {
+      if (!response.ok) throw new Error(`The data of this page cannot be read (${response.status}); reload the page.`);
+      return prepared(await response.json());
+    });
+    return fetched.catch((error) => {
+      fetched = null;
       throw error;
     });
   };
@@ -154,11 +170,8 @@
     for (const marked of form.querySelectorAll("[aria-invalid]")) marked.removeAttribute("aria-invalid");
     try {
       if (unknown) throw new Error(unknown);
-      const [index, data] = await Promise.all([load("data/recommend/index.json"), load(`data/recommend/${encodeURIComponent(field("model").value)}.json`)]);
-      if (mine !== turn) return;
-      data.rates ??= decoded(data).map(rateOf);
-      index.made ??= index.offers.map((offer) => make(Offer, [], offer));
-      show(index, data.rates, questionOf(index));
+      const index = await load();
+      if (mine === turn) show(index, questionOf(index));
     } catch (error) {
       if (mine === turn) complain(error);
     }

@@ -1,0 +1,359 @@
+"""Rates of options: how fast, and whether it fits, for a model, a row length, and the accelerators and device counts of offers.
+
+Every rate is the prediction of the throughput model for the plan that is shown. Results of the same step are among those that the model is
+fitted to; they never replace its rate, since they were measured with plans of their own. With whole sources left out, rates of other
+sources' results of the same step are 24% off in the median of 27 results, and predictions for them 15% (`benchmarks/recommend_errors.py`).
+
+The evidence of a rate says how near the results are that it rests on: `direct` is this model, method, row length, accelerator and device
+count; `near` is another length or count; `predicted` is neither. With `none` there is a reason instead of a rate. Intervals are 90%
+intervals of the throughput model, for any software of the level.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.formats import GIB, gib
+from tunemark.schema.physics.architecture import FAMILIES
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.memory_states import MemoryVerdict
+from tunemark.schema.physics.training_shape import Sharding, TrainingShape
+from tunemark.schema.physics.work import Missing
+from tunemark.schema.recommendation import DisputedRate, Offer, Question, Rate, places_of
+from tunemark.schema.recommendation_words import METHODS
+from tunemark.schema.throughput import Combination, Effects, architecture_of, generation_of, interval_of, predict
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
+
+TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
+LEVELS: tuple[SoftwareLevel, ...] = ("plain", "tuned", "vendor")
+SAME_LENGTH = 1.1
+"""Results with rows that are longer or shorter by at most this factor count as direct evidence."""
+MOST_SLOTS = 4096
+"""Tokens of a micro-batch above which more rows hardly change the rate of tokens."""
+RANK = 16
+"""Rank of adapters, on all linear layers."""
+APPLE = "Apple"
+"""The vendor of which only one device trains."""
+SMALLEST_PART, LARGEST_TIMES = 0.5, 2
+"""Rows may be shorter or longer than any calibration row by these factors."""
+MOST_DISPUTED = 3
+MOST_CITED = 6
+"""Most result ids of a rate."""
+BEST_FIRST = ("reproduced", "measured", "converted", "published")
+"""Trust levels."""
+
+Place = tuple[AcceleratorCard, int]
+"""Accelerator and device count."""
+
+
+# Evidence ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRate:
+    """A result that the throughput model is fitted to."""
+
+    result_id: str
+    architecture: str
+    """The numbers of the model that determine the time per token."""
+    encoder: bool
+    method: str
+    sequence_length: int
+    slots: int
+    """Tokens of a micro-batch."""
+    accelerator: str
+    vendor: str
+    generation: str
+    devices: int
+    level: str
+    """How far its software is tuned."""
+    tokens_per_s: float
+    """Of all devices."""
+    offload: bool = False
+    trust: str = "published"
+    suspicious: bool = False
+    """True if the audit calls its rate suspicious: it is evidence of nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The fitted model with its results."""
+
+    effects: Effects
+    results: tuple[KnownRate, ...]
+
+    @classmethod
+    def of_rows(
+        cls, results: Iterable[Mapping[str, Any]], parameters: Iterable[Mapping[str, Any]], covariances: Iterable[Mapping[str, Any]]
+    ) -> "Evidence":
+        """Return the evidence in rows of the tables `known_rates`, `throughput_model` and `throughput_covariances`."""
+        means = {row["parameter"]: row["mean"] for row in parameters}
+        known = {(row["parameter"], row["other"]): row["covariance"] for row in covariances}
+        places = {name: place for place, name in enumerate(dict.fromkeys(name for name, _ in known))}
+        matrix = tuple(tuple(known[(min(name, other), max(name, other))] for other in places) for name in places)
+        effects = Effects(places, tuple(means[name] for name in places), matrix)
+        return cls(effects, tuple(KnownRate(**row) for row in results))
+
+
+def unmeasured(
+    results: Sequence[KnownRate], model: ModelCard, method: Method, card: AcceleratorCard, length: int, slots: int
+) -> str | None:
+    """Return the reason why nothing similar is known, or None. `slots` is the tokens of a micro-batch.
+
+    There is no prediction for a method or a vendor without results, for an encoder without results of encoders, for a decoder on a
+    generation of which only encoders were measured, and for rows far shorter or longer than any calibration row of the method, where
+    other costs dominate. QLoRA needs a QLoRA result on the vendor's devices, because 4-bit kernels are written for each vendor.
+    """
+    name, encoder, generation = METHODS[method.value], FAMILIES[model.family].encoder, generation_of(card)
+    alike = [row for row in results if row.method == method.value]
+    if not alike:
+        return f"no accepted result of {name}"
+    if encoder and not any(row.encoder for row in alike):
+        return f"this model is an encoder, and no accepted {name} result is for an encoder"
+    if not any(row.vendor == card.vendor for row in results):
+        return f"no accepted result on {card.vendor} devices"
+    if method is Method.QLORA and not any(row.vendor == card.vendor for row in alike):
+        return f"no accepted QLoRA result on {card.vendor} devices; 4-bit kernels differ between vendors"
+    of_generation = [row for row in results if row.generation == generation]
+    if not encoder and of_generation and all(row.encoder for row in of_generation):
+        return f"no accepted result of a decoder on {generation} devices, only of encoders"
+    shortest, longest = min(row.sequence_length for row in alike), max(row.sequence_length for row in alike)
+    if not SMALLEST_PART * shortest <= length <= LARGEST_TIMES * longest:
+        return f"rows of {length:,} tokens; accepted results have {shortest:,} to {longest:,}"
+    fewest = min(row.slots for row in alike)
+    if slots < SMALLEST_PART * fewest:
+        return f"micro-batches of {slots:,} tokens; accepted results have {fewest:,} or more, and smaller ones wait for launches"
+    return None
+
+
+# Plans ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan with the memory that it needs."""
+
+    shape: TrainingShape
+    needed_bytes: int
+    fit_limits: Mapping[MemoryVerdict, int]
+    """Least device memory for each verdict."""
+
+    def fit_on(self, memory_bytes: int) -> MemoryVerdict:
+        """Return the verdict on a device of this memory."""
+        return next((word for word, least in self.fit_limits.items() if memory_bytes >= least), "no")
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Chooses plans for a model and a row length. Memory is estimated once for all accelerators with the same plan."""
+
+    model: ModelCard
+    length: int
+    known: dict[tuple[object, ...], list[Candidate]] = field(default_factory=dict)
+
+    def best_on(self, card: AcceleratorCard, method: Method, devices: int, *, tuned: bool) -> tuple[Candidate, MemoryVerdict]:
+        """Return the fastest plan that fits or probably fits devices of this memory, else one that is tight, else the smallest.
+
+        Fastest first: without sharding before sharded, without recomputation before with it, then larger micro-batches.
+        """
+        memory, tried = memory_of(card), self.candidates(method, devices, bf16=has_bf16(card), tuned=tuned)
+        verdicts = [(candidate, candidate.fit_on(memory)) for candidate in tried]
+        fitting = next((pair for pair in verdicts if pair[1] in {"fits", "probably"}), None)
+        return fitting or min(verdicts, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
+
+    def candidates(self, method: Method, devices: int, *, bf16: bool, tuned: bool) -> list[Candidate]:
+        """Return the plans for a number of devices, fastest first; `tuned` is with fused kernels, `bf16` on devices that multiply it."""
+        key = (method, devices, bf16, tuned)
+        if key not in self.known:
+            shardings: tuple[Sharding, ...] = ("single",)
+            if devices > 1:
+                shardings = ("fsdp2",) if method is Method.FULL else ("ddp", "fsdp2")
+            sizes = dict.fromkeys((max(1, MOST_SLOTS // self.length), 1))
+            ways = product(shardings, (Checkpointing.NONE, Checkpointing.FULL), sizes)
+            shapes = [self.shape(method, devices, rows, kept, sharding, bf16=bf16, tuned=tuned) for sharding, kept, rows in ways]
+            ledgers = [(shape, estimate_memory(shape)) for shape in shapes]
+            self.known[key] = [Candidate(shape, ledger.needed, ledger.fit_limits) for shape, ledger in ledgers]
+        return self.known[key]
+
+    def shape(
+        self, method: Method, devices: int, rows: int, checkpointing: Checkpointing, sharding: Sharding, *, bf16: bool, tuned: bool
+    ) -> TrainingShape:
+        """Return a plan. Devices without bf16, such as V100 and T4, compute in fp16; updates of fp16 weights underflow, so trained ones are in fp32."""
+        mixed = not bf16 and method is Method.FULL
+        stored = Dtype.BF16 if bf16 else Dtype.FP32 if mixed else Dtype.FP16
+        return TrainingShape(
+            self.model,
+            method,
+            self.length,
+            rows,
+            lora_rank=RANK,
+            checkpointing=checkpointing,
+            sharding=sharding,
+            world_size=devices,
+            loss="fused" if tuned else "upcast",
+            attention="eager" if self.model.family == "gemma2" else "sdpa",
+            parameters=stored,
+            activations=stored,
+            autocast=Dtype.FP16 if mixed else None,
+        )
+
+
+def has_bf16(card: AcceleratorCard) -> bool:
+    """Return True unless the card has a peak in fp16 and none in bf16. The GPUs of Apple compute in bf16 at the peak of fp16."""
+    return card.vendor == APPLE or Dtype.FP16 not in card.peak_tflops or Dtype.BF16 in card.peak_tflops
+
+
+def memory_of(card: AcceleratorCard) -> int:
+    """Return the bytes of memory of a device."""
+    return int((card.memory_gib or 0) * GIB)
+
+
+# Rates ---------------------------------------------------------------------------------------------
+
+
+def rates_for(
+    question: Question, model: ModelCard, cards: Mapping[str, AcceleratorCard], offers: Iterable[Offer], evidence: Evidence
+) -> list[Rate]:
+    """Return the rates of a model that answer a question, on the hardware of the offers that it allows. `cards` are accelerators by key."""
+    places = [(cards[key], devices) for key, devices in places_of(question, offers)]
+    return option_rates(model, question.sequence_length, places, evidence)
+
+
+def option_rates(
+    model: ModelCard, length: int, places: Iterable[Place], evidence: Evidence, software: Sequence[SoftwareLevel] = LEVELS
+) -> list[Rate]:
+    """Return the rates of a model with rows of this length: each method and level of software on each accelerator and device count.
+
+    Vendors' own software has rates only where a result has it. Raises TunemarkError for rows that the model cannot read.
+    """
+    _check_length(model, length, evidence)
+    architecture, planner = architecture_of(model), Planner(model, length)
+    of_model = [row for row in evidence.results if row.architecture == architecture]
+    levels = {(row.vendor, row.level) for row in evidence.results}
+    reasons: dict[tuple[object, ...], str | None] = {}
+    rates: list[Rate] = []
+
+    def reason(method: Method, card: AcceleratorCard, slots: int) -> str | None:
+        key = (method, generation_of(card), slots)
+        if key not in reasons:
+            reasons[key] = unmeasured(evidence.results, model, method, card, length, slots)
+        return reasons[key]
+
+    for (card, devices), method, level in product(places, TRAINED, software):
+        alike = [row for row in of_model if (row.method, row.accelerator, row.level) == (method.value, card.key, level)]
+        found = [row for row in alike if not row.suspicious]
+        if level == "vendor" and not found:
+            continue
+        direct = [row for row in found if is_direct(row, devices, length)]
+        disputed = [row for row in alike if row.suspicious and row.devices == devices]
+        rate = Rate(method.value, length, level, card.key, devices, "none", disputed=_disputed(disputed, length, direct=bool(direct)))
+        # Memory takes longest to compute, so what prevents any rate comes first.
+        missing = _no_training(card, devices) or (
+            f"no accepted result with {level} software on {card.vendor} devices" if (card.vendor, level) not in levels else None
+        )
+        missing = missing or (None if direct else reason(method, card, MOST_SLOTS))
+        if missing is None:
+            plan, verdict = planner.best_on(card, method, devices, tuned=level != "plain")
+            rate = _planned(rate, plan, verdict, memory_of(card))
+            missing = None if direct else reason(method, card, plan.shape.slots)
+            if direct and verdict in {"tight", "no"}:
+                # A result has run on this hardware, in some configuration.
+                rate = replace(rate, memory="ran")
+            elif verdict == "no":
+                missing = f"does not fit: each device lacks {gib(plan.needed_bytes - memory_of(card))}"
+        if missing is None:
+            estimate = predict(evidence.effects, Combination(card, devices, plan.shape, level))
+            if isinstance(estimate, Missing):
+                missing = estimate.reason
+            else:
+                speed, kind = interval_of(estimate, devices), "direct" if direct else "near" if found else "predicted"
+                rate = replace(rate, evidence=kind, tokens_per_s=speed.value, tokens_per_s_low=speed.low, tokens_per_s_high=speed.high)
+                rate = _cited(rate, direct or found)
+        rates.append(rate if missing is None else replace(rate, reason=missing))
+    return consistent(rates)
+
+
+def _check_length(model: ModelCard, length: int, evidence: Evidence) -> None:
+    """Refuse rows longer than the model's context, unless there are results of such rows."""
+    architecture, learned = architecture_of(model), FAMILIES[model.family].learned_positions
+    measured = [row.sequence_length for row in evidence.results if row.architecture == architecture and not learned]
+    longest = max([model.context_length, *measured])
+    if length > longest:
+        raise TunemarkError("sequence_length", length, f"{model.name} reads rows of at most {longest:,} tokens")
+
+
+def _no_training(card: AcceleratorCard, devices: int) -> str | None:
+    """Return the reason why an accelerator is never an option, or None."""
+    if card.unit == "cpu":
+        return "predictions are for accelerators, not for CPUs"
+    if card.memory_gib is None:
+        return "its card has no memory size"
+    return f"one {APPLE} device trains alone" if card.vendor == APPLE and devices > 1 else None
+
+
+def is_direct(row: KnownRate, devices: int, length: int) -> bool:
+    """Return True if a result has this device count and nearly this row length, with everything in the memory of the devices, as options have."""
+    return row.devices == devices and 1 / SAME_LENGTH <= row.sequence_length / length <= SAME_LENGTH and not row.offload
+
+
+def consistent(rates: Sequence[Rate]) -> list[Rate]:
+    """Return rates of which LoRA's is at least that of full fine-tuning, and of QLoRA where no weights are gathered.
+
+    Both do more work per token than LoRA: full fine-tuning computes gradients of all weights, and QLoRA expands the frozen ones. If LoRA's
+    rate is lower, the evidence does not separate the methods: both get the geometric mean, with an interval that holds both intervals.
+    Sharded QLoRA gathers a quarter of LoRA's bytes, and QLoRA may fit without recomputation where LoRA does not: then it may be faster.
+    """
+    changed = {(rate.method, rate.software, rate.accelerator, rate.devices): rate for rate in rates}
+    for slower in (Method.FULL.value, Method.QLORA.value):
+        for method, level, accelerator, devices in [key for key in changed if key[0] == slower]:
+            same = (level, accelerator, devices)
+            other, lora = changed[(method, *same)], changed.get((Method.LORA.value, *same))
+            if lora is None or lora.tokens_per_s is None or other.tokens_per_s is None or lora.tokens_per_s >= other.tokens_per_s:
+                continue
+            gathers = slower == Method.QLORA.value and lora.sharding not in {"single", "ddp"}
+            if gathers or (slower == Method.QLORA.value and lora.checkpointing != other.checkpointing):
+                continue
+            speed = math.sqrt(lora.tokens_per_s * other.tokens_per_s)
+            low = min(lora.tokens_per_s_low or 0.0, other.tokens_per_s_low or 0.0)
+            high = max(lora.tokens_per_s_high or 0.0, other.tokens_per_s_high or 0.0)
+            for one, beside in ((lora, other), (other, lora)):
+                merged = replace(one, tokens_per_s=speed, tokens_per_s_low=low, tokens_per_s_high=high, merged=beside.method)
+                changed[(one.method, *same)] = merged
+    return list(changed.values())
+
+
+def _disputed(rows: Sequence[KnownRate], length: int, *, direct: bool) -> tuple[DisputedRate, ...]:
+    """Return results on the same devices that are not used with their rates, the first by id.
+
+    If an option has no direct result, those of another row length count too, since they would be the nearest.
+    """
+    alike = [row for row in rows if is_direct(row, row.devices, length)]
+    first = sorted(alike if direct or alike else rows, key=lambda row: row.result_id)[:MOST_DISPUTED]
+    return tuple(DisputedRate(row.result_id, row.tokens_per_s, row.sequence_length) for row in first)
+
+
+def _planned(rate: Rate, plan: Candidate, verdict: MemoryVerdict, memory_bytes: int) -> Rate:
+    """Return a rate with its plan and memory."""
+    shape = plan.shape
+    return replace(
+        rate,
+        memory=verdict,
+        needed_bytes=plan.needed_bytes,
+        memory_bytes=memory_bytes,
+        micro_batch=shape.micro_batch,
+        weight_format=shape.parameters.value,
+        checkpointing=shape.checkpointing.value,
+        sharding=shape.sharding,
+    )
+
+
+def _cited(rate: Rate, rows: Sequence[KnownRate]) -> Rate:
+    """Return a rate with the results that it rests on, and the best of their trust levels."""
+    if not rows:
+        return rate
+    best = next((level for level in BEST_FIRST if any(row.trust == level for row in rows)), rows[0].trust)
+    return replace(rate, result_ids=tuple(row.result_id for row in rows[:MOST_CITED]), results=len(rows), trust=best)

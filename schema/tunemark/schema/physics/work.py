@@ -1,0 +1,96 @@
+"""The work of a micro-step at the limits of an accelerator: seconds per token of each class of work, by its peak, memory bandwidth or link.
+
+A roofline (Williams et al. 2009): how much longer real software takes is for the throughput model, see `tunemark.schema.throughput`.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
+
+from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.physics.architecture import block_linears
+from tunemark.schema.physics.flops import flops_ledger
+from tunemark.schema.physics.training_shape import BYTES, TrainingShape
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
+
+Term = Literal["matmul", "attention", "elementwise", "adapters", "scores", "dequantisation", "exchange"]
+TERMS: tuple[Term, ...] = get_args(Term)
+
+HOST_LINK_BYTES_PER_S = 32e9
+"""PCI Express 4.0 x16, one direction: the card of an accelerator does not describe its host."""
+TERA, GIGA = 1e12, 1e9
+SIXTEEN_BIT = {Dtype.BF16: Dtype.FP16, Dtype.FP16: Dtype.BF16}
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The reason why there is no figure."""
+
+    reason: str
+
+
+def work_seconds(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Term, float] | Missing:
+    """Return seconds of one device per token of its micro-step, by class of work, each at the limit of the card.
+
+    Tensor-parallel devices share the tokens: their seconds add up to the seconds of one device that does all the work.
+
+    Matrix products use the format of the activations, also in bitsandbytes' 4-bit layers unless configured otherwise. The default
+    of `bnb_4bit_compute_dtype` is fp32; assuming it halves the errors of the QLoRA rows of held-out models.
+    """
+    computed = shape.autocast or shape.activations
+    # Devices without bf16 run 16-bit work in fp16.
+    other = SIXTEEN_BIT.get(computed, computed)
+    peak, bandwidth = accelerator.peak_tflops.get(computed, accelerator.peak_tflops.get(other)), accelerator.memory_bandwidth_gb_s
+    if peak is None:
+        return Missing(f"the card of {accelerator.name} has no dense peak for {computed.value}")
+    if bandwidth is None:
+        return Missing(f"the card of {accelerator.name} has no memory bandwidth")
+    link = HOST_LINK_BYTES_PER_S if shape.offload else (accelerator.interconnect_gb_s or 64) / 2 * GIGA
+    flops, moved = work_of(shape)
+    seconds = {term: amount / (peak * TERA * shape.tokens) for term, amount in flops.items()}
+    for term, size in moved.items():
+        seconds[term] = size / ((link if term == "exchange" else bandwidth * GIGA) * shape.tokens)
+    return seconds
+
+
+@lru_cache(maxsize=4096)
+def work_of(shape: TrainingShape) -> tuple[dict[Term, float], dict[Term, float]]:
+    """Return the FLOPs and the moved bytes of a micro-step of one device, by class of work. They are the same on every accelerator."""
+    # All s^2 pairs count, recomputed ones included. Kernels work in tiles: a head of 96 takes as long as one of 128.
+    ledger, recomputes = flops_ledger(shape, "square"), shape.checkpointing is Checkpointing.FULL
+    attention = ledger.of("forward_attention", "backward_attention") + (ledger.of("forward_attention") if recomputes else 0)
+    tile = 2 ** math.ceil(math.log2(shape.model.head_dim)) / shape.model.head_dim
+    return {"matmul": ledger.executed - attention, "attention": attention * tile}, moved_bytes(shape)
+
+
+def moved_bytes(shape: TrainingShape) -> dict[Term, float]:
+    """Return the bytes that a device moves in a micro-step, by class of work.
+
+    A block reads and writes about ten tensors as wide as the model (two norms, two residuals, rotations) and four as wide as
+    its feed-forward layer (gate, activation, product); the head three as wide as the vocabulary.
+    """
+    model = shape.model
+    # Passes of activations through memory: forward, twice that backward, and the recomputed forward.
+    passes = 4 if shape.checkpointing is Checkpointing.FULL else 3
+    block = 10 * model.hidden_size + 4 * model.intermediate_size * (model.active_experts or 1)
+    elementwise = shape.slots * (model.layers * block * passes + 3 * model.vocabulary * 2) * BYTES[shape.activations]
+    # Adapters: input cast and dropped out, output added, in their format.
+    widths = sum((3 if shape.lora_dropout else 1) * linear.inputs + 2 * linear.outputs for linear in shape.adapted)
+    adapters = shape.slots * model.layers * widths * BYTES[shape.adapters] * passes
+    # An eager kernel writes and reads all scores: product, mask, softmax in fp32, cast.
+    scores = shape.micro_batch * model.attention_heads * shape.sequence_length**2 * model.layers * 16.0 * passes
+    # Weights are read in the forward and backward pass and in recomputation. Each time, bitsandbytes expands a 4-bit layer.
+    count = float(model.layers * sum(linear.inputs * linear.outputs * linear.copies for linear in block_linears(model)))
+    quantised, uses = shape.method is Method.QLORA, passes - 1
+    expanded = count * (BYTES[Dtype.NF4] + BYTES[shape.activations]) * uses if quantised else 0.0
+    # Sharding gathers weights as they are stored for each use; full fine-tuning also scatters 16-bit gradients.
+    gathers = uses if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else 0
+    exchanged = count * ((BYTES[Dtype.NF4] if quantised else 2.0) * gathers + 2.0 * (shape.method is Method.FULL))
+    return {
+        "elementwise": elementwise,
+        "adapters": adapters,
+        "scores": scores if shape.attention == "eager" else 0.0,
+        "dequantisation": expanded,
+        "exchange": 0.0 if shape.world_size == 1 or shape.sharding == "single" else exchanged,
+    }

@@ -1,0 +1,262 @@
+"""The throughput model: how much longer than at the limits of an accelerator a step takes, and how certain that is.
+
+    log(device-seconds per token) = log(sum over terms of factor x seconds at the limit) + effects + noise
+
+A *factor* is how many times longer than at the limit a class of work takes; it depends on how far the software is tuned, and on the
+training loop itself. An *effect* is how much slower a software, a generation, an accelerator, a method or a model is. All have a normal
+prior in log space (`FACTORS`, `EFFECTS`, `SLOPES`, `SPREADS`). A parameter without rows keeps its prior: an unseen accelerator gets
+the mean of its generation, an unseen training loop the mean of its level, each with the uncertainty of an unseen one.
+
+The collector fits the parameters to accepted results (`predict/fit.py`); the home page predicts with a translation of this module.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.physics.work import TERMS, Missing, Term, work_seconds
+from tunemark.schema.vocabulary import SoftwareLevel
+
+LEVEL = 0.90
+"""Probability that a measured rate is within the interval of its prediction."""
+QUANTILE = 1.6449
+"""Quantile of the standard normal distribution, two-sided at that level."""
+
+# Combinations --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """A configuration: work of a shape, on an accelerator, with a software stack."""
+
+    accelerator: AcceleratorCard
+    """The card of one device."""
+    devices: int
+    """Number of devices that work together."""
+    shape: TrainingShape
+    """A micro-step of one device, or of the devices that share a row."""
+    level: SoftwareLevel
+    """How far the training loop is tuned."""
+    stack: str = ""
+    """Source of the training loop: a document, `mlperf`, or `measured`; empty for any loop of this level."""
+    release: str = ""
+    """Version of that software, such as a round of MLPerf."""
+    devices_per_row: float = 1.0
+    """Devices that share a row (tensor, context and pipeline parallel)."""
+
+    def __post_init__(self) -> None:
+        """Refuse counts below 1."""
+        if self.devices < 1:
+            raise TunemarkError("devices", self.devices, "must be 1 or more")
+        if self.devices_per_row < 1:
+            raise TunemarkError("devices_per_row", self.devices_per_row, "must be 1 or more")
+
+    @property
+    def source(self) -> str:
+        """The document or benchmark, without the part of it."""
+        return self.stack.partition(" ")[0]
+
+    @property
+    def software(self) -> str:
+        """The training loop with its level: a document may have results of several."""
+        return f"{self.stack or 'any'} ({self.level})"
+
+    @property
+    def generation(self) -> str:
+        """Vendor and architecture of the accelerator."""
+        return generation_of(self.accelerator)
+
+    @property
+    def architecture(self) -> str:
+        """The numbers of the model that determine the time per token."""
+        return architecture_of(self.shape.model)
+
+
+def generation_of(card: AcceleratorCard) -> str:
+    """Return the vendor and the architecture of an accelerator."""
+    architecture = card.architecture or card.key
+    return architecture if architecture.startswith(f"{card.vendor} ") else f"{card.vendor} {architecture}"
+
+
+def architecture_of(model: ModelCard) -> str:
+    """Return the numbers that determine the time per token, except the vocabulary; Llama 3 and 3.1 have the same."""
+    experts = f", {model.experts} experts" if model.experts else ""
+    heads = f"{model.attention_heads}/{model.key_value_heads} heads of {model.head_dim}"
+    return f"{model.layers} blocks of {model.hidden_size}/{model.intermediate_size}, {heads}{experts}"
+
+
+# The priors ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """A prior distribution, in log space."""
+
+    mean: float
+    sd: float
+    why: str
+
+
+FACTORS: dict[Term, Prior] = {
+    "matmul": Prior(math.log(1.4), 0.3, "large matrix products reach 50 to 90% of the dense peak"),
+    "attention": Prior(math.log(3.0), 0.5, "attention kernels reach 20 to 60%"),
+    "elementwise": Prior(math.log(1.5), 0.5, "loops reach 60 to 90% of the bandwidth, and kernels that are not fused move more bytes"),
+    "adapters": Prior(math.log(2.0), 0.7, "loops that are not fused cast, drop out and add in separate passes"),
+    "scores": Prior(math.log(1.5), 0.7, "several passes over the scores, not fused"),
+    "dequantisation": Prior(
+        math.log(2.0), 0.5, "expanding 4-bit blocks reaches 30 to 80% of the bandwidth, and the product reads the weights again"
+    ),
+    "exchange": Prior(math.log(1.5), 0.7, "partly overlapped with computing, partly over a slower link than the card lists"),
+}
+"""Term -> prior of its factor, how many times longer than at the limit it takes."""
+EFFECTS: dict[str, float] = {
+    "level": 0.2,
+    "level, method": 0.06,
+    "stack": 0.25,
+    "stack, method": 0.12,
+    "release": 0.1,
+    "generation": 0.15,
+    "stack, generation": 0.1,
+    "accelerator": 0.08,
+    "stack, accelerator": 0.08,
+    "model": 0.08,
+}
+"""Effect -> standard deviation among its levels, in log space; their mean is zero.
+
+Software differs by how far it is tuned (`level`), by training loop (`stack`), by method, and from round to round (`release`). How
+close to the peak a device gets depends on its generation and on the kernels that a loop has for it (`stack, generation`). Devices of
+one generation differ in clocks and power (`accelerator`), and shapes suit kernels more or less (`model`).
+"""
+SLOPES: dict[str, Prior] = {
+    "devices doubled": Prior(0.03, 0.03, "a few percent for each doubling of the devices"),
+    "devices per row doubled": Prior(0.05, 0.05, "devices that share a row lose more than devices with separate rows"),
+}
+SPREADS = {"factor of level": 0.3, "factor of stack": 0.2}
+"""Standard deviation in log space of the factors of a level about the common ones, and of a training loop about its level's."""
+LINK = 3
+"""The spread of links is larger by this factor: they belong to the machine, which cards do not describe."""
+NOISE = 0.08
+"""Scale of a row around the model, in log space."""
+FREEDOM = 4
+"""Degrees of freedom of the noise."""
+ROW_VARIANCE = NOISE**2 * FREEDOM / (FREEDOM - 2)
+"""Variance of a row: of Student's t distribution with that scale."""
+
+
+def factors_of(config: Combination, term: Term) -> tuple[str, ...]:
+    """Return the parameters that add up to the logarithm of a term's factor."""
+    return (f"factor: {term}", f"factor of level: {term}, {config.level}", f"factor of stack: {term}, {config.software}")
+
+
+def effects_of(config: Combination) -> dict[str, float]:
+    """Return the effects on a combination with their weights."""
+    method, chip, software = config.shape.method.value, config.accelerator.key, config.software
+    effects = {
+        f"level: {config.level}": 1.0,
+        f"level, method: {config.level}, {method}": 1.0,
+        f"stack: {software}": 1.0,
+        f"stack, method: {software}, {method}": 1.0,
+        f"generation: {config.generation}": 1.0,
+        f"stack, generation: {software}, {config.generation}": 1.0,
+        f"accelerator: {chip}": 1.0,
+        f"stack, accelerator: {software}, {chip}": 1.0,
+        f"model: {config.architecture}": 1.0,
+        "slope: devices doubled": math.log2(config.devices),
+        "slope: devices per row doubled": math.log2(config.devices_per_row),
+    }
+    if config.release:
+        effects[f"release: {software}, {config.release}"] = 1.0
+    return {name: weight for name, weight in effects.items() if weight}
+
+
+def prior_of(name: str) -> Prior:
+    """Return the prior of a parameter by its name."""
+    kind, _, rest = name.partition(": ")
+    if kind in SPREADS:
+        return Prior(0.0, SPREADS[kind] * (LINK if rest.startswith("exchange") else 1), "")
+    if kind == "factor":
+        return FACTORS[rest]  # type: ignore[index]
+    return SLOPES[rest] if kind == "slope" else Prior(0.0, EFFECTS[kind], "")
+
+
+# Predictions ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """The fitted parameters: their joint normal distribution in log space. All others keep their prior."""
+
+    places: Mapping[str, int]
+    """Parameter -> its place in the other fields."""
+    mean: tuple[float, ...]
+    covariance: tuple[tuple[float, ...], ...]
+
+    def mean_of(self, name: str) -> float:
+        """Return the mean of a parameter."""
+        place = self.places.get(name)
+        return prior_of(name).mean if place is None else self.mean[place]
+
+    def variance(self, slopes: Mapping[str, float]) -> float:
+        """Return the variance of a sum of parameters, each times its slope."""
+        seen = [(self.places[name], slope) for name, slope in slopes.items() if name in self.places]
+        variance = sum(slope**2 * prior_of(name).sd ** 2 for name, slope in slopes.items() if name not in self.places)
+        for place, slope in seen:
+            row = self.covariance[place]
+            for column, other in seen:
+                variance += slope * other * row[column]
+        return variance
+
+
+@dataclass(frozen=True, slots=True)
+class LogPrediction:
+    """A prediction in log space."""
+
+    log_seconds: float
+    """Logarithm of device-seconds per token."""
+    sd: float
+    """Standard deviation of one further row: parameters, unseen levels, and noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A predicted figure with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        """Refuse an interval that does not contain the value."""
+        if not 0 < self.low < self.value < self.high < math.inf:
+            raise ValueError(f"{self.low} .. {self.value} .. {self.high} is not an interval around a positive value")
+
+    def times(self, factor: float) -> "Range":
+        """Return this times a positive number."""
+        return Range(self.value * factor, self.low * factor, self.high * factor)
+
+    def under(self, amount: float) -> "Range":
+        """Return an amount divided by this: seconds from a rate."""
+        return Range(amount / self.value, amount / self.high, amount / self.low)
+
+
+def interval_of(estimate: LogPrediction, devices: int) -> Range:
+    """Return the rate of all devices with its interval."""
+    width = QUANTILE * estimate.sd
+    middle, low, high = (devices * math.exp(-estimate.log_seconds + shift) for shift in (0, -width, width))
+    return Range(middle, low, high)
+
+
+def predict(effects: Effects, config: Combination) -> LogPrediction | Missing:
+    """Return the prediction for a combination, or the reason why there is none."""
+    terms = work_seconds(config.shape, config.accelerator)
+    if isinstance(terms, Missing):
+        return terms
+    factors = {term: factors_of(config, term) for term in TERMS if terms[term] > 0}
+    parts = {term: terms[term] * math.exp(sum(effects.mean_of(name) for name in names)) for term, names in factors.items()}
+    total, weights = sum(parts.values()), effects_of(config)
+    slopes = weights | {name: parts[term] / total for term, names in factors.items() for name in names}
+    log_seconds = math.log(total) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
+    return LogPrediction(log_seconds, math.sqrt(effects.variance(slopes) + ROW_VARIANCE))
