@@ -14,10 +14,11 @@ from pathlib import Path
 from statistics import median
 
 from tunemark.collector.predict.calibration_rows import calibrate
-from tunemark.collector.predict.estimate import QUANTILE, no_data
-from tunemark.collector.predict.fit import LogPrediction, Observed, fit
-from tunemark.collector.predict.option_rates import RateEvidence, group_of, is_direct
+from tunemark.collector.predict.estimate import no_data
+from tunemark.collector.predict.fit import Observed, fit
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.option_rates import is_direct
+from tunemark.schema.throughput import QUANTILE, LogPrediction, predict
 
 ROOT = Path(__file__).parents[1]
 Held = tuple[str, float, float]
@@ -29,13 +30,13 @@ def held_out(rows: tuple[Observed, ...]) -> Iterator[Held]:
     for source in sorted({row.config.source for row in rows}):
         others = tuple(row for row in rows if row.config.source != source)
         fitted = fit(others)
-        groups = RateEvidence.of(fitted).groups
         for row in (row for row in rows if row.config.source == source):
-            config = replace(row.config, stack="", release="")
-            estimate = None if no_data(others, config) else fitted.predict(config)
+            config, own = replace(row.config, stack="", release=""), row.known
+            estimate = None if no_data(fitted.known, config) else predict(fitted.effects, config)
             if isinstance(estimate, LogPrediction):
-                found = groups.get(group_of(config), ())
-                direct = any(is_direct(each, config.devices, config.shape.sequence_length) for each in found)
+                same = (own.architecture, own.method, own.accelerator, own.level)
+                found = [each for each in fitted.known if (each.architecture, each.method, each.accelerator, each.level) == same]
+                direct = any(is_direct(each, own.devices, own.sequence_length) for each in found)
                 kind = "direct" if direct else "near" if found else "predicted"
                 yield kind, estimate.log_seconds - row.log_seconds, QUANTILE * estimate.sd
 

@@ -2,24 +2,22 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from factories import CHECKOUT, Said, Tunemark, calibration_of_checkout, copy_data, rates_of_one_model
+from factories import CHECKOUT, Said, Tunemark, calibration_of_checkout, copy_data
 
 from tunemark import cli
 from tunemark.collector.predict import calibration_rows
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A checkout without records; the current directory and TUNEMARK_ROOT point at it. Collected rates are those of one model."""
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout without records; the current directory and TUNEMARK_ROOT point at it."""
     root = copy_data(tmp_path / "checkout")
     monkeypatch.setenv("TUNEMARK_ROOT", str(root))
     monkeypatch.chdir(root)
-    with rates_of_one_model():
-        yield root
+    return root
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -12,12 +12,11 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-import pytest
 from gate_mutations.copy_corruptions import with_warnings
 from gate_mutations.honest import cpu, cpu_machine
 from pydantic import ValidationError
 
-from tunemark.collector.predict import calibration_rows, option_rates
+from tunemark.collector.predict import calibration_rows
 from tunemark.collector.predict.calibration_rows import Calibration
 from tunemark.collector.predict.cross_validation import HeldOut
 from tunemark.harness.plan.options import Options
@@ -221,15 +220,6 @@ def copy_data(root: Path, *folders: str) -> Path:
         shutil.copytree(CHECKOUT / "data" / folder, root / "data" / folder)
     shutil.copy(CHECKOUT / "data" / "support.json", root / "data" / "support.json")
     return root
-
-
-@contextmanager
-def rates_of_one_model() -> Iterator[None]:
-    """Collect with the option rates of one model: computing those of all takes longer than everything else."""
-    asked = option_rates.models_asked
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(option_rates, "models_asked", lambda facts: [card for card in asked(facts) if card.key == "llama-3.1-8b"])
-        yield
 
 
 @cache

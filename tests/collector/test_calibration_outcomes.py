@@ -13,9 +13,10 @@ from factories import bare_submission
 from tunemark.collector.audit.load import audited_record
 from tunemark.collector.audit.rule import Finding
 from tunemark.collector.predict.calibration_rows import Calibration, calibrate, calibration_outcome
-from tunemark.collector.predict.fit import Missing, Observed
+from tunemark.collector.predict.fit import Observed
 from tunemark.schema.derive import derive
 from tunemark.schema.physics.training_shape import work_in
+from tunemark.schema.physics.work import Missing
 from tunemark.schema.records.converted import ConvertedResult, ConvertedRun, ConvertedSystem
 from tunemark.schema.records.published import Conditions, PublishedResult
 from tunemark.schema.vocabulary import AuditVerdict, Dtype

@@ -5,7 +5,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from factories import CHECKOUT, FACTS, Tunemark, copy_data, make_submission, rates_of_one_model, save
+from factories import CHECKOUT, FACTS, Tunemark, copy_data, make_submission, save
 
 from tunemark.collector.commands.prices import offers
 from tunemark.collector.commands.schema import outdated
@@ -29,8 +29,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout with one submission, collected."""
     root = copy_data(tmp_path_factory.mktemp("collected"))
     save(root, make_submission())
-    with rates_of_one_model():
-        collect(root, root / "build" / "tunemark.duckdb")
+    collect(root, root / "build" / "tunemark.duckdb")
     return root
 
 

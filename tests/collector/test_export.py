@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from factories import Tunemark, copy_data, rates_of_one_model
+from factories import Tunemark, copy_data
 
 from tunemark.collector.store import export as module
 from tunemark.collector.store.export import FILES, RELATIONS, export
@@ -22,8 +22,7 @@ DAY = date(2026, 11, 22)
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with the published results of two documents."""
     root = copy_data(tmp_path_factory.mktemp("checkout"), "published/001", "published/004")
-    with rates_of_one_model():
-        collect(root, root / "tunemark.duckdb", lambda: None, DAY)
+    collect(root, root / "tunemark.duckdb", lambda: None, DAY)
     return root / "tunemark.duckdb"
 
 

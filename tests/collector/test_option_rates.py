@@ -2,28 +2,21 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from test_throughput_model import CHIPS, FACTS, combination, made_up, row_of
 
-from tunemark.collector.audit.rule import Finding
-from tunemark.collector.predict.fit import Combination, fit
-from tunemark.collector.predict.option_rates import (
-    RateEvidence,
-    Step,
-    best_on,
-    consistent,
-    option_rows,
-    places,
-    rows_of_model,
-)
-from tunemark.collector.store.database import Row
+from tunemark.collector.predict.fit import fit
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.formats import GIB
-from tunemark.schema.vocabulary import AuditVerdict, Checkpointing, Method
+from tunemark.schema.option_rates import Evidence, Planner, consistent, option_rates
+from tunemark.schema.recommendation import DisputedRate, Rate
+from tunemark.schema.throughput import Combination, predict
+from tunemark.schema.vocabulary import Checkpointing, Method
 
-MODEL = FACTS.models["llama-3.1-8b"]
+MODEL, LARGE = FACTS.models["llama-3.1-8b"], FACTS.models["llama-3.1-70b"]
 H100, A100 = CHIPS[:2]
+RESULT = f"llama-3.1-8b/{H100}/lora"
 SHORT = combination("phi-3-mini", CHIPS[3])
 ROWS = [
     *made_up(),
@@ -33,93 +26,95 @@ ROWS = [
     ),
 ]
 FITTED = fit(ROWS)
-OFFERED = [(FACTS.accelerators[key], devices) for key, devices in places(FACTS)]
 
 
-def rows_by_key(rows: list[Row]) -> dict[tuple[str, int, str, str, int], Row]:
-    return {(row["method"], row["sequence_length"], row["software"], row["accelerator"], row["devices"]): row for row in rows}
+def evidence(**changed: object) -> Evidence:
+    """Return the evidence of the made-up rows, with changes of one result."""
+    return Evidence(FITTED.effects, tuple(replace(row, **changed) if row.result_id == RESULT else row for row in FITTED.known))
 
 
-@pytest.fixture(scope="module")
-def rows() -> dict[tuple[str, int, str, str, int], Row]:
-    return rows_by_key(rows_of_model(MODEL, OFFERED, RateEvidence.of(FITTED), {f"llama-3.1-8b/{H100}/lora": "measured"}))
+def rates(known: Evidence, length: int, *places: tuple[str, int], model: str = MODEL.key) -> dict[tuple[str, str, str, int], Rate]:
+    found = option_rates(FACTS.models[model], length, [(FACTS.accelerators[key], devices) for key, devices in places], known)
+    return {(rate.method, rate.software, rate.accelerator, rate.devices): rate for rate in found}
 
 
-def test_a_rate_is_the_prediction_for_the_plan_that_is_shown_and_cites_the_results_of_its_step(rows) -> None:  # type: ignore[no-untyped-def]
-    row = rows["lora", 8192, "plain", H100, 1]
-    assert (row["evidence"], row["trust"]) == ("direct", "measured")
-    assert (row["result_ids"], row["results"]) == ([f"llama-3.1-8b/{H100}/lora"], 1)
-    plans = [best_on(Step(MODEL, method, 8192, 1, tuned=False), 80 * GIB)[0].shape for method in (Method.LORA, Method.FULL)]
-    assert (row["micro_batch"], row["checkpointing"]) == (plans[0].micro_batch, plans[0].checkpointing.value)
-    lora, full = (FITTED.predict(Combination(FACTS.accelerators[H100], 1, shape, "plain")) for shape in plans)
-    assert row["merged"] == "full", "of these results, LoRA was the slower one"
-    assert row["tokens_per_s"] == pytest.approx(math.exp(-(lora.log_seconds + full.log_seconds) / 2), rel=1e-5)
-    assert row["tokens_per_s_low"] < row["tokens_per_s"] < row["tokens_per_s_high"]
+def test_a_rate_is_the_prediction_for_the_plan_that_is_shown_and_cites_the_results_of_its_step() -> None:
+    rate = rates(evidence(trust="measured"), 8192, (H100, 1))["lora", "plain", H100, 1]
+    assert (rate.evidence, rate.trust, rate.result_ids, rate.results) == ("direct", "measured", (RESULT,), 1)
+    card, planner = FACTS.accelerators[H100], Planner(MODEL, 8192)
+    plans = [planner.best_on(card, method, 1, tuned=False)[0].shape for method in (Method.LORA, Method.FULL)]
+    assert (rate.micro_batch, rate.checkpointing) == (plans[0].micro_batch, plans[0].checkpointing.value)
+    lora, full = (predict(FITTED.effects, Combination(card, 1, shape, "plain")) for shape in plans)
+    assert rate.merged == "full", "of these results, LoRA was the slower one"
+    assert rate.tokens_per_s == pytest.approx(math.exp(-(lora.log_seconds + full.log_seconds) / 2))
+    assert rate.tokens_per_s_low < rate.tokens_per_s < rate.tokens_per_s_high
 
 
-def test_another_length_is_near_and_another_accelerator_is_predicted(rows) -> None:  # type: ignore[no-untyped-def]
-    near, predicted = rows["lora", 4096, "plain", H100, 1], rows["lora", 8192, "plain", "nvidia-l40s", 1]
-    assert (near["evidence"], near["result_ids"]) == ("near", [f"llama-3.1-8b/{H100}/lora"])
-    assert (predicted["evidence"], predicted["result_ids"], predicted["trust"]) == ("predicted", [], None)
-    assert predicted["tokens_per_s"] < near["tokens_per_s"]
+def test_another_length_is_near_and_another_accelerator_is_predicted() -> None:
+    near = rates(evidence(), 4096, (H100, 1))["lora", "plain", H100, 1]
+    predicted = rates(evidence(), 8192, ("nvidia-l40s", 1))["lora", "plain", "nvidia-l40s", 1]
+    assert (near.evidence, near.result_ids) == ("near", (RESULT,))
+    assert (predicted.evidence, predicted.result_ids, predicted.trust) == ("predicted", (), None)
+    assert predicted.tokens_per_s < near.tokens_per_s
 
 
-def test_without_evidence_there_is_a_reason_and_no_rate(rows) -> None:  # type: ignore[no-untyped-def]
-    for row in rows.values():
-        assert (row["evidence"] == "none") == (row["tokens_per_s"] is None) == (row["reason"] is not None)
-    assert rows["lora", 8192, "plain", "aws-trainium1", 16]["reason"] == "no accepted result with plain software on AWS devices"
-    assert rows["qlora", 8192, "plain", H100, 1]["reason"] == "no accepted result of QLoRA"
-    assert rows["full", 8192, "plain", "nvidia-t4", 1]["reason"].startswith("does not fit: ")
-    assert rows["full", 8192, "plain", "nvidia-t4", 1]["memory"] == "no"
+def test_without_evidence_there_is_a_reason_and_no_rate() -> None:
+    found = rates(evidence(), 8192, (H100, 1), ("nvidia-t4", 1), ("aws-trainium1", 16), ("apple-m3-max", 2))
+    for rate in found.values():
+        assert (rate.evidence == "none") == (rate.tokens_per_s is None) == (rate.reason is not None)
+    assert found["lora", "plain", "aws-trainium1", 16].reason == "no accepted result with plain software on AWS devices"
+    assert found["qlora", "plain", H100, 1].reason == "no accepted result of QLoRA"
+    assert found["full", "plain", "nvidia-t4", 1].reason.startswith("does not fit: ")
+    assert found["full", "plain", "nvidia-t4", 1].memory == "no"
+    assert found["lora", "plain", "apple-m3-max", 2].reason == "one Apple device trains alone"
+    assert ("lora", "vendor", H100, 1) not in found, "no result has that software"
+
+
+def test_rows_longer_than_the_context_are_refused_unless_a_result_has_them() -> None:
+    assert rates(evidence(), 16_384, (H100, 1))
+    with pytest.raises(TunemarkError, match=r"Llama 3.1 8B reads rows of at most 131,072 tokens"):
+        rates(evidence(), 131_073, (H100, 1))
+    with pytest.raises(TunemarkError, match=r"at most 4,096 tokens"):
+        rates(evidence(), 16_384, (H100, 1), model="llama-2-7b")
+    assert rates(evidence(), 8192, (H100, 1), model="llama-2-13b"), "its context is 4,096 tokens, and results have 8,192"
 
 
 def test_a_result_that_the_audit_doubts_is_no_evidence_of_its_own() -> None:
-    name = f"llama-3.1-8b/{H100}/lora"
-    doubt = Finding(AuditVerdict.SUSPICIOUS, (name,), "claim", "calculation", ("tokens_per_s",), ())
-    other = Finding(AuditVerdict.SUSPICIOUS, (f"llama-3.1-8b/{A100}/lora",), "claim", "calculation", ("peak_memory_bytes",), ())
-    rows = rows_by_key([row for rows in option_rows(FACTS, FITTED, {}, [doubt, other]) for row in rows if row["model"] == MODEL.key])
-    same, shorter, trusted = (rows["lora", length, "plain", chip, 1] for length, chip in ((8192, H100), (4096, H100), (8192, A100)))
-    assert (same["evidence"], trusted["evidence"], trusted["disputed"]) == ("predicted", "direct", [])
-    (observed,) = [each for each in FITTED.rows if each.id == name]
-    rate = pytest.approx(observed.tokens_per_s, rel=1e-5)
-    assert same["disputed"] == shorter["disputed"] == [{"result_id": name, "tokens_per_s": rate, "sequence_length": 8192}]
+    doubted = evidence(suspicious=True)
+    same, shorter = (rates(doubted, length, (H100, 1))["lora", "plain", H100, 1] for length in (8192, 4096))
+    trusted = rates(doubted, 8192, (A100, 1))["lora", "plain", A100, 1]
+    assert (same.evidence, trusted.evidence, trusted.disputed) == ("predicted", "direct", ())
+    (observed,) = [each for each in FITTED.rows if each.id == RESULT]
+    assert same.disputed == shorter.disputed == (DisputedRate(RESULT, pytest.approx(observed.tokens_per_s), 8192),)
 
 
 def test_a_prediction_for_lora_is_never_below_that_for_a_method_that_does_more_work() -> None:
-    same = {
-        "sequence_length": 512,
-        "software": "plain",
-        "accelerator": "a",
-        "devices": 1,
-        "checkpointing": "none",
-        "sharding": "ddp",
-        "evidence": "predicted",
-    }
-
-    def row(method: str, rate: float, **other: str) -> dict[str, Any]:
-        return same | {"method": method, "tokens_per_s": rate, "tokens_per_s_low": rate / 2, "tokens_per_s_high": rate * 2} | other
+    def rate(method: str, speed: float, checkpointing: str = "none", sharding: str = "ddp") -> Rate:
+        speeds = (speed, speed / 2, speed * 2)
+        return Rate(method, 512, "plain", "a", 1, "predicted", *speeds, checkpointing=checkpointing, sharding=sharding)
 
     for method in ("full", "qlora"):
-        other, lora = consistent([row(method, 400.0), row("lora", 100.0)])
-        assert other["tokens_per_s"] == lora["tokens_per_s"] == 200.0
-        assert [(each["tokens_per_s_low"], each["tokens_per_s_high"]) for each in (other, lora)] == [(50.0, 800.0)] * 2
-    every = consistent([row("full", 900.0), row("lora", 100.0), row("qlora", 400.0)])
-    assert [each["tokens_per_s"] for each in every] == [300.0, pytest.approx(346.41, rel=1e-4), pytest.approx(346.41, rel=1e-4)]
+        other, lora = consistent([rate(method, 400.0), rate("lora", 100.0)])
+        assert other.tokens_per_s == lora.tokens_per_s == 200.0
+        assert [(each.tokens_per_s_low, each.tokens_per_s_high) for each in (other, lora)] == [(50.0, 800.0)] * 2
+    every = consistent([rate("full", 900.0), rate("lora", 100.0), rate("qlora", 400.0)])
+    assert [each.tokens_per_s for each in every] == [300.0, pytest.approx(346.41, rel=1e-4), pytest.approx(346.41, rel=1e-4)]
     for kept in (
-        [row("full", 100.0), row("lora", 400.0)],
-        [row("qlora", 400.0), row("lora", 100.0, checkpointing="full")],
-        [row("full", 400.0), row("qlora", 100.0)],
-        [row("qlora", 400.0, sharding="fsdp2"), row("lora", 100.0, sharding="fsdp2")],
+        [rate("full", 100.0), rate("lora", 400.0)],
+        [rate("qlora", 400.0), rate("lora", 100.0, checkpointing="full")],
+        [rate("full", 400.0), rate("qlora", 100.0)],
+        [rate("qlora", 400.0, sharding="fsdp2"), rate("lora", 100.0, sharding="fsdp2")],
     ):
         assert consistent(kept) == kept
 
 
-def test_the_first_configuration_that_fits_is_the_fastest_one() -> None:
-    step = Step(MODEL, Method.LORA, 2048, 1, tuned=False)
-    large, small = (best_on(step, int(size * GIB)) for size in (80, 24))
-    assert large[0].shape.checkpointing is Checkpointing.NONE
-    assert large[1] == "fits"
-    assert (small[0].shape.checkpointing, small[0].shape.micro_batch) == (Checkpointing.FULL, 1)
-    sharded, verdict = best_on(Step(FACTS.models["llama-3.1-70b"], Method.FULL, 2048, 8, tuned=False), 80 * GIB)
-    assert (sharded.shape.sharding, verdict) == ("fsdp2", "tight")
-    assert best_on(Step(FACTS.models["llama-3.1-70b"], Method.FULL, 2048, 8, tuned=False), 40 * GIB)[1] == "no"
+def test_the_first_plan_that_fits_is_the_fastest_one() -> None:
+    small, large = (FACTS.accelerators[key] for key in ("nvidia-rtx-4090", H100))
+    planner, sharded = Planner(MODEL, 2048), Planner(LARGE, 2048)
+    plan, verdict = planner.best_on(large, Method.LORA, 1, tuned=False)
+    assert (plan.shape.checkpointing, verdict) == (Checkpointing.NONE, "fits")
+    plan, _ = planner.best_on(small, Method.LORA, 1, tuned=False)
+    assert (plan.shape.checkpointing, plan.shape.micro_batch) == (Checkpointing.FULL, 1)
+    plan, verdict = sharded.best_on(large, Method.FULL, 8, tuned=False)
+    assert (plan.shape.sharding, verdict) == ("fsdp2", "tight")
+    assert sharded.candidates(Method.FULL, 8, bf16=True, tuned=False)[0].fit_on(40 * GIB) == "no"

@@ -11,18 +11,11 @@ from hypothesis import strategies as st
 
 from tunemark.collector.predict.cross_validation import leave_out
 from tunemark.collector.predict.estimate import Throughput, predict
-from tunemark.collector.predict.fit import (
-    NOISE,
-    TERMS,
-    Combination,
-    Missing,
-    Observed,
-    fit,
-    observe,
-    work_seconds,
-)
+from tunemark.collector.predict.fit import Observed, fit, observe
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.physics.work import TERMS, Missing, work_seconds
+from tunemark.schema.throughput import NOISE, Combination
 from tunemark.schema.vocabulary import Checkpointing, Method
 
 FACTS = FactBase.of_project()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import CHECKOUT, copy_data, rates_of_one_model
+from factories import CHECKOUT, copy_data
 
 from tunemark.collector.store.loading import collect
 from tunemark.collector.store.sql_query import run_query
@@ -38,8 +38,7 @@ def make_checkout(root: Path) -> Path:
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The database of such a checkout."""
     root = make_checkout(tmp_path_factory.mktemp("converted"))
-    with rates_of_one_model():
-        collect(root, root / "build" / "t.duckdb")
+    collect(root, root / "build" / "t.duckdb")
     return root / "build" / "t.duckdb"
 
 

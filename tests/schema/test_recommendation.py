@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.schema.errors import TunemarkError
 from tunemark.schema.formats import TIMES
 from tunemark.schema.recommendation import (
     NODES,
@@ -18,8 +17,8 @@ from tunemark.schema.recommendation import (
     Question,
     Rate,
     Without,
-    length_class,
     offers_of,
+    places_of,
     recommend,
 )
 from tunemark.schema.recommendation_words import (
@@ -153,11 +152,10 @@ def test_own_hardware_stands_beside_rented_hardware() -> None:
     assert headline(QUESTION, answer).startswith("Use SLOW \N{MULTIPLICATION SIGN} 1 (own hardware, $0.100/h): about 10 h (")
 
 
-def test_a_longer_row_uses_the_rates_of_the_next_class_and_too_long_a_row_is_an_error() -> None:
-    rates = [*RATES, replace(rate("slow", 900.0), sequence_length=8192)]
-    assert [length_class(length, rates) for length in (1, 2048, 2049)] == [2048, 2048, 8192]
-    with pytest.raises(TunemarkError, match=r"there are no rates for rows this long; the longest rows with rates have 8,192 tokens"):
-        length_class(8193, rates)
+def test_rates_are_needed_for_the_hardware_of_the_offers_that_the_question_allows() -> None:
+    own, fabric = offer("slow", 0.0, 3, provider=OWN), replace(offer("large", 20.0, 8), fabric=True)
+    question = replace(QUESTION, own=(own,), accelerators=("large",), most_devices=16)
+    assert places_of(question, [fabric, offer("fast", 4.0)]) == [("large", 8), ("large", 16), ("slow", 3)]
 
 
 def test_what_would_change_the_answer_is_the_price_at_which_the_next_option_wins() -> None:
@@ -176,8 +174,6 @@ def test_missing_data_names_the_software_that_has_rates() -> None:
     assert unknown(recommend(QUESTION, rates, OFFERS)) == f"No data: NEW ({reason})."
     question = replace(QUESTION, own=(offer("new", 0.5, provider=OWN),))
     assert own_hardware(question, recommend(question, rates, OFFERS)) == [f"Your NEW {TIMES} 1: {reason}."]
-    several = replace(QUESTION, own=(replace(offer("new", 0.5, provider=OWN), devices=8),))
-    assert own_hardware(several, recommend(several, rates, OFFERS)) == [f"Your NEW {TIMES} 8: no accepted result on it."]
     strict = replace(QUESTION, trust="measured")
     assert "software" not in unknown(recommend(strict, rates, OFFERS))
 
@@ -185,7 +181,7 @@ def test_missing_data_names_the_software_that_has_rates() -> None:
 def test_missing_data_is_listed_by_reason() -> None:
     missing = [Without(f"a{number}", f"A{number}", "lora", 1, "one reason") for number in range(8)]
     missing += [Without(f"b{number}", f"B{number}", "lora", 1, f"reason {number}") for number in range(7)]
-    assert unknown(Answer(512, no_data=tuple(missing))) == (
+    assert unknown(Answer(no_data=tuple(missing))) == (
         "No data: A0, A1, A2, A3, A4, A5 and 2 more (one reason); B0 (reason 0); B1 (reason 1); "
         "B2 (reason 2); B3 (reason 3); B4 (reason 4); B5, B6 (other reasons)."
     )
@@ -263,32 +259,28 @@ def test_at_equal_cost_and_time_the_method_that_needs_less_memory_comes_first() 
 def test_no_data_names_what_has_rates() -> None:
     rates = [
         rate("slow", None, reason="none"),
-        rate("slow", 900.0, sequence_length=4096),
         rate("slow", 900.0, method="qlora"),
         rate("slow", 900.0, software="tuned", trust="published", evidence="direct"),
         rate("slow", 900.0, software="tuned", method="full"),
         rate("elsewhere", 900.0, method="full"),
     ]
     offers = [offer("slow", 1.0)]
-    assert headline(QUESTION, recommend(QUESTION, rates, offers)).endswith(
-        "There are rates for QLoRA, or for rows of 4,096 tokens, or with tuned software."
-    )
+    assert headline(QUESTION, recommend(QUESTION, rates, offers)).endswith("There are rates for QLoRA, or with tuned software.")
     vendor = replace(QUESTION, software="vendor")
     assert headline(vendor, recommend(vendor, rates, offers)).endswith("There are rates with tuned software.")
     strict = replace(QUESTION, trust="published")
     assert headline(strict, recommend(strict, rates, offers)).endswith("There are rates with tuned software.")
 
 
-def test_own_machines_with_another_number_of_devices_are_told_for_which_there_are_rates() -> None:
+def test_an_own_machine_that_has_no_rate_says_why() -> None:
     own = offer("large", 0.0, 4, provider=OWN)
     question = replace(QUESTION, own=(own,))
-    rates = [rate("large", 9_000.0, 1), rate("large", 60_000.0, 8)]
-    assert own_hardware(question, recommend(question, rates, [])) == [
-        f"Your LARGE {TIMES} 4: there are no rates for this number of devices, only for 1 or 8."
-    ]
-    # A row without a rate is no number of devices to choose.
-    rates = [rate("large", None, 1, reason="no accepted result"), replace(rate("large", 9_000.0, 8), method="full")]
-    assert own_hardware(question, recommend(question, rates, [])) == [f"Your LARGE {TIMES} 4: there are no rates for this accelerator."]
+    without = [rate("large", None, 4, reason="no accepted result")]
+    assert own_hardware(question, recommend(question, without, [])) == [f"Your LARGE {TIMES} 4: no accepted result."]
+    few = replace(question, most_devices=2)
+    assert own_hardware(few, recommend(few, without, [])) == [f"Your LARGE {TIMES} 4: the question allows at most 2 devices."]
+    vendor = replace(question, software="vendor")
+    assert own_hardware(vendor, recommend(vendor, without, [])) == [f"Your LARGE {TIMES} 4: there is no result with vendor software on it."]
 
 
 def test_a_machine_of_ones_own_is_given_its_plan_unless_it_is_the_answer() -> None:

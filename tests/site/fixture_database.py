@@ -235,19 +235,11 @@ insert into ranks (result_id, rank, own_work_s, behind, slowest, host_rss_bytes)
     ('{MEASURED}', 0, 0.030, -0.02, false, {2**30}),
     ('{MEASURED}', 1, 0.032, 0.02, true, {2**30});
 
--- Rates of one model, with every kind of evidence and a reason from a stranger.
-delete from option_rates where model = 'llama-3.1-8b';
-insert into option_rates by name select 'llama-3.1-8b' as model, 'lora' as method, 2048 as sequence_length, 16 * 2**30 as needed_bytes,
-    80 * 2**30 as memory_bytes, 2 as micro_batch, 'none' as checkpointing, 'single' as sharding, accelerator, devices, software, evidence,
-    rate as tokens_per_s, 0.8 * rate as tokens_per_s_low, 1.25 * rate as tokens_per_s_high, memory,
-    case when evidence in ('direct', 'near') then ['003-001', '003-002'] else [] end as result_ids,
-    [] as disputed, case when evidence in ('direct', 'near') then 2 else 0 end as results,
-    case when evidence in ('direct', 'near') then 'published' end as trust, reason
-from (values
-    ('{H100}', 1, 'plain', 'direct', 5000.0, 'fits', null), ('{H100}', 8, 'plain', 'near', 38000.0, 'fits', null),
-    ('{H100}', 16, 'plain', 'predicted', 70000.0, 'probably', null), ('{H100}', 1, 'tuned', 'predicted', 10000.0, 'fits', null),
-    ('{H100}', 8, 'tuned', 'none', null, null, '{HOSTILE}'), ('nvidia-t4', 1, 'plain', 'none', null, 'no', '{HOSTILE}')
-) as made(accelerator, devices, software, evidence, rate, memory, reason);
+-- Results of one model, so that there is every kind of evidence; the throughput model has its priors.
+delete from known_rates;
+insert into known_rates by name select *, '32 blocks of 4096/14336, 32/8 heads of 128' as architecture, false as encoder, 2048 as sequence_length, 2048 as slots,
+    '{H100}' as accelerator, 'NVIDIA' as vendor, 'NVIDIA Hopper' as generation, 'lora' as method, false as offload, false as suspicious, 'published' as trust
+from (values ('003-001', 1, 'plain', 5000.0), ('003-002', 8, 'plain', 38000.0), ('{MEASURED}', 1, 'tuned', 10000.0)) as made(result_id, devices, level, tokens_per_s);
 
 -- Three rules and three findings: new audit rules do not change the pages.
 delete from audit_rules where rule not in ('utilisation', 'stated-twice', 'link');

@@ -16,7 +16,15 @@ FORMATS = ("duration", "estimated_duration", "flop", "gib", "percent", "plain", 
 SAMPLE = """
 import math
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Literal, get_args
 
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+Shade = Literal["dark", "light"]
 SIZES = {("a", 1): 2.5, ("b", 2): 0.125}
 
 @dataclass(frozen=True)
@@ -27,6 +35,19 @@ class Box:
     @property
     def area(self):
         return math.floor(math.log2(4)) // 2 * self.sides[0] * self.sides[-1]
+
+    def times(self, factor):
+        return factor * self.sides[0]
+
+    def largest(self, *, of):
+        return max(of, key=self.times)
+
+@cache
+def known(box):
+    return box.largest(of=(3, 1, 2))
+
+def both(*names):
+    return set(names) & frozenset(["one", "two"])
 
 def pairs(boxes):
     for box in boxes:
@@ -42,7 +63,9 @@ def told(names, *, most=2):
     total = 0
     while total < 7:
         total += 3
-    return f"{ordered[0][0]}: {ordered[0][1]:,.2f}, {SIZES[('b', 2)]:.2f}, {-7 // 2} {-7 % 3} {empty} {total} {1 < total <= 9} {Box('x') == Box('x', (1, 2))} {SIZES == {('b', 2): 0.125, ('a', 1): 2.5}} {SIZES == {}}"
+    words = f"{Colour.RED.value} {Colour.BLUE} {get_args(Shade)[1]!r} {0.125:.0%} {'a: b'.partition(': ')[2]} {'ab'.startswith('a')} {int(2.7)} {(5).bit_length()}"
+    words += f" {known(Box('y'))} {len(both('one', 'three'))} {'x y'.split(' ')[1]}"
+    return words + f"{ordered[0][0]}: {ordered[0][1]:,.2f}, {SIZES[('b', 2)]:.2f}, {-7 // 2} {-7 % 3} {empty} {total} {1 < total <= 9} {Box('x') == Box('x', (1, 2))} {SIZES == {('b', 2): 0.125, ('a', 1): 2.5}} {SIZES == {}}"
 """
 
 
@@ -114,9 +137,9 @@ def test_python_of_every_kind_that_is_understood_gives_the_same(page: Page, tmp_
         "return math.pi",
         "return path.title()",
         "return ord(path)",
-        "return f'{path:.1%}'",
+        "return f'{path:>9}'",
         "return path.strip('-')",
-        "def inner(*rest): pass",
+        "def inner(**rest): pass",
     ],
 )
 def test_what_is_not_translated_is_named_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str) -> None:

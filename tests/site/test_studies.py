@@ -19,12 +19,13 @@ from tunemark.collector.store.loading import collect
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.owned_hardware import OwnedHardware
 from tunemark.schema.statistics.intervals import share_error
-from tunemark.site import functions, studies
+from tunemark.site import functions, recommend_data, studies
 from tunemark.site.database import Database
 from tunemark.site.pages import STUDY_DEFAULTS, other_pages
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import markdown
 from tunemark.site.sql_page import LEAST, Runner, page_files
+from tunemark.site.tables import Row
 
 PUBLISHED = ("000", "001", "002", "003", "004", "017", "021")
 ROUNDS = ("v4.0",)
@@ -297,9 +298,14 @@ def test_owning_and_renting_cost_the_same_at_the_break_even() -> None:
 def test_no_option_over_the_budget_is_recommended(documents: Path, budget: float) -> None:
     with Database(documents) as opened:
         asked = {"job": 1, "model": "llama-2-7b", "model_name": "Llama 2 7B", "method": None, "budget_usd": budget, "most_devices": 8}
-        options, all_options = (functions.recommended(opened.rows, [asked | {"budget_usd": limit}], 1e7, 2048) for limit in (budget, None))
-        usable = {row["result_id"] for row in opened.rows("select result_id from usable_results")}
+        rates = [row for row in recommend_data.rates(opened.rows, [asked | {"sequence_length": 2048}]) if row["result_ids"]]
+
+        def read(query: str, **named: object) -> list[Row]:
+            return rates if query.startswith("from rates") else opened.rows(query, **named)
+
+        options, all_options = (
+            recommend_data.recommended(read, [asked | {"budget_usd": limit}], "rates", 1e7, 2048) for limit in (budget, None)
+        )
     assert all(option["usd_high"] <= budget for option in options)
     assert len(options) <= len(all_options)
-    assert all(option["result_ids"] and set(option["result_ids"]) <= usable for option in all_options)
     assert bool(options) == (budget > 1)

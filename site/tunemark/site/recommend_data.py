@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
-from tunemark.schema.option_rates import Evidence
-from tunemark.schema.recommendation import Offer, offers_of
-from tunemark.schema.vocabulary import Dtype
+from tunemark.schema.option_rates import Evidence, option_rates
+from tunemark.schema.recommendation import ANY, Offer, Option, Question, Rate, offers_of, places_of, recommend
+from tunemark.schema.recommendation_words import hardware, hourly, place
+from tunemark.schema.vocabulary import Dtype, PriceKind
 from tunemark.site.render import compact_json
 from tunemark.site.tables import Row
 
@@ -97,3 +98,72 @@ def columnar(rows: list[Row]) -> dict[str, object]:
         else:
             columns[name] = values
     return {"length": len(rows), "columns": columns}
+
+
+# Tables of pages ----------------------------------------------------------------------------------------
+
+RATES = """struct(
+    model varchar, method varchar, sequence_length integer, software varchar, accelerator varchar, devices integer, evidence varchar,
+    tokens_per_s double, tokens_per_s_low double, tokens_per_s_high double, memory varchar, needed_bytes bigint, memory_bytes bigint,
+    micro_batch integer, checkpointing varchar, sharding varchar, result_ids varchar[]
+)[]"""
+OPTIONS = """struct(
+    job bigint, model_name varchar, method varchar, accelerator varchar, devices integer, hardware varchar, place varchar, hourly varchar,
+    instance varchar, usd double, usd_low double, usd_high double, seconds double, result_ids varchar[]
+)[]"""
+
+
+def rates(read: Read, asked: list[Row], devices: int | None = None) -> list[Row]:
+    """Return the rates of plain software for models and row lengths: of each accelerator with a number of devices, or of all offers."""
+    evidence, cards, known = evidence_of(read), accelerators(read), models(read)
+    if devices is None:
+        question = Question(ANY, 1, 1, kinds=tuple(PriceKind))
+        places = [(cards[key], count) for key, count in places_of(question, offers(read))]
+    else:
+        places = [(card, devices) for card in cards.values() if card.memory_gib is not None]
+    return [
+        {"model": row["model"]} | asdict(rate)
+        for row in asked
+        for rate in option_rates(known[row["model"]], row["sequence_length"], places, evidence, ("plain",))
+    ]
+
+
+def recommended(read: Read, questions: list[Row], rates: str, tokens: float, sequence_length: int) -> list[Row]:
+    """Return the options that the recommendation gives for questions, of those in the table `rates`.
+
+    A question has a `job`, which its options share, a model, a method or NULL for any, `budget_usd` and `most_devices`.
+    """
+    known: dict[str, list[Rate]] = {asked["model"]: [] for asked in questions}
+    for row in read(f"from {rates} where list_contains($models, model)", models=list(known)):
+        known[row["model"]].append(Rate(**{name: value for name, value in row.items() if name != "model"}))
+    offered, options = offers(read), []
+    for asked in questions:
+        limits = {"budget_usd": asked["budget_usd"], "most_devices": asked["most_devices"]}
+        question = Question(asked["method"] or ANY, tokens, sequence_length, **limits)
+        options += [
+            {"job": asked["job"], "model_name": asked["model_name"]} | _option_row(option)
+            for option in recommend(question, known[asked["model"]], offered).ranked
+        ]
+    return options
+
+
+def _option_row(option: Option) -> Row:
+    """Return an option as columns."""
+    return {
+        "method": option.rate.method,
+        "accelerator": option.offer.accelerator,
+        "devices": option.devices,
+        "hardware": hardware(option),
+        "place": place(option),
+        "hourly": f"{hourly(option)}, {option.offer.effective_on}",
+        "instance": option.offer.instance,
+        "usd": option.usd,
+        "usd_low": option.usd_low,
+        "usd_high": option.usd_high,
+        "seconds": option.seconds,
+        "result_ids": list(option.rate.result_ids),
+    }
+
+
+TABLES: dict[str, tuple[Callable[..., list[Row]], str]] = {"rates": (rates, RATES), "recommended": (recommended, OPTIONS)}
+"""Functions of the database and the rows of a query that return rows, and the type of these rows."""

@@ -129,8 +129,8 @@ def translated(entries: Mapping[str, Sequence[str]] = ENTRIES) -> str:
         for name in names:
             _collect(modules, needed, module, name)
     before = {
-        name: {part for other in module.imports.values() for part in (other[0], ".".join(other))} & set(modules)
-        for name, module in modules.items()
+        name: sorted({part for other in modules[name].imports.values() for part in (other[0], ".".join(other))} & set(modules))
+        for name in sorted(modules)
     }
     order = list(TopologicalSorter(before).static_order())
     if len(set(map(_short, order))) < len(order):

@@ -22,7 +22,7 @@ A file `<name>.md.j2` begins with its description in TOML between two lines `+++
 - `queries` are run in their order. Each is a list of rows in the template (`row.mfu`), and a table in later queries. The views
   of the database are described in the collector's views.sql; `usable_results` is the place to start. `sql("select ...", name=value)`
   runs one more query inside the template, with parameters `$name`.
-  A query can be a function of `functions.TABLES` of the rows of a query: `options = {function = "recommended", of = "questions"}`.
+  A query can be a function of `recommend_data.TABLES` of the rows of a query: `options = {function = "recommended", of = "questions"}`.
 - With `each`, a query, the file is a family: one page for each row. Its columns are variables of `path`, `title` and the template,
   and parameters of the queries: `models/{{ model }}`, `where model = $model`.
   Queries under `[grouped]` run once for the family; a page gets the rows whose column `key` (of the description) has its value.
@@ -53,8 +53,8 @@ from markupsafe import Markup
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site import charts, columns, render, wording
 from tunemark.site.database import Database, grouped
-from tunemark.site.functions import TABLES
 from tunemark.site.page import Fact, Page
+from tunemark.site.recommend_data import TABLES
 from tunemark.site.tables import Row
 
 ENDING = ".md.j2"
