@@ -1,6 +1,6 @@
 """The data from which assets/cost.js computes costs on the price basis that a reader chooses: all prices, and the results with their rates.
 
-The rule by which an offer is chosen is that of the views `costs` and `first_offers` of the database. See definitions#cost.
+The rule by which an offer is chosen is translated from Python (script.py). See definitions#cost.
 """
 
 from tunemark.schema.recommendation import provider_name
@@ -13,8 +13,8 @@ DATA_PATH = "data/cost.json"
 DIGITS = 7
 """Significant digits of the rates in the data file."""
 PRICES = """
-    select accelerator, provider, provider_rank as rank, instance, region, kind, accelerator_count as accelerators, usd_per_hour, effective_on, fabric is not null as fabric
-    from listed_prices order by effective_on desc, price
+    select accelerator, provider, provider_rank as rank, instance, region, kind, accelerator_count, usd_per_hour, effective_on, fabric is not null as fabric
+    from listed_prices order by price desc
 """
 RATES = (
     "samples_per_s",

@@ -21,13 +21,14 @@ RUNTIME = "python.js"
 ENTRIES = {
     "tunemark.schema.formats": ("duration", "flop", "gib", "percent", "plain", "seconds_of", "significant", "usd", "whole_number"),
     "tunemark.schema.owned_hardware": ("HOURS_PER_YEAR", "OwnedHardware"),
+    "tunemark.schema.facts.cards": ("OVERSIZED", "cheapest_offer", "current_prices"),
     "tunemark.schema.option_rates": ("Evidence", "KnownRate", "rates_for"),
     "tunemark.schema.throughput": ("Effects",),
     "tunemark.schema.recommendation": ("OWN", "Offer", "Question", "Rate", "places_of", "recommend"),
     "tunemark.site.answer": ("answer_html",),
 }
 """Module -> what the scripts of the pages use of it."""
-SCRIPTS = {"formats.js": tuple(ENTRIES)[:2], "recommendation.js": tuple(ENTRIES)}
+SCRIPTS = {"formats.js": tuple(ENTRIES)[:3], "recommendation.js": tuple(ENTRIES)}
 """Script -> its modules: the home page loads the second one, other pages the first."""
 OURS = "tunemark."
 OFFERED = "tunemark.schema.errors"

@@ -284,6 +284,29 @@ def current_prices(prices: Iterable[PriceRow], on: date | None = None) -> list[P
     )
 
 
+FRACTION_TOLERANCE = 1e-3
+"""Rounding of the fraction of a CPU in the price book."""
+OVERSIZED = 2
+"""An instance with more than this many times the devices that are needed is the last choice."""
+
+
+def cheapest_offer(prices: Iterable[PriceRow], devices: float) -> PriceRow | None:
+    """Return the cheapest price of an instance with at least this many devices, a fraction for a part of a CPU; None if there is none.
+
+    An instance with more than twice the devices counts only if there is no smaller one. The view `first_offers` of the database does the
+    same, and the page of costs uses this function.
+    """
+    enough = [row for row in prices if row.accelerator_count >= devices * (1 - FRACTION_TOLERANCE)]
+    return min(
+        enough,
+        key=lambda row: (
+            row.accelerator_count > OVERSIZED * devices * (1 + FRACTION_TOLERANCE),
+            *(row.usd_per_hour, row.accelerator_count, row.provider, row.instance, row.region or ""),
+        ),
+        default=None,
+    )
+
+
 class TrainingFabric(Frozen):
     """The network for training between several nodes of one instance type."""
 
@@ -293,12 +316,6 @@ class TrainingFabric(Frozen):
     fabric: Text
     """Kind of network and bandwidth of one node."""
     source: Source
-
-
-FRACTION_TOLERANCE = 1e-3
-"""Rounding of the fraction of a CPU in the price book."""
-OVERSIZED = 2
-"""An instance with more than this many times the devices that are needed is the last choice."""
 
 
 class PriceBasis(Frozen):
@@ -331,23 +348,16 @@ class PriceBasis(Frozen):
     ) -> PriceRow | None:
         """Return the on-demand price of one node with at least `devices` of an accelerator, a fraction for a part of a CPU, or None.
 
-        The cheapest fitting instance of any listed provider counts. An instance with more than twice the devices counts only if there is
-        no smaller one. Several nodes need a training fabric. Each offer has its newest price on the day `on`, by default the newest of
-        all. The view `basis_costs` of the database applies the same rule.
+        The cheapest fitting instance of any listed provider counts, see `cheapest_offer`. Several nodes need a training fabric. Each offer
+        has its newest price on the day `on`, by default the newest of all.
         """
-        fitting = [
-            row
-            for row in current_prices((row for row in prices if row.accelerator == accelerator), on)
-            if row.kind is PriceKind.ON_DEMAND
-            and row.provider in self.providers
-            and row.accelerator_count >= devices * (1 - FRACTION_TOLERANCE)
-            and (nodes == 1 or self.fabric_of(row.provider, row.instance) is not None)
-        ]
-        return min(
-            fitting,
-            key=lambda row: (
-                row.accelerator_count > OVERSIZED * devices * (1 + FRACTION_TOLERANCE),
-                *(row.usd_per_hour, row.accelerator_count, row.provider, row.instance, row.region or ""),
+        return cheapest_offer(
+            (
+                row
+                for row in current_prices((row for row in prices if row.accelerator == accelerator), on)
+                if row.kind is PriceKind.ON_DEMAND
+                and row.provider in self.providers
+                and (nodes == 1 or self.fabric_of(row.provider, row.instance) is not None)
             ),
-            default=None,
+            devices,
         )

@@ -1,41 +1,18 @@
-// The cost page. The first part chooses offers as the views of the database do, and a test compares them;
-// the second part reads the forms, keeps them in the address, and shows the tables.
+// The cost page: reads the forms, keeps them in the address, and shows the tables. Offers are chosen by a function of Python (script.py).
 (() => {
   // Costs on a basis: selection, multiplication and division ------------------------------------------
   const { byParts, decoded, el, fixed, significant, usd } = globalThis.tunemarkCommon;
-  const { HOURS_PER_YEAR, OwnedHardware } = globalThis.tunemark.owned_hardware;
-  const HOUR = 3600, FRACTION_TOLERANCE = 1e-3, OVERSIZED = 2, DEFAULT_KIND = "on_demand", OWN = "own";
+  const { HOURS_PER_YEAR, OwnedHardware } = globalThis.tunemark.owned_hardware, { OVERSIZED, cheapest_offer, current_prices } = globalThis.tunemark.cards;
+  const HOUR = 3600, DEFAULT_KIND = "on_demand", OWN = "own";
   const RATES = {
     usd_per_1k_samples: ["samples_per_s", 1e3], usd_per_1m_samples: ["samples_per_s", 1e6], usd_per_1m_tokens: ["tokens_per_s", 1e6],
   };
   const TIMES = { usd_per_epoch: "epoch_time_s", usd_per_training: "train_time_s", usd_per_run: "wall_s" };
   const FIGURES = [...Object.keys(RATES), ...Object.keys(TIMES)], SPEED = "samples_per_s_per_usd_hour";
 
-  const inForce = (prices, day) => {
-    const newest = new Map();
-    for (const price of prices) {
-      if (day !== null && price.effective_on > day) continue;
-      const key = JSON.stringify([price.provider, price.instance, price.region, price.kind]);
-      if (!newest.has(key)) newest.set(key, price);
-    }
-    return [...newest.values()];
-  };
-
-  const order = (offer, needed) => [
-    offer.accelerators > OVERSIZED * needed * (1 + FRACTION_TOLERANCE), offer.usd_per_hour, offer.accelerators,
-    offer.provider, offer.instance, offer.region ?? "",
-  ];
-  const choose = (offers, basis, accelerator, devices, nodes = 1) => {
-    const needed = devices / nodes;
-    let best = null, first = null;
-    for (const offer of offers) {
-      if (offer.accelerator !== accelerator || offer.kind !== basis.kind) continue;
-      if (offer.accelerators < needed * (1 - FRACTION_TOLERANCE) || (nodes !== 1 && !offer.fabric)) continue;
-      if (basis.provider ? offer.provider !== basis.provider : offer.rank === null && basis.kind === DEFAULT_KIND) continue;
-      const key = order(offer, needed);
-      if (first === null || byParts(key, first) < 0) [best, first] = [offer, key];
-    }
-    return best;
+  const choose = (offers, basis, devices, nodes = 1) => {
+    const ofProvider = ({ provider, rank }) => (basis.provider ? provider === basis.provider : rank !== null || basis.kind !== DEFAULT_KIND);
+    return cheapest_offer(offers.filter((offer) => offer.kind === basis.kind && ofProvider(offer) && (nodes === 1 || offer.fabric)), devices / nodes);
   };
 
   const figures = (result, hourly) => {
@@ -64,11 +41,12 @@
 
   const priced = (results, prices, basis) => {
     const offers = new Map();
-    for (const offer of inForce(prices, basis.day)) offers.set(offer.accelerator, [...(offers.get(offer.accelerator) ?? []), offer]);
-    const rows = [];
+    for (const offer of current_prices(prices, basis.day)) offers.set(offer.accelerator, [...(offers.get(offer.accelerator) ?? []), offer]);
+    const rows = [], chosen = new Map();
     for (const result of results) {
-      const { accelerator, units, nodes } = result;
-      const offer = basis.kind === OWN ? null : choose(offers.get(accelerator) ?? [], basis, accelerator, units, nodes);
+      const { accelerator, units, nodes } = result, place = [accelerator, units, nodes].join();
+      if (!chosen.has(place)) chosen.set(place, basis.kind === OWN ? null : choose(offers.get(accelerator) ?? [], basis, units, nodes));
+      const offer = chosen.get(place);
       const hourly = basis.kind === OWN ? (basis.own[accelerator] ?? 0) * units : nodes * (offer?.usd_per_hour ?? 0);
       if (!hourly) continue;
       const costs = figures(result, hourly);
@@ -232,9 +210,9 @@
     const resale = value("resale") === "" ? 0 : number("resale");
     const machine = ownedMachine(number("purchase"), number("years"), number("utilisation") / 100, number("watts"), number("electricity"), resale);
     const data = await load(), accelerator = value("hardware"), hourly = machine.usd_per_hour();
-    const current = inForce(data.prices, data.as_of).filter((offer) => offer.accelerator === accelerator && offer.accelerators <= OVERSIZED * devices);
+    const current = current_prices(data.prices, data.as_of).filter((offer) => offer.accelerator === accelerator && offer.accelerator_count <= OVERSIZED * devices);
     const offers = [...new Set(current.map((offer) => offer.provider))]
-      .map((provider) => choose(current, { kind: DEFAULT_KIND, provider }, accelerator, devices))
+      .map((provider) => choose(current, { kind: DEFAULT_KIND, provider }, devices))
       .filter(Boolean)
       .sort((a, b) => byParts([a.usd_per_hour, a.provider], [b.usd_per_hour, b.provider]));
     const share = `${Number(value("utilisation"))}% of the year`;
@@ -244,7 +222,7 @@
       const line = (offer) => {
         const hours = machine.break_even_hours_per_year(offer.usd_per_hour), owns = hourly < offer.usd_per_hour;
         return el("tr", {},
-          el("th", { scope: "row" }, `${data.providers[offer.provider]} ${offer.instance}`, small([`${offer.accelerators} per instance`, offer.region, offer.effective_on].filter(Boolean).join(", "))),
+          el("th", { scope: "row" }, `${data.providers[offer.provider]} ${offer.instance}`, small([`${offer.accelerator_count} per instance`, offer.region, offer.effective_on].filter(Boolean).join(", "))),
           el("td", { class: "tm-num", "data-head": "Rent per hour" }, usd(offer.usd_per_hour)),
           el("td", { class: "tm-num", "data-head": "Break-even hours per year" }, hours === null ? NONE : fixed(Math.ceil(hours), 0)),
           el("td", { class: "tm-num", "data-head": "Share of the year" }, hours === null ? NONE : `${significant((hours / HOURS_PER_YEAR) * 100)}%`),
