@@ -232,7 +232,10 @@ def option_rates(
     """
     _check_length(model, length, evidence)
     architecture, planner = architecture_of(model), Planner(model, length)
-    of_model = [row for row in evidence.results if row.architecture == architecture]
+    of_model: dict[tuple[str, str, str], list[KnownRate]] = {}
+    for row in evidence.results:
+        if row.architecture == architecture:
+            of_model.setdefault((row.method, row.accelerator, row.level), []).append(row)
     levels = {(row.vendor, row.level) for row in evidence.results}
     reasons: dict[tuple[object, ...], str | None] = {}
     rates: list[Rate] = []
@@ -244,7 +247,7 @@ def option_rates(
         return reasons[key]
 
     for (card, devices), method, level in product(places, TRAINED, software):
-        alike = [row for row in of_model if (row.method, row.accelerator, row.level) == (method.value, card.key, level)]
+        alike = of_model.get((method.value, card.key, level), [])
         found = [row for row in alike if not row.suspicious]
         if level == "vendor" and not found:
             continue
