@@ -231,11 +231,7 @@ def option_rates(
     Vendors' own software has rates only where a result has it. Raises TunemarkError for rows that the model cannot read.
     """
     _check_length(model, length, evidence)
-    architecture, planner = architecture_of(model), Planner(model, length)
-    of_model: dict[tuple[str, str, str], list[KnownRate]] = {}
-    for row in evidence.results:
-        if row.architecture == architecture:
-            of_model.setdefault((row.method, row.accelerator, row.level), []).append(row)
+    of_model, planner = _by_step(evidence.results, architecture_of(model)), Planner(model, length)
     levels = {(row.vendor, row.level) for row in evidence.results}
     reasons: dict[tuple[object, ...], str | None] = {}
     rates: list[Rate] = []
@@ -278,6 +274,15 @@ def option_rates(
                 rate = _cited(rate, direct or found)
         rates.append(rate if missing is None else replace(rate, reason=missing))
     return consistent(rates)
+
+
+def _by_step(results: Iterable[KnownRate], architecture: str) -> dict[tuple[str, str, str], list[KnownRate]]:
+    """Return the results of an architecture by method, accelerator and level of software."""
+    groups: dict[tuple[str, str, str], list[KnownRate]] = {}
+    for row in results:
+        if row.architecture == architecture:
+            groups.setdefault((row.method, row.accelerator, row.level), []).append(row)
+    return groups
 
 
 def _check_length(model: ModelCard, length: int, evidence: Evidence) -> None:
