@@ -42,7 +42,7 @@ TRUST = {
     "published": "A document's claim, without a raw log.",
     "converted": f"Converted from raw logs of another harness. MLPerf results are labelled: {MLPERF_LABEL}.",
     "measured": "Run by the Tunemark harness. The raw step log is in the repository, and every figure is derived from it.",
-    "reproduced": "Two independent series of runs of one configuration agree within the interval for one more run.",
+    "reproduced": "Two submitters measured one configuration, and their mean rates agree within 5%.",
 }
 VERDICTS = {
     "impossible": "No reading of the figures can be true.",

@@ -168,6 +168,20 @@ def committed_files(root: Path) -> frozenset[str]:
     return frozenset((tracked or "").split("\0")) - {""}
 
 
+def submitters(root: Path) -> dict[str, str]:
+    """Return who added each submission, by its path from the root: the author of that commit. Empty without git."""
+    added: dict[str, str] = {}
+    author = ""
+    for line in (
+        _git(root, "log", "--diff-filter=A", "--no-renames", "--name-only", "--format=%x01%ae", "--", SUBMISSIONS) or ""
+    ).splitlines():
+        if line.startswith("\x01"):
+            author = line[1:]
+        elif line:
+            added[line] = author
+    return added
+
+
 def changed_submissions(root: Path) -> list[str]:
     """Return the submissions of the last commit that are changed or gone in the working tree."""
     changed = _git(root, "diff", "--name-only", "-z", "--no-renames", "--diff-filter=DMT", "HEAD", "--", SUBMISSIONS)

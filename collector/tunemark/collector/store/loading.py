@@ -3,12 +3,12 @@
 import ast
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from functools import partial
 from itertools import combinations
-from math import log
+from math import log, log1p
 from pathlib import Path
 from statistics import geometric_mean, stdev
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.load import audited_submission, load_evidence
 from tunemark.collector.audit.rule import Finding, Rule
 from tunemark.collector.gate.check import Verdict, judge
-from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files, known_commits
+from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files, known_commits, submitters
 from tunemark.collector.gate.fact_files import missing_document, wrong_count
 from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, RecordFiles, records_in, shown_path
 from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
@@ -101,7 +101,7 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
         {"result_id": ids[file], "kind": SECOND_RUN, "message": doubt.text} for file, doubt in accepted.doubts
     )
     rows.setdefault("result_rows", []).extend(_headlines(accepted.kept, facts))
-    rows["configurations"] = pool_configurations(rows["result_rows"])
+    rows["configurations"] = pool_configurations(rows["result_rows"], submitters(root))
     trusted = [loaded for loaded in accepted.kept if facts.known.withdrawal(loaded.result_id) is None]
     evidence = load_evidence(root, facts, [loaded.run for loaded in trusted if loaded.run is not None])
     rules = all_rules()
@@ -302,14 +302,14 @@ def _refuse_repeated_ids(ids: Iterable[tuple[str, str]]) -> None:
 
 # Results of one configuration ------------------------------------------------------------------------
 
-INDEPENDENT_AFTER = timedelta(hours=1)
-"""Series of one configuration that start within this time of each other share the state of the machine."""
+AGREEMENT = 0.05
+"""Mean rates of two submitters that differ by at most this share agree. A choice, not a measurement: there are no second submitters yet."""
 
 
-def pool_configurations(result_rows: Iterable[Row]) -> list[Row]:
+def pool_configurations(result_rows: Iterable[Row], submitters: Mapping[str, str]) -> list[Row]:
     """Return one row per configuration of rankable measured results, and set `configuration` and `trust` of those results.
 
-    A configuration is `reproduced` if two independent series agree.
+    A configuration is `reproduced` if two submitters agree. `submitters` has the author of each file that git knows.
     """
     members: dict[str, list[Row]] = {}
     for row in result_rows:
@@ -317,21 +317,24 @@ def pool_configurations(result_rows: Iterable[Row]) -> list[Row]:
             row["configuration"] = configuration(row)
             if row["configuration"] is not None:
                 members.setdefault(row["configuration"], []).append(row)
-    return [_pooled(name, rows) for name, rows in sorted(members.items())]
+    return [_pooled(name, rows, submitters) for name, rows in sorted(members.items())]
 
 
-def _pooled(name: str, rows: Sequence[Row]) -> Row:
+def _pooled(name: str, rows: Sequence[Row], submitters: Mapping[str, str]) -> Row:
     rates = [row["tokens_per_s"] for row in rows]
     pooled = one_more_run(rates) if len(rates) > 1 else None
-    series = _independent_series(rows)
-    reproduced = any(_agree(a, b) for a, b in combinations(series, 2))
+    of_submitter: dict[str, list[float]] = {}
+    for row in rows:
+        of_submitter.setdefault(submitters.get(row["file"], ""), []).append(row["tokens_per_s"])
+    means = [log(geometric_mean(each)) for each in of_submitter.values()]
+    reproduced = any(abs(one - other) <= log1p(AGREEMENT) for one, other in combinations(means, 2))
     if reproduced:
         for row in rows:
             row["trust"] = Trust.REPRODUCED.value
     return {
         "configuration": name,
         "runs": len(rows),
-        "series": len(series),
+        "submitters": len(of_submitter),
         "tokens_per_s": pooled.value if pooled else rates[0],
         "tokens_per_s_low": pooled.low if pooled else None,
         "tokens_per_s_high": pooled.high if pooled else None,
@@ -339,25 +342,3 @@ def _pooled(name: str, rows: Sequence[Row]) -> Row:
         "reproduced": reproduced,
         "result_ids": sorted(row["result_id"] for row in rows),
     }
-
-
-def _independent_series(rows: Sequence[Row]) -> list[list[float]]:
-    """Return the rates of each independent series: runs of one study, or runs that started shortly after each other."""
-    series: list[list[float]] = []
-    last: Row | None = None
-    for row in sorted(rows, key=lambda row: (row["started_at"], row["result_id"])):
-        same_study = last is not None and row.get("study_id") is not None and row.get("study_id") == last.get("study_id")
-        if last is not None and (same_study or row["started_at"] - last["started_at"] < INDEPENDENT_AFTER):
-            series[-1].append(row["tokens_per_s"])
-        else:
-            series.append([row["tokens_per_s"]])
-        last = row
-    return series
-
-
-def _agree(first: Sequence[float], second: Sequence[float]) -> bool:
-    """Return True if the mean of one series lies within the interval for one more run of the other, which needs repeats."""
-    return any(
-        len(a) > 1 and (interval := one_more_run(a)).low <= geometric_mean(b) <= interval.high
-        for a, b in ((first, second), (second, first))
-    )

@@ -459,7 +459,7 @@ comment on column result_rows.sha256 is 'Hash of the file.';
 create table configurations (
     configuration varchar primary key,
     runs integer not null,
-    series integer not null,
+    submitters integer not null,
     tokens_per_s double not null,
     tokens_per_s_low double,
     tokens_per_s_high double,
@@ -469,11 +469,11 @@ create table configurations (
 );
 comment on table configurations is 'Repeats of measured results, pooled. Rankings are of configurations.';
 comment on column configurations.runs is 'Rankable results of the configuration.';
-comment on column configurations.series is 'Number of independent series: different studies, at least an hour apart.';
+comment on column configurations.submitters is 'Number of submitters: authors of the commits that added the results.';
 comment on column configurations.tokens_per_s is 'Geometric mean over the runs.';
 comment on column configurations.tokens_per_s_low is 'Lower end of the 95% interval for one more run; NULL for a single run.';
 comment on column configurations.between_run_cv is 'Coefficient of variation between runs; NULL for a single run.';
-comment on column configurations.reproduced is 'True if two independent series agree within the interval for one more run.';
+comment on column configurations.reproduced is 'True if the mean rates of two submitters agree within 5%.';
 
 create table steps (
     result_id varchar not null,
