@@ -505,14 +505,15 @@ class _Writer:
         if last == "get_args":
             return arguments
         if isinstance(node.func, ast.Attribute) and method and not self.place(node.func):
-            own = self.methods.get(last)
-            if (node.keywords and own is None) or (own is None and last not in METHODS):
+            own = self.methods.get(last, set())
+            # Which class a value has is not known here, so that methods of one name must have the same arguments.
+            if (not own and last not in METHODS) or (node.keywords and len(own) != 1):
                 raise self.unknown(node)
-            given = self.given(node, [each.arg for each in [*own.args.args, *own.args.kwonlyargs]][1:]) if own else arguments
+            given = self.given(node, next(iter(own))) if node.keywords else arguments
             return f"py.call({self.expression(node.func.value)}, `{last}`, [{given}])"
         called, definition = self.expression(node.func), self.defined(node.func)
         if isinstance(definition, ast.FunctionDef):
-            return f"{called}({self.given(node, [each.arg for each in [*definition.args.args, *definition.args.kwonlyargs]])})"
+            return f"{called}({self.given(node, _arguments(definition))})"
         if isinstance(definition, ast.ClassDef) or called == "this":
             return f"py.make({called}, [{arguments}], {{ {named} }})" if named else f"new {called}({arguments})"
         if called.endswith("Error"):
@@ -528,10 +529,13 @@ class _Writer:
         return ", ".join([*map(self.expression, node.args), *(by_name.get(name, "undefined") for name in names[len(node.args) : end])])
 
     @cached_property
-    def methods(self) -> dict[str, ast.FunctionDef]:
-        """The methods of all dataclasses."""
+    def methods(self) -> dict[str, set[tuple[str, ...]]]:
+        """The methods of all dataclasses, with the names of their arguments."""
         classes = [node for module in self.modules.values() for node in module.tree.body if isinstance(node, ast.ClassDef)]
-        return {each.name: each for node in classes for each in node.body if isinstance(each, ast.FunctionDef)}
+        found: dict[str, set[tuple[str, ...]]] = {}
+        for each in (each for node in classes for each in node.body if isinstance(each, ast.FunctionDef)):
+            found.setdefault(each.name, set()).add(_arguments(each)[1:])
+        return found
 
     def is_module(self, node: ast.expr) -> bool:
         """Return True for the name of a module, such as `math`."""
@@ -546,6 +550,10 @@ class _Writer:
         """Return the error for Python that is not translated."""
         line = getattr(node, "lineno", 0)
         return NotTranslatedError(f"{self.at.name}, line {line}: not translated: {ast.unparse(node)[:100]}")
+
+
+def _arguments(node: ast.FunctionDef) -> tuple[str, ...]:
+    return tuple(each.arg for each in [*node.args.args, *node.args.kwonlyargs])
 
 
 def _is_boolean(node: ast.expr) -> bool:

@@ -87,6 +87,7 @@ globalThis.tunemarkPython = (() => {
   const kept = (made) => {
     const known = new WeakMap();
     return (argument) => {
+      if (!isObject(argument)) return made(argument);
       if (!known.has(argument)) known.set(argument, made(argument));
       return known.get(argument);
     };
