@@ -10,7 +10,12 @@ import pytest
 from playwright.sync_api import Browser, Page
 from test_browser import NARROW, Visit
 
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.option_rates import Evidence, KnownRate, option_rates
+from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.recommendation import NODES, OBJECTIVES, OWN, TRUSTS, DisputedRate, Offer, Question, Rate, recommend
+from tunemark.schema.throughput import FACTORS, Effects, architecture_of, generation_of, prior_of
 from tunemark.site.answer import answer_html
 from tunemark.site.time_and_cost import front
 
@@ -113,6 +118,75 @@ def test_script_and_python_answer_two_hundred_random_questions_alike(script: Pag
         assert answer_html(question, ours, tuned, names, CARDS, every=True) == theirs
         kinds |= {name for name in KINDS_OF_ANSWER if getattr(ours, name)}
     assert kinds == set(KINDS_OF_ANSWER)
+
+
+FACTS = FactBase.of_project()
+MODELS = ("llama-3.1-8b", "qwen2.5-7b", "gemma-2-9b", "mixtral-8x7b", "bert-base-uncased", "gpt2")
+GPUS = ("nvidia-h100-80gb-sxm", "nvidia-v100-16gb", "amd-mi300x", "apple-m3-max", "nvidia-rtx-4090")
+
+
+def made_up_evidence(draw: random.Random) -> Evidence:
+    """Return a fitted model with correlated parameters, and results on every second accelerator."""
+    names = [
+        *(f"factor: {term}" for term in FACTORS),
+        "level: plain",
+        "level, method: tuned, lora",
+        "slope: devices doubled",
+        f"accelerator: {GPUS[0]}",
+    ]
+    loads = [[draw.gauss(0, 0.1) for _ in names] for _ in names]
+    covariance = tuple(tuple(sum(a * b for a, b in zip(one, other, strict=True)) for other in loads) for one in loads)
+    effects = Effects(
+        {name: place for place, name in enumerate(names)}, tuple(prior_of(name).mean + draw.gauss(0, 0.2) for name in names), covariance
+    )
+    results = [
+        KnownRate(
+            f"{model}-{gpu}-{method}-{level}", architecture_of(FACTS.models[model]), FAMILIES[FACTS.models[model].family].encoder, method,
+            draw.choice((128, 512, 2048)), 2048, gpu, FACTS.accelerators[gpu].vendor, generation_of(FACTS.accelerators[gpu]), draw.choice((1, 8)),
+            level, draw.uniform(1e3, 1e5), suspicious=draw.random() < 0.2,
+        )
+        for model, gpu, method, level in product(MODELS[::2], GPUS[::2], METHODS, SOFTWARE)
+    ]  # fmt: skip
+    return Evidence(effects, tuple(results))
+
+
+def test_script_and_python_compute_the_same_rates(script: Page) -> None:
+    evidence, places = made_up_evidence(random.Random(3)), list(product(GPUS, (1, 8)))  # noqa: S311 - repeatable evidence
+    cards = {key: FACTS.accelerators[key].model_dump(mode="json") for key in GPUS}
+    models = {key: FACTS.models[key].model_dump(mode="json") for key in MODELS}
+    script.evaluate(
+        """([effects, results, cards]) => {
+            const { Evidence, KnownRate } = tunemark.option_rates, { Effects } = tunemark.throughput, { dict, make } = tunemarkPython;
+            const places = dict(Object.entries(effects.places)), rows = results.map((row) => make(KnownRate, [], row));
+            for (const card of Object.values(cards)) card.peak_tflops = dict(Object.entries(card.peak_tflops));
+            Object.assign(window, { cards, evidence: make(Evidence, [], { effects: make(Effects, [], { ...effects, places }), results: rows }) });
+        }""",
+        [asdict(evidence.effects), [asdict(each) for each in evidence.results], cards],
+    )
+    kinds = set()
+    for model, length in product(MODELS, (128, 700, 4096)):
+        asked = [models[model], length, places]
+        theirs = script.evaluate(
+            """([model, length, places]) => {
+                try { return tunemark.option_rates.option_rates(model, length, places.map(([key, devices]) => [cards[key], devices]), evidence); }
+                catch (error) { return error.message; }
+            }""",
+            asked,
+        )
+        ours: list[Rate] | str
+        try:
+            ours = option_rates(FACTS.models[model], length, [(FACTS.accelerators[key], devices) for key, devices in places], evidence)
+        except TunemarkError as error:
+            ours = error.fix
+        if isinstance(ours, str):
+            assert theirs == ours
+            continue
+        for mine, other in zip(ours, theirs, strict=True):
+            expected = json.loads(json.dumps(asdict(mine)))
+            close = {name: pytest.approx(value, rel=1e-12) for name, value in expected.items() if isinstance(value, float)}
+            assert {name: other.get(name) for name in expected} == expected | close
+            kinds.add((mine.evidence, mine.memory))
+    assert {("direct", "fits"), ("near", "fits"), ("predicted", "fits"), ("none", "no")} <= kinds
 
 
 def test_the_front_has_no_option_that_another_beats() -> None:
