@@ -98,7 +98,7 @@ def test_an_impossible_figure_takes_the_rank_only_if_the_ranking_uses_it(view: A
 def test_a_result_has_the_names_of_its_cards_and_of_its_document_or_those_it_was_printed_with(view: Any) -> None:
     model = {
         "model": "llama-3.1-8b", "name": "Llama 3.1 8B", "aliases": [], "family": "llama", "hidden_size": 4096, "intermediate_size": 14336, "layers": 32,
-        "attention_heads": 32, "key_value_heads": 8, "head_dim": 128, "vocabulary": 128256, "context_length": 131072, "source": "a page",
+        "attention_heads": 32, "key_value_heads": 8, "head_dim": 128, "vocabulary": 128256, "context_length": 131072, "tied_embeddings": False, "source": "a page",
     }  # fmt: skip
     card = {
         "accelerator": H100,

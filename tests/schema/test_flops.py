@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.physics.architecture import TOKEN_TABLES, count_parameters, every_target
+from tunemark.schema.physics.architecture import TOKEN_TABLES, all_linears, count_parameters
 from tunemark.schema.physics.flops import attention_pairs, flops_ledger, palm_flops
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
@@ -55,7 +55,7 @@ def tiny(family: str, **changes: Any) -> ModelCard:
 
 def targets_of(card: ModelCard) -> tuple[str, ...]:
     # transformers keeps the experts of a mixture in one tensor, which peft cannot give an adapter by name.
-    return tuple(name for name in every_target(card) if "experts" not in name)
+    return tuple(linear.path for linear in all_linears(card) if "experts" not in linear.path)
 
 
 def counted(shape: TrainingShape) -> dict[str, int]:
