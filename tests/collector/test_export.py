@@ -65,7 +65,7 @@ def test_a_folder_with_an_export_is_replaced_only_by_force(database: Path, tmp_p
     assert tunemark(*arguments).code == 0
     (tmp_path / "data" / "results.csv").write_text("stale", encoding="utf-8")
     refused = tunemark(*arguments)
-    assert (refused.code, "--force" in refused.err) == (2, True)
+    assert (refused.code, refused.err.startswith(f"tunemark: {tmp_path / 'data'}: "), "--force" in refused.err) == (2, True, True)
     assert (tmp_path / "data" / "results.csv").read_text(encoding="utf-8") == "stale"
     said = tunemark(*arguments, "--force", "--json")
     assert json.loads(said.out)["rows"]["sources"] == 2

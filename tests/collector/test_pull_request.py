@@ -127,7 +127,7 @@ def test_an_unknown_commit_is_one_line(tunemark: Tunemark, checkout: Path) -> No
     rehearsal.git(checkout, "init", "--quiet")
     said = tunemark("validate", "--pull-request", "main..--upload-pack=x")
     assert said.code == 2
-    assert said.err.startswith("tunemark: git rev-parse: ")
+    assert said.err.startswith("tunemark: --pull-request: 'main': is no commit")
     assert said.err.count("\n") == 1
 
 

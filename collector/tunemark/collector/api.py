@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tunemark.collector.commands.terminal import row_length
 from tunemark.collector.gate.check import Validation, validate_all
 from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, find_records, records_in
 from tunemark.collector.predict.estimate import JobEstimate, MemoryFit, job_estimates, memory_fits, software_like
@@ -30,7 +31,6 @@ from tunemark.schema.vocabulary import Method
 __all__ = ["Estimated", "derive", "estimate", "load_results", "recommend", "validate"]
 
 Result = Submission | PublishedResult | ConvertedResult
-SHORTEST_USUAL = 2048
 
 
 def load_results(*paths: Path | str) -> list[Result]:
@@ -89,13 +89,13 @@ def estimate(
     root = project_root()
     facts = FactBase.of_root(root)
     card = facts.model(model)
-    length = min(SHORTEST_USUAL, card.context_length) if sequence_length is None else sequence_length
+    length = row_length(card) if sequence_length is None else sequence_length
     shape = TrainingShape(card, Method(method), length, micro_batch, **settings)
     names = list(accelerators)
     cards = [facts.accelerator(name) for name in names] if names else [card for card in facts.accelerators.values() if card.unit != "cpu"]
     fitted = fit(calibrate(root, facts).rows)
     like = software_like(fitted, software)
-    jobs = job_estimates(facts, fitted, shape, [card.key for card in cards], like=like, tokens=tokens, usd_per_hour=usd_per_hour)
+    jobs = job_estimates(facts, fitted, shape, cards, like=like, tokens=tokens, usd_per_hour=usd_per_hour)
     return Estimated(estimate_memory(shape), memory_fits(shape, cards), tuple(jobs))
 
 
@@ -118,7 +118,7 @@ def recommend(
     root = project_root()
     facts = FactBase.of_root(root)
     card = facts.model(model)
-    length = min(SHORTEST_USUAL, card.context_length) if sequence_length is None else sequence_length
+    length = row_length(card) if sequence_length is None else sequence_length
     rates, offers = read_options(Path(database) if database else root / "build" / "tunemark.duckdb", facts, card)
     return best_options(Question(method, tokens, length, **limits), rates, offers)
 

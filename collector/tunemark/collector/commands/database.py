@@ -103,7 +103,7 @@ def query(
     if views:
         result = relation_reference()
     elif sql is None:
-        raise TunemarkError("sql", "", "give a SELECT, or --views to list tables and columns")
+        raise TunemarkError("SQL", "", "give a SELECT, or --views to list tables and columns")
     else:
         result = run_query(sql, database_of(db))
     if as_json:

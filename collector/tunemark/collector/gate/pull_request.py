@@ -12,9 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tunemark.collector.gate.check import LARGEST_FILE_BYTES, judge, validate_all
-from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, git, records_in, shown_path, submission_id
+from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, git, git_text, records_in, shown_path, submission_id
 from tunemark.collector.store.database import Row
 from tunemark.collector.store.measured_rows import measured_rows
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import MIB, counted
 from tunemark.schema.records.submission import Submission
@@ -89,7 +90,7 @@ def check(root: Path, base: str, head: str, facts: FactBase) -> dict[str, Any]:
 
 def changes(root: Path, base: str, head: str) -> list[Change]:
     """Return the changes of a head since it left the base. Nothing of the head is run, filtered or written."""
-    first, last = (git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").decode().strip() for name in (base, head))
+    first, last = _commit(root, base), _commit(root, head)
     fork_point = git(root, "merge-base", first, last).decode().strip()
     listed = git(root, "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--no-textconv", fork_point, last)
     parts = listed.decode(errors="surrogateescape").split("\0")
@@ -98,6 +99,13 @@ def changes(root: Path, base: str, head: str) -> list[Change]:
         _, mode, _, blob, status = entry.removeprefix(":").split(" ")
         found.append(Change(path, status[:1], mode, blob))
     return found
+
+
+def _commit(root: Path, name: str) -> str:
+    try:
+        return git_text(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    except TunemarkError as error:
+        raise TunemarkError("--pull-request", name, "is no commit of this repository; give the commits as BASE..HEAD") from error
 
 
 def _sorted_out(root: Path, changed: Sequence[Change]) -> tuple[list[Change], list[dict[str, str]], list[dict[str, str]]]:
