@@ -20,7 +20,6 @@ from tunemark.collector.gate.cross_file_checks import (
     Subject,
     accept,
     committed_files,
-    known_commits,
 )
 from tunemark.collector.gate.derive import derived_problems, outdated_facts
 from tunemark.collector.gate.doubts import doubts
@@ -229,7 +228,7 @@ def validate_all(records: RecordFiles, cards: Sequence[Path], root: Path, facts:
         files = [root / file for file in sorted(committed - given) if file.endswith(".json")]
         read = in_processes(partial(_committed, root=root), files, parallel_above=FEW_COMMITTED)
         others = [known for known in read if known is not None]
-        accepted = accept(candidates, committed, others, partial(known_commits, root))
+        accepted = accept(candidates, committed, others, root)
     except TunemarkError as error:
         # The invalid card may be in a file outside the files to check.
         stopped = (error.field, Problem("file", repr(error.value) if error.value else "", error.fix))

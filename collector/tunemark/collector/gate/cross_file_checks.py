@@ -1,11 +1,11 @@
 """Checks that need several submissions or their checkout: repeated runs, copies, superseded results, peers, commits, changed facts."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from tunemark.collector.gate.identity import Identity, copies
 from tunemark.collector.gate.read import SUBMISSIONS, git
@@ -65,14 +65,11 @@ class Candidate:
     """Why a submission that is accepted needs a second run."""
 
 
-AnyCandidate = TypeVar("AnyCandidate", bound=Candidate)
-
-
 @dataclass(frozen=True, slots=True)
-class Accepted(Generic[AnyCandidate]):
+class Accepted:
     """The verdict of the cross-file checks."""
 
-    kept: list[AnyCandidate]
+    kept: list[Candidate]
     """Submissions without a problem, in the order of files."""
     problems: FileProblems
     """Reasons why the others are rejected."""
@@ -83,38 +80,32 @@ class Accepted(Generic[AnyCandidate]):
 
 
 def accept(
-    candidates: Iterable[AnyCandidate],
-    committed: frozenset[str],
-    others: Sequence[Candidate] = (),
-    is_known: Callable[[Sequence[str]], Mapping[str, datetime | None]] | None = None,
-) -> Accepted[AnyCandidate]:
+    candidates: Sequence[Candidate], committed: frozenset[str], others: Sequence[Candidate] = (), root: Path | None = None
+) -> Accepted:
     """Return the submissions that are kept, and the problems of the others.
 
     `candidates` were each checked on their own already. `committed` holds the paths, as `Candidate.file`, that git tracks, and
     `others` the valid submissions of the checkout that are not among the candidates. A committed file comes before any other, so
-    that a copy of its run under an earlier name cannot displace it. `is_known` returns the commits that the repository has, with
-    their times.
+    that a copy of its run under an earlier name cannot displace it. With `root`, commits are looked up in the history of that checkout.
     """
-    listed = list(candidates)
-    ordered: list[Candidate] = [*others, *sorted(listed, key=lambda each: each.file not in committed)]
+    ordered = [*others, *sorted(candidates, key=lambda each: each.file not in committed)]
     settled = committed | {each.file for each in others}
     copied = dict(copies([(each.file, each.identity) for each in ordered if each.run_id and not each.problems]))
     seen, problems = _Seen(), list[tuple[str, Problem]]()
     for candidate in ordered:
         new = candidate.file not in settled
-        own = [*candidate.problems, *(candidate.outdated if new else ())] or list(
-            seen.problems(candidate, copied.get(candidate.file), new=new)
-        )
+        own = [*candidate.problems, *(candidate.outdated if new else ())]
+        own = own or list(seen.problems(candidate, copied.get(candidate.file), new=new))
         problems.extend((candidate.file, problem) for problem in own)
         if not own and candidate.run_id:
             seen.add(candidate)
     wrong = [(candidate, problem) for candidate, problem in _studies(seen.runs.values()) if candidate.file not in settled]
-    wrong += _replacing(each for each in ordered if seen.runs.get(each.run_id) is each)
+    wrong += _replacing(seen.runs.values())
     problems += [(candidate.file, problem) for candidate, problem in wrong]
     refused = {candidate.file for candidate, _ in wrong}
-    kept = [each for each in listed if seen.runs.get(each.run_id) is each and each.file not in refused]
+    kept = [each for each in candidates if seen.runs.get(each.run_id) is each and each.file not in refused]
     doubts = [(candidate.file, doubt) for candidate in kept for doubt in candidate.doubts]
-    doubts += [*(_unknown_commits(kept, is_known) if is_known else ())]
+    doubts += [] if root is None else _unknown_commits(kept, root)
     return Accepted(kept, problems, [(candidate.file, note) for candidate in kept for note in candidate.outdated], doubts)
 
 
@@ -150,16 +141,14 @@ class _Seen:
 
 def _replacing(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem]]:
     """Yield results that take the place of another one without the right to."""
-    listed = list(accepted)
-    results = {candidate.result_id: candidate for candidate in listed}
+    results = {candidate.result_id: candidate for candidate in accepted}
     replaced: dict[str, Candidate] = {}
-    for candidate in listed:
-        if candidate.supersedes is None:
-            continue
-        problems = list(_superseding(candidate, results.get(candidate.supersedes), replaced))
-        yield from ((candidate, problem) for problem in problems)
-        if not problems:
-            replaced[candidate.supersedes] = candidate
+    for candidate in results.values():
+        if candidate.supersedes is not None:
+            problems = list(_superseding(candidate, results.get(candidate.supersedes), replaced))
+            yield from ((candidate, problem) for problem in problems)
+            if not problems:
+                replaced[candidate.supersedes] = candidate
 
 
 def committed_files(root: Path) -> frozenset[str]:
@@ -247,12 +236,10 @@ def _studies(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem
         last[study.study_id] = max(last[study.study_id], study.position)
 
 
-def _unknown_commits(
-    kept: Sequence[Candidate], is_known: Callable[[Sequence[str]], Mapping[str, datetime | None]]
-) -> Iterator[tuple[str, Problem]]:
+def _unknown_commits(kept: Sequence[Candidate], root: Path) -> Iterator[tuple[str, Problem]]:
     """Yield commits of the harness that the repository does not have, or that were made after the run."""
     commits = sorted({candidate.commit for candidate in kept if candidate.commit})
-    known = is_known(commits) if commits else {}
+    known = known_commits(root, commits) if commits else {}
     for candidate in kept:
         made_at = known.get(candidate.commit or "")
         if candidate.commit and candidate.commit not in known:
