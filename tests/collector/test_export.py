@@ -23,7 +23,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with the published results of two documents."""
     root = copy_data(tmp_path_factory.mktemp("checkout"), "published/001", "published/004")
     with rates_of_one_model():
-        collect(root, root / "tunemark.duckdb", lambda: None, DAY)
+        collect(root, root / "tunemark.duckdb", DAY)
     return root / "tunemark.duckdb"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tunemark.collector.commands.terminal import row_length
 from tunemark.collector.gate.check import Validation, validate_all
-from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, find_records, records_in
+from tunemark.collector.gate.read import SUBMISSIONS, find_records, records_in
 from tunemark.collector.predict.estimate import JobEstimate, MemoryFit, job_estimates, memory_fits, software_like
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
@@ -39,7 +39,7 @@ def load_results(*paths: Path | str) -> list[Result]:
     A set of published results gives all of them. Raises TunemarkError (exit code 3) for a file that is not a valid record.
     """
     results: list[Result] = []
-    for path in _files(paths).files:
+    for path in _files(paths):
         try:
             record = read_record(path.read_bytes())
         except (InvalidRecord, ValueError, TypeError, RecursionError) as error:
@@ -51,7 +51,7 @@ def load_results(*paths: Path | str) -> list[Result]:
 def validate(*paths: Path | str) -> Validation:
     """Return the problems of files and folders, as `tunemark validate` reports them; by default of `submissions/`."""
     root = project_root()
-    return validate_all(_files(paths), [], root, FactBase.of_root(root), lambda: None)
+    return validate_all(_files(paths), root, FactBase.of_root(root))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,6 @@ def recommend(
     return best_options(Question(method, tokens, length, **limits), rates, offers)
 
 
-def _files(paths: Iterable[Path | str]) -> RecordFiles:
+def _files(paths: Iterable[Path | str]) -> list[Path]:
     named = [Path(path) for path in paths]
-    return find_records(named) if named else records_in(project_root() / SUBMISSIONS)
+    return (find_records(named) if named else records_in(project_root() / SUBMISSIONS)).files

@@ -15,7 +15,7 @@ import tomlkit
 import typer
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, problem_json, say
-from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, find_records, git_text, records_in, shown_path, submission_id
+from tunemark.collector.gate.read import SUBMISSIONS, find_records, git_text, records_in, shown_path, submission_id
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import Withdrawal
@@ -221,7 +221,7 @@ def _check(chosen: Sequence[Result], root: Path, *, as_json: bool) -> None:
 
     own = {shown_path(result.file, root) for result in chosen}
     there = [path for path in records_in(root / SUBMISSIONS).files if shown_path(path, root) not in own]
-    done = validate_all(RecordFiles(sorted([*there, *(result.file for result in chosen)])), [], root, FactBase.of_root(root), lambda: None)
+    done = validate_all(sorted([*there, *(result.file for result in chosen)]), root, FactBase.of_root(root))
     problems = [(file, problem) for file, problem in done.problems if file in own or not done.judged]
     if not problems:
         return

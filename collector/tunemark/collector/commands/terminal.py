@@ -1,4 +1,4 @@
-"""Options and output that all commands share: rich tables, JSON and CSV for programs, messages, progress."""
+"""Options and output that all commands share: rich tables, JSON and CSV for programs, messages."""
 
 import json
 import sys
@@ -48,8 +48,6 @@ OPTIONS = {"model": "--model/-m", "accelerator": ACCELERATOR, "method": "--metho
 USUAL_LENGTH = 2048
 Word = TypeVar("Word", bound=str)
 Read = TypeVar("Read", int, float)
-MANY = 200
-"""Number of items above which progress is shown."""
 LARGEST_PLAIN = 1e6
 """Numbers below this are shown with six digits, larger ones without decimals; exponents are avoided."""
 
@@ -217,18 +215,3 @@ def cell(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(cell(item) for item in value)
     return terminal(" ".join(str(value).split()))
-
-
-@contextmanager
-def progress(task: str, total: int) -> Iterator[Callable[[], None]]:
-    """Yield a function to call after each item. It shows a bar on a terminal, and nothing in a pipe or for few items."""
-    if total <= MANY or not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns = *Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        bar_task = bar.add_task(task, total=total)
-        yield lambda: bar.advance(bar_task)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, print_json, problem_json, progress, say
+from tunemark.collector.commands.terminal import AsJson, print_json, problem_json, say
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
@@ -104,8 +104,7 @@ def _validated(paths: list[Path] | None, *, strict: bool) -> "Validation":
     for path, reason in records.ignored:
         if (path, reason) not in refused:
             say(f"ignored {shown_path(path, root)}: {reason}")
-    with progress("validate", len(records.files)) as advance:
-        done = validate_all(records, cards, root, FactBase.of_root(root), advance)
+    done = validate_all(records.files, root, FactBase.of_root(root), cards)
     done.problems.extend((shown_path(path, root), Problem("file", reason, REGULAR)) for path, reason in refused)
     if strict:
         done.problems.extend((file, Problem("file", "changed", REGULAR)) for file in changed_submissions(root))

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tunemark.collector.gate.check import LARGEST_FILE_BYTES, judge, validate_all
-from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, git, git_text, records_in, shown_path, submission_id
+from tunemark.collector.gate.read import SUBMISSIONS, git, git_text, records_in, shown_path, submission_id
 from tunemark.collector.store.database import Row
 from tunemark.collector.store.measured_rows import measured_rows
 from tunemark.schema.errors import TunemarkError
@@ -60,7 +60,7 @@ def check(root: Path, base: str, head: str, facts: FactBase) -> dict[str, Any]:
         written = {_write(root, change, Path(folder)): change.path for change in added}
         records = records_in(root / SUBMISSIONS)
         # The results of the base are compared with, and not checked again.
-        done = validate_all(RecordFiles(sorted(written)), [], root, facts, lambda: None)
+        done = validate_all(sorted(written), root, facts)
         names = {shown_path(path, root): change for path, change in written.items()}
         invalid = [(names[file], problem) for file, problem in done.problems if file in names] if done.judged else done.problems
         refused += [{"path": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in invalid]

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -18,7 +18,7 @@ from tunemark.collector.audit.rule import Finding, Rule
 from tunemark.collector.gate.check import Verdict, judge
 from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files
 from tunemark.collector.gate.fact_files import missing_document, wrong_count
-from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, RecordFiles, records_in, shown_path
+from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, records_in, shown_path
 from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
 from tunemark.collector.predict.derived_figures import add_derived_figures
 from tunemark.collector.predict.predicted_vs_measured import memory_errors
@@ -78,11 +78,11 @@ class Collected:
     """Notes on submissions that were loaded."""
 
 
-def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: None, as_of: date | None = None) -> Collected:
+def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     """Load all records of a checkout into a new database that replaces the old one.
 
-    `advance` is called after each submission; `as_of` is the day of the current prices, today by default. Nothing is written if
-    facts, published or converted results are invalid: raises TunemarkError with exit code 3.
+    `as_of` is the day of the current prices, today by default. Nothing is written if facts, published or converted results are
+    invalid: raises TunemarkError with exit code 3.
     """
     day, schemas = as_of or datetime.now(tz=UTC).date(), arrow_schemas()
     # Imported here: worker processes import this module to load submissions, and need neither.
@@ -97,10 +97,7 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
     undescribed = _add_documents(rows, facts)
     _add_converted(rows, facts)
     load = partial(load_submission, root=root, facts=facts, schemas=schemas)
-    submissions: dict[str, LoadedSubmission] = {}
-    for loaded in in_processes(load, submission_files(root).files):
-        submissions[loaded.candidate.file] = loaded
-        advance()
+    submissions = {loaded.candidate.file: loaded for loaded in in_processes(load, records_in(root / SUBMISSIONS).files)}
     accepted = accept([loaded.candidate for loaded in submissions.values()], committed_files(root), root=root)
     kept = [submissions[candidate.file] for candidate in accepted.kept]
     rows.setdefault("warnings", []).extend(
@@ -157,11 +154,6 @@ def _inputs_sha256(root: Path) -> str:
             digest.update(f"{path.relative_to(folder)}\0".encode(errors="surrogateescape"))
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
-
-
-def submission_files(root: Path) -> RecordFiles:
-    """Return the submission files of a checkout."""
-    return records_in(root / SUBMISSIONS)
 
 
 def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str, pa.Schema]") -> LoadedSubmission:
