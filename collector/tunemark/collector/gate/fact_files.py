@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.collector.gate import fact_book_checks as book
-from tunemark.collector.gate import known_checks, price_checks
+from tunemark.collector.gate import price_checks
 from tunemark.collector.gate.accelerator_checks import accelerator_problems
 from tunemark.collector.gate.cross_file_checks import FileProblems
 from tunemark.collector.gate.fact_checks import Neighbours, future_days, text_problems
@@ -141,7 +141,7 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
         yield from _outdated_golden(path)
     elif folder == KNOWN:
         known = WorldFacts.model_validate(read_known(path))
-        yield from known_checks.known_problems(known, beside)
+        yield from book.known_problems(known, beside)
         yield from withdrawal_problems(known, beside.data.parent / SUBMISSIONS)
     elif folder == "accelerators":
         yield from accelerator_problems(read_card(path, AcceleratorCard), beside)
