@@ -376,10 +376,7 @@ class Fit:
         values, slopes = Design(rows, (*self.names, *unseen)).linear(mean)
         known, new = slopes[:, : len(self.names)], slopes[:, len(self.names) :]
         variances = ((known @ self.posterior.covariance) * known).sum(axis=1) + new**2 @ np.array([prior.sd**2 for prior in priors])
-        estimates = iter(
-            LogPrediction(float(value), math.sqrt(float(variance) + ROW_VARIANCE))
-            for value, variance in zip(values, variances, strict=True)
-        )
+        estimates = iter(_predictions(values, variances))
         return [terms if isinstance(terms, Missing) else next(estimates) for terms in work]
 
     def without(self, lines: Sequence[int]) -> Posterior:
@@ -389,11 +386,12 @@ class Fit:
     def predict_rows(self, posterior: Posterior, lines: Sequence[int]) -> list[LogPrediction]:
         """Return predictions for some rows by another posterior of the same parameters."""
         values, slopes = self.design.linear(posterior.mean, list(lines))
-        variances = ((slopes @ posterior.covariance) * slopes).sum(axis=1)
-        return [
-            LogPrediction(float(value), math.sqrt(float(variance) + ROW_VARIANCE))
-            for value, variance in zip(values, variances, strict=True)
-        ]
+        return _predictions(values, ((slopes @ posterior.covariance) * slopes).sum(axis=1))
+
+
+def _predictions(values: Array, variances: Array) -> list[LogPrediction]:
+    """Return predictions of one further row each, from its mean and the variance of the parameters."""
+    return [LogPrediction(*pair) for pair in zip(values.tolist(), np.sqrt(variances + ROW_VARIANCE).tolist(), strict=True)]
 
 
 ROW_VARIANCE = NOISE**2 * FREEDOM / (FREEDOM - 2)

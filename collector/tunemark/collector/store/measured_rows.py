@@ -74,7 +74,7 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
 
 def _plan_columns(submission: Submission) -> Row:
     """Return the columns of the plan, the device and the outcome."""
-    plan, outcome = submission.plan, submission.outcome
+    plan, outcome, packages = submission.plan, submission.outcome, submission.environment.packages
     compared_by: Row = {
         "model": plan.model.key,
         "task": plan.model.task.value,
@@ -106,19 +106,14 @@ def _plan_columns(submission: Submission) -> Row:
         "weights": plan.model.weights.value,
         "harness_version": submission.harness.version,
         "harness_commit": submission.harness.commit,
-        "software": _software(submission),
+        # The versions of the libraries that determine the speed of training.
+        "software": ", ".join(f"{name} {packages[name]}" for name in TRAINING_LIBRARIES if name in packages),
         **compared_by,
         "fp8": "frozen weights" if plan.model.frozen_weights == "fp8" else plan.model.fp8_training,
         "micro_batch": plan.batch.micro_batch,
         "gradient_accumulation": plan.batch.gradient_accumulation,
         "comparability_group": comparability_group({**compared_by, "document_borders": plan.data.document_borders}),
     }
-
-
-def _software(submission: Submission) -> str:
-    """Return the versions of the libraries that determine the speed of training."""
-    packages = submission.environment.packages
-    return ", ".join(f"{name} {packages[name]}" for name in TRAINING_LIBRARIES if name in packages)
 
 
 def _headlines(submission: Submission, derived: Derived) -> Row:
