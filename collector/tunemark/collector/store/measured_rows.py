@@ -274,7 +274,7 @@ def _physics(submission: Submission, derived: Derived, facts: FactBase) -> tuple
     columns: Row = {
         **{name: figure.value for name, figure in figures.items()},
         "flop_per_step": ledger.model_flops if ledger else None,
-        "predicted_memory_bytes": next((line.predicted_bytes for line in lines if line.key == "peak allocated"), None),
+        "predicted_memory_bytes": next((line["predicted_bytes"] for line in lines if line["line"] == "peak allocated"), None),
     }
     if energy is not None:
         columns |= {"energy_source": energy.source, "energy_j": energy.joules, "energy_window_s": energy.window_s}
@@ -286,17 +286,7 @@ def _physics(submission: Submission, derived: Derived, facts: FactBase) -> tuple
             {"position": position, "class": line.key, "flop": line.flops, "formula": line.formula}
             for position, line in enumerate(ledger.lines if ledger else (), start=1)
         ],
-        "memory_lines": [
-            {
-                "position": position,
-                "line": line.key,
-                "kind": line.group,
-                "predicted_bytes": line.predicted_bytes,
-                "measured_bytes": line.measured_bytes,
-                "note": line.note,
-            }
-            for position, line in enumerate(lines, start=1)
-        ],
+        "memory_lines": [{"position": position, **line} for position, line in enumerate(lines, start=1)],
         "result_facts": reasons,
     }
     return columns, tables
