@@ -115,6 +115,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(command):
         ("audit nope.json", "nope.json: no such file or folder"),
         ("validate nope.json", "nope.json: no such file or folder"),
         ("validate --pull-request nope..HEAD", "--pull-request: 'nope': is no commit of this repository"),
+        ("validate submissions --github", "--github: is for --pull-request"),
         ("query", "SQL: give a SELECT, or --views to list tables and columns"),
         ("prices nope", "nope: neither an instance nor an accelerator"),
         ("prices p5.48xlarge --kind owned", "--kind: 'owned': known: marketplace, on_demand, reserved, spot"),
