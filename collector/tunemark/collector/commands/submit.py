@@ -15,7 +15,7 @@ import tomlkit
 import typer
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, problem_json, say
-from tunemark.collector.gate.read import SUBMISSIONS, find_records, git_text, records_in, shown_path, submission_id
+from tunemark.collector.gate.read import SUBMISSIONS, find_records, git_or_none, git_text, records_in, shown_path, submission_id
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import Withdrawal
@@ -268,7 +268,7 @@ def _show(facts: Mapping[str, Mapping[str, str]], author: str | None) -> None:
 def _ask(target: Target, count: int, named: str) -> None:
     if not sys.stdin.isatty():
         raise TunemarkError("--yes", "", "needed, because confirmation requires a terminal; add --yes to send, or --dry-run to look")
-    origin = target.clone and _git_or_none(target.clone, "remote", "get-url", "origin")
+    origin = target.clone and git_or_none(target.clone, "remote", "get-url", "origin")
     pushed = f", and push a branch to its origin, {terminal(origin)}" if origin else ""
     typer.confirm(f"Send {counted(count, 'result')} to {terminal(named)}{pushed}?", abort=True, err=True)
 
@@ -279,10 +279,10 @@ def _ask(target: Target, count: int, named: str) -> None:
 def _target(to: str | None, root: Path) -> Target:
     """Return the target that `--to` names; the current checkout by default."""
     if to is None:
-        return Target(root, None, _author(root)) if is_checkout(root) and _git_or_none(root, "rev-parse") is not None else Target()
+        return Target(root, None, _author(root)) if is_checkout(root) and git_or_none(root, "rev-parse") is not None else Target()
     folder = Path(to).expanduser()
     if folder.is_dir():
-        top = _git_or_none(folder, "rev-parse", "--show-toplevel")
+        top = git_or_none(folder, "rev-parse", "--show-toplevel")
         if top is None or not is_checkout(Path(top)):
             raise TunemarkError("--to", to, "is no clone of Tunemark; name a clone of your fork")
         return Target(Path(top), None, _author(folder))
@@ -321,7 +321,7 @@ def _branch_and_push(clone: Path, work: Path, chosen: Sequence[Result]) -> dict[
         raise TunemarkError("--to", str(clone), fix)
     # The newest main that is known of the original, else of the fork, else HEAD.
     known = ("upstream/main", "origin/main", "origin/HEAD")
-    start = next((name for name in known if _git_or_none(clone, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")), "HEAD")
+    start = next((name for name in known if git_or_none(clone, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")), "HEAD")
     git_text(clone, "worktree", "add", "--quiet", "-b", branch, str(work), start)
     commit = None
     try:
@@ -340,7 +340,7 @@ def _branch_and_push(clone: Path, work: Path, chosen: Sequence[Result]) -> dict[
 def _pushed(work: Path, branch: str, chosen: Sequence[Result]) -> dict[str, Any]:
     """Push the branch and open the pull request; what is not possible here becomes a step."""
     left = _left(branch)
-    if _git_or_none(work, "remote", "get-url", "origin") is None:
+    if git_or_none(work, "remote", "get-url", "origin") is None:
         return {"pull_request": None, "steps": ["git remote add origin ADDRESS-OF-YOUR-FORK", *left]}
     listed = [f"- {markdown(result.title)}, result {markdown(submission_id(result.file))}" for result in chosen]
     body = "\n".join(["Results of `tunemark run`, sent with `tunemark submit`.", "", *listed])
@@ -368,14 +368,6 @@ def _branch(chosen: Sequence[Result]) -> str:
 
 def _title(chosen: Sequence[Result]) -> str:
     return terminal(chosen[0].title) + (f" and {counted(len(chosen) - 1, 'more result')}" if len(chosen) > 1 else "")
-
-
-def _git_or_none(folder: Path, *arguments: str) -> str | None:
-    """Return the output of git, or None if it fails."""
-    try:
-        return git_text(folder, *arguments)
-    except TunemarkError:
-        return None
 
 
 def _author(folder: Path) -> str:

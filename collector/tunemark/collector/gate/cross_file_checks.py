@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tunemark.collector.gate.identity import Identity, copies
-from tunemark.collector.gate.read import SUBMISSIONS, git
-from tunemark.schema.errors import TunemarkError
+from tunemark.collector.gate.read import SUBMISSIONS, git_or_none
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.trace import Study
 
@@ -153,13 +152,13 @@ def _replacing(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Probl
 
 def committed_files(root: Path) -> frozenset[str]:
     """Return the submissions that git tracks in a checkout, as paths from its root; empty without git."""
-    tracked = _git(root, "ls-files", "-z", "--", SUBMISSIONS)
+    tracked = git_or_none(root, "ls-files", "-z", "--", SUBMISSIONS)
     return frozenset((tracked or "").split("\0")) - {""}
 
 
 def changed_submissions(root: Path) -> list[str]:
     """Return the submissions of the last commit that are changed or gone in the working tree."""
-    changed = _git(root, "diff", "--name-only", "-z", "--no-renames", "--diff-filter=DMT", "HEAD", "--", SUBMISSIONS)
+    changed = git_or_none(root, "diff", "--name-only", "-z", "--no-renames", "--diff-filter=DMT", "HEAD", "--", SUBMISSIONS)
     return sorted(set((changed or "").split("\0")) - {""})
 
 
@@ -169,26 +168,18 @@ def known_commits(root: Path, commits: Sequence[str]) -> dict[str, datetime | No
     Without a complete history, return all commits without times.
     """
     unknown: dict[str, datetime | None] = dict.fromkeys(commits)
-    if _git(root, "rev-parse", "--is-shallow-repository") != "false\n":
+    if git_or_none(root, "rev-parse", "--is-shallow-repository") != "false":
         return unknown
     asked = "".join(f"{commit}^{{commit}}\n{commit}:{HARNESS}\n" for commit in commits)
-    found = _git(root, "cat-file", "--batch-check", text=asked)
+    found = git_or_none(root, "cat-file", "--batch-check", content=asked.encode())
     if found is None:
         return unknown
     lines = found.splitlines()
     pairs = zip(commits, lines[::2], lines[1::2], strict=False)
     known = [commit for commit, line, folder in pairs if " commit " in line and " tree " in folder]
-    times = _git(root, "log", "--no-walk=unsorted", "--format=%ct", *known) if known else ""
+    times = git_or_none(root, "log", "--no-walk=unsorted", "--format=%ct", *known) if known else ""
     made_at = [datetime.fromtimestamp(int(time), UTC) for time in (times or "").split()]
     return dict(zip(known, made_at, strict=False))
-
-
-def _git(root: Path, *arguments: str, text: str = "") -> str | None:
-    """Return git's output; None without git or outside a repository."""
-    try:
-        return git(root, *arguments, content=text.encode()).decode(errors="replace")
-    except TunemarkError:
-        return None
 
 
 def _superseding(candidate: Candidate, target: Candidate | None, replaced: dict[str, Candidate]) -> Iterator[Problem]:

@@ -138,3 +138,11 @@ def git(root: Path, *arguments: str, content: bytes = b"") -> bytes:
 def git_text(root: Path, *arguments: str) -> str:
     """Return git's output as text, without the last line break."""
     return git(root, *arguments).decode(errors="replace").strip()
+
+
+def git_or_none(root: Path, *arguments: str, content: bytes = b"") -> str | None:
+    """Return git's output as text, without the last line break; None if it fails, as outside of a repository."""
+    try:
+        return git(root, *arguments, content=content).decode(errors="replace").strip()
+    except TunemarkError:
+        return None
