@@ -142,7 +142,7 @@ def _errors(facts: FactBase, evidence: Evidence, held_out: "Sequence[HeldOut]") 
     memory = list(memory_errors(facts, evidence.records))
     return {
         "memory_errors": [row for row, _ in memory],
-        "rule_errors": list(rule_rows(memory, (one for one in held_out if one.left_out == "source"))),
+        "rule_errors": list(rule_rows(memory, (each for each in held_out if each.left_out == "source"))),
     }
 
 
