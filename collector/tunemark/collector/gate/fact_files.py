@@ -131,7 +131,7 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
         except ValueError as error:
             yield Problem("file", "", f"not valid JSON: {error}; write it again with `tunemark schema`")
     elif folder == WORKLOADS:
-        models, missing = _keys(beside.data / "models"), set[str]()
+        models, missing = _keys(beside.root / "models"), set[str]()
         for card in workloads_of(path):
             if card.model not in models | missing:
                 yield Problem("model", repr(card.model), f"no such card in data/models; {did_you_mean(card.model, models)}")
@@ -142,7 +142,7 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
     elif folder == KNOWN:
         known = WorldFacts.model_validate(read_known(path))
         yield from book.known_problems(known, beside)
-        yield from withdrawal_problems(known, beside.data.parent / SUBMISSIONS)
+        yield from withdrawal_problems(known, beside.root.parent / SUBMISSIONS)
     elif folder == "accelerators":
         yield from accelerator_problems(read_card(path, AcceleratorCard), beside)
     elif folder == "models":
@@ -177,7 +177,7 @@ def withdrawal_problems(known: WorldFacts, submissions: Path) -> Iterator[Proble
 
 def _prices(path: Path, beside: Neighbours) -> Iterator[tuple[int, Problem]]:
     lines: dict[str, int] = {}
-    cards, rows = _keys(beside.data / "accelerators"), list[price_checks.Row]()
+    cards, rows = _keys(beside.root / "accelerators"), list[price_checks.Row]()
     for line, content in price_lines(path):
         try:
             row = price_of(content, str(path))
