@@ -108,36 +108,21 @@ def share(part: int, whole: int) -> str:
 
 def report(result: dict[str, Any]) -> Iterator[str]:
     """Yield the sections of the report."""
+    counted = {"caught_everywhere": "corruptions", "cases_caught": "cases", "refused_or_doubted": "cases", "field_named": "cases"}
+    header = ("refused everywhere", "cases refused", "refused or doubted", "place named, output harmless", "crashes")
     for kind, what in (("corruptions", "family"), ("facts", "facts"), ("files", "files")):
-        if kind in result:
-            rows = [
-                (
-                    name,
-                    share(c["caught_everywhere"], c["corruptions"]),
-                    share(c["cases_caught"], c["cases"]),
-                    share(c["refused_or_doubted"], c["cases"]),
-                    share(c["field_named"], c["cases"]),
-                    c["crashes"],
-                )
-                for name, c in result[kind].items()
-                if kind != "files" or name == "all"
-            ]
-            yield table(
-                (what, "refused everywhere", "cases refused", "refused or doubted", "place named, output harmless", "crashes"), rows
-            )
+        families = {name: c for name, c in result.get(kind, {}).items() if kind != "files" or name == "all"}
+        rows = [(name, *(share(c[part], c[whole]) for part, whole in counted.items()), c["crashes"]) for name, c in families.items()]
+        if rows:
+            yield table((what, *header), rows)
     if "texts" in result:
         fields = result["texts"]["fields"]
         rows = [(name, share(c["refused"] + c["inert"], c["texts"]), c["inert"], c["private_accepted"]) for name, c in fields.items()]
         yield table(("texts by field", "refused or inert", "of these inert", "private ones accepted"), rows)
     for kind, count in (("honest", "variants"), ("messages", "messages")):
         if kind in result:
-            refused = result[kind]["refused"]
-            yield "\n".join(
-                [
-                    f"{kind}: accepted {share(result[kind][count] - len(refused), result[kind][count])}",
-                    *(f"  refused: {name}: {'; '.join(said)[:300]}" for name, said in refused.items()),
-                ]
-            )
+            refused = [f"  refused: {name}: {'; '.join(said)[:300]}" for name, said in result[kind]["refused"].items()]
+            yield "\n".join([f"{kind}: accepted {share(result[kind][count] - len(refused), result[kind][count])}", *refused])
     if result.get("honest", {}).get("second_run_requested"):
         yield f"honest, accepted with a request for a second run: {', '.join(result['honest']['second_run_requested'])}"
     yield f"{result['crashes']} crashes, {result['seconds']} s"

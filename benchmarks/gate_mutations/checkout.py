@@ -15,7 +15,6 @@ from gate_mutations.bases import Content, write
 from gate_mutations.simulated import ROOT
 from tunemark import cli
 from tunemark.collector.gate.check import validate_all
-from tunemark.collector.gate.read import RecordFiles
 from tunemark.schema.facts.fact_base import FactBase
 
 FACTS = ("accelerators", "known", "models", "workloads", "prices")
@@ -69,7 +68,7 @@ class Checkout:
 
     def judge_files(self, paths: Sequence[Path]) -> list[Judgement]:
         """Return the judgements of files in the checkout."""
-        done = validate_all(RecordFiles(files=sorted(set(paths))), [], self.root, self.facts, lambda: None)
+        done = validate_all(sorted(set(paths)), self.root, self.facts)
         return [
             Judgement(
                 tuple(str(problem) for file, problem in done.problems if path.name in file),

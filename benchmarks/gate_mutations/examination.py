@@ -110,7 +110,6 @@ def _begin(folder: Path, extra: Path | None) -> None:
         alone=make_checkout(root / "alone"),
         committed=make_checkout(root / "committed", [base.content for base in bases()]),
         files=file_attacks.Place(files, files / "submissions" / file_attacks.file_name(committed), new),
-        strict=("--strict",) if "--strict" in run_command(files, "validate", "--help").out else (),
         facts=facts,
         corruptions=corruptions,
         texts=words,
@@ -131,7 +130,7 @@ def _do(task: Task) -> list[Case]:
             accepted = not judgement.problems and not judgement.crash
             return [Case("message", "message", what, texts.MESSAGE, accepted, accepted, accepted, judgement.crash, judgement.problems)]
         case "file":
-            return [_file(_STATE["files"], what, _STATE["strict"])]
+            return [_file(_STATE["files"], what)]
         case _:
             return [_fact(_STATE["facts"], *what)]
 
@@ -185,27 +184,18 @@ def _text(field: str, text: texts.Text, judgement: Judgement) -> Case:
     return Case("text", text.kind, text.name, field, judgement.refused, judgement.refused, named, judgement.crash, judgement.problems)
 
 
-def _file(place: file_attacks.Place, name: str, strict: Sequence[str]) -> Case:
+def _file(place: file_attacks.Place, name: str) -> Case:
     """Attack a checkout, validate it, and restore it. What is printed must not act on a terminal or a log."""
     try:
         file_attacks.ATTACKS[name](place)
-        answer = run_command(place.root, "validate", *strict, "submissions")
+        answer = run_command(place.root, "validate", "--strict", "submissions")
     finally:
         shutil.rmtree(place.root / "submissions")
         git(place.root, "checkout", "--quiet", "--", "submissions")
     shown = answer.out + answer.err
     clean = CONTROL.search(shown) is None and COMMAND.search(shown) is None
-    return Case(
-        "file",
-        "file",
-        name,
-        "submissions",
-        answer.code == 3 and clean,
-        answer.code == 3 and clean,
-        clean,
-        answer.crash,
-        tuple(shown.splitlines()[:3]),
-    )
+    refused = answer.code == 3 and clean
+    return Case("file", "file", name, "submissions", refused, refused, clean, answer.crash, tuple(shown.splitlines()[:3]))
 
 
 def _fact(root: Path, folder: str, entry: dict[str, str]) -> Case:

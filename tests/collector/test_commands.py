@@ -84,7 +84,7 @@ def test_wrong_sql_is_one_clear_line_and_the_place_where_it_is_wrong(tunemark: T
     said = tunemark("query", sql)
     assert (said.code, said.out) == (2, "")
     first, *place = said.err.splitlines()
-    assert first.startswith("tunemark: sql: ")
+    assert first.startswith("tunemark: SQL: ")
     assert not place or (len(place) == 2 and place[0].startswith("LINE 1: ") and set(place[1].strip()) == {"^"})
 
 

@@ -76,7 +76,6 @@ def test_levers_of_the_command_line_lower_the_estimate(tunemark: Tunemark) -> No
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("-m", "lama-3.1-8b"), "did you mean 'llama-3.1-8b'"),
         (("-m", "llama-3.1-8b", "-a", "A100 81GB"), "did you mean"),
         (("-m", "llama-3.1-8b", "--method", "lra"), "did you mean 'lora'"),
         (("-m", "llama-3.1-8b", "--checkpointing", "ful"), "did you mean 'full'"),

@@ -22,7 +22,7 @@ DAY = date(2026, 11, 22)
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with the published results of two documents."""
     root = copy_data(tmp_path_factory.mktemp("checkout"), "published/001", "published/004")
-    collect(root, root / "tunemark.duckdb", lambda: None, DAY)
+    collect(root, root / "tunemark.duckdb", DAY)
     return root / "tunemark.duckdb"
 
 
@@ -64,7 +64,7 @@ def test_a_folder_with_an_export_is_replaced_only_by_force(database: Path, tmp_p
     assert tunemark(*arguments).code == 0
     (tmp_path / "data" / "results.csv").write_text("stale", encoding="utf-8")
     refused = tunemark(*arguments)
-    assert (refused.code, "--force" in refused.err) == (2, True)
+    assert (refused.code, refused.err.startswith(f"tunemark: {tmp_path / 'data'}: "), "--force" in refused.err) == (2, True, True)
     assert (tmp_path / "data" / "results.csv").read_text(encoding="utf-8") == "stale"
     said = tunemark(*arguments, "--force", "--json")
     assert json.loads(said.out)["rows"]["sources"] == 2

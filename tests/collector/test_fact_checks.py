@@ -12,9 +12,9 @@ from factories import CHECKOUT, Tunemark, with_overrides
 from pydantic import ValidationError
 
 from tunemark.collector.gate.accelerator_checks import accelerator_problems
+from tunemark.collector.gate.fact_book_checks import AUDITED
 from tunemark.collector.gate.fact_checks import Neighbours, future_days, text_problems
 from tunemark.collector.gate.fact_files import fact_files, fact_problems
-from tunemark.collector.gate.known_checks import AUDITED
 from tunemark.collector.gate.published_checks import claim_problems, fact_record_problems
 from tunemark.collector.gate.read import find_records, read_or_none
 from tunemark.collector.importers.table_text import printed_value

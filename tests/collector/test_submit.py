@@ -143,15 +143,6 @@ def test_a_failed_commit_leaves_no_branch(folder: Path, clone: Path, tunemark: T
     assert len(rehearsal.git(clone, "worktree", "list").splitlines()) == 1
 
 
-def test_a_plain_folder_gets_the_files_in_their_places(folder: Path, tunemark: Tunemark) -> None:
-    target = folder.parent / "target"
-    target.mkdir()
-    said = tunemark("submit", "--to", target, "--yes")
-    assert said.code == 0, said.err
-    files = [path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()]
-    assert files == [f"submissions/smoke-lora/{new_file(folder).name}"]
-
-
 def test_an_invalid_file_is_not_sent(folder: Path, tunemark: Tunemark) -> None:
     content = rehearsal.new_result()
     content["trace"]["real_tokens"] = [2 * tokens for tokens in content["trace"]["real_tokens"]]
@@ -175,6 +166,6 @@ def test_errors_name_the_fix(folder: Path, clone: Path, tunemark: Tunemark) -> N
     assert "no such folder" in refused(tunemark("submit", file, "--to", "./none"))
     other = folder.parent / "other"
     rehearsal.git(folder.parent, "init", "--quiet", str(other))
-    assert "not one of Tunemark" in refused(tunemark("submit", file, "--to", other))
+    assert "is no clone of Tunemark" in refused(tunemark("submit", file, "--to", other))
     file.unlink()
     assert "no new result" in tunemark("submit").err

@@ -153,11 +153,11 @@ def test_predicted_memory_stands_beside_what_was_weighed() -> None:
     model = {"parameters": 4_525_312, "trainable_parameters": 312_320, **lora}
     lines, reason = compare_memory(bare_submission(model=model), TINY)
     assert reason is None
-    errors = {line.key: line.predicted_bytes / line.measured_bytes - 1 for line in lines if line.group == "state"}
+    errors = {line["line"]: line["predicted_bytes"] / line["measured_bytes"] - 1 for line in lines if line["kind"] == "state"}
     assert set(errors) == {"base weights", "adapters", "gradients", "optimizer states"}
     assert all(error == pytest.approx(0, abs=1e-3) for error in errors.values()), errors
-    peaks = [line for line in lines if line.group == "peak"]
-    assert all(line.measured_bytes is None and "CPU" in line.note for line in peaks)
+    peaks = [line for line in lines if line["kind"] == "peak"]
+    assert all(line["measured_bytes"] is None and "CPU" in line["note"] for line in peaks)
 
 
 WEIGHED = {
@@ -172,16 +172,16 @@ WEIGHED = {
 @pytest.mark.parametrize("gradients", [{"gradient_bytes": None, "gradient_bytes_reason": "kept elsewhere"}, {"gradient_bytes": 0}])
 def test_gradients_that_were_not_seen_are_predicted_and_not_measured_as_0(gradients: dict[str, object]) -> None:
     lines, _ = compare_memory(bare_submission(model=WEIGHED | gradients), TINY)
-    (line,) = [line for line in lines if line.key == "gradients"]
-    assert line.measured_bytes is None
-    assert line.predicted_bytes
-    assert ("kept elsewhere" in line.note) is ("gradient_bytes_reason" in gradients)
+    (line,) = [line for line in lines if line["line"] == "gradients"]
+    assert line["measured_bytes"] is None
+    assert line["predicted_bytes"]
+    assert ("kept elsewhere" in line["note"]) is ("gradient_bytes_reason" in gradients)
 
 
 def test_memory_that_the_model_does_not_know_is_not_predicted() -> None:
     submission = bare_submission(130, **{"plan.device.offload": "optimizer"})
     assert compare_memory(submission, TINY) == (
-        (),
+        [],
         "the memory model does not cover optimizer states in host memory with parameters on the device",
     )
     assert compare_memory(submission, None)[1] == "there is no card for the model tiny-llama"

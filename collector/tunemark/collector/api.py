@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tunemark.collector.commands.terminal import row_length
 from tunemark.collector.gate.check import Validation, validate_all
-from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, find_records, records_in
+from tunemark.collector.gate.read import SUBMISSIONS, find_records, records_in
 from tunemark.collector.predict.estimate import JobEstimate, MemoryFit, job_estimates, memory_fits, software_like
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
@@ -31,7 +32,6 @@ from tunemark.schema.vocabulary import Method
 __all__ = ["Estimated", "derive", "estimate", "load_results", "recommend", "validate"]
 
 Result = Submission | PublishedResult | ConvertedResult
-SHORTEST_USUAL = 2048
 
 
 def load_results(*paths: Path | str) -> list[Result]:
@@ -40,7 +40,7 @@ def load_results(*paths: Path | str) -> list[Result]:
     A set of published results gives all of them. Raises TunemarkError (exit code 3) for a file that is not a valid record.
     """
     results: list[Result] = []
-    for path in _files(paths).files:
+    for path in _files(paths):
         try:
             record = read_record(path.read_bytes())
         except (InvalidRecord, ValueError, TypeError, RecursionError) as error:
@@ -52,7 +52,7 @@ def load_results(*paths: Path | str) -> list[Result]:
 def validate(*paths: Path | str) -> Validation:
     """Return the problems of files and folders, as `tunemark validate` reports them; by default of `submissions/`."""
     root = project_root()
-    return validate_all(_files(paths), [], root, FactBase.of_root(root), lambda: None)
+    return validate_all(_files(paths), root, FactBase.of_root(root))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,13 @@ def estimate(
     root = project_root()
     facts = FactBase.of_root(root)
     card = facts.model(model)
-    length = min(SHORTEST_USUAL, card.context_length) if sequence_length is None else sequence_length
+    length = row_length(card) if sequence_length is None else sequence_length
     shape = TrainingShape(card, Method(method), length, micro_batch, **settings)
     names = list(accelerators)
     cards = [facts.accelerator(name) for name in names] if names else [card for card in facts.accelerators.values() if card.unit != "cpu"]
     fitted = fit(calibrate(root, facts).rows)
     like = software_like(fitted, software)
-    jobs = job_estimates(facts, fitted, shape, [card.key for card in cards], like=like, tokens=tokens, usd_per_hour=usd_per_hour)
+    jobs = job_estimates(facts, fitted, shape, cards, like=like, tokens=tokens, usd_per_hour=usd_per_hour)
     return Estimated(estimate_memory(shape), memory_fits(shape, cards), tuple(jobs))
 
 
@@ -119,12 +119,12 @@ def recommend(
     root = project_root()
     facts = FactBase.of_root(root)
     card = facts.model(model)
-    length = min(SHORTEST_USUAL, card.context_length) if sequence_length is None else sequence_length
+    length = row_length(card) if sequence_length is None else sequence_length
     evidence, offers = read_options(Path(database) if database else root / "build" / "tunemark.duckdb", facts)
     question = Question(method, tokens, length, **limits)
     return best_options(question, rates_for(question, card, facts.accelerators, offers, evidence), offers)
 
 
-def _files(paths: Iterable[Path | str]) -> RecordFiles:
+def _files(paths: Iterable[Path | str]) -> list[Path]:
     named = [Path(path) for path in paths]
-    return find_records(named) if named else records_in(project_root() / SUBMISSIONS)
+    return (find_records(named) if named else records_in(project_root() / SUBMISSIONS)).files

@@ -93,8 +93,8 @@ class OwnedHardware:
         return f"owned: {usd(self.usd_per_hour())} per hour of use, including electricity of {usd(self.electricity_usd_per_hour)}"
 
 
-def parse_owned(text: str) -> OwnedHardware:
-    """Return the machine described by an option such as `purchase=2000,years=3,...`.
+def parse_owned(text: str, example: str = EXAMPLE) -> OwnedHardware:
+    """Return the machine described by an option such as `purchase=2000,years=3,...`; `example` shows what the option takes.
 
     Raises TunemarkError for an unknown, missing or impossible figure; names it, its value and the fix.
     """
@@ -102,16 +102,16 @@ def parse_owned(text: str) -> OwnedHardware:
     for part in text.split(","):
         name, _, value = (piece.strip() for piece in part.partition("="))
         if name not in FIELDS:
-            raise TunemarkError("--owned", name, f"not a figure of owned hardware; {did_you_mean(name, FIELDS)}; for example {EXAMPLE}")
+            raise TunemarkError("--owned", name, f"not a figure of owned hardware; {did_you_mean(name, FIELDS)}; for example {example}")
         if FIELDS[name] in given:
             raise TunemarkError(f"--owned {name}", value, "is given twice; give each figure once")
         try:
             given[FIELDS[name]] = float(value)
         except ValueError as error:
-            raise TunemarkError(f"--owned {name}", value, f"give a number; for example {EXAMPLE}") from error
+            raise TunemarkError(f"--owned {name}", value, f"give a number; for example {example}") from error
     missing = [name for name in FIELDS if name not in OPTIONAL and FIELDS[name] not in given]
     if missing:
-        raise TunemarkError("--owned", text, f"{', '.join(missing)} missing; for example {EXAMPLE}")
+        raise TunemarkError("--owned", text, f"{', '.join(missing)} missing; for example {example}")
     try:
         return OwnedHardware(**given)
     except ValueError as error:

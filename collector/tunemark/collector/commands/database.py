@@ -13,7 +13,6 @@ from tunemark.collector.commands.terminal import (
     print_json,
     print_table,
     problem_json,
-    progress,
     say,
 )
 from tunemark.schema.errors import Exit, TunemarkError
@@ -52,8 +51,7 @@ def collect(
     root = project_root()
     database, day = database_of(db), date_option("--as-of", as_of)
     refuse_unwritable_database(database)
-    with progress("collect", len(loading.submission_files(root).files)) as advance:
-        done = loading.collect(root, database, advance, day)
+    done = loading.collect(root, database, day)
     for file, note in done.notes:
         say(f"{file}: note: {note}")
     for file, problem in done.problems:
@@ -103,7 +101,7 @@ def query(
     if views:
         result = relation_reference()
     elif sql is None:
-        raise TunemarkError("sql", "", "give a SELECT, or --views to list tables and columns")
+        raise TunemarkError("SQL", "", "give a SELECT, or --views to list tables and columns")
     else:
         result = run_query(sql, database_of(db))
     if as_json:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunemark.collector.commands.terminal import (
+    OPTIONS,
     Accelerators,
     AsJson,
     Length,
@@ -15,11 +16,14 @@ from tunemark.collector.commands.terminal import (
     Settings,
     Tokens,
     chosen,
+    job_tokens,
     named_accelerators,
     named_settings,
+    options_named,
     parse_count,
     print_json,
     print_table,
+    row_length,
     say,
 )
 from tunemark.schema import formats
@@ -35,12 +39,8 @@ from tunemark.schema.recommendation import provider_name
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 if TYPE_CHECKING:
-    from tunemark.collector.predict.estimate import JobEstimate, Like, MemoryFit
+    from tunemark.collector.predict.estimate import JobEstimate, MemoryFit
     from tunemark.schema.throughput import Range
-
-USUAL_LENGTH = 2048
-
-NO_PRICE = "no list price for this number of devices; give --usd-per-hour"
 
 # The predictor needs numpy and the audit; it is imported by the functions that use it, to keep --help fast.
 # ruff: noqa: PLC0415
@@ -52,10 +52,13 @@ SETTINGS = (
     *("master_weights", "tensor_parallel", "offload"),
 )
 """Fields of the shape of a step that `--set` sets."""
+OPTIONS_OF_SHAPE = {"world_size": "--devices", "lora_rank": "--rank", "optimizer": "--optimizer", "sharding": "--sharding"}
+OPTIONS_OF_SHAPE |= {name: f"--set {name}" for name in SETTINGS}
 FORMATS = {"parameters", "activations", "autocast", "adapters"}
 ADAPTERS = {"lora_rank", "lora_targets", "lora_dropout", "adapters"}
 
 
+@options_named(OPTIONS | OPTIONS_OF_SHAPE)
 def estimate(
     model: ModelName,
     method: Annotated[str, typer.Option("--method", help="full, lora or qlora.")] = "lora",
@@ -104,28 +107,25 @@ def estimate(
     known: dict[str, Any] = {
         "attention": "eager" if card.family == "gemma2" else "sdpa",
         "activations": stored,
-        "lora_rank": rank or 16,
+        "lora_rank": 16 if rank is None else rank,
         "checkpointing": chosen("--checkpointing", checkpointing, Checkpointing),
         "optimizer": optimizer,
         "sharding": sharding or ("fsdp2" if devices > 1 else "single"),
         "world_size": devices,
     }
-    length = min(USUAL_LENGTH, card.context_length) if sequence_length is None else parse_count("--seq", sequence_length)
-    rows = parse_count("--micro-batch", micro_batch)
     properties = known | {name: _property(name, text) for name, text in given.items()} | {"parameters": stored}
-    shape = TrainingShape(card, method_used, length, rows, **properties)
-    from tunemark.collector.predict.estimate import memory_fits, tokens_of
+    rows = parse_count("--micro-batch", micro_batch)
+    shape = TrainingShape(card, method_used, row_length(card, sequence_length), rows, **properties)
+    from tunemark.collector.predict.estimate import memory_fits
+    from tunemark.schema.throughput import LEVEL
 
-    warnings = _check_length(shape)
-    ledger = estimate_memory(shape)
+    warnings, ledger = _check_length(shape), estimate_memory(shape)
     # A step on a CPU uses the host's memory, which its card does not know.
     every_card = [card for card in facts.accelerators.values() if card.unit != "cpu"]
     cards = named_accelerators(facts, accelerator) if accelerator else every_card
-    rows_of_data, tokens_of_data = (
-        None if text is None else parse_count(option, text) for option, text in (("--samples", samples), ("--tokens", tokens))
-    )
-    fits, size = memory_fits(shape, cards), tokens_of(shape, rows_of_data, tokens_of_data, epochs or 1)
-    like: Like | None = None
+    fits, size = memory_fits(shape, cards), job_tokens(tokens, samples, shape.sequence_length, 1 if epochs is None else epochs)
+    settled = f"attention {shape.attention}, loss {shape.loss}, optimizer {optimizer}, checkpointing {shape.checkpointing.value}"
+    answer = _memory_json(shape, ledger, fits) | {"assumes": f"a transformers and peft loop with {settled}", "warnings": warnings}
     jobs: list[JobEstimate] = []
     if software is not None or size is not None:
         from tunemark.collector.predict.calibration_rows import calibrate
@@ -134,15 +134,17 @@ def estimate(
 
         fitted = fit(calibrate(project_root(), facts).rows)
         like = software_like(fitted, software or "plain")
-        keys = [known.key for known in cards]
-        jobs = list(job_estimates(facts, fitted, shape, keys, like=like, tokens=size, usd_per_hour=usd_per_hour))
+        assumed = f"{like.name} with the kernels and loss of its results, which can differ from those of the memory estimate"
+        jobs = list(job_estimates(facts, fitted, shape, cards, like=like, tokens=size, usd_per_hour=usd_per_hour))
+        throughput = {"label": "predicted", "level": LEVEL, "like": like.name, "assumes": assumed}
+        answer["throughput"] = throughput | {"accelerators": [asdict(job) for job in jobs]}
     if as_json:
-        predicted = {"throughput": _jobs_json(jobs, like)} if like else {}
-        print_json(_memory_json(shape, ledger, fits) | {"assumes": _memory_software(shape), "warnings": warnings} | predicted)
+        print_json(answer)
         return
-    _print_memory(shape, ledger, fits)
-    if like:
-        _print_jobs(jobs, like)
+    _print_memory(shape, ledger, fits, answer["assumes"])
+    if jobs:
+        with_interval = f"Predicted, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
+        _print_jobs(jobs, f"{with_interval} Speed assumes {answer['throughput']['assumes']}.")
 
 
 def _property(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the field
@@ -185,25 +187,14 @@ def _check_length(shape: TrainingShape) -> list[str]:
     return [warning]
 
 
-def _memory_software(shape: TrainingShape) -> str:
-    """Return the software that the memory is estimated for."""
-    settings = f"attention {shape.attention}, loss {shape.loss}, optimizer {shape.optimizer}, checkpointing {shape.checkpointing.value}"
-    return f"a transformers and peft loop with {settings}"
-
-
-def _speed_software(like: "Like") -> str:
-    """Return the software that the speed is predicted for."""
-    return f"{like.name} with the kernels and loss of its results, which can differ from those of the memory estimate"
-
-
 # Tables for readers ---------------------------------------------------------------------------------
 
 
-def _print_memory(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[MemoryFit]") -> None:
+def _print_memory(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[MemoryFit]", software: str) -> None:
     def when(moments: tuple[str, ...]) -> str:
         return "always" if len(moments) == len(MOMENTS) else ", ".join(moments)
 
-    title = f"{shape.model.name}, {shape.method.value}, {shape.micro_batch} x {shape.sequence_length} tokens, per device. Memory assumes {_memory_software(shape)}."
+    title = f"{shape.model.name}, {shape.method.value}, {shape.micro_batch} x {shape.sequence_length} tokens, per device. Memory assumes {software}."
     lines = [(gib(line.bytes), line.key, when(line.moments), line.formula) for line in ledger.lines]
     print_table(["memory", "what", "when", "how"], lines, title=title)
     typer.echo("")
@@ -217,57 +208,43 @@ def _print_memory(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Me
     print_table(["memory", "peak"], [*peaks, held, (gib(ledger.needed), needed)])
     typer.echo("")
     verdicts = [
-        (fit.name, gib(fit.memory), fit.verdict, f"{'+' if fit.fits else '-'}{gib(abs(fit.margin))}", fit.largest_micro_batch)
-        for fit in fits
+        (each.name, gib(each.memory_bytes), each.fit, "+-"[each.margin_bytes < 0] + gib(abs(each.margin_bytes)), each.largest_micro_batch)
+        for each in fits
     ]
     print_table(["accelerator", "has", "fits", "margin", "largest micro-batch"], verdicts)
 
 
-def _print_jobs(jobs: "Sequence[JobEstimate]", like: "Like") -> None:
-    from tunemark.schema.throughput import LEVEL
-
-    predicted = [(job, job.throughput) for job in jobs if job.throughput is not None]
-    predicted.sort(key=lambda pair: -pair[1].tokens_per_s.value)
+def _print_jobs(jobs: "Sequence[JobEstimate]", title: str) -> None:
+    predicted = [(job, job.tokens_per_s) for job in jobs if job.tokens_per_s is not None]
+    predicted.sort(key=lambda pair: -pair[1].value)
     if predicted:
         columns = ["accelerator", "predicted tokens/s", "90% interval", "tuned", "time", "90% interval", "usd", "90% interval", "at"]
-        title = f"Predicted, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving. Speed assumes {_speed_software(like)}."
         rows = [
             (
                 job.name,
-                *_with_interval(throughput.tokens_per_s, formats.significant),
-                "" if job.tuned is None else formats.significant(job.tuned.value),
+                *_with_interval(rate, formats.significant),
+                "" if job.tuned_tokens_per_s is None else formats.significant(job.tuned_tokens_per_s.value),
                 *_with_interval(job.seconds, formats.estimated_duration),
                 *_with_interval(job.usd, formats.usd),
-                _offer(job),
+                f"{job.price.usd_per_hour:g}/h {provider_name(job.price.provider)} {job.price.instance}"
+                if job.price
+                else job.no_price or "",
             )
-            for job, throughput in predicted
+            for job, rate in predicted
         ]
         typer.echo("")
         print_table(columns, rows, title=title)
         typer.echo("")
-        nearest = [
-            (job.name, ", ".join(row.id for row in throughput.neighbours), ", ".join(throughput.unseen) or "(none)")
-            for job, throughput in predicted
-        ]
+        nearest = [(job.name, ", ".join(job.rests_on), ", ".join(job.unseen) or "(none)") for job, _ in predicted]
         print_table(["accelerator", "nearest results", "properties without any result"], nearest)
-    reasons = [(job.name, job.reason) for job in jobs if job.throughput is None]
+    reasons = [(job.name, job.no_data) for job in jobs if job.no_data is not None]
     if reasons:
         typer.echo("")
         print_table(["accelerator", "no data"], reasons)
 
 
-def _offer(job: "JobEstimate") -> str:
-    """Return the offer behind a cost, or the reason why there is no cost."""
-    if job.price is not None:
-        return f"{job.price.usd_per_hour:g}/h {provider_name(job.price.provider)} {job.price.instance}"
-    return NO_PRICE if job.seconds is not None and job.usd is None else ""
-
-
 def _with_interval(figure: "Range | None", show: Any) -> tuple[str, str]:  # noqa: ANN401 - a formatter of one number
     return ("", "") if figure is None else (show(figure.value), f"{show(figure.low)} to {show(figure.high)}")
-
-
-# JSON for programs ---------------------------------------------------------------------------------
 
 
 def _memory_json(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[MemoryFit]") -> dict[str, Any]:
@@ -282,36 +259,5 @@ def _memory_json(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Mem
         "peak_reserved_interval_bytes": list(ledger.reserved_interval),
         "needed_bytes": ledger.needed,
         "needed_interval_bytes": [ledger.needed_low, ledger.needed_high],
-        "accelerators": [
-            {
-                "accelerator": fit.accelerator,
-                "memory_bytes": fit.memory,
-                "fit": fit.verdict,
-                "margin_bytes": fit.margin,
-                "largest_micro_batch": fit.largest_micro_batch,
-            }
-            for fit in fits
-        ],
+        "accelerators": [asdict(fit) for fit in fits],
     }
-
-
-def _jobs_json(jobs: "Sequence[JobEstimate]", like: "Like") -> dict[str, Any]:
-    from tunemark.collector.predict.estimate import LABEL
-    from tunemark.schema.throughput import LEVEL
-
-    accelerators = [
-        {
-            "accelerator": job.accelerator,
-            "tokens_per_s": asdict(job.throughput.tokens_per_s) if job.throughput else None,
-            "tuned_tokens_per_s": job.tuned and asdict(job.tuned),
-            "seconds": job.seconds and asdict(job.seconds),
-            "usd": job.usd and asdict(job.usd),
-            "price": job.price and job.price.model_dump(mode="json"),
-            "no_price": NO_PRICE if job.seconds is not None and job.usd is None else None,
-            "rests_on": [row.id for row in job.throughput.neighbours] if job.throughput else [],
-            "unseen": list(job.throughput.unseen) if job.throughput else [],
-            "no_data": job.reason,
-        }
-        for job in jobs
-    ]
-    return {"label": LABEL, "level": LEVEL, "like": like.name, "assumes": _speed_software(like), "accelerators": accelerators}

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, OnDay, chosen, date_option, print_json, print_table, say
+from tunemark.collector.commands.terminal import AsJson, OnDay, date_option, price_kind, print_json, print_table, say
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import PriceRow, current_prices
 from tunemark.schema.facts.fact_base import FactBase
@@ -23,10 +23,7 @@ def prices(
     on: OnDay = None,
     *,
     kind: Annotated[str | None, typer.Option("--kind", help="on_demand, spot, reserved or marketplace. Default: all.")] = None,
-    own: Annotated[
-        str | None,
-        typer.Option("--owned", metavar="FIGURES", help=f"Compare with your own hardware: {FIGURES}."),
-    ] = None,
+    owned: Annotated[str | None, typer.Option("--owned", metavar="FIGURES", help=f"Compare with your own hardware: {FIGURES}.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the price of an instance or accelerator on a day: on-demand, spot, reserved, marketplace; cheapest accelerator-hour first.
@@ -48,16 +45,16 @@ def prices(
     """
     from tunemark.schema.owned_hardware import parse_owned  # noqa: PLC0415 - not needed for --help
 
-    owned = parse_owned(own) if own else None
+    own = None if owned is None else parse_owned(owned)
     facts, day = FactBase.of_project(), date_option("--on", on)
-    wanted = None if kind is None else chosen("--kind", kind.replace("-", "_"), PriceKind)
+    wanted = None if kind is None else price_kind(kind)
     card = facts.recognise_accelerator(name) if name else None
     rented = card is None or any(row.accelerator == card.key for row in facts.prices)
-    rows = [] if owned and not rented else [_as_row(row) for row in offers(facts, name, day, wanted)]
-    if owned:
-        rows = [row | {"owned_break_even_hours_per_year": owned.break_even_hours_per_year(row[EACH])} for row in rows]
-        rows = [row | {"owned_usd_per_hour": owned.usd_per_hour()} for row in rows or [{"accelerator": name}]]
-        say(owned.sentence())
+    rows = [] if own and not rented else [_as_row(row) for row in offers(facts, name, day, wanted)]
+    if own:
+        rows = [row | {"owned_break_even_hours_per_year": own.break_even_hours_per_year(row[EACH])} for row in rows]
+        rows = [row | {"owned_usd_per_hour": own.usd_per_hour()} for row in rows or [{"accelerator": name}]]
+        say(own.sentence())
     if as_json:
         print_json(rows)
         return
@@ -132,17 +129,15 @@ def _unknown(facts: FactBase, name: str, kind: PriceKind | None) -> TunemarkErro
     if not name or card is not None or name.lower() in {known.lower() for known in facts.instances}:
         of_kind = f" {kind.value.replace('_', '-')}" if kind else ""
         known = card.key if card else name or "anything"
-        return TunemarkError("name", name, f"the price book has no{of_kind} price of {known}; add one to data/prices/prices.csv")
+        return TunemarkError(name or "--kind", None, f"the price book has no{of_kind} price of {known}; add one to data/prices/prices.csv")
     suggestion = suggest_accelerator(name, facts.accelerators, facts.instances)
-    return TunemarkError("name", name, f"neither an instance nor an accelerator; {suggestion}")
+    return TunemarkError(name, None, f"neither an instance nor an accelerator; {suggestion}")
 
 
 def remarks(rows: Sequence[Mapping[str, Any]], on: date, today: date) -> Iterator[str]:
     """Yield remarks on a table of offers: how prices are dated and sorted, and that future prices are unknown."""
-    dated, kinds = (
-        {row.get("dated_by") for row in rows},
-        list(dict.fromkeys(row["kind"].replace("_", "-") for row in rows if "kind" in row)),
-    )
+    dated = {row.get("dated_by") for row in rows}
+    kinds = list(dict.fromkeys(row["kind"].replace("_", "-") for row in rows if "kind" in row))
     if on > today:
         yield f"note: {on.isoformat()} is in the future; these are the newest prices known today"
     if "catalog" in dated:

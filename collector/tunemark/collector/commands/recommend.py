@@ -1,17 +1,17 @@
 """The command `recommend`: what to rent or use for a fine-tuning job, with time, cost and evidence."""
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from difflib import get_close_matches
+from math import inf
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import typer
 
-from tunemark.collector.commands.estimate import USUAL_LENGTH
 from tunemark.collector.commands.terminal import (
+    OPTIONS,
     Accelerators,
     AsJson,
     Database,
@@ -22,12 +22,16 @@ from tunemark.collector.commands.terminal import (
     Tokens,
     chosen,
     database_of,
+    job_tokens,
     named_accelerators,
     named_settings,
+    options_named,
     parse_count,
     parse_seconds,
+    price_kind,
     print_json,
     print_table,
+    row_length,
 )
 from tunemark.schema import formats, recommendation_words
 from tunemark.schema.errors import TunemarkError
@@ -36,7 +40,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.option_rates import Evidence, rates_for
 from tunemark.schema.recommendation import ANY, OBJECTIVES, OWN, TRUSTS, Answer, Offer, Option, Question, Rate, offers_of
 from tunemark.schema.recommendation import recommend as best_options
-from tunemark.schema.vocabulary import Method, PriceKind, SoftwareLevel
+from tunemark.schema.vocabulary import Method, SoftwareLevel
 
 SHOWN = 10
 """Options in each table; JSON has all of them."""
@@ -44,9 +48,8 @@ REALLY_SIMILAR = 0.75
 """Minimum difflib ratio of a suggested provider: their names are short, and a wrong one gives a wrong answer."""
 EVIDENCE = ("from known_rates", "from throughput_model", "from throughput_covariances")
 PRICES = "select * from current_prices order by price"
-OPTIONS = {
+OPTIONS_OF_QUESTION = {
     "tokens": "--tokens",
-    "sequence_length": "--seq",
     "deadline_s": "--deadline",
     "budget_usd": "--budget",
     "most_devices": "--max-devices",
@@ -55,9 +58,9 @@ OPTIONS = {
 """Fields of the question and the options that set them."""
 SETTINGS = {"trust": "predicted", "max_memory": "", "start_up": "5min"}
 """Rare settings and their defaults."""
-PRICE_KINDS = tuple(kind for kind in PriceKind if kind.value != "owned")
 
 
+@options_named(OPTIONS | OPTIONS_OF_QUESTION)
 def recommend(
     model: ModelName,
     tokens: Tokens = None,
@@ -105,49 +108,47 @@ def recommend(
     """
     facts = FactBase.of_project()
     card = facts.model(model)
-    length = min(USUAL_LENGTH, card.context_length) if sequence_length is None else parse_count("--seq", sequence_length)
+    length = row_length(card, sequence_length)
     more = SETTINGS | named_settings(settings, SETTINGS)
-    if owned is not None and not own:
-        raise TunemarkError("--owned", owned, "name the accelerator with --own")
-    if owned is not None and len(own or ()) > 1:
-        raise TunemarkError("--owned", owned, "is the cost of one machine; give --own once with it")
-    with _options_named():
-        question = Question(
-            ANY if method.lower() == ANY else chosen("--method", method, Method).value,
-            _size(tokens, samples, length, epochs),
-            length,
-            chosen("--software", software, get_args(SoftwareLevel)),
-            chosen("--objective", objective, OBJECTIVES),
-            None if deadline is None else parse_seconds("--deadline", deadline),
-            budget,
-            tuple(provider or ()),
-            tuple(chosen("--kind", word.replace("-", "_"), PRICE_KINDS).value for word in kind or ("on_demand",)),
-            _accelerators(facts, accelerator, more["max_memory"]),
-            most_devices,
-            chosen("--set trust", more["trust"], TRUSTS),
-            0.0 if more["start_up"] == "0" else parse_seconds("--set start_up", more["start_up"]),
-            tuple(_own(facts, each, owned) for each in own or ()),
-        )
+    size = job_tokens(tokens, samples, length, epochs)
+    if size is None:
+        raise TunemarkError("--tokens", tokens, "give the size of the data with either --tokens or --samples")
+    if owned is not None and len(own or ()) != 1:
+        raise TunemarkError("--owned", owned, "is the cost of one machine; name its accelerator with --own once")
+    question = Question(
+        ANY if method.lower() == ANY else chosen("--method", method, Method).value,
+        size,
+        length,
+        chosen("--software", software, get_args(SoftwareLevel)),
+        chosen("--objective", objective, OBJECTIVES),
+        None if deadline is None else parse_seconds("--deadline", deadline),
+        budget,
+        tuple(provider or ()),
+        tuple(price_kind(word).value for word in kind or ("on_demand",)),
+        _accelerators(facts, accelerator, more["max_memory"]),
+        most_devices,
+        chosen("--set trust", more["trust"], TRUSTS),
+        0.0 if more["start_up"] == "0" else parse_seconds("--set start_up", more["start_up"]),
+        tuple(_own(facts, each, owned) for each in own or ()),
+    )
     evidence, offers = read_options(database_of(db), facts)
     _check_providers(question.providers, offers)
-    with _options_named():
-        rates = rates_for(question, card, facts.accelerators, offers, evidence)
+    rates = rates_for(question, card, facts.accelerators, offers, evidence)
     answer = best_options(question, rates, offers)
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
+    words = recommendation_words
+    changes = [*words.changes(question, answer), *filter(None, [words.with_tuned(question, answer, tuned)])]
     if as_json:
-        print_json(as_data(card, question, answer, tuned))
+        said = {"headline": words.headline(question, answer), "alternatives": words.alternatives(question, answer), "changes": changes}
+        print_json({"question": {"model": card.key} | asdict(question)} | said | asdict(answer))
         return
     cards = [(each.key, each.method.value, each.data.sequence_length) for each in facts.workloads.values() if each.model == card.key]
-    _print(card, question, answer, tuned, cards)
-
-
-@contextmanager
-def _options_named() -> Iterator[None]:
-    """Name the option in an error about a field of the question."""
-    try:
-        yield
-    except TunemarkError as error:
-        raise TunemarkError(OPTIONS.get(error.field, error.field), error.value, error.fix, exit_code=error.exit_code) from error
+    _print(
+        card,
+        question,
+        answer,
+        [*changes, words.not_fitting(answer), words.unknown(answer), words.fill_gap(answer, words.workload_for(cards, question))],
+    )
 
 
 def _accelerators(facts: FactBase, names: list[str] | None, most_memory_gib: str) -> tuple[str, ...]:
@@ -163,39 +164,36 @@ def _accelerators(facts: FactBase, names: list[str] | None, most_memory_gib: str
     return within
 
 
-def _size(tokens: str | None, samples: str | None, length: int, epochs: int) -> int:
-    """Return the number of tokens over all epochs."""
-    if (tokens is None) == (samples is None):
-        raise TunemarkError("--tokens", tokens, "give the size of the data with either --tokens or --samples")
-    if epochs < 1:
-        raise TunemarkError("--epochs", epochs, "must be 1 or more")
-    size = parse_count("--tokens", tokens) if tokens is not None else parse_count("--samples", samples or "") * length
-    return size * epochs
-
-
-OWN_DEVICES = re.compile(r"(?:(?P<devices>[0-9]+)\s*[xX*]\s*)?(?P<name>.+)")
-HOURLY = "usd_per_hour="
+OWN_DEVICES = re.compile(r"([0-9]+)\s*[xX*]\s*")
+HOURLY = "usd_per_hour"
 
 
 def _own(facts: FactBase, own: str, figures: str | None) -> Offer:
     """Return the reader's own accelerators as an offer."""
-    from tunemark.schema.owned_hardware import parse_owned  # noqa: PLC0415 - not needed for --help
+    from tunemark.schema.owned_hardware import EXAMPLE, parse_owned  # noqa: PLC0415 - not needed for --help
 
-    match = OWN_DEVICES.fullmatch(own)
-    if match is None:
-        raise TunemarkError("--own", own, "give the name of an accelerator, such as '2 x RTX 4090'")
-    devices, (card,), watts, hourly = int(match["devices"] or 1), named_accelerators(facts, [match["name"]], "--own"), None, 0.0
-    if figures and figures.startswith(HOURLY):
-        try:
-            hourly = float(figures.removeprefix(HOURLY))
-        except ValueError as error:
-            raise TunemarkError("--owned", figures, "give a number of US dollars") from error
-    elif figures:
-        owned = parse_owned(figures)
-        hourly, watts = devices * owned.usd_per_hour(), owned.watts
-    if devices < 1 or (figures and hourly <= 0):
-        raise TunemarkError("--own", own, "number and cost must be above 0")
+    counted = OWN_DEVICES.match(own)
+    devices, name = (int(counted[1]), own[counted.end() :]) if counted else (1, own)
+    (card,), watts, hourly = named_accelerators(facts, [name], "--own"), None, 0.0
+    if devices < 1:
+        raise TunemarkError("--own", own, "must be 1 accelerator or more")
+    if figures is not None:
+        figure, _, cost = figures.partition("=")
+        if figure.strip() == HOURLY:
+            hourly = _usd(figures, cost)
+        else:
+            owned = parse_owned(figures, f"{HOURLY}=0.20, or {EXAMPLE}")
+            hourly, watts = devices * owned.usd_per_hour(), owned.watts
+        if not 0 < hourly < inf:
+            raise TunemarkError("--owned", figures, "must be a cost above 0 US dollars per hour")
     return Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, watts=watts or card.tdp_w)
+
+
+def _usd(figures: str, cost: str) -> float:
+    try:
+        return float(cost)
+    except ValueError as error:
+        raise TunemarkError("--owned", figures, "give a number of US dollars") from error
 
 
 def read_options(database: Path, facts: FactBase) -> tuple[Evidence, list[Offer]]:
@@ -220,36 +218,15 @@ def _check_providers(providers: Iterable[str], offers: Iterable[Offer]) -> None:
 # Output ---------------------------------------------------------------------------------------------
 
 
-def as_data(card: ModelCard, question: Question, answer: Answer, tuned: Answer | None) -> dict[str, Any]:
-    """Return the answer as plain data."""
-    return {
-        "question": {"model": card.key} | asdict(question),
-        "headline": recommendation_words.headline(question, answer),
-        "alternatives": recommendation_words.alternatives(question, answer),
-        "changes": _changes(question, answer, tuned),
-        **asdict(answer),
-    }
-
-
-def _changes(question: Question, answer: Answer, tuned: Answer | None) -> list[str]:
-    return [
-        *recommendation_words.changes(question, answer),
-        *filter(None, [recommendation_words.with_tuned(question, answer, tuned)]),
-    ]
-
-
-def _print(card: ModelCard, question: Question, answer: Answer, tuned: Answer | None, cards: Iterable[tuple[str, str, int]]) -> None:
-    """Print an answer for people. `cards` are the workload cards of the model, see `workload_for`."""
+def _print(card: ModelCard, question: Question, answer: Answer, remarks: Iterable[str]) -> None:
+    """Print an answer for people. `remarks` are sentences below the tables; empty ones are left out."""
     words = recommendation_words
     size = words.tokens_in_words(question.tokens)
     typer.echo(f"{card.name}, {words.METHODS.get(question.method, 'any method')}, {size}, rows of {question.sequence_length:,} tokens")
     typer.echo("")
-    for line in words.own_hardware(question, answer):
-        typer.echo(line)
-    typer.echo(words.headline(question, answer))
-    if answer.best is not None:
-        typer.echo("\n".join(words.grounds(answer.best)))
-    for line in words.alternatives(question, answer):
+    grounds = words.grounds(answer.best) if answer.best is not None else []
+    own, others = words.own_hardware(question, answer), words.alternatives(question, answer)
+    for line in (*own, words.headline(question, answer), *grounds, *others):
         typer.echo(line)
     for title, options in (
         (f"Options, {question.objective} first", answer.ranked),
@@ -258,11 +235,8 @@ def _print(card: ModelCard, question: Question, answer: Answer, tuned: Answer | 
     ):
         if options:
             _print_options(question, f"{title}: {min(SHOWN, len(options))} of {len(options)}", options[:SHOWN])
-    fill_gap = words.fill_gap(answer, words.workload_for(cards, question))
-    lines = [*_changes(question, answer, tuned), words.not_fitting(answer), words.unknown(answer), fill_gap]
-    if any(lines):
-        typer.echo("")
-    for line in filter(None, lines):
+    shown = list(filter(None, remarks))
+    for line in ("", *shown) if shown else ():
         typer.echo(line)
     typer.echo(f"{words.startup(question)} {words.NOT_INCLUDED}")
 

@@ -15,7 +15,7 @@ import tomlkit
 import typer
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, problem_json, say
-from tunemark.collector.gate.read import git_text
+from tunemark.collector.gate.read import SUBMISSIONS, find_records, git_or_none, git_text, records_in, shown_path, submission_id
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import Withdrawal
@@ -30,10 +30,8 @@ from tunemark.schema.vocabulary import DataSource, Status, WarningKind
 # Modules that need numpy are imported by the command, so that --help stays fast.
 # ruff: noqa: PLC0415
 
-SUBMISSIONS = "submissions"
 SHORTEST_LIST = 8
 """Numbers in a list above which only their count and range are shown."""
-BRANCH = "submit-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +41,6 @@ class Result:
     file: Path
     record: Submission
     content: bytes
-
-    @property
-    def id(self) -> str:
-        """Return its id, the last part of its name."""
-        return self.file.stem.rsplit("-", 1)[-1]
 
     @property
     def place(self) -> str:
@@ -61,6 +54,17 @@ class Result:
         return f"{self.record.workload} on {device.count} x {device.accelerator or self.record.environment.devices[0].name}"
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where results are sent: a clone of a fork, a fork on GitHub that is cloned first, or nothing yet."""
+
+    clone: Path | None = None
+    fork: str | None = None
+    """OWNER/REPO."""
+    author: str | None = None
+    """Author of the commit."""
+
+
 def submit(
     files: Annotated[
         list[Path] | None,
@@ -72,7 +76,7 @@ def submit(
         typer.Option(
             "--to",
             metavar="FOLDER|OWNER/REPO",
-            help="A clone of your fork, a plain folder, or your fork on GitHub (needs gh). Default: the current checkout.",
+            help="A clone of your fork, or your fork on GitHub (needs gh). Default: the current checkout.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and show everything, and change nothing.")] = False,
@@ -87,9 +91,8 @@ def submit(
     """Send results: check them as the pull request will, show every fact that leaves this machine, ask, and open the pull request.
 
     In a clone the files go to a new branch, which is committed and pushed; your own branch and working files are not touched. With
-    gh (https://cli.github.com) the pull request is opened too; without it the remaining steps are printed. In a plain folder the files
-    are only written. Trials with few steps, interrupted or killed runs, and runs on your own text are left out unless you name their
-    files.
+    gh (https://cli.github.com) the pull request is opened too; without it the remaining steps are printed. Trials with few steps,
+    interrupted or killed runs, and runs on your own text are left out unless you name their files.
 
     A submission is never edited or removed. With --withdraw it stays readable with the reason, and enters no ranking, audit or prediction:
     an entry is added to data/known/withdrawn.toml, to be sent like any change of a fact.
@@ -113,34 +116,30 @@ def submit(
         raise TunemarkError("--json", "", "cannot ask for confirmation; add --yes to send, or --dry-run to look")
     root = project_root()
     chosen, left_out = _chosen(files, root)
-    for result in chosen:
-        _say_unranked(result)
     _check(chosen, root, as_json=as_json)
-    target = Target.of(to, root)
+    target = _target(to, root)
     facts = {result.place: _facts(result.record) for result in chosen}
     if not as_json:
         _show(facts, target.author)
-    sent: dict[str, Any] = {"branch": None, "commit": None, "pull_request": None, "steps": target.steps(chosen)}
-    if not dry_run and target.folder is not None:
+    sent: dict[str, Any] = {"branch": None, "commit": None, "pull_request": None, "steps": _steps(target, chosen)}
+    if not dry_run and target != Target():
         if not yes:
-            _ask(len(chosen), to or "the pull request", target.origin())
-        sent = target.send(chosen)
+            _ask(target, len(chosen), to or "the pull request")
+        sent = _send(target, chosen)
     if as_json:
         listed = [{"file": str(result.file), "place": result.place, "facts": facts[result.place]} for result in chosen]
         unsent = [{"file": str(path), "reason": reason} for path, reason in left_out]
         print_json({"files": listed, "left_out": unsent, "dry_run": dry_run, "commit_author": target.author, **sent})
         return
-    _show_sent(sent, "Remaining steps:" if sent["commit"] else "Nothing was sent. The steps:")
+    _show_sent(sent)
 
 
-def _show_sent(sent: Mapping[str, Any], title: str) -> None:
-    for path in sent.get("files", ()):
-        typer.echo(f"wrote {terminal(path)}")
+def _show_sent(sent: Mapping[str, Any]) -> None:
     for label in ("branch", "commit", "pull_request"):
         if sent[label]:
             typer.echo(f"{label.replace('_', ' ')}: {terminal(sent[label])}")
     if sent["steps"]:
-        typer.echo(title)
+        typer.echo("Remaining steps:" if sent["commit"] else "Nothing was sent. The steps:")
     for number, step in enumerate(sent["steps"], start=1):
         typer.echo(f"  {number}. {terminal(step)}")
 
@@ -151,36 +150,35 @@ def _show_sent(sent: Mapping[str, Any], title: str) -> None:
 def _chosen(files: Sequence[Path] | None, root: Path) -> tuple[list[Result], list[tuple[Path, str]]]:
     """Return the results to send, and those left out with the reason. A named file is never left out."""
     from tunemark.collector.gate.cross_file_checks import committed_files
-    from tunemark.collector.gate.read import find_records, records_in, shown_path
     from tunemark.schema.records.reading import InvalidRecord, read_record
 
     committed = committed_files(root)
-    found = find_records(files).files if files else records_in(root / SUBMISSIONS).files
     named = {path for path in files or () if path.is_file()}
     chosen: list[Result] = []
-    left_out: list[tuple[Path, str]] = []
-    for path in found:
+    left_out: dict[str, list[Path]] = {}
+    for path in find_records(files).files if files else records_in(root / SUBMISSIONS).files:
         if path not in named and shown_path(path, root) in committed:
             continue
         content = path.read_bytes()
         try:
             record = read_record(content)
         except (InvalidRecord, ValueError, TypeError, RecursionError) as error:
-            raise TunemarkError("FILE", str(path), f"is not valid: {terminal(str(error))}", exit_code=Exit.INVALID) from error
+            raise TunemarkError(str(path), None, f"is not valid: {terminal(str(error))}", exit_code=Exit.INVALID) from error
         if not isinstance(record, Submission):
-            raise TunemarkError("FILE", str(path), "is not a submission; `tunemark run` writes one", exit_code=Exit.INVALID)
+            raise TunemarkError(str(path), None, "is not a submission; `tunemark run` writes one", exit_code=Exit.INVALID)
         reason = None if path in named else reason_to_leave_out(record)
         if reason is None:
             chosen.append(Result(path, record, content))
         else:
-            left_out.append((path, reason))
-    for reason in dict.fromkeys(each for _, each in left_out):
-        paths = [path for path, each in left_out if each == reason]
+            left_out.setdefault(reason, []).append(path)
+    for reason, paths in left_out.items():
         shown = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files (first: {paths[0]})"
         say(terminal(f"left out {shown}: {reason}; to send a file, name it"))
     if not chosen:
-        raise TunemarkError("FILE", "", "there is no new result to send; run a workload, or name a file")
-    return chosen, left_out
+        raise TunemarkError("FILES", "", "there is no new result to send; run a workload, or name a file")
+    for result in chosen:
+        _say_unranked(result)
+    return chosen, [(path, reason) for reason, paths in left_out.items() for path in paths]
 
 
 def reason_to_leave_out(record: Submission) -> str | None:
@@ -220,12 +218,10 @@ def _say_unranked(result: Result) -> None:
 def _check(chosen: Sequence[Result], root: Path, *, as_json: bool) -> None:
     """Check the files together with the results that this folder has. Prints the problems and exits with 3 if there are any."""
     from tunemark.collector.gate.check import validate_all
-    from tunemark.collector.gate.read import SUBMISSIONS as FOLDER
-    from tunemark.collector.gate.read import RecordFiles, records_in, shown_path
 
     own = {shown_path(result.file, root) for result in chosen}
-    there = [path for path in records_in(root / FOLDER).files if shown_path(path, root) not in own]
-    done = validate_all(RecordFiles(sorted([*there, *(result.file for result in chosen)])), [], root, FactBase.of_root(root), lambda: None)
+    there = [path for path in records_in(root / SUBMISSIONS).files if shown_path(path, root) not in own]
+    done = validate_all(sorted([*there, *(result.file for result in chosen)]), root, FactBase.of_root(root))
     problems = [(file, problem) for file, problem in done.problems if file in own or not done.judged]
     if not problems:
         return
@@ -269,73 +265,52 @@ def _show(facts: Mapping[str, Mapping[str, str]], author: str | None) -> None:
         typer.echo(f"The commit also shows its author from your git settings: {terminal(author)}")
 
 
-def _ask(count: int, target: str, origin: str | None) -> None:
+def _ask(target: Target, count: int, named: str) -> None:
     if not sys.stdin.isatty():
         raise TunemarkError("--yes", "", "needed, because confirmation requires a terminal; add --yes to send, or --dry-run to look")
+    origin = target.clone and git_or_none(target.clone, "remote", "get-url", "origin")
     pushed = f", and push a branch to its origin, {terminal(origin)}" if origin else ""
-    typer.confirm(f"Send {counted(count, 'result')} to {terminal(target)}{pushed}?", abort=True, err=True)
+    typer.confirm(f"Send {counted(count, 'result')} to {terminal(named)}{pushed}?", abort=True, err=True)
 
 
 # Where it goes ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A clone of a fork, a plain folder, a fork on GitHub, or nothing yet."""
+def _target(to: str | None, root: Path) -> Target:
+    """Return the target that `--to` names; the current checkout by default."""
+    if to is None:
+        return Target(root, None, _author(root)) if is_checkout(root) and git_or_none(root, "rev-parse") is not None else Target()
+    folder = Path(to).expanduser()
+    if folder.is_dir():
+        top = git_or_none(folder, "rev-parse", "--show-toplevel")
+        if top is None or not is_checkout(Path(top)):
+            raise TunemarkError("--to", to, "is no clone of Tunemark; name a clone of your fork")
+        return Target(Path(top), None, _author(folder))
+    if to.count("/") != 1 or to.startswith((".", "/", "~", "-")):
+        raise TunemarkError("--to", to, "no such folder; name a clone of your fork, or OWNER/REPO on GitHub")
+    if shutil.which("gh") is None:
+        fix = "gh is not installed; install it (https://cli.github.com), or clone the fork and name its folder"
+        raise TunemarkError("--to", to, fix)
+    return Target(None, to, _author(Path.cwd()))
 
-    folder: Path | None
-    """Null if no clone is known: only the steps are printed."""
-    fork: str | None = None
-    """OWNER/REPO of a fork that has to be cloned first."""
-    author: str | None = None
-    """Author of the commit; null for a plain folder."""
 
-    @classmethod
-    def of(cls, to: str | None, root: Path) -> "Target":
-        """Return the target that an option names; the current checkout by default."""
-        if to is None:
-            return cls(root, author=_author(root)) if is_checkout(root) and _git_or_none(root, "rev-parse") is not None else cls(None)
-        folder = Path(to).expanduser()
-        if folder.is_dir():
-            top = _git_or_none(folder, "rev-parse", "--show-toplevel")
-            if top is not None and not is_checkout(Path(top)):
-                raise TunemarkError("--to", to, "is a git repository, but not one of Tunemark; name a clone of your fork")
-            return cls(folder) if top is None else cls(Path(top), author=_author(folder))
-        if to.count("/") != 1 or to.startswith((".", "/", "~", "-")):
-            raise TunemarkError("--to", to, "no such folder; name a clone of your fork, a folder, or OWNER/REPO on GitHub")
-        if shutil.which("gh") is None:
-            fix = "gh is not installed; install it (https://cli.github.com), or clone the fork and name its folder"
-            raise TunemarkError("--to", to, fix)
-        return cls(Path(tempfile.gettempdir()), to, _author(Path.cwd()))
+def _steps(target: Target, chosen: Sequence[Result]) -> list[str]:
+    """Return the steps that sending takes."""
+    if target == Target():
+        files = shlex.join(str(result.file) for result in chosen)
+        fork = "Fork the repository of Tunemark on GitHub."
+        return [fork, "git clone ADDRESS-OF-YOUR-FORK FOLDER", f"tunemark submit {files} --to FOLDER"]
+    written = [f"write {(target.clone or Path()) / result.place}" for result in chosen]
+    return [*written, f"git commit on the new branch {_branch(chosen)}", *_left(_branch(chosen))]
 
-    def origin(self) -> str | None:
-        """Return the address to which a branch of the clone is pushed; None for a plain folder or without one."""
-        if self.folder is None or self.author is None or self.fork is not None:
-            return None
-        return _git_or_none(self.folder, "remote", "get-url", "origin")
 
-    def steps(self, chosen: Sequence[Result]) -> list[str]:
-        """Return the steps that sending takes."""
-        if self.folder is None:
-            files = shlex.join(str(result.file) for result in chosen)
-            fork = "Fork the repository of Tunemark on GitHub."
-            return [fork, "git clone ADDRESS-OF-YOUR-FORK FOLDER", f"tunemark submit {files} --to FOLDER"]
-        written = [f"write {self.folder / result.place}" for result in chosen]
-        return written if self.author is None else [*written, f"git commit on the new branch {_branch(chosen)}", *_left(_branch(chosen))]
-
-    def send(self, chosen: Sequence[Result]) -> dict[str, Any]:
-        """Write the files to their places; in a clone also commit, push and open the pull request. All or nothing up to the commit."""
-        if self.folder is None or self.author is None:
-            written = [(self.folder or Path()) / result.place for result in chosen]
-            for path, result in zip(written, chosen, strict=True):
-                write_atomically(path, result.content)
-            return {"branch": None, "commit": None, "pull_request": None, "files": [str(path) for path in written], "steps": []}
-        with tempfile.TemporaryDirectory(prefix="tunemark-submit-") as temporary:
-            clone = self.folder
-            if self.fork is not None:
-                clone = Path(temporary) / "fork"
-                _gh("repo", "clone", self.fork, str(clone), "--", "--depth=1")
-            return _branch_and_push(clone, Path(temporary) / "work", chosen)
+def _send(target: Target, chosen: Sequence[Result]) -> dict[str, Any]:
+    """Commit the files on a new branch of the clone, push it and open the pull request. All or nothing up to the commit."""
+    with tempfile.TemporaryDirectory(prefix="tunemark-submit-") as temporary:
+        clone = target.clone or Path(temporary) / "fork"
+        if target.fork is not None:
+            _gh("repo", "clone", target.fork, str(clone), "--", "--depth=1")
+        return _branch_and_push(clone, Path(temporary) / "work", chosen)
 
 
 def _branch_and_push(clone: Path, work: Path, chosen: Sequence[Result]) -> dict[str, Any]:
@@ -346,7 +321,7 @@ def _branch_and_push(clone: Path, work: Path, chosen: Sequence[Result]) -> dict[
         raise TunemarkError("--to", str(clone), fix)
     # The newest main that is known of the original, else of the fork, else HEAD.
     known = ("upstream/main", "origin/main", "origin/HEAD")
-    start = next((name for name in known if _git_or_none(clone, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")), "HEAD")
+    start = next((name for name in known if git_or_none(clone, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")), "HEAD")
     git_text(clone, "worktree", "add", "--quiet", "-b", branch, str(work), start)
     commit = None
     try:
@@ -365,9 +340,9 @@ def _branch_and_push(clone: Path, work: Path, chosen: Sequence[Result]) -> dict[
 def _pushed(work: Path, branch: str, chosen: Sequence[Result]) -> dict[str, Any]:
     """Push the branch and open the pull request; what is not possible here becomes a step."""
     left = _left(branch)
-    if _git_or_none(work, "remote", "get-url", "origin") is None:
+    if git_or_none(work, "remote", "get-url", "origin") is None:
         return {"pull_request": None, "steps": ["git remote add origin ADDRESS-OF-YOUR-FORK", *left]}
-    listed = [f"- {markdown(result.title)}, result {markdown(result.id)}" for result in chosen]
+    listed = [f"- {markdown(result.title)}, result {markdown(submission_id(result.file))}" for result in chosen]
     body = "\n".join(["Results of `tunemark run`, sent with `tunemark submit`.", "", *listed])
     try:
         git_text(work, "push", "--quiet", "-u", "origin", branch)
@@ -388,19 +363,11 @@ def _left(branch: str) -> list[str]:
 
 
 def _branch(chosen: Sequence[Result]) -> str:
-    return BRANCH + chosen[0].id + (f"-and-{len(chosen) - 1}-more" if len(chosen) > 1 else "")
+    return f"submit-{submission_id(chosen[0].file)}" + (f"-and-{len(chosen) - 1}-more" if len(chosen) > 1 else "")
 
 
 def _title(chosen: Sequence[Result]) -> str:
     return terminal(chosen[0].title) + (f" and {counted(len(chosen) - 1, 'more result')}" if len(chosen) > 1 else "")
-
-
-def _git_or_none(folder: Path, *arguments: str) -> str | None:
-    """Return the output of git, or None if it fails."""
-    try:
-        return git_text(folder, *arguments)
-    except TunemarkError:
-        return None
 
 
 def _author(folder: Path) -> str:
@@ -427,18 +394,14 @@ SHORTEST_REASON = 12
 
 def _withdraw(result: str, reason: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Add an entry to data/known/withdrawn.toml, which a maintainer reviews like every change outside `submissions/`."""
-    from tunemark.collector.gate.read import records_in, shown_path, submission_id
-
     root = project_root()
     if not is_checkout(root):
-        raise TunemarkError(
-            "current directory", str(root), "is not a checkout of Tunemark; change into one, because withdrawals are stored in it"
-        )
+        fix = "is not a checkout of Tunemark; change into one, because withdrawals are stored in it"
+        raise TunemarkError("current directory", str(root), fix)
     known = {submission_id(path): path for path in records_in(root / SUBMISSIONS).files}
     if result not in known:
-        raise TunemarkError(
-            "--withdraw", result, f"no submission has this id; {did_you_mean(result, known)}. It is the end of a file name in submissions/"
-        )
+        similar = did_you_mean(result, known)
+        raise TunemarkError("--withdraw", result, f"no submission has this id; {similar}. It is the end of a file name in submissions/")
     earlier = FactBase.of_root(root).known.withdrawal(result)
     if earlier is not None:
         raise TunemarkError("--withdraw", result, f"was withdrawn on {earlier.withdrawn_on}: {earlier.reason}")

@@ -1,8 +1,8 @@
-"""Options and output that all commands share: rich tables, JSON and CSV for programs, messages, progress."""
+"""Options and output that all commands share: rich tables, JSON and CSV for programs, messages."""
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from math import isfinite
@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from pydantic import BaseModel
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.names import suggest_accelerator
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING, seconds_of, whole_number
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import shown_json, terminal
+from tunemark.schema.vocabulary import PriceKind
 
 # rich is imported by the functions that need it, so that --help stays fast.
 # ruff: noqa: PLC0415
@@ -39,12 +42,23 @@ Settings = Annotated[
     list[str] | None, _option("--set", metavar="NAME=VALUE", help="A rare setting; an unknown name lists them. Repeatable.")
 ]
 OnDay = Annotated[str | None, _option("--on", metavar="DATE", help="Day, as YYYY-MM-DD. Default: today.")]
+ACCELERATOR = "--accelerator/-a"
+OPTIONS = {"model": "--model/-m", "accelerator": ACCELERATOR, "method": "--method", "sequence_length": "--seq"}
+"""Fields of facts, shapes and questions, and the options that set them in all commands."""
+USUAL_LENGTH = 2048
 Word = TypeVar("Word", bound=str)
 Read = TypeVar("Read", int, float)
-MANY = 200
-"""Number of items above which progress is shown."""
 LARGEST_PLAIN = 1e6
 """Numbers below this are shown with six digits, larger ones without decimals; exponents are avoided."""
+
+
+@contextmanager
+def options_named(options: Mapping[str, str]) -> Iterator[None]:
+    """Name the option as it is typed, in an error about a field that it sets. Also a decorator of a command."""
+    try:
+        yield
+    except TunemarkError as error:
+        raise TunemarkError(options.get(error.field, error.field), error.value, error.fix, exit_code=error.exit_code) from error
 
 
 def database_of(path: Path | None) -> Path:
@@ -68,6 +82,11 @@ def chosen(option: str, word: str, known: Iterable[Word]) -> Word:
     raise TunemarkError(option, word, did_you_mean(word, members))
 
 
+def price_kind(word: str) -> PriceKind:
+    """Return the kind of price that `--kind` names; prices of owned hardware are not in the price book."""
+    return chosen("--kind", word.replace("-", "_"), [kind for kind in PriceKind if kind is not PriceKind.OWNED])
+
+
 def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[str, str]:
     """Return the settings of `--set NAME=VALUE` by name; raises TunemarkError for one that is not known."""
     names = list(known)
@@ -77,20 +96,39 @@ def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[st
         if not equals:
             raise TunemarkError("--set", text, "give NAME=VALUE")
         if name not in names:
-            raise TunemarkError("--set", name, f"{did_you_mean(name, names)}; known: {', '.join(names)}")
+            similar = did_you_mean(name, names)
+            listed = "" if similar.startswith("known: ") else f"; known: {', '.join(names)}"
+            raise TunemarkError("--set", name, f"{similar}{listed}")
         settings[name] = value
     return settings
 
 
-def named_accelerators(facts: FactBase, names: Iterable[str], option: str = "--accelerator") -> list[AcceleratorCard]:
-    """Return the cards of accelerators; raises TunemarkError for an unknown name, and for one that several cards share."""
+def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCELERATOR) -> list[AcceleratorCard]:
+    """Return the cards of accelerators; raises TunemarkError with similar names for one that no card has."""
+    cards = []
     for name in names:
-        if not name.strip():
-            raise TunemarkError(option, name, "give the name of an accelerator, such as 'RTX 4090'")
-        sharing = [key for key in facts.accelerators if set(name.lower().split()) <= set(key.split("-"))]
-        if facts.recognise_accelerator(name) is None and len(sharing) > 1:
-            raise TunemarkError(option, name, f"may be {' or '.join(sharing)}; give one of them")
-    return [facts.accelerator(name) for name in names]
+        card = facts.recognise_accelerator(name)
+        if card is None:
+            fix = f"is no accelerator of data/accelerators; {suggest_accelerator(name, facts.accelerators)}"
+            raise TunemarkError(option, name, fix if name.strip() else "give the name of an accelerator, such as 'RTX 4090'")
+        cards.append(card)
+    return cards
+
+
+def row_length(card: ModelCard, text: str | None = None) -> int:
+    """Return the tokens of a row by `--seq`: 2048 by default, or the model's context if that is shorter."""
+    return min(USUAL_LENGTH, card.context_length) if text is None else parse_count("--seq", text)
+
+
+def job_tokens(tokens: str | None, samples: str | None, length: int, epochs: int) -> int | None:
+    """Return the tokens of a job over all epochs, with full rows; None without the size of the data."""
+    if epochs < 1:
+        raise TunemarkError("--epochs", epochs, "must be 1 or more")
+    if tokens is not None and samples is not None:
+        raise TunemarkError("--samples", samples, "give the size of the data with either --tokens or --samples")
+    rows = None if samples is None else parse_count("--samples", samples) * length
+    size = rows if tokens is None else parse_count("--tokens", tokens)
+    return None if size is None else size * epochs
 
 
 def parse_count(option: str, text: str) -> int:
@@ -130,6 +168,8 @@ def _finite(value: Any) -> Any:  # noqa: ANN401 - any value of an answer
         return value if isfinite(value) else None
     if isinstance(value, date):
         return value.isoformat()
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
@@ -175,18 +215,3 @@ def cell(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(cell(item) for item in value)
     return terminal(" ".join(str(value).split()))
-
-
-@contextmanager
-def progress(task: str, total: int) -> Iterator[Callable[[], None]]:
-    """Yield a function to call after each item. It shows a bar on a terminal, and nothing in a pipe or for few items."""
-    if total <= MANY or not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns = *Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        bar_task = bar.add_task(task, total=total)
-        yield lambda: bar.advance(bar_task)

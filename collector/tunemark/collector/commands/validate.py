@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, print_json, problem_json, progress, say
+from tunemark.collector.commands.terminal import AsJson, print_json, problem_json, say
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
@@ -38,8 +38,10 @@ def validate(
         str | None,
         typer.Option("--pull-request", metavar="BASE..HEAD", help="Check what the commits of a pull request add instead."),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Write the report of a pull request as JSON.")] = None,
-    github: Annotated[bool, typer.Option("--github", help="Also print annotations for GitHub and write the summary of the job.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="With --pull-request, write the report as JSON.")] = None,
+    github: Annotated[
+        bool, typer.Option("--github", help="With --pull-request, print annotations for GitHub and write the summary of the job.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check submissions, published and converted results, and the facts of data/.
@@ -68,11 +70,12 @@ def validate(
     """
     if pull_request is not None:
         _pull_request(pull_request, out, github=github, as_json=as_json)
+    for option, given in (("--github", github), ("--out", out)):
+        if given:
+            raise TunemarkError(option, "", "is for --pull-request; leave it out, or add --pull-request BASE..HEAD")
     done = _validated(paths, strict=strict)
     for file, note in done.notes:
         say(f"{file}: note: {note}")
-    if github:
-        _show_on_github(done)
     if as_json:
         problems = [problem_json(file, problem) for file, problem in done.problems]
         print_json({"files": done.files, "facts": done.facts, "invalid": done.invalid, "problems": problems})
@@ -104,25 +107,11 @@ def _validated(paths: list[Path] | None, *, strict: bool) -> "Validation":
     for path, reason in records.ignored:
         if (path, reason) not in refused:
             say(f"ignored {shown_path(path, root)}: {reason}")
-    with progress("validate", len(records.files)) as advance:
-        done = validate_all(records, cards, root, FactBase.of_root(root), advance)
+    done = validate_all(records.files, root, FactBase.of_root(root), cards)
     done.problems.extend((shown_path(path, root), Problem("file", reason, REGULAR)) for path, reason in refused)
     if strict:
         done.problems.extend((file, Problem("file", "changed", REGULAR)) for file in changed_submissions(root))
     return done
-
-
-def _show_on_github(done: "Validation") -> None:
-    """Print an annotation for each problem and note, and add a table of the problems to the summary of the job."""
-    from tunemark.collector.gate.github import annotation, append_summary, problems_markdown
-
-    for level, listed in (("error", done.problems), ("notice", done.notes)):
-        for file, problem in listed:
-            message = f"{problem.value}: {problem.fix}" if problem.value else problem.fix
-            typer.echo(annotation(file, problem.field, message, level=level))
-    rows = [{"path": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in done.problems]
-    counts = f"{counted(done.files, 'record')}, {counted(done.facts, 'fact file')}, {done.invalid} invalid"
-    append_summary(f"## tunemark validate\n\n{counts}\n\n{problems_markdown(rows, len(rows))}")
 
 
 def _pull_request(commits: str, out: Path | None, *, github: bool, as_json: bool) -> NoReturn:

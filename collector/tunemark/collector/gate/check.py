@@ -5,7 +5,7 @@ Invalid content never raises an exception; it becomes a problem in the verdict.
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ from tunemark.collector.gate.cross_file_checks import (
     Subject,
     accept,
     committed_files,
-    known_commits,
 )
 from tunemark.collector.gate.derive import derived_problems, outdated_facts
 from tunemark.collector.gate.doubts import doubts
@@ -28,7 +27,7 @@ from tunemark.collector.gate.fact_checks import Neighbours
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.identity import identity_of
 from tunemark.collector.gate.published_checks import fact_record_problems
-from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, shown_path
+from tunemark.collector.gate.read import SUBMISSIONS, shown_path
 from tunemark.collector.gate.relations import relation_problems
 from tunemark.collector.gate.run_facts import Run
 from tunemark.collector.gate.text_checks import text_problems
@@ -133,7 +132,7 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
         try:
             with np.errstate(over="raise", divide="raise", invalid="raise"):
                 derived = derive(record)
-            problems = _submission_problems(record, derived, content, path, facts)
+            problems = list(_submission_problems(record, derived, content, path, facts))
         except (ArithmeticError, ValueError, IndexError, MemoryError) as error:
             problems.append(Problem("trace", "", f"the headline numbers cannot be derived from it: {error}"))
         if derived is not None and not problems:
@@ -145,14 +144,22 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
     return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated, found)
 
 
-def _submission_problems(record: Submission, derived: Derived, content: bytes, path: Path, facts: FactBase) -> list[Problem]:
-    return [
-        *_canonical(record, content),
-        *_file_name(record, content, path),
-        *_without_raising(text_problems(record.model_dump(mode="json"))),
-        *_without_raising(derived_problems(record, derived, facts)),
-        *_without_raising(relation_problems(Run(record, facts, derived))),
-    ]
+def _submission_problems(record: Submission, derived: Derived, content: bytes, path: Path, facts: FactBase) -> Iterator[Problem]:
+    if content != canonical_json(record):
+        fix = (
+            "its bytes are not those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the original file"
+        )
+        yield Problem("file", "", fix)
+    parts, expected = path.absolute().parts, (record.workload, submission_name(record, content))
+    if SUBMISSIONS in parts[:-1]:
+        inside = parts[len(parts) - parts[::-1].index(SUBMISSIONS) :]
+        if inside != expected:
+            fix = "a submission is named after its workload, day, device and content. If the content was changed, restore it or run again; "
+            fix += f"if only the name was changed, rename it to {'/'.join((SUBMISSIONS, *expected))}"
+            yield Problem("file name", repr("/".join((SUBMISSIONS, *inside))), fix)
+    yield from _without_raising(text_problems(record.model_dump(mode="json")))
+    yield from _without_raising(derived_problems(record, derived, facts))
+    yield from _without_raising(relation_problems(Run(record, facts, derived)))
 
 
 def _without_raising(problems: Iterator[Problem]) -> Iterator[Problem]:
@@ -167,28 +174,6 @@ def _without_raising(problems: Iterator[Problem]) -> Iterator[Problem]:
         yield Problem(error.field, repr(error.value), error.fix)
     except Exception as error:  # noqa: BLE001 - whatever it is, the file is the reason
         yield Problem("file", "", f"a check could not be made: {type(error).__name__}: {error}; please report this file")
-
-
-def _canonical(record: Submission, content: bytes) -> list[Problem]:
-    if content == canonical_json(record):
-        return []
-    fix = "its bytes are not those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the original file"
-    return [Problem("file", "", fix)]
-
-
-def _file_name(record: Submission, content: bytes, path: Path) -> list[Problem]:
-    parts = path.absolute().parts
-    if SUBMISSIONS not in parts[:-1]:
-        return []
-    root = len(parts) - 1 - parts[::-1].index(SUBMISSIONS)
-    inside, expected = parts[root + 1 :], (record.workload, submission_name(record, content))
-    if inside == expected:
-        return []
-    fix = (
-        "a submission is named after its workload, day, device and content. If the content was changed, restore it or run again; "
-        f"if only the name was changed, rename it to {'/'.join((SUBMISSIONS, *expected))}"
-    )
-    return [Problem("file name", repr("/".join((SUBMISSIONS, *inside))), fix)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,31 +197,24 @@ class Validation:
         return len({re.sub(r":\d+$", "", file) for file, _ in self.problems})
 
 
-def validate_all(records: RecordFiles, cards: Sequence[Path], root: Path, facts: FactBase, advance: Callable[[], object]) -> Validation:
-    """Check fact files first, then the records against them; `advance` is called after each record.
-
-    Wrong facts would make every record wrong.
-    """
+def validate_all(files: Sequence[Path], root: Path, facts: FactBase, cards: Sequence[Path] = ()) -> Validation:
+    """Check the fact files `cards` first, then the records against them. Wrong facts would make every record wrong."""
     beside = Neighbours(root / "data")
-    wrong = [*fact_problems(cards, root, beside), *document_problems(records.files, root, beside)]
-    candidates = []
+    wrong = [*fact_problems(cards, root, beside), *document_problems(files, root, beside)]
     try:
         facts.read_all()
-        for candidate in in_processes(partial(_candidate, root=root, facts=facts), records.files):
-            candidates.append(candidate)
-            advance()
+        candidates = list(in_processes(partial(_candidate, root=root, facts=facts), files))
         committed, given = committed_files(root), {candidate.file for candidate in candidates}
-        files = [root / file for file in sorted(committed - given) if file.endswith(".json")]
-        read = in_processes(partial(_committed, root=root), files, parallel_above=FEW_COMMITTED)
-        others = [known for known in read if known is not None]
-        accepted = accept(candidates, committed, others, partial(known_commits, root))
+        unread = [root / file for file in sorted(committed - given) if file.endswith(".json")]
+        read = in_processes(partial(_committed, root=root), unread, parallel_above=FEW_COMMITTED)
+        accepted = accept(candidates, committed, [known for known in read if known is not None], root)
     except TunemarkError as error:
         # The invalid card may be in a file outside the files to check.
         stopped = (error.field, Problem("file", repr(error.value) if error.value else "", error.fix))
         return Validation(0, wrong or [stopped], [], len(cards), judged=False)
     problems = [*wrong, *sorted(accepted.problems, key=lambda pair: pair[0])]
     doubts = [(file, replace(doubt, fix=f"{doubt.fix}; {SECOND_RUN}")) for file, doubt in accepted.doubts]
-    return Validation(len(records.files), problems, [*accepted.notes, *doubts], len(cards))
+    return Validation(len(files), problems, [*accepted.notes, *doubts], len(cards))
 
 
 def _candidate(path: Path, root: Path, facts: FactBase) -> Candidate:

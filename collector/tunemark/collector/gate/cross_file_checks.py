@@ -1,15 +1,14 @@
 """Checks that need several submissions or their checkout: repeated runs, copies, superseded results, peers, commits, changed facts."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from tunemark.collector.gate.identity import Identity, copies
-from tunemark.collector.gate.read import SUBMISSIONS, git
-from tunemark.schema.errors import TunemarkError
+from tunemark.collector.gate.read import SUBMISSIONS, git_or_none
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.trace import Study
 
@@ -65,14 +64,11 @@ class Candidate:
     """Why a submission that is accepted needs a second run."""
 
 
-AnyCandidate = TypeVar("AnyCandidate", bound=Candidate)
-
-
 @dataclass(frozen=True, slots=True)
-class Accepted(Generic[AnyCandidate]):
+class Accepted:
     """The verdict of the cross-file checks."""
 
-    kept: list[AnyCandidate]
+    kept: list[Candidate]
     """Submissions without a problem, in the order of files."""
     problems: FileProblems
     """Reasons why the others are rejected."""
@@ -83,38 +79,32 @@ class Accepted(Generic[AnyCandidate]):
 
 
 def accept(
-    candidates: Iterable[AnyCandidate],
-    committed: frozenset[str],
-    others: Sequence[Candidate] = (),
-    is_known: Callable[[Sequence[str]], Mapping[str, datetime | None]] | None = None,
-) -> Accepted[AnyCandidate]:
+    candidates: Sequence[Candidate], committed: frozenset[str], others: Sequence[Candidate] = (), root: Path | None = None
+) -> Accepted:
     """Return the submissions that are kept, and the problems of the others.
 
     `candidates` were each checked on their own already. `committed` holds the paths, as `Candidate.file`, that git tracks, and
     `others` the valid submissions of the checkout that are not among the candidates. A committed file comes before any other, so
-    that a copy of its run under an earlier name cannot displace it. `is_known` returns the commits that the repository has, with
-    their times.
+    that a copy of its run under an earlier name cannot displace it. With `root`, commits are looked up in the history of that checkout.
     """
-    listed = list(candidates)
-    ordered: list[Candidate] = [*others, *sorted(listed, key=lambda each: each.file not in committed)]
+    ordered = [*others, *sorted(candidates, key=lambda each: each.file not in committed)]
     settled = committed | {each.file for each in others}
     copied = dict(copies([(each.file, each.identity) for each in ordered if each.run_id and not each.problems]))
     seen, problems = _Seen(), list[tuple[str, Problem]]()
     for candidate in ordered:
         new = candidate.file not in settled
-        own = [*candidate.problems, *(candidate.outdated if new else ())] or list(
-            seen.problems(candidate, copied.get(candidate.file), new=new)
-        )
+        own = [*candidate.problems, *(candidate.outdated if new else ())]
+        own = own or list(seen.problems(candidate, copied.get(candidate.file), new=new))
         problems.extend((candidate.file, problem) for problem in own)
         if not own and candidate.run_id:
             seen.add(candidate)
     wrong = [(candidate, problem) for candidate, problem in _studies(seen.runs.values()) if candidate.file not in settled]
-    wrong += _replacing(each for each in ordered if seen.runs.get(each.run_id) is each)
+    wrong += _replacing(seen.runs.values())
     problems += [(candidate.file, problem) for candidate, problem in wrong]
     refused = {candidate.file for candidate, _ in wrong}
-    kept = [each for each in listed if seen.runs.get(each.run_id) is each and each.file not in refused]
+    kept = [each for each in candidates if seen.runs.get(each.run_id) is each and each.file not in refused]
     doubts = [(candidate.file, doubt) for candidate in kept for doubt in candidate.doubts]
-    doubts += [*(_unknown_commits(kept, is_known) if is_known else ())]
+    doubts += [] if root is None else _unknown_commits(kept, root)
     return Accepted(kept, problems, [(candidate.file, note) for candidate in kept for note in candidate.outdated], doubts)
 
 
@@ -150,31 +140,28 @@ class _Seen:
 
 def _replacing(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem]]:
     """Yield results that take the place of another one without the right to."""
-    listed = list(accepted)
-    results = {candidate.result_id: candidate for candidate in listed}
+    results = {candidate.result_id: candidate for candidate in accepted}
     replaced: dict[str, Candidate] = {}
-    for candidate in listed:
-        if candidate.supersedes is None:
-            continue
-        problems = list(_superseding(candidate, results.get(candidate.supersedes), replaced))
-        yield from ((candidate, problem) for problem in problems)
-        if not problems:
-            replaced[candidate.supersedes] = candidate
+    for candidate in results.values():
+        if candidate.supersedes is not None:
+            problems = list(_superseding(candidate, results.get(candidate.supersedes), replaced))
+            yield from ((candidate, problem) for problem in problems)
+            if not problems:
+                replaced[candidate.supersedes] = candidate
 
 
 def committed_files(root: Path) -> frozenset[str]:
     """Return the submissions that git tracks in a checkout, as paths from its root; empty without git."""
-    tracked = _git(root, "ls-files", "-z", "--", SUBMISSIONS)
+    tracked = git_or_none(root, "ls-files", "-z", "--", SUBMISSIONS)
     return frozenset((tracked or "").split("\0")) - {""}
 
 
 def submitters(root: Path) -> dict[str, str]:
     """Return who added each submission, by its path from the root: the author of that commit. Empty without git."""
+    log = git_or_none(root, "log", "--diff-filter=A", "--no-renames", "--name-only", "--format=%x01%ae", "--", SUBMISSIONS)
     added: dict[str, str] = {}
     author = ""
-    for line in (
-        _git(root, "log", "--diff-filter=A", "--no-renames", "--name-only", "--format=%x01%ae", "--", SUBMISSIONS) or ""
-    ).splitlines():
+    for line in (log or "").splitlines():
         if line.startswith("\x01"):
             author = line[1:]
         elif line:
@@ -184,7 +171,7 @@ def submitters(root: Path) -> dict[str, str]:
 
 def changed_submissions(root: Path) -> list[str]:
     """Return the submissions of the last commit that are changed or gone in the working tree."""
-    changed = _git(root, "diff", "--name-only", "-z", "--no-renames", "--diff-filter=DMT", "HEAD", "--", SUBMISSIONS)
+    changed = git_or_none(root, "diff", "--name-only", "-z", "--no-renames", "--diff-filter=DMT", "HEAD", "--", SUBMISSIONS)
     return sorted(set((changed or "").split("\0")) - {""})
 
 
@@ -194,26 +181,18 @@ def known_commits(root: Path, commits: Sequence[str]) -> dict[str, datetime | No
     Without a complete history, return all commits without times.
     """
     unknown: dict[str, datetime | None] = dict.fromkeys(commits)
-    if _git(root, "rev-parse", "--is-shallow-repository") != "false\n":
+    if git_or_none(root, "rev-parse", "--is-shallow-repository") != "false":
         return unknown
     asked = "".join(f"{commit}^{{commit}}\n{commit}:{HARNESS}\n" for commit in commits)
-    found = _git(root, "cat-file", "--batch-check", text=asked)
+    found = git_or_none(root, "cat-file", "--batch-check", content=asked.encode())
     if found is None:
         return unknown
     lines = found.splitlines()
     pairs = zip(commits, lines[::2], lines[1::2], strict=False)
     known = [commit for commit, line, folder in pairs if " commit " in line and " tree " in folder]
-    times = _git(root, "log", "--no-walk=unsorted", "--format=%ct", *known) if known else ""
+    times = git_or_none(root, "log", "--no-walk=unsorted", "--format=%ct", *known) if known else ""
     made_at = [datetime.fromtimestamp(int(time), UTC) for time in (times or "").split()]
     return dict(zip(known, made_at, strict=False))
-
-
-def _git(root: Path, *arguments: str, text: str = "") -> str | None:
-    """Return git's output; None without git or outside a repository."""
-    try:
-        return git(root, *arguments, content=text.encode()).decode(errors="replace")
-    except TunemarkError:
-        return None
 
 
 def _superseding(candidate: Candidate, target: Candidate | None, replaced: dict[str, Candidate]) -> Iterator[Problem]:
@@ -261,12 +240,10 @@ def _studies(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem
         last[study.study_id] = max(last[study.study_id], study.position)
 
 
-def _unknown_commits(
-    kept: Sequence[Candidate], is_known: Callable[[Sequence[str]], Mapping[str, datetime | None]]
-) -> Iterator[tuple[str, Problem]]:
+def _unknown_commits(kept: Sequence[Candidate], root: Path) -> Iterator[tuple[str, Problem]]:
     """Yield commits of the harness that the repository does not have, or that were made after the run."""
     commits = sorted({candidate.commit for candidate in kept if candidate.commit})
-    known = is_known(commits) if commits else {}
+    known = known_commits(root, commits) if commits else {}
     for candidate in kept:
         made_at = known.get(candidate.commit or "")
         if candidate.commit and candidate.commit not in known:

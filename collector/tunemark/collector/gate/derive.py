@@ -83,14 +83,10 @@ def plan_problems(s: Submission, facts: FactBase) -> Iterator[Problem]:
 def _differences(s: Submission, resolved: Resolution) -> Iterator[Problem]:
     # Reasons are words of one version of the harness.
     left_out = None if s.harness.version == VERSION else {"reasons"}
-    derived = {
-        "plan": resolved.plan.model_dump(mode="json", exclude=left_out),
-        "overrides": [override.model_dump(mode="json") for override in resolved.overrides],
-    }
-    stated = {
-        "plan": s.plan.model_dump(mode="json", exclude=left_out),
-        "overrides": [override.model_dump(mode="json") for override in s.overrides],
-    }
+    stated, derived = (
+        {"plan": plan.model_dump(mode="json", exclude=left_out), "overrides": [each.model_dump(mode="json") for each in overrides]}
+        for plan, overrides in ((s.plan, s.overrides), (resolved.plan, resolved.overrides))
+    )
     yield from differences(stated, derived, "follows from requested, the cards and environment")
     division = division_of(resolved.plan, resolved.overrides)
     if s.division is not division and (s.division, division) != (Division.OPEN, Division.TUNED):

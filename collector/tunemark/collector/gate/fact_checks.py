@@ -6,7 +6,8 @@ A check yields problems; the caller knows the file.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -15,13 +16,12 @@ from typing import TypeVar
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
-from tunemark.schema.facts.fact_base import FactBase, read_card, read_known
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import cpu_name
-from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import is_visible
 
-Card = TypeVar("Card", AcceleratorCard, ModelCard)
+Content = TypeVar("Content")
 FIRST_TENSOR_CORES = {"bf16": 3, "tf32": 3, "fp8": 4}
 """First generation of NVIDIA's tensor cores with a format."""
 PRINTED_SIZE = re.compile(r"(?i)(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
@@ -40,42 +40,25 @@ def future_days(text: str) -> Iterator[tuple[int, Problem]]:
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class Neighbours(FactBase):
     """The facts that a fact is compared with. Those that cannot be read are left out: they have their own problem."""
 
-    data: Path
-
-    @cached_property
-    def accelerators(self) -> dict[str, AcceleratorCard]:
-        """Accelerator cards by key."""
-        return {card.key: card for card in _readable(self.data / "accelerators", AcceleratorCard)}
-
-    @cached_property
-    def models(self) -> dict[str, ModelCard]:
-        """Model cards by key."""
-        return {card.key: card for card in _readable(self.data / "models", ModelCard)}
-
-    @cached_property
-    def known(self) -> WorldFacts:
-        """All facts of data/known."""
-        merged: dict[str, object] = {}
-        for path in sorted((self.data / "known").glob("*.toml")):
-            try:
-                merged |= read_known(path)
-            except TunemarkError:
-                continue
-        return WorldFacts.model_validate(merged)
+    def read_folder(self, folder: str, reader: Callable[[Path], Content]) -> Iterator[Content]:
+        """Yield the contents of the readable files of a folder."""
+        for path in sorted((self.root / folder).glob("*.toml")):
+            with suppress(TunemarkError):
+                yield reader(path)
 
     def results_of(self, source: str) -> set[str]:
         """Return the ids in the files of a document's results; empty without any."""
-        texts = (path.read_text(encoding="utf-8", errors="replace") for path in (self.data / "published" / source).glob("*.json"))
+        texts = (path.read_text(encoding="utf-8", errors="replace") for path in (self.root / "published" / source).glob("*.json"))
         return {match for text in texts for match in re.findall(r'"id": ?"(\d{3}-\d{3})"', text)}
 
     @cached_property
     def aws_sizes(self) -> dict[str, tuple[str, ...]]:
         """Sizes of AWS instance families with accelerators, by family."""
         try:
-            return FactBase(self.data).aws_sizes
+            return FactBase(self.root).aws_sizes
         except (TunemarkError, TypeError):
             return {}
 
@@ -88,14 +71,6 @@ class Neighbours:
             for name in _names(card):
                 found[_kind(card)].setdefault(_spelling(name, card), set()).add(card.key)
         return found
-
-
-def _readable(folder: Path, kind: type[Card]) -> Iterator[Card]:
-    for path in sorted(folder.glob("*.toml")):
-        try:
-            yield read_card(path, kind)
-        except TunemarkError:
-            continue
 
 
 # Text ----------------------------------------------------------------------------------------------------

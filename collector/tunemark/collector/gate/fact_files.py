@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.collector.gate import fact_book_checks as book
-from tunemark.collector.gate import known_checks, price_checks
+from tunemark.collector.gate import price_checks
 from tunemark.collector.gate.accelerator_checks import accelerator_problems
 from tunemark.collector.gate.cross_file_checks import FileProblems
 from tunemark.collector.gate.fact_checks import Neighbours, future_days, text_problems
@@ -60,7 +60,7 @@ def fact_files(folders: Iterable[Path]) -> list[Path]:
 
 def fact_problems(files: Iterable[Path], root: Path, beside: Neighbours) -> FileProblems:
     """Return the problems of fact files, each with its file and, where known, its line."""
-    return [problem for path in files for problem in _file_problems(path, shown_path(path, root), beside)]
+    return [(f"{shown_path(path, root)}:{line}", problem) for path in files for line, problem in _file_problems(path, beside)]
 
 
 def document_problems(files: Iterable[Path], root: Path, beside: Neighbours) -> FileProblems:
@@ -102,33 +102,24 @@ def wrong_count(stated: int, results: int) -> Problem:
     return Problem("results", repr(stated), f"this source has {counted(results, 'result')}; correct the number or add the missing results")
 
 
-def _file_problems(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple[str, Problem]]:
-    """Yield the problems of a file. No file stops the check of the others."""
-    try:
-        yield from _readable_problems(path, shown, beside)
-    except Exception as error:  # noqa: BLE001 - an unexpected error must not stop the checks of other files
-        yield f"{shown}:1", Problem("file", "", f"a check could not be made: {type(error).__name__}: {error}; please report this file")
-
-
-def _readable_problems(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple[str, Problem]]:
+def _file_problems(path: Path, beside: Neighbours) -> Iterator[tuple[int, Problem]]:
+    """Yield the problems of a file with their lines. No file stops the check of the others."""
     try:
         text = path.read_text(encoding="utf-8")
-        for line, problem in (*text_problems(text), *future_days(text)):
-            yield f"{shown}:{line}", problem
+        yield from (*text_problems(text), *future_days(text))
         if path.name == PRICES:
-            yield from _prices(path, shown, beside)
-        elif path.parent.name == "prices":
-            yield from _beside_prices(path, shown)
-        else:
-            for problem in _checked(path, beside):
-                yield f"{shown}:{_line(path, problem.field, problem.value.strip(chr(39)))}", problem
+            yield from _prices(path, beside)
+            return
+        for problem in _beside_prices(path) if path.parent.name == "prices" else _checked(path, beside):
+            yield _line(text, problem.field, problem.value.strip("'")), problem
     except UnicodeDecodeError as error:
-        yield f"{shown}:1", Problem("file", "", f"is not UTF-8: {error.reason}; save it as UTF-8")
+        yield 1, Problem("file", "", f"is not UTF-8: {error.reason}; save it as UTF-8")
     except TunemarkError as error:
         problem = _as_problem(error, str(path))
         at = re.search(r"\(at line (\d+)", problem.fix)
-        number = int(at[1]) if at else _line(path, problem.field)
-        yield f"{shown}:{number}", problem
+        yield int(at[1]) if at else _line(text, problem.field), problem
+    except Exception as error:  # noqa: BLE001 - an unexpected error must not stop the checks of other files
+        yield 1, Problem("file", "", f"a check could not be made: {type(error).__name__}: {error}; please report this file")
 
 
 def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
@@ -140,7 +131,7 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
         except ValueError as error:
             yield Problem("file", "", f"not valid JSON: {error}; write it again with `tunemark schema`")
     elif folder == WORKLOADS:
-        models, missing = _keys(beside.data / "models"), set[str]()
+        models, missing = _keys(beside.root / "models"), set[str]()
         for card in workloads_of(path):
             if card.model not in models | missing:
                 yield Problem("model", repr(card.model), f"no such card in data/models; {did_you_mean(card.model, models)}")
@@ -150,8 +141,8 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
         yield from _outdated_golden(path)
     elif folder == KNOWN:
         known = WorldFacts.model_validate(read_known(path))
-        yield from known_checks.known_problems(known, beside)
-        yield from withdrawal_problems(known, beside.data.parent / SUBMISSIONS)
+        yield from book.known_problems(known, beside)
+        yield from withdrawal_problems(known, beside.root.parent / SUBMISSIONS)
     elif folder == "accelerators":
         yield from accelerator_problems(read_card(path, AcceleratorCard), beside)
     elif folder == "models":
@@ -184,44 +175,32 @@ def withdrawal_problems(known: WorldFacts, submissions: Path) -> Iterator[Proble
         seen.add(entry.result_id)
 
 
-def _prices(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple[str, Problem]]:
+def _prices(path: Path, beside: Neighbours) -> Iterator[tuple[int, Problem]]:
     lines: dict[str, int] = {}
-    cards = _keys(beside.data / "accelerators")
-    rows = []
+    cards, rows = _keys(beside.root / "accelerators"), list[price_checks.Row]()
     for line, content in price_lines(path):
-        place = f"{shown}:{line}"
         try:
-            row = price_of(content, place)
+            row = price_of(content, str(path))
         except TunemarkError as error:
-            yield place, _as_problem(error, place)
+            yield line, _as_problem(error, str(path))
             continue
         rows.append((line, row))
         if row.accelerator not in cards:
             fix = f"no such card in data/accelerators; {did_you_mean(row.accelerator, cards)}"
-            yield place, Problem("accelerator", repr(row.accelerator), fix)
+            yield line, Problem("accelerator", repr(row.accelerator), fix)
         if row.dated_by != "catalog" and lines.setdefault(price_id(row), line) != line:
             fix = f"is in line {lines[price_id(row)]} already; an instance has only one price per region, kind and day"
-            yield place, Problem("price", repr(price_id(row)), fix)
-    for line, problem in price_checks.price_problems(rows, beside):
-        yield f"{shown}:{line}", problem
+            yield line, Problem("price", repr(price_id(row)), fix)
+    yield from price_checks.price_problems(rows, beside)
 
 
-def _offers(folder: Path) -> list[dict[str, Any]]:
-    """Return the cells of the price book in a folder, or none if there is none."""
-    path = folder / PRICES
-    return [row for _, row in price_lines(path)] if path.exists() else []
-
-
-def _beside_prices(path: Path, shown: str) -> Iterator[tuple[str, Problem]]:
+def _beside_prices(path: Path) -> Iterator[Problem]:
     """Yield the problems of a price basis, or of the list of sizes that AWS sells."""
-    offers = _offers(path.parent)
+    book = path.with_name(PRICES)
+    offers = [row for _, row in price_lines(book)] if book.exists() else []
     if path.name == BASIS_FILE:
-        problems = price_checks.basis_problems(read_price_basis(path), offers)
-    else:
-        problems = price_checks.size_problems(read_aws_sizes(path), offers)
-    for problem in problems:
-        name = "" if problem.field == "providers" else problem.value.strip("'")
-        yield f"{shown}:{_line(path, problem.field, name)}", problem
+        return price_checks.basis_problems(read_price_basis(path), offers)
+    return price_checks.size_problems(read_aws_sizes(path), offers)
 
 
 def _keys(folder: Path) -> set[str]:
@@ -236,9 +215,8 @@ def _as_problem(error: TunemarkError, place: str) -> Problem:
     return Problem(field or "file", "" if empty else repr(error.value), error.fix)
 
 
-def _line(path: Path, field: str, value: str = "") -> int:
-    """Return the line of a field in a TOML file, best with this value in it, or 1 if it is not there. A field may be dotted."""
+def _line(text: str, field: str, value: str = "") -> int:
+    """Return the line of a field in the text of a file, best with this value in it, or 1 if it is not there. A field may be dotted."""
     names = "|".join(map(re.escape, {field, field.rsplit(".", 1)[-1]}))
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    found = [(number, text) for number, text in enumerate(lines, start=1) if re.match(rf"\s*\"?(?:{names})\"?\s*[=:]", text)]
-    return next((number for number, text in found if value and value in text), found[0][0] if found else 1)
+    found = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if re.match(rf"\s*\"?(?:{names})\"?\s*[=:]", line)]
+    return next((number for number, line in found if value and value in line), found[0][0] if found else 1)

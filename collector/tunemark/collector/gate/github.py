@@ -31,11 +31,9 @@ VERDICTS = {
 
 
 def annotation(file: str, title: str, message: str, *, level: str = "error") -> str:
-    """Return the line that makes GitHub show a message at a file; a file may end with its line number, as `prices.csv:12`."""
-    name, _, line = file.rpartition(":")
-    place = (name, line) if name and line.isdecimal() else (file, "1")
-    properties = zip(("file", "line", "title"), (*place, title), strict=True)
-    return f"::{level} {','.join(f'{key}={workflow_property(shortened(value, LONGEST_TEXT))}' for key, value in properties)}::{workflow_data(message)}"
+    """Return the line that makes GitHub show a message at a file."""
+    place, heading = (workflow_property(shortened(text, LONGEST_TEXT)) for text in (file, title))
+    return f"::{level} file={place},line=1,title={heading}::{workflow_data(message)}"
 
 
 def append_summary(text: str) -> None:
@@ -44,15 +42,6 @@ def append_summary(text: str) -> None:
     if path:
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(f"{text}\n")
-
-
-def problems_markdown(problems: Iterable[Mapping[str, Any]], count: int) -> str:
-    """Return problems, each with `path`, `field`, `value` and `fix`, as a Markdown table."""
-    rows = [_row(problem, "path", "field", "value", "fix") for problem in _first(problems)]
-    if not rows:
-        return ""
-    more = f"\nand {count - len(rows):,} more\n" if count > len(rows) else ""
-    return "\n".join(["| file | field | value | what to fix |", "|---|---|---|---|", *rows]) + f"\n{more}"
 
 
 def report_markdown(report: Mapping[str, Any]) -> str:
@@ -65,13 +54,15 @@ def report_markdown(report: Mapping[str, Any]) -> str:
     ]
     for entry in _first(report.get("files")):
         lines += ["", *_file_lines(entry)]
-    refused, maintainer = _list(report.get("refused")), _list(report.get("maintainer"))
-    if refused:
-        lines += ["", "### What to fix", "", problems_markdown(refused, len(refused))]
-    if maintainer:
-        rows = [_row(change, "path", "reason") for change in _first(maintainer)]
-        lines += ["", "### Changes that a maintainer decides on", "", "| path | reason |", "|---|---|", *rows]
-        lines += [f"\nand {len(maintainer) - len(rows):,} more"] if len(maintainer) > len(rows) else []
+    for kind, heading, columns in (
+        ("refused", "What to fix", {"path": "file", "field": "field", "value": "value", "fix": "what to fix"}),
+        ("maintainer", "Changes that a maintainer decides on", {"path": "path", "reason": "reason"}),
+    ):
+        entries = _list(report.get(kind))
+        rows = [f"| {' | '.join(_text(entry.get(name)) for name in columns)} |" for entry in _first(entries)]
+        if rows:
+            lines += ["", f"### {heading}", "", f"| {' | '.join(columns.values())} |", "|---" * len(columns) + "|", *rows]
+            lines += [f"\nand {len(entries) - len(rows):,} more"] if len(entries) > len(rows) else []
     compared = report.get("compared_with")
     if isinstance(compared, int) and not isinstance(compared, bool):
         lines += ["", f"Compared with {compared:,} accepted submissions. `tunemark validate` runs the same checks of a file."]
@@ -97,10 +88,6 @@ def _file_lines(entry: Mapping[str, Any]) -> Iterator[str]:
             yield f"    - {_number(peer.get('ratio'), '.3f')} x {_text(peer.get('id'))} on {_text(peer.get('device'))}"
     for note in _list(entry.get("notes"))[:MOST_ROWS]:
         yield f"- note: {_text(note)}"
-
-
-def _row(content: Mapping[str, Any], *names: str) -> str:
-    return "| " + " | ".join(_text(content.get(name)) for name in names) + " |"
 
 
 def _text(value: object) -> str:

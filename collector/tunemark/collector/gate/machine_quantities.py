@@ -70,6 +70,7 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "card_board_w": lambda r: r.card.tdp_w if r.card else None,
     "board_w": lambda r: (r.card and r.card.tdp_w) or MOST_WATTS,
     "boards_w": lambda r: r.count * ((r.card and r.card.tdp_w) or MOST_WATTS),
+    "sampled": lambda _, use: use.samples >= FEW_SAMPLES,
     "first_driver": lambda r: r.environment.devices[0].driver,
     "power_was_read": lambda r: r.gpu and r.one_node and len(r.powers_w) == r.count and fewest_samples(r) >= MANY_SAMPLES,
     "shortest_energy_s": lambda r: r.window_s and 0.8 * r.window_s - 4 * DEVICE_INTERVAL_S.get(r.backend, 1.0),
@@ -217,11 +218,6 @@ def same_readings(_: Run, use: DeviceUse) -> bool:
     """Return True if figures of the same readings are known together."""
     pairs = (("busy_mean", "busy_peak"), ("power_mean_w", "power_peak_w"), ("clock_mean_mhz", "clock_min_mhz"))
     return all((getattr(use, one) is None) == (getattr(use, other) is None) for one, other in pairs)
-
-
-def sampled(_: Run, use: DeviceUse) -> bool:
-    """Return True if a device was sampled often enough for a mean."""
-    return use.samples >= FEW_SAMPLES
 
 
 def throttled_for_reasons(_: Run, use: DeviceUse) -> bool:

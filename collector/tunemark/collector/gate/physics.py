@@ -44,6 +44,7 @@ REACHABLE = {True: 0.85, False: 0.9}
 
 QUANTITIES: dict[str, Callable[..., Any]] = {
     "most_parameters": lambda r: (_whole(r) + 2 * _head(r)) * (1 + _tolerance(r)) if r.weights is not None else None,
+    "stored_bytes": lambda r: sum(r.s.model.parameter_bytes.values()) if r.s.model else None,
     "least_adapter_bytes": lambda r: 0.99 * (r.trained_bytes or 1.9) * r.weights.adapters / r.weight_shards if r.weights else None,
     "least_state_bytes": lambda r: 0.99 * _trained(r, _state_widths(r)[0]) / r.state_shards if r.s.model and r.weights else None,
     "probe_size": lambda r: {Backend.CPU: 1_024, Backend.MPS: 4_096}.get(r.backend, 8_192),
@@ -101,11 +102,6 @@ def most_adapter_bytes(r: Run) -> float | None:
 
 def _weighed_shards(r: Run) -> int:
     return r.own_shards if r.s.model and r.s.model.optimizer_state_bytes is not None else 1
-
-
-def stored_bytes(r: Run) -> int | None:
-    """Return the bytes of all parameters."""
-    return sum(r.s.model.parameter_bytes.values()) if r.s.model else None
 
 
 def least_stored_bytes(r: Run) -> float | None:

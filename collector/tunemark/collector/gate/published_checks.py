@@ -139,15 +139,10 @@ def claim_problems(quantity: str, claim: Claim, conditions: Conditions | None) -
         factor = float(conditions.accelerator_count or 1)
     if divisor := re.search(r"\bdivided by (\d+)\b", note):
         factor = 1 / int(divisor[1])
-    if _differs(claim.value, printed * factor, QUANTITIES[quantity].unit):
-        fix = (
-            f"{claim.printed!r} is {printed * factor:.10g} {QUANTITIES[quantity].unit}; correct the value, or say in a note how it follows"
-        )
+    wanted, unit = printed * factor, QUANTITIES[quantity].unit
+    if abs(claim.value - wanted) > max(ROUNDING * abs(wanted), WHOLE_BYTE if unit == "bytes" else 0.0):
+        fix = f"{claim.printed!r} is {wanted:.10g} {unit}; correct the value, or say in a note how it follows"
         yield Problem("value", f"{claim.value:.10g}", fix)
-
-
-def _differs(value: float, wanted: float, unit: str) -> bool:
-    return abs(value - wanted) > max(ROUNDING * abs(wanted), WHOLE_BYTE if unit == "bytes" else 0.0)
 
 
 def _place(path: Path, ids: Sequence[str]) -> Iterator[Problem]:

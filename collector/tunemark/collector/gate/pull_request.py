@@ -6,17 +6,22 @@ A pull request may add submissions. Every other change needs a maintainer, and a
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import starmap
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from tunemark.collector.gate.check import LARGEST_FILE_BYTES, judge, validate_all
-from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, git, records_in, shown_path, submission_id
+from tunemark.collector.gate.cross_file_checks import FileProblems
+from tunemark.collector.gate.read import SUBMISSIONS, git, git_text, records_in, shown_path, submission_id
 from tunemark.collector.store.database import Row
 from tunemark.collector.store.measured_rows import measured_rows
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import MIB, counted
+from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.safe_text import terminal
 
@@ -32,6 +37,8 @@ MOST_BYTES = 64 * MIB
 """Of all submissions of a pull request together."""
 MOST_CHANGES = 2_000
 """Changes that are listed one by one."""
+CONDITIONS = itemgetter("workload", "comparability_group", "division")
+"""What results that are ranked together share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +60,18 @@ def check(root: Path, base: str, head: str, facts: FactBase) -> dict[str, Any]:
     The verdict is `accepted`, `refused`, `needs a maintainer`, which people decide, or `nothing to check` without any change.
     """
     changed = changes(root, base, head)
-    added, maintainer, refused = _sorted_out(root, changed)
+    looked_at, place = changed[:MOST_CHANGES], f"{SUBMISSIONS}/"
+    maintainer = [{"path": terminal(each.path), "reason": "is not a submission"} for each in looked_at if not each.path.startswith(place)]
+    if len(changed) > MOST_CHANGES:
+        maintainer.append({"path": f"{len(changed) - MOST_CHANGES:,} further paths", "reason": "were not looked at"})
+    added, problems = _sorted_out(root, [change for change in looked_at if change.path.startswith(place)])
     files: list[dict[str, Any]] = []
     with TemporaryDirectory() as folder:
         written = {_write(root, change, Path(folder)): change.path for change in added}
-        records = records_in(root / SUBMISSIONS)
         # The results of the base are compared with, and not checked again.
-        done = validate_all(RecordFiles(sorted(written)), [], root, facts, lambda: None)
+        done = validate_all(sorted(written), root, facts)
         names = {shown_path(path, root): change for path, change in written.items()}
         invalid = [(names[file], problem) for file, problem in done.problems if file in names] if done.judged else done.problems
-        refused += [{"path": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in invalid]
         bad = {file for file, _ in invalid}
         accepted = [path for path, name in written.items() if done.judged and name not in bad]
         rows = _rows(accepted, root, facts)
@@ -70,6 +79,7 @@ def check(root: Path, base: str, head: str, facts: FactBase) -> dict[str, Any]:
         for file, note in done.notes:
             doubts[names.get(file, file)].append(note.text)
         files = [{"path": written[path], "notes": doubts[written[path]], **_landing(rows[path], list(rows.values()))} for path in accepted]
+    refused = [{"path": file, **asdict(problem)} for file, problem in (*problems, *invalid)]
     verdict = "refused" if refused else "needs a maintainer" if maintainer else "accepted" if files else NOTHING
     return {
         "format": "tunemark.pull-request/1",
@@ -77,7 +87,7 @@ def check(root: Path, base: str, head: str, facts: FactBase) -> dict[str, Any]:
         "base": base,
         "head": head,
         "changes": len(changed),
-        "compared_with": len(records.files),
+        "compared_with": len(records_in(root / SUBMISSIONS).files),
         "files": files,
         "refused": refused,
         "maintainer": maintainer,
@@ -89,7 +99,7 @@ def check(root: Path, base: str, head: str, facts: FactBase) -> dict[str, Any]:
 
 def changes(root: Path, base: str, head: str) -> list[Change]:
     """Return the changes of a head since it left the base. Nothing of the head is run, filtered or written."""
-    first, last = (git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").decode().strip() for name in (base, head))
+    first, last = _commit(root, base), _commit(root, head)
     fork_point = git(root, "merge-base", first, last).decode().strip()
     listed = git(root, "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--no-textconv", fork_point, last)
     parts = listed.decode(errors="surrogateescape").split("\0")
@@ -100,26 +110,27 @@ def changes(root: Path, base: str, head: str) -> list[Change]:
     return found
 
 
-def _sorted_out(root: Path, changed: Sequence[Change]) -> tuple[list[Change], list[dict[str, str]], list[dict[str, str]]]:
-    """Return the submissions to check, the changes for a maintainer, and the refused changes."""
+def _commit(root: Path, name: str) -> str:
+    try:
+        return git_text(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    except TunemarkError as error:
+        raise TunemarkError("--pull-request", name, "is no commit of this repository; give the commits as BASE..HEAD") from error
+
+
+def _sorted_out(root: Path, changed: Sequence[Change]) -> tuple[list[Change], FileProblems]:
+    """Return the submissions to check, and the first problem of each other change under submissions/."""
     added: list[Change] = []
-    maintainer: list[dict[str, str]] = []
-    refused: list[dict[str, str]] = []
+    problems: FileProblems = []
     total = 0
-    for change in changed[:MOST_CHANGES]:
-        if not change.path.startswith(f"{SUBMISSIONS}/"):
-            maintainer.append({"path": terminal(change.path), "reason": "is not a submission"})
-            continue
+    for change in changed:
         size = int(git(root, "cat-file", "-s", change.blob)) if change.mode in {FILE_MODE, "100755", "120000"} else 0
         total += size
-        problem = next(_place_problems(change, size, total, len(added)), None)
+        problem = next(starmap(Problem, _place_problems(change, size, total, len(added))), None)
         if problem is None:
             added.append(change)
         else:
-            refused.append({"path": terminal(change.path)} | dict(zip(("field", "value", "fix"), problem, strict=True)))
-    if len(changed) > MOST_CHANGES:
-        maintainer.append({"path": f"{len(changed) - MOST_CHANGES:,} further paths", "reason": "were not looked at"})
-    return added, maintainer, refused
+            problems.append((terminal(change.path), problem))
+    return added, problems
 
 
 def _place_problems(change: Change, size: int, total: int, before: int) -> Iterator[tuple[str, str, str]]:
@@ -168,32 +179,23 @@ def _landing(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
     headline |= {"device": row["accelerator"] or row["accelerator_printed"], "devices": row["accelerator_count"]}
     if not row["rankable"] or not row["tokens_per_s"]:
         return headline | {"tables": [], "note": "is listed, but not ranked: it did not finish, or has too few steady steps"}
-    alike = [other for other in rows if other["rankable"] and other["tokens_per_s"] and _conditions(other) == _conditions(row)]
+    alike = [other for other in rows if other["rankable"] and other["tokens_per_s"] and CONDITIONS(other) == CONDITIONS(row)]
     same_device = [other for other in alike if _hardware(other) == _hardware(row)]
     tables = [_table("same workload, conditions and division", row, alike), _table("the same on this device", row, same_device)]
     return headline | {"tables": tables, "note": ""}
 
 
-def _conditions(row: Row) -> tuple[object, ...]:
-    return row["workload"], row["comparability_group"], row["division"]
-
-
-def _hardware(row: Row) -> tuple[object, ...]:
-    return row["accelerator"] or row["accelerator_printed"], row["accelerator_count"]
+def _hardware(row: Row) -> str:
+    return f"{row['accelerator_count']} x {row['accelerator'] or row['accelerator_printed']}"
 
 
 def _table(name: str, row: Row, members: Sequence[Row]) -> dict[str, Any]:
     """Return the rank of a result in a table by tokens per second, and its ratio to the next faster and the next slower one."""
     ordered = sorted(members, key=lambda other: -other["tokens_per_s"])
     place = next(index for index, other in enumerate(ordered) if other["result_id"] == row["result_id"])
-    near = [ordered[index] for index in (place - 1, place + 1) if 0 <= index < len(ordered)]
     peers = [
-        {
-            "id": other["result_id"],
-            "device": f"{other['accelerator_count']} x {_hardware(other)[0]}",
-            "ratio": row["tokens_per_s"] / other["tokens_per_s"],
-        }
-        for other in near
+        {"id": other["result_id"], "device": _hardware(other), "ratio": row["tokens_per_s"] / other["tokens_per_s"]}
+        for other in (*ordered[max(0, place - 1) : place], *ordered[place + 1 : place + 2])
     ]
     return {"table": name, "rank": place + 1, "results": len(ordered), "peers": peers}
 

@@ -13,7 +13,7 @@ from tunemark.collector.gate.run_facts import Run
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.physics.architecture import adapted_linears, adapts_tokens
 from tunemark.schema.records.effective import OPTIMIZER_LIBRARIES, compared
-from tunemark.schema.records.trace import MOST_MICRO_STEPS, RankRecord
+from tunemark.schema.records.trace import MOST_MICRO_STEPS
 from tunemark.schema.statistics.comparison import arm_run
 from tunemark.schema.synthetic_data import SPECIAL_TOKENS, UNIFORM
 from tunemark.schema.vocabulary import (
@@ -57,6 +57,7 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "probed_after": lambda r: Phase.TRAIN in r.phases and Phase.PROBE in r.phases[r.phases.index(Phase.TRAIN) :],
     "own_steps": lambda _, rank: len(rank.own_work_s),
     "own_work_s": lambda _, rank: sum(rank.own_work_s),
+    "own_work_is_its_own": lambda r, rank: not rank.own_work_s or sum(rank.own_work_s == each.own_work_s for each in r.s.ranks) == 1,
     "core_seconds": lambda r: r.process.wall_s * r.environment.cpu_logical_cores * r.device.nodes,
     "trial": lambda r: r.s.study is not None and r.s.study.kind in TRIES and "in a fresh process" not in r.s.study.point,
     "timed_micro_steps": lambda r: sum(map(len, r.trace.micro_completed_at_s)) or None,
@@ -145,11 +146,6 @@ def has_room(r: Run) -> bool:
 
 
 # Processes
-
-
-def own_work_is_its_own(r: Run, rank: RankRecord) -> bool:
-    """Return True if no earlier rank has exactly the same times."""
-    return not rank.own_work_s or all(other is rank or other.own_work_s != rank.own_work_s for other in r.s.ranks)
 
 
 def sampled_cpu_s(r: Run) -> float | None:

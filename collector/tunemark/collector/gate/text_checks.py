@@ -39,6 +39,8 @@ FEWEST_WORDS, FEWEST_LETTERS, FEWEST_SIGNS = 2, 6, 4
 MOST_MARKS = 4
 """Combining marks on one letter; the scripts that stack them use two or three."""
 JOINERS = "\u200c\u200d"
+TWINS = frozenset("АВЕКМНОРСТХІЅЈΑΒΕΖΗΙΚΜΝΟΡΤΥΧ0123456789")
+"""Capitals and digits that look like Latin ones."""
 
 
 def text_problems(record: dict[str, Any]) -> Iterator[Problem]:
@@ -123,7 +125,8 @@ def _disguised(text: str) -> Iterator[str]:
         if len(alphabets & {"LATIN", "CYRILLIC", "GREEK", "CHEROKEE", "ARMENIAN", "COPTIC", "LISU"}) > 1:
             yield f"the word {word!r} mixes letters of alphabets that look alike"
             return
-        if alphabets and alphabets <= {"CYRILLIC", "GREEK"} and _latin_twin(word):
+        twins = len(word) > 1 and set(word) <= TWINS and any(map(str.isdigit, word))
+        if alphabets and alphabets <= {"CYRILLIC", "GREEK"} and twins:
             yield f"the word {word!r} is written in letters that look like Latin ones"
             return
     marks = 0
@@ -132,11 +135,3 @@ def _disguised(text: str) -> Iterator[str]:
         if marks > MOST_MARKS:
             yield "stacks marks on a letter"
             return
-
-
-TWINS = frozenset("АВЕКМНОРСТХІЅЈΑΒΕΖΗΙΚΜΝΟΡΤΥΧ0123456789")
-
-
-def _latin_twin(word: str) -> bool:
-    """Return True for a word of capitals, or capitals and digits, that all look like Latin ones."""
-    return len(word) > 1 and any(character.isdigit() for character in word) and all(character in TWINS for character in word)

@@ -14,7 +14,6 @@ from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, 
 from tunemark.collector.predict.fit import Observed, observe, without_copies
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.world_facts import Software
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem, work_in
 from tunemark.schema.physics.utilisation import part_of_card
 from tunemark.schema.physics.work import Missing
@@ -85,22 +84,24 @@ def _published(evidence: Evidence, facts: FactBase, findings: Collection[Finding
         rates = [] if run is None else possible_rates(run, excluded.get(run.source, frozenset()))
         if run is None or not rates or not isinstance(result, PublishedResult):
             continue
-        refutation = next((finding for finding in by_subject.get(result.id, ()) if concerns(finding, rates[0])), None)
+        rate, software = rates[0], software_of(run, facts)
+        claims, stated = FOLLOWS_FROM[rate.quantity], RUN_CONDITIONS.union(rate.conditions)
+        refutation = next((finding for finding in by_subject.get(result.id, ()) if finding.refutes(claims, stated)), None)
         # The time of a token hardly depends on the number of rows that are computed at once.
         conditions = result.conditions.model_copy(update={"micro_batch": result.conditions.micro_batch or 1})
         shape = published_shape(conditions, facts, facts.known.memory_reading(result.source))
         if refutation is not None:
             yield result.id, Missing(f"the audit calls it {refutation.verdict.value}: {refutation.rule}")
-        elif (left_out := software_of(run, facts).left_out) is not None:
-            yield result.id, Missing(left_out)
+        elif software.left_out is not None:
+            yield result.id, Missing(software.left_out)
         elif run.accelerator is None or shape is None:
             yield result.id, Missing("accelerator, model or row length is not stated")
         else:
-            per_row = run.devices / (run.replicas or run.devices)
-            software = software_of(run, facts)
-            shape = shape_as_run(shape, run, facts)
-            config = Combination(run.accelerator, run.devices, shape, software.level, stack_of(run, software), "", per_row)
-            yield result.id, observe(result.id, config, rates[0].tokens_per_s.value, basis_of(rates[0]))
+            per_row, stack = run.devices / (run.replicas or run.devices), software.name or run.source
+            # A document's rows of Neuron devices are of other software than those of its GPUs.
+            stack += " neuron" if any("neuron" in package for package in run.conditions.framework) else ""
+            config = Combination(run.accelerator, run.devices, shape_as_run(shape, run, facts), software.level, stack, "", per_row)
+            yield result.id, observe(result.id, config, rate.tokens_per_s.value, basis_of(rate))
 
 
 def basis_of(rate: TokenRate) -> str:
@@ -119,11 +120,6 @@ def possible_rates(run: AuditedResult, excluded: Collection[str]) -> list[TokenR
     return [rate for rate in counted if not rate.meaning] or (left if len(left) == 1 else [])
 
 
-def concerns(finding: Finding, rate: TokenRate) -> bool:
-    """Return True if a finding refutes a rate: a claim or a condition that the rate follows from."""
-    return finding.refutes(FOLLOWS_FROM[rate.quantity], RUN_CONDITIONS.union(rate.conditions))
-
-
 def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
     """Return the readings of a step that the audit excludes, by document: a term has one meaning throughout a document."""
     excluded: dict[str, frozenset[str]] = {}
@@ -132,12 +128,6 @@ def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
         if finding.excluded:
             excluded[document] = excluded.get(document, frozenset()) | frozenset(finding.excluded)
     return excluded
-
-
-def stack_of(run: AuditedResult, software: Software) -> str:
-    """Return the name of the software of a run: its document, with Neuron devices apart from the document's GPU rows."""
-    name = software.name or run.source
-    return f"{name} neuron" if any("neuron" in package for package in run.conditions.framework) else name
 
 
 def shape_as_run(shape: TrainingShape, run: AuditedResult, facts: FactBase) -> TrainingShape:

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import get_args
 
 from tunemark.collector.predict.fit import Fit, Observed
 from tunemark.schema import formats
@@ -35,24 +35,14 @@ class MemoryFit:
     """Key of the card."""
     name: str
     """Name for readers."""
-    memory: int
-    """Memory of the device, in bytes."""
-    needed: int
-    """Memory that the step needs, in bytes."""
-    verdict: MemoryVerdict
+    memory_bytes: int
+    """Memory of the device."""
+    fit: MemoryVerdict
     """`fits`, `probably`, `tight` or `no`, by the interval of the estimate."""
+    margin_bytes: int
+    """Bytes left over by the estimate itself; negative if the step does not fit."""
     largest_micro_batch: int
     """Largest number of full rows that fit; 0 if none does."""
-
-    @property
-    def margin(self) -> int:
-        """Bytes left over; negative if the step does not fit."""
-        return self.memory - self.needed
-
-    @property
-    def fits(self) -> bool:
-        """True if the step fits by the estimate itself."""
-        return self.margin >= 0
 
 
 def memory_fits(shape: TrainingShape, accelerators: Iterable[AcceleratorCard]) -> tuple[MemoryFit, ...]:
@@ -64,14 +54,15 @@ def memory_fits(shape: TrainingShape, accelerators: Iterable[AcceleratorCard]) -
             # A process may use only one of several cores of a card; the name then states that all of them count.
             cores, memory = card.cores_per_unit or 1, int(card.memory_gib * GIB)
             name = f"{card.name}, all {cores} cores" if cores > 1 else card.name
-            fits.append(MemoryFit(card.key, name, memory, ledger.needed, ledger.fit_on(memory), largest_micro_batch(shape, memory)))
-    return tuple(sorted(fits, key=lambda fit: (fit.memory, fit.accelerator)))
+            verdict, largest = ledger.fit_on(memory), largest_micro_batch(shape, memory)
+            fits.append(MemoryFit(card.key, name, memory, verdict, memory - ledger.needed, largest))
+    return tuple(sorted(fits, key=lambda fit: (fit.memory_bytes, fit.accelerator)))
 
 
 # Throughput ----------------------------------------------------------------------------------------
 
-LABEL: Literal["predicted"] = "predicted"
 NEIGHBOURS = 3
+NO_PRICE = "no list price for this number of devices; give --usd-per-hour"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +75,6 @@ class Throughput:
     """The nearest results that it is based on, nearest first."""
     unseen: tuple[str, ...]
     """Properties that no result has; each makes the interval wider."""
-    label: Literal["predicted"] = LABEL
 
 
 def predict(fitted: Fit, config: Combination) -> Throughput | Missing:
@@ -93,7 +83,6 @@ def predict(fitted: Fit, config: Combination) -> Throughput | Missing:
     estimate = missing or predicted(fitted.effects, config)
     if isinstance(estimate, Missing):
         return estimate
-    rate = interval_of(estimate, config.devices)
     nearest = sorted(fitted.rows, key=lambda row: distance(row, config))
     configs = [row.config for row in fitted.rows]
     same_stack = [other for other in configs if other.stack == config.stack] if config.stack else configs
@@ -103,7 +92,9 @@ def predict(fitted: Fit, config: Combination) -> Throughput | Missing:
         "accelerator with this software": any(other.accelerator.key == config.accelerator.key for other in same_stack),
         "model": any(other.architecture == config.architecture for other in configs),
     }
-    return Throughput(rate, tuple(nearest[:NEIGHBOURS]), tuple(name for name, known in seen.items() if not known))
+    return Throughput(
+        interval_of(estimate, config.devices), tuple(nearest[:NEIGHBOURS]), tuple(name for name, known in seen.items() if not known)
+    )
 
 
 def no_data(results: Sequence[KnownRate], config: Combination) -> Missing | None:
@@ -165,36 +156,34 @@ class JobEstimate:
     """The prediction for one accelerator."""
 
     accelerator: str
+    """Key of the card."""
     name: str
-    throughput: Throughput | None = None
-    reason: str | None = None
-    """The reason why nothing is predicted."""
+    """Name for readers."""
+    no_data: str | None = None
+    """Why nothing is predicted."""
+    tokens_per_s: Range | None = None
+    """Predicted rate of all devices."""
+    tuned_tokens_per_s: Range | None = None
+    """Predicted rate with tuned software, for comparison."""
+    rests_on: tuple[str, ...] = ()
+    """The nearest results that the prediction is based on, nearest first."""
+    unseen: tuple[str, ...] = ()
+    """Properties that no result has; each makes the interval wider."""
     seconds: Range | None = None
     """Time of the whole job; None without its size."""
     usd: Range | None = None
     """Cost of the whole job; None without a price or its size."""
     price: PriceRow | None = None
     """Row of the price book used for the cost; None if a price was given."""
-    tuned: Range | None = None
-    """Tokens/s of all devices with tuned software, for comparison."""
-
-
-def tokens_of(shape: TrainingShape, samples: int | None, tokens: int | None, epochs: int) -> int | None:
-    """Return the tokens of a job, with full rows; None without a size."""
-    if samples is not None and tokens is not None:
-        raise TunemarkError("--samples", samples, "give the size of the data once: --samples or --tokens")
-    for option, value in (("--samples", samples), ("--tokens", tokens), ("--epochs", epochs)):
-        if value is not None and value < 1:
-            raise TunemarkError(option, value, "must be 1 or more")
-    size = samples * shape.sequence_length if samples is not None else tokens
-    return None if size is None else size * epochs
+    no_price: str | None = None
+    """Why there is a time and no cost."""
 
 
 def job_estimates(
     facts: FactBase,
     fitted: Fit,
     shape: TrainingShape,
-    accelerators: Iterable[str],
+    accelerators: Iterable[AcceleratorCard],
     *,
     like: Like,
     tokens: int | None,
@@ -207,23 +196,27 @@ def job_estimates(
     if usd_per_hour is not None and usd_per_hour <= 0:
         raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0")
     devices = shape.world_size * shape.tensor_parallel
-    for key in accelerators:
-        card = facts.accelerators[key]
-        memory = next(iter(memory_fits(shape, [card])), None)
-        predicted: Throughput | Missing
-        tuned: Throughput | Missing = Missing("")
-        if memory is not None and not memory.fits:
-            predicted = Missing(f"does not fit: {formats.gib(-memory.margin)} short")
-        else:
-            config = Combination(card, devices, shape, like.level, like.stack, like.release, float(shape.tensor_parallel))
-            predicted = predict(fitted, config)
-            tuned = predict(fitted, replace(config, level="tuned", stack="", release=""))
+    for card in accelerators:
+        config = Combination(card, devices, shape, like.level, like.stack, like.release, float(shape.tensor_parallel))
+        short = next((-fit.margin_bytes for fit in memory_fits(shape, [card]) if fit.margin_bytes < 0), None)
+        predicted = predict(fitted, config) if short is None else Missing(f"does not fit: {formats.gib(short)} short")
         if isinstance(predicted, Missing):
-            yield JobEstimate(key, card.name, reason=predicted.reason)
+            yield JobEstimate(card.key, card.name, predicted.reason)
             continue
+        tuned = predict(fitted, replace(config, level="tuned", stack="", release=""))
         seconds = None if tokens is None else predicted.tokens_per_s.under(tokens)
-        price = facts.price_basis.offer(facts.prices, key, devices) if usd_per_hour is None else None
+        price = facts.price_basis.offer(facts.prices, card.key, devices) if usd_per_hour is None else None
         hourly = usd_per_hour if price is None else price.usd_per_hour
         usd = None if seconds is None or hourly is None else seconds.times(hourly / HOUR_S)
-        other = None if isinstance(tuned, Missing) else tuned.tokens_per_s
-        yield JobEstimate(key, card.name, predicted, None, seconds, usd, price, other)
+        yield JobEstimate(
+            card.key,
+            card.name,
+            tokens_per_s=predicted.tokens_per_s,
+            tuned_tokens_per_s=None if isinstance(tuned, Missing) else tuned.tokens_per_s,
+            rests_on=tuple(row.id for row in predicted.neighbours),
+            unseen=predicted.unseen,
+            seconds=seconds,
+            usd=usd,
+            price=price,
+            no_price=NO_PRICE if seconds is not None and usd is None else None,
+        )

@@ -180,11 +180,12 @@ class Fit:
     def predict_rows(self, posterior: Posterior, lines: Sequence[int]) -> list[LogPrediction]:
         """Return predictions for some rows by another posterior of the same parameters."""
         values, slopes = self.design.linear(posterior.mean, list(lines))
-        variances = ((slopes @ posterior.covariance) * slopes).sum(axis=1)
-        return [
-            LogPrediction(float(value), math.sqrt(float(variance) + ROW_VARIANCE))
-            for value, variance in zip(values, variances, strict=True)
-        ]
+        return _predictions(values, ((slopes @ posterior.covariance) * slopes).sum(axis=1))
+
+
+def _predictions(values: Array, variances: Array) -> list[LogPrediction]:
+    """Return predictions of one further row each, from its mean and the variance of the parameters."""
+    return [LogPrediction(*pair) for pair in zip(values.tolist(), np.sqrt(variances + ROW_VARIANCE).tolist(), strict=True)]
 
 
 def fit(rows: Iterable[Observed]) -> Fit:

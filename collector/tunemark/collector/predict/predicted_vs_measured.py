@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from tunemark.collector.audit.published_shape import expected_bytes, published_shape
 from tunemark.collector.store.database import Row
@@ -34,40 +33,34 @@ MOMENTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryComparison:
-    """Predicted and measured bytes of one kind."""
+def compare_memory(submission: Submission, card: ModelCard | None) -> tuple[list[Row], str | None]:
+    """Return the rows of `memory_lines` without the result, and the reason why there is no prediction, or None.
 
-    key: str
-    """Name of the line."""
-    group: str
-    """`state`: measured tensors. `peak`: peak of the allocator. `part`: predicted only."""
-    predicted_bytes: int | None
-    measured_bytes: int | None
-    note: str
-    """The formula, and anything that prevents comparing the two."""
-
-
-def compare_memory(submission: Submission, card: ModelCard | None) -> tuple[tuple[MemoryComparison, ...], str | None]:
-    """Return the lines, and the reason why there is no prediction, or None."""
+    The kind of a line is `state` for measured tensors, `peak` for a peak of the allocator, and `part` for what is only predicted.
+    """
     device = submission.plan.device
     if card is None:
-        return (), f"there is no card for the model {submission.plan.model.key}"
+        return [], f"there is no card for the model {submission.plan.model.key}"
     if device.offload == "optimizer":
-        return (), "the memory model does not cover optimizer states in host memory with parameters on the device"
+        return [], "the memory model does not cover optimizer states in host memory with parameters on the device"
     if device.pipeline_parallel > 1:
-        return (), "the memory model does not cover pipeline stages"
+        return [], "the memory model does not cover pipeline stages"
     problem = shape_problem(submission.plan, card)
     if problem is not None:
-        return (), problem
+        return [], problem
     ledger = estimate_memory(shape_of_plan(submission.plan, card))
     # The other lines of the estimate are not measured one by one.
     weighed = {name for names in WEIGHED.values() for name in names}
-    parts = (MemoryComparison(line.key, "part", line.bytes, None, line.formula) for line in ledger.lines if line.key not in weighed)
-    return (*_states(ledger, submission), *_peaks(ledger, submission), *parts), None
+    parts = [_line(line.key, "part", line.bytes, None, line.formula) for line in ledger.lines if line.key not in weighed]
+    return [*_states(ledger, submission), *_peaks(ledger, submission), *parts], None
 
 
-def _states(ledger: MemoryLedger, submission: Submission) -> Iterator[MemoryComparison]:
+def _line(line: str, kind: str, predicted: int, measured: int | None, *note: str | None) -> Row:
+    row = {"line": line, "kind": kind, "predicted_bytes": predicted, "measured_bytes": measured}
+    return row | {"note": "; ".join(filter(None, note))}
+
+
+def _states(ledger: MemoryLedger, submission: Submission) -> Iterator[Row]:
     """Yield the tensors of one process; for sharded tensors, only its own shard."""
     model = submission.model
     measured: dict[str, int | None] = {}
@@ -87,22 +80,17 @@ def _states(ledger: MemoryLedger, submission: Submission) -> Iterator[MemoryComp
     for key, names in WEIGHED.items():
         lines = [line for line in ledger.lines if line.key in names]
         if lines or measured.get(key):
-            note = _sentence("; ".join(line.formula for line in lines), reasons.get(key))
-            yield MemoryComparison(key, "state", sum(line.bytes for line in lines), measured.get(key), note)
+            formulas = (line.formula for line in lines)
+            yield _line(key, "state", sum(line.bytes for line in lines), measured.get(key), *formulas, reasons.get(key))
 
 
-def _peaks(ledger: MemoryLedger, submission: Submission) -> Iterator[MemoryComparison]:
-    memory, moment = submission.memory, MOMENTS[ledger.peak_moment]
-    peaks = (
-        ("peak allocated", ledger.peak_allocated, memory.device_allocated, f"all live tensors when {moment}"),
-        ("peak reserved", ledger.peak_reserved, memory.device_reserved, "the same, plus the allocator's cache"),
-    )
-    for key, predicted, reading, formula in peaks:
-        yield MemoryComparison(key, "peak", predicted, reading.peak_bytes, _sentence(formula, reading.method, reading.reason))
-
-
-def _sentence(*parts: str | None) -> str:
-    return "; ".join(part for part in parts if part)
+def _peaks(ledger: MemoryLedger, submission: Submission) -> Iterator[Row]:
+    memory, formula = submission.memory, f"all live tensors when {MOMENTS[ledger.peak_moment]}"
+    for kind, predicted, words, reading in (
+        ("allocated", ledger.peak_allocated, formula, memory.device_allocated),
+        ("reserved", ledger.peak_reserved, "the same, plus the allocator's cache", memory.device_reserved),
+    ):
+        yield _line(f"peak {kind}", "peak", predicted, reading.peak_bytes, words, reading.method, reading.reason)
 
 
 # Published memory ----------------------------------------------------------------------------------

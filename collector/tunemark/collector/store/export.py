@@ -80,7 +80,7 @@ def export(database: Path, folder: Path, *, force: bool = False) -> Exported:
     except OSError as error:
         full = error.errno == errno.ENOSPC
         fix = f"cannot be written ({error.strerror}); {'free some disk space' if full else 'name a place that you may write to'}"
-        raise TunemarkError("folder", str(folder), fix, exit_code=Exit.INTERNAL if full else Exit.USAGE) from error
+        raise TunemarkError(str(folder), None, fix, exit_code=Exit.INTERNAL if full else Exit.USAGE) from error
     return Exported(folder, rows)
 
 
@@ -89,13 +89,13 @@ def _check_folder(folder: Path, *, force: bool) -> None:
     if not folder.exists():
         return
     if not folder.is_dir() or folder.is_symlink():
-        raise TunemarkError("folder", str(folder), "is not a folder; name one")
+        raise TunemarkError(str(folder), None, "is not a folder; name one")
     names = sorted(path.name for path in folder.iterdir())
     foreign = [name for name in names if name not in FILES]
     if foreign:
-        raise TunemarkError("folder", str(folder), f"contains {foreign[0]}, which no export writes; name a new folder")
+        raise TunemarkError(str(folder), None, f"contains {foreign[0]}, which no export writes; name a new folder")
     if names and not force:
-        raise TunemarkError("folder", str(folder), "is not empty; name a new folder, or replace the export in it with --force")
+        raise TunemarkError(str(folder), None, "is not empty; name a new folder, or replace the export in it with --force")
 
 
 # Tables -----------------------------------------------------------------------------------------------

@@ -1,10 +1,9 @@
 """From files to the database: facts, documents, published and converted results, submissions; all or nothing."""
 
-import ast
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import partial
 from itertools import combinations
@@ -17,9 +16,9 @@ from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.load import audited_submission, load_evidence
 from tunemark.collector.audit.rule import Finding, Rule
 from tunemark.collector.gate.check import Verdict, judge
-from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files, known_commits, submitters
+from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files, submitters
 from tunemark.collector.gate.fact_files import missing_document, wrong_count
-from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, RecordFiles, records_in, shown_path
+from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, records_in, shown_path
 from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
 from tunemark.collector.predict.derived_figures import add_derived_figures
 from tunemark.collector.predict.predicted_vs_measured import memory_errors
@@ -50,9 +49,11 @@ SECOND_RUN = "second_run"
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedSubmission(Candidate):
+class LoadedSubmission:
     """A submission file with everything that the database and the analyses need of it."""
 
+    candidate: Candidate
+    """What the cross-file checks need."""
     headline: Row = field(default_factory=dict)
     """Its row of `result_rows`."""
     tables: "dict[str, pa.Table]" = field(default_factory=dict)
@@ -77,11 +78,11 @@ class Collected:
     """Notes on submissions that were loaded."""
 
 
-def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: None, as_of: date | None = None) -> Collected:
+def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     """Load all records of a checkout into a new database that replaces the old one.
 
-    `advance` is called after each submission; `as_of` is the day of the current prices, today by default. Nothing is written if
-    facts, published or converted results are invalid: raises TunemarkError with exit code 3.
+    `as_of` is the day of the current prices, today by default. Nothing is written if facts, published or converted results are
+    invalid: raises TunemarkError with exit code 3.
     """
     day, schemas = as_of or datetime.now(tz=UTC).date(), arrow_schemas()
     # Imported here: worker processes import this module to load submissions, and need neither.
@@ -94,15 +95,16 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
     rows = fact_rows(facts)
     undescribed = _add_documents(rows, facts)
     _add_converted(rows, facts)
-    submissions = _load_submissions(root, facts, schemas, advance)
-    accepted = accept(submissions, committed_files(root), is_known=partial(known_commits, root))
-    ids = {kept.file: kept.result_id for kept in accepted.kept}
+    load = partial(load_submission, root=root, facts=facts, schemas=schemas)
+    submissions = {loaded.candidate.file: loaded for loaded in in_processes(load, records_in(root / SUBMISSIONS).files)}
+    accepted = accept([loaded.candidate for loaded in submissions.values()], committed_files(root), root=root)
+    kept = [submissions[candidate.file] for candidate in accepted.kept]
     rows.setdefault("warnings", []).extend(
-        {"result_id": ids[file], "kind": SECOND_RUN, "message": doubt.text} for file, doubt in accepted.doubts
+        {"result_id": submissions[file].candidate.result_id, "kind": SECOND_RUN, "message": doubt.text} for file, doubt in accepted.doubts
     )
-    rows.setdefault("result_rows", []).extend(_headlines(accepted.kept, facts))
+    rows.setdefault("result_rows", []).extend(_headlines(kept, facts))
     rows["configurations"] = pool_configurations(rows["result_rows"], submitters(root))
-    trusted = [loaded for loaded in accepted.kept if facts.known.withdrawal(loaded.result_id) is None]
+    trusted = [loaded for loaded in kept if facts.known.withdrawal(loaded.candidate.result_id) is None]
     evidence = load_evidence(root, facts, [loaded.run for loaded in trusted if loaded.run is not None])
     rules = all_rules()
     findings = audit(evidence, rules)
@@ -121,7 +123,7 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
         {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in problems
     ]
     parts = {name: [as_arrow(rows.get(name, []), schema)] for name, schema in schemas.items()}
-    for name, part in (pair for kept in accepted.kept for pair in kept.tables.items()):
+    for name, part in (pair for loaded in kept for pair in loaded.tables.items()):
         parts[name].append(part)
     tables = {name: pa.concat_tables(of_table) for name, of_table in parts.items()}
     build_database(database, tables)
@@ -136,19 +138,8 @@ def _errors(facts: FactBase, evidence: Evidence, held_out: "Sequence[HeldOut]") 
     memory = list(memory_errors(facts, evidence.records))
     return {
         "memory_errors": [row for row, _ in memory],
-        "rule_errors": list(rule_rows(memory, (one for one in held_out if one.left_out == "source"))),
+        "rule_errors": list(rule_rows(memory, (each for each in held_out if each.left_out == "source"))),
     }
-
-
-def _load_submissions(
-    root: Path, facts: FactBase, schemas: "dict[str, pa.Schema]", advance: Callable[[], object]
-) -> list[LoadedSubmission]:
-    """Return the contents of all submission files, in their order."""
-    submissions = []
-    for loaded in in_processes(partial(load_submission, root=root, facts=facts, schemas=schemas), submission_files(root).files):
-        submissions.append(loaded)
-        advance()
-    return submissions
 
 
 def _inputs_sha256(root: Path) -> str:
@@ -161,21 +152,13 @@ def _inputs_sha256(root: Path) -> str:
     return digest.hexdigest()
 
 
-def submission_files(root: Path) -> RecordFiles:
-    """Return the submission files of a checkout."""
-    return records_in(root / SUBMISSIONS)
-
-
 def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str, pa.Schema]") -> LoadedSubmission:
     """Return the contents of a submission file: its rows as Arrow tables, or its problems."""
-    file = shown_path(path, root)
-    verdict = judge(path, facts)
-    record, derived, result_id = verdict.record, verdict.derived, verdict.result_id
-    if verdict.problems:
-        return LoadedSubmission(file, verdict.problems)
-    if not isinstance(record, Submission) or derived is None:
-        fix = "is not a submission; published results are in data/published"
-        return LoadedSubmission(file, (Problem("format", repr(getattr(record, "format", None)), fix),))
+    file, verdict = shown_path(path, root), judge(path, facts)
+    candidate, record, derived = verdict.candidate(file), verdict.record, verdict.derived
+    if verdict.problems or not isinstance(record, Submission) or derived is None:
+        return LoadedSubmission(candidate)
+    result_id = verdict.result_id
     try:
         run = audited_submission(record, result_id, facts, derived)
         calibration = calibration_outcome(record, result_id, facts, derived)
@@ -183,30 +166,28 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
         tables = {name: as_arrow(part, schemas[name]) for name, part in rows.items()}
     except (ValueError, TypeError, ArithmeticError) as error:
         # These include Arrow's errors. An invalid record never stops the others.
-        return LoadedSubmission(file, (Problem("record", "", f"contains a value that the database cannot store: {error}"),))
+        problem = Problem("record", "", f"contains a value that the database cannot store: {error}")
+        return LoadedSubmission(Candidate(file, (problem,)))
     del tables["result_rows"]
-    candidate = verdict.candidate(file)
-    checked = {name.name: getattr(candidate, name.name) for name in fields(candidate)}
-    headline = rows["result_rows"][0]
-    return LoadedSubmission(**checked, headline=headline, tables=tables, run=run, calibration=calibration)
+    return LoadedSubmission(candidate, rows["result_rows"][0], tables, run, calibration)
 
 
 def _headlines(submissions: list[LoadedSubmission], facts: FactBase) -> list[Row]:
     """Return the rows of `result_rows`; superseded and withdrawn results, and those of a changed card, stay readable and are not ranked."""
     replaced: dict[str, list[str]] = {}
-    for loaded in submissions:
-        if loaded.supersedes is not None:
-            replaced.setdefault(loaded.supersedes, []).append(loaded.result_id)
+    for candidate in (loaded.candidate for loaded in submissions):
+        if candidate.supersedes is not None:
+            replaced.setdefault(candidate.supersedes, []).append(candidate.result_id)
     rows = []
     for loaded in submissions:
-        row = dict(loaded.headline)
-        if any(problem.field == "plan.workload_sha256" for problem in loaded.outdated):
+        row, result_id = dict(loaded.headline), loaded.candidate.result_id
+        if any(problem.field == "plan.workload_sha256" for problem in loaded.candidate.outdated):
             # The old card no longer exists to check against.
             note = f"the card {row['workload']} has changed since; declared as a standard run of it"
             row |= {"division": "open", "rankable": False, "note": note}
-        if loaded.result_id in replaced:
-            row |= {"rankable": False, "note": f"superseded by {', '.join(sorted(replaced[loaded.result_id]))}"}
-        withdrawal = facts.known.withdrawal(loaded.result_id)
+        if result_id in replaced:
+            row |= {"rankable": False, "note": f"superseded by {', '.join(sorted(replaced[result_id]))}"}
+        withdrawal = facts.known.withdrawal(result_id)
         if withdrawal is not None:
             row |= {"rankable": False, "note": f"withdrawn on {withdrawal.withdrawn_on}: {withdrawal.reason}"}
         rows.append(row)
@@ -264,9 +245,8 @@ def _add_converted(rows: Rows, facts: FactBase) -> None:
     results = []
     for file, verdict in _valid(CONVERTED, facts).items():
         if not isinstance(verdict.record, ConvertedResult):
-            record_format = getattr(verdict.record, "format", None)
-            fix = f"is not a converted result; {CONVERTED} must contain only converted results"
-            raise TunemarkError(f"{file}: format", record_format, fix, exit_code=Exit.INVALID)
+            value = repr(getattr(verdict.record, "format", None))
+            raise _as_error(file, Problem("format", value, f"is not a converted result; {CONVERTED} must contain only converted results"))
         results.append((verdict.record, file, verdict.sha256))
     _refuse_repeated_ids((file, result.id) for result, file, _ in results)
     merge(rows, converted_rows(results))
@@ -283,12 +263,7 @@ def _valid(folder: str, facts: FactBase) -> dict[str, Verdict]:
 
 
 def _as_error(file: str, problem: Problem) -> TunemarkError:
-    try:
-        value = ast.literal_eval(problem.value)
-    except (ValueError, SyntaxError):
-        # Shortened or empty: it stays text.
-        value = problem.value
-    return TunemarkError(f"{file}: {problem.field}", value, problem.fix, exit_code=Exit.INVALID)
+    return TunemarkError(file, None, str(problem), exit_code=Exit.INVALID)
 
 
 def _refuse_repeated_ids(ids: Iterable[tuple[str, str]]) -> None:
@@ -296,7 +271,7 @@ def _refuse_repeated_ids(ids: Iterable[tuple[str, str]]) -> None:
     for file, result_id in ids:
         if result_id in files:
             fix = f"is already in {files[result_id]}; give each result a unique number"
-            raise TunemarkError(f"{file}: id", result_id, fix, exit_code=Exit.INVALID)
+            raise _as_error(file, Problem("id", repr(result_id), fix))
         files[result_id] = file
 
 

@@ -74,7 +74,7 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
 
 def _plan_columns(submission: Submission) -> Row:
     """Return the columns of the plan, the device and the outcome."""
-    plan, outcome = submission.plan, submission.outcome
+    plan, outcome, packages = submission.plan, submission.outcome, submission.environment.packages
     compared_by: Row = {
         "model": plan.model.key,
         "task": plan.model.task.value,
@@ -106,19 +106,14 @@ def _plan_columns(submission: Submission) -> Row:
         "weights": plan.model.weights.value,
         "harness_version": submission.harness.version,
         "harness_commit": submission.harness.commit,
-        "software": _software(submission),
+        # The versions of the libraries that determine the speed of training.
+        "software": ", ".join(f"{name} {packages[name]}" for name in TRAINING_LIBRARIES if name in packages),
         **compared_by,
         "fp8": "frozen weights" if plan.model.frozen_weights == "fp8" else plan.model.fp8_training,
         "micro_batch": plan.batch.micro_batch,
         "gradient_accumulation": plan.batch.gradient_accumulation,
         "comparability_group": comparability_group({**compared_by, "document_borders": plan.data.document_borders}),
     }
-
-
-def _software(submission: Submission) -> str:
-    """Return the versions of the libraries that determine the speed of training."""
-    packages = submission.environment.packages
-    return ", ".join(f"{name} {packages[name]}" for name in TRAINING_LIBRARIES if name in packages)
 
 
 def _headlines(submission: Submission, derived: Derived) -> Row:
@@ -279,7 +274,7 @@ def _physics(submission: Submission, derived: Derived, facts: FactBase) -> tuple
     columns: Row = {
         **{name: figure.value for name, figure in figures.items()},
         "flop_per_step": ledger.model_flops if ledger else None,
-        "predicted_memory_bytes": next((line.predicted_bytes for line in lines if line.key == "peak allocated"), None),
+        "predicted_memory_bytes": next((line["predicted_bytes"] for line in lines if line["line"] == "peak allocated"), None),
     }
     if energy is not None:
         columns |= {"energy_source": energy.source, "energy_j": energy.joules, "energy_window_s": energy.window_s}
@@ -291,17 +286,7 @@ def _physics(submission: Submission, derived: Derived, facts: FactBase) -> tuple
             {"position": position, "class": line.key, "flop": line.flops, "formula": line.formula}
             for position, line in enumerate(ledger.lines if ledger else (), start=1)
         ],
-        "memory_lines": [
-            {
-                "position": position,
-                "line": line.key,
-                "kind": line.group,
-                "predicted_bytes": line.predicted_bytes,
-                "measured_bytes": line.measured_bytes,
-                "note": line.note,
-            }
-            for position, line in enumerate(lines, start=1)
-        ],
+        "memory_lines": [{"position": position, **line} for position, line in enumerate(lines, start=1)],
         "result_facts": reasons,
     }
     return columns, tables

@@ -48,10 +48,10 @@ def run_query(sql: str, database: Path) -> QueryResult:
         try:
             statements = len(connection.extract_statements(sql))
             if statements > 1:
-                raise TunemarkError("sql", " ".join(sql.split()), f"is {statements} statements; give one SELECT")
+                raise TunemarkError("SQL", " ".join(sql.split()), f"is {statements} statements; give one SELECT")
             relation = connection.sql(sql)
             if relation is None:
-                raise TunemarkError("sql", sql, "is not a query; give one SELECT")
+                raise TunemarkError("SQL", sql, "is not a query; give one SELECT")
             # Through Arrow, because fetching a time stamp with a time zone needs one more package.
             table = relation.to_arrow_table()
         except (duckdb.Error, RuntimeError) as error:
@@ -61,7 +61,7 @@ def run_query(sql: str, database: Path) -> QueryResult:
             hints = " ".join(line.strip() for line in (*lines[:place], *lines[place + 2 :])) or type(error).__name__
             if "not found" in hints or "does not " in hints:
                 hints += "; `tunemark query --views` lists tables and columns"
-            raise TunemarkError("sql", " ".join(sql.split()), "\n".join([hints, *lines[place : place + 2]])) from error
+            raise TunemarkError("SQL", " ".join(sql.split()), "\n".join([hints, *lines[place : place + 2]])) from error
     columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
     return QueryResult(list(table.schema.names), list(zip(*columns, strict=True)))
 

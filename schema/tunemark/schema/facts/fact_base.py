@@ -8,9 +8,9 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -56,7 +56,7 @@ class SupportMatrix(Frozen):
     """Each implemented family."""
 
 
-Card = TypeVar("Card", AcceleratorCard, ModelCard)
+Content = TypeVar("Content")
 Model = TypeVar("Model", bound=BaseModel)
 Keyed = TypeVar("Keyed", AcceleratorCard, ModelCard, GoldenLosses)
 
@@ -78,15 +78,19 @@ class FactBase:
         """Return the facts of a checkout, or those of the installed package for any other folder."""
         return cls(data_folder(root))
 
+    def read_folder(self, folder: str, reader: Callable[[Path], Content]) -> Iterator[Content]:
+        """Yield the contents of the files of a folder. Raise TunemarkError for the first invalid one."""
+        yield from map(reader, sorted((self.root / folder).glob("*.toml")))
+
     @cached_property
     def accelerators(self) -> dict[str, AcceleratorCard]:
         """Accelerator cards by key."""
-        return {card.key: card for card in _cards(self.root / "accelerators", AcceleratorCard)}
+        return {card.key: card for card in self.read_folder("accelerators", partial(read_card, kind=AcceleratorCard))}
 
     @cached_property
     def models(self) -> dict[str, ModelCard]:
         """Model cards by key."""
-        return {card.key: card for card in _cards(self.root / "models", ModelCard)}
+        return {card.key: card for card in self.read_folder("models", partial(read_card, kind=ModelCard))}
 
     @cached_property
     def workloads(self) -> dict[str, WorkloadCard]:
@@ -107,8 +111,8 @@ class FactBase:
     def known(self) -> WorldFacts:
         """Releases, datasets, generations and bounds from practice."""
         merged: dict[str, object] = {}
-        for path in sorted((self.root / "known").glob("*.toml")):
-            merged |= dict(read_known(path))
+        for stated in self.read_folder("known", read_known):
+            merged |= stated
         return WorldFacts.model_validate(merged)
 
     @cached_property
@@ -241,11 +245,6 @@ class FactBase:
     def _cpus(self) -> dict[str, AcceleratorCard]:
         cards = [card for card in self.accelerators.values() if card.unit == "cpu"]
         return {cpu_name(alias): card for card in cards for alias in (card.name, *card.aliases)}
-
-
-def _cards(folder: Path, kind: type[Card]) -> Iterator[Card]:
-    for path in sorted(folder.glob("*.toml")):
-        yield read_card(path, kind)
 
 
 def read_card(path: Path, kind: type[Keyed]) -> Keyed:
