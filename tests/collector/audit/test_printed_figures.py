@@ -60,6 +60,16 @@ def test_every_derived_figure_has_a_formula() -> None:
     facts = {
         row["name"]: row["reason"] for row in published_rows(result, FACTS, {}, "f", "0" * 64)["result_facts"] if row["topic"] == "derived"
     }
-    unclaimed = {name for name, figure in derived_figures(result, {}).items() if figure.formula}
+    unclaimed = {name for name, figure in derived_figures(result, {}, FACTS).items() if figure.formula}
     assert set(facts) == unclaimed == {"steps_per_s", "tokens_per_s", "samples_per_s", "global_batch"}
     assert all(facts.values())
+
+
+@pytest.mark.parametrize(
+    ("dataset", "quantity", "rows"),
+    [("dair-ai/emotion", "accuracy", 2_000), ("dair-ai/emotion", "train_loss", None), ("own data", "accuracy", None)],
+)
+def test_the_rows_of_a_published_evaluation_are_those_of_its_known_test_set(dataset: str, quantity: str, rows: int | None) -> None:
+    conditions = {"model": "bert-base-uncased", "method": "full", "dataset": dataset}
+    row = rows_of(make_published(claims={quantity: {"value": 0.9, "printed": "90%"}}, conditions=conditions))
+    assert row.get("evaluation_rows") == rows

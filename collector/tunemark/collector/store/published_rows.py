@@ -15,6 +15,8 @@ from tunemark.schema.vocabulary import Task, Trust
 
 REFERENCE = re.compile(r"\{([0-9]{3}-S?[0-9]{2,3})/[^}]*\}")
 """A reference to a result or statement in the cell of a document's table."""
+EVALUATED = ("accuracy", "eval_")
+"""Beginnings of the names of figures that an evaluation measures."""
 PRINTED = {"framework", "settings", "assumed", "from_repository"}
 """Fields of conditions that have a topic of their own, or describe other fields."""
 
@@ -88,7 +90,7 @@ def _headline(result: PublishedResult | ConvertedResult, compared: Row, *, sourc
 
 def published_rows(result: PublishedResult, facts: FactBase, dataset_rows: Mapping[str, int], file: str, sha256: str) -> Rows:
     """Return the rows of a published result by table."""
-    figures = derived_figures(result, dataset_rows)
+    figures = derived_figures(result, dataset_rows, facts)
     return {
         "result_rows": [_published_headline(result, figures, facts) | {"file": file, "sha256": sha256}],
         "result_facts": [{"result_id": result.id, **row} for row in _published_facts(result, figures)],
@@ -96,10 +98,11 @@ def published_rows(result: PublishedResult, facts: FactBase, dataset_rows: Mappi
     }
 
 
-def derived_figures(result: PublishedResult, dataset_rows: Mapping[str, int]) -> dict[str, rates.Figure]:
-    """Return time, rate and batch figures that are claimed without ambiguity or follow from such claims."""
+def derived_figures(result: PublishedResult, dataset_rows: Mapping[str, int], facts: FactBase) -> dict[str, rates.Figure]:
+    """Return times, rates, batch and evaluated rows that are claimed without ambiguity, or follow from such claims and the data."""
     rows = rates.printed_rows(result.conditions.dataset) or dataset_rows.get(result.conditions.dataset or "")
     claims, conditions = result.claims, result.conditions
+    dataset = facts.known.dataset(conditions.dataset) if any(name.startswith(EVALUATED) for name in claims) else None
     figures = {
         "step_time_s": rates.step_time_s(claims),
         "steps_per_s": rates.steps_per_s(claims),
@@ -109,6 +112,7 @@ def derived_figures(result: PublishedResult, dataset_rows: Mapping[str, int]) ->
         "train_time_s": rates.claimed(claims, "train_time_s"),
         "wall_s": rates.claimed(claims, "wall_s"),
         "global_batch": rates.global_batch(conditions),
+        "evaluation_rows": rates.Figure(dataset.test_rows, "rows of the dataset's test set") if dataset and dataset.test_rows else None,
     }
     return {name: figure for name, figure in figures.items() if figure is not None}
 
@@ -149,6 +153,8 @@ def _published_headline(result: PublishedResult, figures: Mapping[str, rates.Fig
     for name in ("peak_memory_bytes", "model_memory_bytes", "loss_start", "train_loss", "eval_loss", "accuracy", "epochs"):
         if name in claims:
             row[name] = claims[name].value
+    if "evaluation_rows" in figures:
+        row["evaluation_rows"] = int(figures["evaluation_rows"].value)
     for name in ("steps", "parameters"):
         if name in claims:
             row[name] = round(claims[name].value)
