@@ -68,6 +68,15 @@ def chosen(option: str, word: str, known: Iterable[Word]) -> Word:
     raise TunemarkError(option, word, did_you_mean(word, members))
 
 
+@contextmanager
+def named_as(option: str) -> Iterator[None]:
+    """Let an error about a name from the facts begin with the option that was typed."""
+    try:
+        yield
+    except TunemarkError as error:
+        raise TunemarkError(option, error.value, error.fix, exit_code=error.exit_code) from error
+
+
 def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[str, str]:
     """Return the settings of `--set NAME=VALUE` by name; raises TunemarkError for one that is not known."""
     names = list(known)
@@ -90,7 +99,8 @@ def named_accelerators(facts: FactBase, names: Iterable[str], option: str = "--a
         sharing = [key for key in facts.accelerators if set(name.lower().split()) <= set(key.split("-"))]
         if facts.recognise_accelerator(name) is None and len(sharing) > 1:
             raise TunemarkError(option, name, f"may be {' or '.join(sharing)}; give one of them")
-    return [facts.accelerator(name) for name in names]
+    with named_as(option):
+        return [facts.accelerator(name) for name in names]
 
 
 def parse_count(option: str, text: str) -> int:

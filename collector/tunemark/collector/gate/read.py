@@ -50,7 +50,7 @@ def find_records(paths: Iterable[Path]) -> RecordFiles:
         elif path.is_file():
             records.files.append(path)
         else:
-            raise TunemarkError("path", str(path), "no such file or folder; name a record, or a folder of records")
+            raise TunemarkError(str(path), "", "no such file or folder; name a record, or a folder of records")
     records.files = sorted(set(records.files))
     return records
 
@@ -63,7 +63,7 @@ def named_records(paths: Iterable[Path], others: Collection[Path] = ()) -> Recor
     paths = list(paths)
     for path in paths:
         if path.is_dir() and not find_records([path]).files and not any(other.is_relative_to(path) for other in others):
-            raise TunemarkError("path", str(path), "this folder has no records (.json) and no facts; name another folder or a file")
+            raise TunemarkError(str(path), "", "this folder has no records (.json) and no facts; name another folder or a file")
     records = find_records(path for path in paths if path not in others)
     records.files = [path for path in records.files if path not in others]
     records.ignored = [(path, reason) for path, reason in records.ignored if path not in others]

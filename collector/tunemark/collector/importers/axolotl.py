@@ -16,8 +16,8 @@ import typer
 import yaml
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import print_json, say
-from tunemark.collector.importers.import_io import Request, read_bytes, refuse_existing, write_out
+from tunemark.collector.commands.terminal import named_as, print_json, say
+from tunemark.collector.importers.import_io import Request, option_of, read_bytes, refuse_existing, write_out
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard
@@ -99,13 +99,15 @@ def workload_of(
     if adapter not in {"full", "lora", "qlora"}:
         raise _invalid("adapter", adapter, f"a workload is full, lora or qlora; {did_you_mean(str(adapter), ['lora', 'qlora'])}")
     base_model = str(config.raw["base_model"])
+    with named_as(option_of("model") if model else "base_model"):
+        card = facts.model(model or base_model)
     config.card |= {
         "key": key or re.sub(r"[^a-z0-9._-]+", "-", file.rsplit(".", 1)[0].lower()).strip("-._")[:80] or "imported",
         "title": f"{adapter} of {base_model} (axolotl)"[:2_000],
         "description": f"Imported from the axolotl configuration {file}.",
         "source": f"axolotl configuration {file}",
         "task": "causal_lm",
-        "model": facts.model(model or base_model).key,
+        "model": card.key,
         "weights": "pretrained",
         "method": adapter,
     }

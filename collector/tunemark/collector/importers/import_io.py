@@ -21,6 +21,23 @@ LARGEST_MEMBER = 64 * MIB
 NAME_ONE = "name a .tar.xz of result logs, or the folder it was unpacked to"
 
 
+OPTIONS = {
+    "model": "-m/--model",
+    "method": "--method",
+    "accelerator": "-a/--accelerator",
+    "devices": "--devices",
+    "micro_batch": "--micro-batch",
+    "sequence_length": "--seq",
+    "map": "--map",
+}
+"""Setting with an option of its own -> the option as typed."""
+
+
+def option_of(setting: str) -> str:
+    """Return the option that gives a setting, for messages."""
+    return OPTIONS.get(setting, f"--set {setting}")
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What the command `import` was asked for: the files of one importer, and its settings by name."""
@@ -35,11 +52,8 @@ class Request:
         known = list(names)
         for name, value in self.settings.items():
             if name not in known:
-                raise TunemarkError(
-                    f"--{name.replace('_', '-')}",
-                    value,
-                    f"no setting of this import; {did_you_mean(name, known)}; known: {', '.join(known)}",
-                )
+                fix = f"no setting of this import; {did_you_mean(name, known)}; known: {', '.join(known)}"
+                raise TunemarkError(option_of(name), value, fix)
         return dict(self.settings)
 
     def file(self) -> Path:
@@ -83,14 +97,14 @@ def read_bytes(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise TunemarkError("file", str(file), f"cannot be read: {error.strerror}") from error
+        raise TunemarkError(str(file), "", f"cannot be read: {error.strerror}") from error
 
 
 def read_text(file: str) -> str:
     """Return the text of a file, or of standard input for `-`; bytes that are not UTF-8 are replaced."""
     content = sys.stdin.buffer.read(LARGEST_TEXT + 1) if file == "-" else read_bytes(Path(file))
     if len(content) > LARGEST_TEXT:
-        raise TunemarkError("file", file, f"larger than {LARGEST_TEXT:,} bytes; cut out the end of the log")
+        raise TunemarkError(file, "", f"larger than {LARGEST_TEXT:,} bytes; cut out the end of the log")
     return content.decode("utf-8", "replace")
 
 
