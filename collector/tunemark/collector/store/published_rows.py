@@ -4,7 +4,7 @@ import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 
-from tunemark.collector.audit import printed_figures as rates
+from tunemark.collector.audit.printed_figures import Figure, derived_figures, precision_class, printed_rows, stated_training_rows
 from tunemark.collector.store.database import Row, Rows, fact, merge
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.facts.fact_base import FactBase
@@ -15,8 +15,6 @@ from tunemark.schema.vocabulary import Task, Trust
 
 REFERENCE = re.compile(r"\{([0-9]{3}-S?[0-9]{2,3})/[^}]*\}")
 """A reference to a result or statement in the cell of a document's table."""
-EVALUATED = ("accuracy", "eval_")
-"""Beginnings of the names of figures that an evaluation measures."""
 PRINTED = {"framework", "settings", "assumed", "from_repository"}
 """Fields of conditions that have a topic of their own, or describe other fields."""
 
@@ -90,7 +88,9 @@ def _headline(result: PublishedResult | ConvertedResult, compared: Row, *, sourc
 
 def published_rows(result: PublishedResult, facts: FactBase, dataset_rows: Mapping[str, int], file: str, sha256: str) -> Rows:
     """Return the rows of a published result by table."""
-    figures = derived_figures(result, dataset_rows, facts)
+    printed, dataset = result.conditions.dataset, facts.known.dataset(result.conditions.dataset)
+    rows = printed_rows(printed) or dataset_rows.get(printed or "")
+    figures = derived_figures(result.claims, result.conditions, rows, dataset.test_rows if dataset else None)
     return {
         "result_rows": [_published_headline(result, figures, facts) | {"file": file, "sha256": sha256}],
         "result_facts": [{"result_id": result.id, **row} for row in _published_facts(result, figures)],
@@ -98,45 +98,26 @@ def published_rows(result: PublishedResult, facts: FactBase, dataset_rows: Mappi
     }
 
 
-def derived_figures(result: PublishedResult, dataset_rows: Mapping[str, int], facts: FactBase) -> dict[str, rates.Figure]:
-    """Return times, rates, batch and evaluated rows that are claimed without ambiguity, or follow from such claims and the data."""
-    rows = rates.printed_rows(result.conditions.dataset) or dataset_rows.get(result.conditions.dataset or "")
-    claims, conditions = result.claims, result.conditions
-    dataset = facts.known.dataset(conditions.dataset) if any(name.startswith(EVALUATED) for name in claims) else None
-    figures = {
-        "step_time_s": rates.step_time_s(claims),
-        "steps_per_s": rates.steps_per_s(claims),
-        "tokens_per_s": rates.tokens_per_s(claims, conditions),
-        "samples_per_s": rates.samples_per_s(claims, conditions, rows),
-        "epoch_time_s": rates.epoch_time_s(claims),
-        "train_time_s": rates.claimed(claims, "train_time_s"),
-        "wall_s": rates.claimed(claims, "wall_s"),
-        "global_batch": rates.global_batch(conditions),
-        "evaluation_rows": rates.Figure(dataset.test_rows, "rows of the dataset's test set") if dataset and dataset.test_rows else None,
-    }
-    return {name: figure for name, figure in figures.items() if figure is not None}
-
-
 def known_dataset_rows(facts: FactBase, documents: Iterable[SourceDocument]) -> dict[str, int]:
     """Return the training rows of each dataset that a workload card or a statement of a document gives."""
     known = {card.data.name: card.data.training_rows for card in facts.workloads.values() if card.data.training_rows is not None}
     for document in documents:
         for statement in document.statements:
-            rows = rates.stated_training_rows(statement.note)
+            rows = stated_training_rows(statement.note)
             if rows is not None and "dataset" in statement.labels:
                 known.setdefault(statement.labels["dataset"], rows)
     return known
 
 
-def _published_headline(result: PublishedResult, figures: Mapping[str, rates.Figure], facts: FactBase) -> Row:
+def _published_headline(result: PublishedResult, figures: Mapping[str, Figure], facts: FactBase) -> Row:
     conditions, claims = result.conditions, result.claims
     optimizer = conditions.settings.get("optimizer")
-    ambiguous, card = rates.is_ambiguous(claims, "step_time_s"), facts.models.get(conditions.model or "")
+    ambiguous, card = "step_time_s" in claims and bool(claims["step_time_s"].readings), facts.models.get(conditions.model or "")
     compared: Row = {
         # Every BERT of the sources classifies; all other models predict the next token.
         "task": card and (Task.SEQUENCE_CLASSIFICATION if card.family == "bert" else Task.CAUSAL_LM).value,
         "global_batch": int(figures["global_batch"].value) if "global_batch" in figures else None,
-        "precision": rates.precision_class(conditions.precision),
+        "precision": precision_class(conditions.precision),
         "optimizer": None if optimizer is None else str(optimizer).rsplit(".", 1)[-1].lower(),
         "step_definition": "ambiguous" if ambiguous else "optimizer_step" if "step_time_s" in figures else None,
     }
@@ -163,7 +144,7 @@ def _published_headline(result: PublishedResult, figures: Mapping[str, rates.Fig
     return row
 
 
-def _published_facts(result: PublishedResult, figures: Mapping[str, rates.Figure]) -> Iterator[Row]:
+def _published_facts(result: PublishedResult, figures: Mapping[str, Figure]) -> Iterator[Row]:
     conditions = result.conditions
     for name, figure in figures.items():
         if figure.formula is not None:
