@@ -10,13 +10,7 @@ import pytest
 from audit_factories import evidence, result
 
 from tunemark.collector.audit import rules as rules_package
-from tunemark.collector.audit.rule import (
-    DOCUMENT_CONDITIONS,
-    SUSPICIOUS,
-    all_rules,
-    audit,
-    select,
-)
+from tunemark.collector.audit.rule import DOCUMENT_CONDITIONS, SUSPICIOUS, all_rules, audit, select
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.claims import Stated
 from tunemark.schema.records.published import Conditions
@@ -60,12 +54,8 @@ def test_a_new_rule_is_one_function_in_one_file(new_rule, tunemark):
     assert (finding.verdict, finding.records, finding.quantities) == (SUSPICIOUS, ("900-001",), ("tokens_per_s",))
 
 
-def test_every_rule_has_a_unique_id_a_title_a_reason_and_a_verdict():
+def test_every_rule_has_an_id_of_its_own():
     assert len({one.id for one in RULES}) == len(RULES)
-    for one in RULES:
-        assert one.title
-        assert len(one.why) > 20
-        assert one.verdicts
 
 
 def test_findings_name_known_quantities_and_conditions(stored_evidence, findings):
