@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -133,8 +134,7 @@ def write_changed(path: Path, content: bytes) -> bool:
 # Archives and folders ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """A file in an archive or folder."""
 
     name: str

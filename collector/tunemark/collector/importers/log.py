@@ -128,7 +128,20 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
         times = None if rate is None else rate / predicted.tokens_per_s.value
         prediction |= {"tokens_per_s": asdict(predicted.tokens_per_s), "unseen": list(predicted.unseen), "measured_over_predicted": times}
     nearest = sorted(fitted.rows, key=lambda row: distance(row, config))[:NEAREST]
-    judged["nearest"] = [_neighbour(row, mfu.get(row.id)) for row in nearest]
+    judged["nearest"] = [
+        {
+            "id": row.id,
+            "accelerator": row.config.accelerator.name,
+            "devices": row.config.devices,
+            "model": row.config.shape.model.name,
+            "method": row.config.shape.method.value,
+            "software": row.config.software,
+            "tokens_per_s": row.tokens_per_s,
+            "tokens_per_s_per_device": row.tokens_per_s / row.config.devices,
+            "mfu": mfu.get(row.id),
+        }
+        for row in nearest
+    ]
     return judged
 
 
@@ -143,22 +156,6 @@ def _combination(result: PublishedResult, observed: "Observed | None", level: So
     if shape is None or accelerator is None:
         return None
     return Combination(accelerator, conditions.accelerator_count or 1, shape, level)
-
-
-def _neighbour(row: "Observed", mfu: float | None) -> dict[str, Any]:
-    """Return a result of the collection near the training."""
-    config, rate = row.config, row.tokens_per_s
-    return {
-        "id": row.id,
-        "accelerator": config.accelerator.name,
-        "devices": config.devices,
-        "model": config.shape.model.name,
-        "method": config.shape.method.value,
-        "software": config.software,
-        "tokens_per_s": rate,
-        "tokens_per_s_per_device": rate / config.devices,
-        "mfu": mfu,
-    }
 
 
 # Output -----------------------------------------------------------------------------------------------
@@ -180,7 +177,8 @@ def _write(out: Path, results: list[PublishedResult]) -> None:
     elif (folder / DOCUMENT).exists():
         say(f"next: `tunemark validate {folder}` and `tunemark audit {folder}`")
     else:
-        document = {"format": SOURCE_FORMAT, "id": results[0].source, "title": "...", "summary": "...", "results": len(results)}
+        count = len(list(folder.glob(f"{folder.name}-*.json")))
+        document = {"format": SOURCE_FORMAT, "id": folder.name, "title": "...", "summary": "...", "results": count}
         say(f"next: describe the training in {folder / DOCUMENT}, at the least {json.dumps(document)}")
         say(f"then: `tunemark validate {folder}` and `tunemark audit {folder}`")
 

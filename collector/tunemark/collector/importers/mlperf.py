@@ -302,23 +302,9 @@ def agreed(logs: Sequence[MlperfRunLog], notes: list[str]) -> dict[str, Any]:
 
 # System descriptions: the machine in the submitter's words ------------------------------------------
 
-TEXTS = {
-    "name": "system_name",
-    "availability": "status",
-    "accelerator_printed": "accelerator_model_name",
-    "accelerator_memory_printed": "accelerator_memory_capacity",
-    "accelerator_interconnect_printed": "accelerator_interconnect",
-    "host_processor_printed": "host_processor_model_name",
-    "host_memory_printed": "host_memory_capacity",
-    "framework_printed": "framework",
-    "operating_system": "operating_system",
-}
-"""Our field -> key of the description."""
-COUNTS = {
-    "nodes": "number_of_nodes",
-    "accelerators_per_node": "accelerators_per_node",
-    "host_processors_per_node": "host_processors_per_node",
-}
+KEYS = {name: str(field.description).split("`")[1] for name, field in ConvertedSystem.model_fields.items() if name != "notes"}
+"""Our field -> key of the description, which the docstring of the field names."""
+COUNTS = ("nodes", "accelerators_per_node", "host_processors_per_node")
 NOTES = ("hw_notes", "sw_notes")
 EMPTY = {"", "n/a", "none", "-"}
 LONGEST = 2_000
@@ -328,12 +314,12 @@ def system_of(file: Member | None, raw: dict[str, Any], folder: str, entries: En
     """Return the machine of a description; invalid counts are unknown and reported."""
     if file is None:
         return ConvertedSystem(name=printable(folder))
-    fields: dict[str, Any] = {name: printed(raw.get(key)) for name, key in TEXTS.items()}
+    fields: dict[str, Any] = {name: printed(raw.get(key)) for name, key in KEYS.items()}
     fields["name"] = fields["name"] or folder
-    for field_name, key in COUNTS.items():
-        digits = printed(raw.get(key)) or ""
-        fields[field_name] = int(digits) if digits.isascii() and digits.isdigit() and int(digits[:12]) > 0 else None
-        if fields[field_name] is None:
+    for name in COUNTS:
+        digits, key = fields[name] or "", KEYS[name]
+        fields[name] = int(digits) if digits.isascii() and digits.isdigit() and int(digits[:12]) > 0 else None
+        if fields[name] is None:
             before, _, after = file.content.partition(f'"{key}"'.encode())
             line = before.count(b"\n") + 1 if after else None
             entries.problem(file.name, f"{key} is {str(raw.get(key))[:40]!r}, not a positive whole number; left unknown", line)

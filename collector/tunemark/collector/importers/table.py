@@ -334,9 +334,7 @@ def _scalar(cell: str) -> Scalar:
 def document_of(mapping: Map, results: int, existing: Path) -> bytes:
     """Return the `source.json` of a map; statements and tables of an existing one are kept."""
     source = mapping.source
-    facts = source.model_dump(
-        mode="json", include={"id", "title", "authors", "published_on", "committed_on", "read_on", "summary", "caveats"}
-    )
+    facts = source.model_dump(mode="json", exclude={"repository", "commit", "path", "results", "tables", "statements"})
     facts["url"] = source.url or f"https://{source.repository}/blob/{source.commit}/{source.path}"
     facts["origin_repository"] = f"{source.repository}@{source.commit}"
     kept: dict[str, Any] = {}

@@ -5,7 +5,6 @@ columns and rules of the whole map hold for each of its tables, and those of a t
 """
 
 import tomllib
-from datetime import date
 from pathlib import Path
 from re import Pattern
 from typing import Annotated, Any, Literal, Self
@@ -15,8 +14,8 @@ from pydantic import Field, ValidationError, model_validator
 from tunemark.collector.importers.import_io import first_error, read_bytes
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.records.base import Frozen, Key, Text
-from tunemark.schema.records.published import Conditions, Scalar, SourceId
+from tunemark.schema.records.base import Count, Day, Frozen, Key, Text
+from tunemark.schema.records.published import Conditions, Scalar, SourceDocument
 from tunemark.schema.vocabulary import PublishedStatus
 
 UNITS: dict[str, float] = {
@@ -176,26 +175,18 @@ class TableMap(Frozen):
     note: Text | None = None
 
 
-class DocumentFacts(Frozen):
-    """The document of the tables: fields of `source.json`, and the place of the file."""
+class DocumentFacts(SourceDocument):
+    """The document of the tables: fields of its `source.json`, and the place of the file."""
 
-    id: SourceId
-    title: Text
-    authors: Text | None = None
     repository: Text
     """Host, owner and name, such as `github.com/owner/name`."""
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")]
     """The commit that was read."""
     path: Text
-    """File in the repository."""
-    url: Text | None = None
-    """Default: the file at that commit."""
-    published_on: Text | None = None
-    committed_on: date | None = None
-    """Date on which the repository first contained this version of the file."""
-    read_on: date
-    summary: Text
-    caveats: tuple[Text, ...] = ()
+    """File in the repository. Its address at that commit is the default of `url`."""
+    read_on: Day
+    results: Count = 0
+    """Counted by the import."""
 
 
 class Map(Frozen):
