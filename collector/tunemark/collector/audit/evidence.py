@@ -27,9 +27,9 @@ METHOD_NAME = {
     Method.QLORA: "QLoRA",
     Method.PEFT: "another parameter-efficient method",
 }
-DEVICES_SETTINGS = frozenset(
-    {"data_parallel", "strategy", "nodes", "devices_per_node", "processes", "nproc", "deepspeed", "sharding", "fsdp", "replicas"}
-)
+DEVICES_SETTINGS = frozenset({
+    "data_parallel", "strategy", "nodes", "devices_per_node", "processes", "nproc", "deepspeed", "sharding", "fsdp", "replicas"
+})  # fmt: skip
 """Settings that follow from the number of devices."""
 METHOD_SETTINGS = frozenset({
     "lora_r", "lora_alpha", "lora_dropout", "lora_targets", "quantisation", "double_quantisation", "peft_method", "target_modules",

@@ -66,23 +66,19 @@ class Interval:
         return Interval(self.value + other.value, self.low + other.low, self.high + other.high)
 
 
+@lru_cache(maxsize=16_384)
 def half_digit(claim: Claim) -> float:
     """Return half of the last printed digit as a share of the figure.
 
     The last part of a duration sets its precision. Words such as `about` double the width. In a sentence
     (`76.3% of the available 40GB`) the first number sets the precision.
     """
-    return _half_digit(claim.printed, claim.value)
-
-
-@lru_cache(maxsize=16_384)
-def _half_digit(printed: str, value: float) -> float:
-    factor = 2.0 if APPROXIMATE.search(printed) else 1.0
-    clock, parts = CLOCK.fullmatch(printed.strip()), PARTS.findall(printed)
-    if value > 0 and (clock or parts):
+    factor = 2.0 if APPROXIMATE.search(claim.printed) else 1.0
+    clock, parts = CLOCK.fullmatch(claim.printed.strip()), PARTS.findall(claim.printed)
+    if claim.value > 0 and (clock or parts):
         decimals, unit = (clock[4], "s") if clock else parts[-1][1:]
-        return factor * _half(decimals) * _seconds(unit) / value
-    match = NUMBER.search(printed)
+        return factor * _half(decimals) * _seconds(unit) / claim.value
+    match = NUMBER.search(claim.printed)
     number = float(match[0].replace(",", "")) if match else 0.0
     return factor * _half(match[1]) / number if match and number else 0.0
 
