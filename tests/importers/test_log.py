@@ -254,6 +254,7 @@ def test_the_table_of_the_trainer_is_read(time: str, seconds: float, printed: st
     assert (claims["train_time_s"], claims["total_flops"]) == ((seconds, printed), (2345 * 2**30, "2345GF"))
     assert (claims["epochs"], claims["train_loss"], claims["samples_per_s"]) == ((3.0, "3.0"), (0.4321, "0.4321"), (12.345, "12.345"))
     assert (claims["eval_loss"], claims["eval_time_s"]) == ((0.5123, "0.5123"), (1.2, "0:00:01.20"))
+    assert "train_runtime is '1 day, noon:00', not a finite number" in problems_of(TABLE.format(time="1 day, noon:00"))[0]
 
 
 def test_a_table_has_fewer_digits_than_the_dictionary_before_it_and_the_next_table_is_of_another_training():

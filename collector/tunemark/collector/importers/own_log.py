@@ -147,7 +147,8 @@ def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column],
         if name not in found or column.quantity in {"", *log.claims}:
             continue
         value = column.of(found[name]) if column.of else found[name][-1]
-        as_logged = last[name] if column.of is None and isinstance(last[name], str) else None
+        # `1 day, 0:00:10.12` would have the precision of a day.
+        as_logged = last[name] if column.of is None and isinstance(last[name], str) and "day" not in last[name] else None
         if value or column.quantity.endswith(("loss", "accuracy")):
             printed = f"{value:.9g} {column.shown}" if column.shown else as_logged
             log.claim(column.quantity, value * column.unit, printed=printed, note=column.note)

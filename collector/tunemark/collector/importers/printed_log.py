@@ -116,8 +116,7 @@ class _Log:
         elif self.table and (cell := TABLE_LINE.fullmatch(line)):
             # The epoch of an evaluation is that of its moment.
             if cell["key"] in TRAINER and (self.table == "train" or cell["key"] != "epoch"):
-                # Words such as `1 day, 0:00:10.12` would have the precision of a day.
-                last.table[cell["key"]] = f"{clock_s(cell['value']):.2f}" if "day" in cell["value"] else cell["value"]
+                last.table[cell["key"]] = cell["value"]
         else:
             self.table = ""
             # Loggers, ranks and bars print text before a dictionary.
