@@ -87,7 +87,7 @@ def printable(text: str) -> str:
 def first_error(error: ValidationError) -> str:
     """Return the first error of a record as `field: message`."""
     first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, "))))
 
 
 # Single files --------------------------------------------------------------------------------------

@@ -211,7 +211,7 @@ class Map(Frozen):
         try:
             return own | {"tables": [_complete(table, shared, content) for table in content.get("tables", ())]}
         except (AttributeError, TypeError) as error:
-            raise ValueError(f"tables, variants, conditions, columns and values are tables of TOML; {error}") from error
+            raise ValueError("tables, variants, conditions, columns, each column and values must be tables of TOML") from error
 
     @model_validator(mode="after")
     def _distinct_keys(self) -> Self:
