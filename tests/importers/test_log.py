@@ -250,7 +250,7 @@ TABLE = """***** train metrics *****
     ("time", "seconds", "printed"), [("0:01:23.45", 83.45, "0:01:23.45"), ("1 day, 0:01:23.45", 86_483.45, "86483.45")]
 )
 def test_the_table_of_the_trainer_is_read(time: str, seconds: float, printed: str):
-    (claims,) = claims_of(TABLE.format(time=time))
+    (claims,) = claims_of(TABLE.format(time=time).replace("\n", "\r\n"))
     assert (claims["train_time_s"], claims["total_flops"]) == ((seconds, printed), (2345 * 2**30, "2345GF"))
     assert (claims["epochs"], claims["train_loss"], claims["samples_per_s"]) == ((3.0, "3.0"), (0.4321, "0.4321"), (12.345, "12.345"))
     assert (claims["eval_loss"], claims["eval_time_s"]) == ((0.5123, "0.5123"), (1.2, "0:00:01.20"))

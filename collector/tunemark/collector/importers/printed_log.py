@@ -167,7 +167,8 @@ def read_printed_log(text: str, file: str) -> list[OwnLog]:
     # Progress bars rewrite their line: a carriage return separates as a line feed does.
     for number, line in enumerate(text.split("\n"), start=1):
         for part in line[:LONGEST_LINE].split("\r"):
-            log.read(ANSI.sub("", part).strip(), number)
+            if words := ANSI.sub("", part).strip():
+                log.read(words, number)
     found = [log.training(part) for part in log.parts if part != _Part()]
     if not found:
         raise TunemarkError(file, "", NOTHING, exit_code=Exit.INVALID)
