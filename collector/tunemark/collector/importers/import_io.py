@@ -153,15 +153,15 @@ def members(source: Path) -> Iterator[Member]:
                 yield Member(path.relative_to(source).as_posix(), path.read_bytes())
         return
     if not source.is_file():
-        raise TunemarkError("archive", str(source), f"no such file or folder; {NAME_ONE}")
+        raise TunemarkError(str(source), "", f"no such file or folder; {NAME_ONE}")
     try:
         # A stream reads the archive once from front to back and holds one file at a time.
         with tarfile.open(source, "r|*") as archive:
             for entry in archive:
                 if entry.isreg() and entry.size > LARGEST_MEMBER:
-                    raise TunemarkError("archive", entry.name, f"has {entry.size:,} bytes, more than {LARGEST_MEMBER:,}")
+                    raise TunemarkError(str(source), entry.name, f"has {entry.size:,} bytes, more than {LARGEST_MEMBER:,}")
                 file = archive.extractfile(entry) if entry.isreg() else None
                 if file is not None:
                     yield Member(entry.name, file.read())
     except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        raise TunemarkError("archive", source.name, f"not a whole tar archive ({error}); {NAME_ONE}") from error
+        raise TunemarkError(str(source), "", f"not a whole tar archive ({error}); {NAME_ONE}") from error
