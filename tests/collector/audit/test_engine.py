@@ -58,10 +58,12 @@ def test_every_rule_has_an_id_of_its_own():
     assert len({one.id for one in RULES}) == len(RULES)
 
 
-def test_findings_name_known_quantities_and_conditions(stored_evidence, findings):
+def test_findings_have_a_declared_verdict_and_name_known_quantities_or_conditions(stored_evidence, findings):
     settings = {name for one in stored_evidence.results for name in one.conditions.settings}
     settings |= {stated.setting for _, stated in stored_evidence.assertions(Stated)}
     known = set(Conditions.model_fields) | settings | DOCUMENT_CONDITIONS
+    verdicts = {one.id: one.verdicts for one in RULES}
+    assert all(finding.verdict in verdicts[finding.rule] and (finding.quantities or finding.conditions) for finding in findings)
     assert not {name for finding in findings for name in finding.quantities} - set(QUANTITIES)
     assert not {name for finding in findings for name in finding.conditions} - known
 

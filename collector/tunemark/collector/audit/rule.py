@@ -80,15 +80,8 @@ class Rule:
     check: Check
 
     def findings(self, evidence: Evidence) -> Iterator[Finding]:
-        """Yield the findings of this rule.
-
-        Raises ValueError if a finding has an undeclared verdict, or names neither a quantity nor a condition.
-        """
+        """Yield the findings of this rule."""
         for finding in self.check(evidence):
-            if finding.verdict not in self.verdicts:
-                raise ValueError(f"rule {self.id} gave the verdict {finding.verdict.value}; declare it in `verdicts`")
-            if not finding.quantities and not finding.conditions:
-                raise ValueError(f"rule {self.id} made a finding without quantities and conditions; name what its verdict applies to")
             yield replace(finding, rule=self.id, records=tuple(dict.fromkeys(finding.records)))
 
 

@@ -156,16 +156,14 @@ def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column],
 
 
 def record_of(log: OwnLog, given: Stated, facts: FactBase, result_id: str) -> PublishedResult:
-    """Return the record of a training. Options count more than the files of the log; contradictions are noted.
+    """Return the record of a training with a stated method. Options count more than the files of the log; contradictions are noted.
 
-    Raises TunemarkError if the method is stated nowhere, or a card is unknown.
+    Raises TunemarkError for an unknown card.
     """
     stated = log.stated | given
     for name, logged in log.stated.items():
         if stated[name] != logged:
             log.problem(None, f"{name} is {stated[name]}, and the log states {logged}; the option is used", noted=True)
-    if "method" not in stated:
-        raise TunemarkError("--method", "", f"the log does not contain the fine-tuning method; give one of {', '.join(Method)}")
     conditions = _conditions(log, stated, given, facts)
     add_derived(log, stated.get("devices"), full=bool(conditions.packing) or conditions.padding in {Padding.STATIC, Padding.NONE})
     status, reason = PublishedStatus.OK, []

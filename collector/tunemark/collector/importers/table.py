@@ -29,7 +29,6 @@ SETTINGS = {"map": "what each column means: a TOML file"}
 EXTRACT = "tables.md"
 """File beside the map with the facts of the tables, without the text of the document."""
 RESULTS = "results.json"
-MOST_RESULTS = 999
 NO_CARD = "@none"
 """Value of a condition that is unknown for some rows only; TOML has no null."""
 NUMBER = re.compile(r"[~≈]?\s*\$?(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*(?P<unit>[A-Za-z%/]*)")
@@ -158,10 +157,7 @@ def _add_row(imported: Imported, mapping: Map, wanted: TableMap, cells: dict[str
     if len(results) < len(rows):
         imported.remarks.append(f"{place}: {len(rows) - len(results)} of {len(rows)} results have no figure")
     for row in results:
-        number = len(imported.results) + 1
-        if number > MOST_RESULTS:
-            raise TunemarkError(place, number, f"a source has numbers up to {MOST_RESULTS}; use a second source", exit_code=Exit.INVALID)
-        imported.results.append(row.record(number))
+        imported.results.append(row.record(len(imported.results) + 1))
 
 
 @dataclass(slots=True)
