@@ -11,7 +11,6 @@ from tunemark.schema.records.published import Claim, Conditions, Origin, Publish
 
 SOURCE = "900"
 BERT = {"model": "bert-base-uncased", "method": "full", "sequence_length": 128, "dataset": "dair-ai/emotion"}
-OFF, ON = {"gradient_checkpointing": False}, {"gradient_checkpointing": True}
 FULL, QLORA = {"method": "full"}, {"method": "qlora"}
 A100, H100, T4 = "nvidia-a100-80gb-sxm", "nvidia-h100-80gb-sxm", "nvidia-t4"
 

@@ -36,7 +36,7 @@ def test_every_figure_of_an_extract_is_printed_in_a_record(path: Path) -> None:
     missing = []
     for wanted, (_, table, _) in zip(mapping.tables, done.extracted, strict=True):
         for variant in wanted.variants:
-            for name, column in mapping.columns_of(wanted, variant).items():
+            for name, column in variant.columns.items():
                 if column.quantity is None or name not in table.header:
                     continue
                 cells = (cells[table.header.index(name)] for _, cells in table.rows)

@@ -40,7 +40,8 @@ def test_an_unknown_rule_verdict_source_or_file_is_refused_with_a_suggestion(tun
         answer = tunemark("audit", option, word)
         assert answer.code == Exit.USAGE
         assert near in answer.err
-    assert tunemark("audit", "no-such-file.json").code == Exit.USAGE
+    answer = tunemark("audit", "no-such-file.json")
+    assert (answer.code, answer.err.startswith("tunemark: no-such-file.json: no such file")) == (Exit.USAGE, True)
 
 
 @pytest.mark.usefixtures("published")

@@ -43,11 +43,3 @@ def test_bounds_contain_every_product_and_quotient(a, b, wide, narrow):
         for x in (one.low, a, one.high):
             for y in (other.low, b, other.high):
                 assert result.low * (1 - 1e-9) <= at(x, y) <= result.high * (1 + 1e-9)
-
-
-@given(amounts, shares)
-def test_an_interval_overlaps_itself_and_a_wider_one(value, share):
-    interval = Interval.exact(value)
-    assert interval.overlaps(interval)
-    assert interval.overlaps(interval.widened(share))
-    assert interval.widened(share).overlaps(interval)

@@ -3,8 +3,8 @@
 import pytest
 from factories import FACTS, make_published
 
-from tunemark.collector.audit import printed_figures
-from tunemark.collector.store.published_rows import derived_figures, published_rows
+from tunemark.collector.audit.printed_figures import derived_figures, precision_class, printed_rows
+from tunemark.collector.store.published_rows import published_rows
 from tunemark.schema.records.published import PublishedResult
 
 FULL_ROWS = {"micro_batch": 2, "gradient_accumulation": 1, "accelerator_count": 1, "sequence_length": 8192, "padding": "none"}
@@ -19,7 +19,7 @@ FULL_ROWS = {"micro_batch": 2, "gradient_accumulation": 1, "accelerator_count": 
     ],
 )
 def test_rows_of_a_data_set_are_read_where_they_are_stated(printed: str | None, rows: int | None) -> None:
-    assert printed_figures.printed_rows(printed) == rows
+    assert printed_rows(printed) == rows
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_rows_of_a_data_set_are_read_where_they_are_stated(printed: str | None, 
     ],
 )
 def test_precision_words_become_a_class(printed: str | None, named: str | None) -> None:
-    assert printed_figures.precision_class(printed) == named
+    assert precision_class(printed) == named
 
 
 def rows_of(result: PublishedResult) -> dict[str, object]:
@@ -60,6 +60,16 @@ def test_every_derived_figure_has_a_formula() -> None:
     facts = {
         row["name"]: row["reason"] for row in published_rows(result, FACTS, {}, "f", "0" * 64)["result_facts"] if row["topic"] == "derived"
     }
-    unclaimed = {name for name, figure in derived_figures(result, {}).items() if figure.formula}
+    unclaimed = {name for name, figure in derived_figures(result.claims, result.conditions, None, None).items() if figure.formula}
     assert set(facts) == unclaimed == {"steps_per_s", "tokens_per_s", "samples_per_s", "global_batch"}
     assert all(facts.values())
+
+
+@pytest.mark.parametrize(
+    ("dataset", "quantity", "rows"),
+    [("dair-ai/emotion", "accuracy", 2_000), ("dair-ai/emotion", "train_loss", None), ("own data", "accuracy", None)],
+)
+def test_the_rows_of_a_published_evaluation_are_those_of_its_known_test_set(dataset: str, quantity: str, rows: int | None) -> None:
+    conditions = {"model": "bert-base-uncased", "method": "full", "dataset": dataset}
+    row = rows_of(make_published(claims={quantity: {"value": 0.9, "printed": "90%"}}, conditions=conditions))
+    assert row.get("evaluation_rows") == rows

@@ -174,6 +174,7 @@ def test_a_rule_flags_wrong_evidence_and_names_what_its_verdict_applies_to(examp
     findings = list(rule_of(example).findings(EXAMPLES[example][0]))
     assert findings
     for finding in findings:
+        assert finding.verdict in rule_of(example).verdicts
         assert set(finding.quantities) <= set(QUANTITIES)
         assert set(finding.conditions) <= set(Conditions.model_fields) | SETTINGS | DOCUMENT_CONDITIONS
 

@@ -1,7 +1,7 @@
 """Utilisation that credible results reach: the yardstick of all rules that call a rate too high."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tunemark.collector.audit.bounds import rates_below_peak, utilisation
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
@@ -14,11 +14,12 @@ SIMILAR_SIZE = 1.6
 """Factor within which models have about the same size."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attained:
+class Attained(NamedTuple):
     """The utilisation of one result, by its only possible rate."""
 
     result: AuditedResult
+    source: str
+    """Its document; all rounds of a benchmark are one source."""
     rate: TokenRate
     share: float
     """Model FLOPs per second as a share of the dense peak."""
@@ -31,11 +32,6 @@ class Attained:
     def has_size_of(self, other: "Attained") -> bool:
         """Return True if both models have about the same number of parameters: utilisation changes slowly with size."""
         return max(self.parameters, other.parameters) <= SIMILAR_SIZE * min(self.parameters, other.parameters)
-
-    @property
-    def source(self) -> str:
-        """Its document; all rounds of a benchmark are one source."""
-        return "mlperf" if self.result.converted else self.result.source
 
 
 def software_of(run: AuditedResult, facts: FactBase) -> Software:
@@ -61,8 +57,8 @@ def attained(evidence: Evidence) -> Iterator[Attained]:
             continue
         twice = utilisation(result, rates[0], recompute=True) if states_recompute(result) else plain
         hardware = (twice or plain)[0].value
-        level = software_of(result, evidence.facts).level
-        yield Attained(result, rates[0], plain[0].value, hardware, count_parameters(result.model).total, level)
+        source, level = "mlperf" if result.converted else result.source, software_of(result, evidence.facts).level
+        yield Attained(result, source, rates[0], plain[0].value, hardware, count_parameters(result.model).total, level)
 
 
 def usual_limit(result: AuditedResult, facts: FactBase) -> tuple[float, str]:

@@ -4,8 +4,6 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
-from operator import attrgetter
 from typing import TypeVar
 
 from tunemark.collector.audit.interval import Interval
@@ -23,31 +21,20 @@ from tunemark.schema.vocabulary import Method
 Kind = TypeVar("Kind", bound=Assertion)
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
-SETUP = attrgetter("source", "conditions.model", "conditions.method", "conditions.accelerator")
-"""Conditions that results of one setup share."""
 METHOD_NAME = {
     Method.FULL: "full fine-tuning",
     Method.LORA: "LoRA",
     Method.QLORA: "QLoRA",
     Method.PEFT: "another parameter-efficient method",
 }
-DEVICES_SETTINGS = frozenset(
-    {"data_parallel", "strategy", "nodes", "devices_per_node", "processes", "nproc", "deepspeed", "sharding", "fsdp", "replicas"}
-)
+DEVICES_SETTINGS = frozenset({
+    "data_parallel", "strategy", "nodes", "devices_per_node", "processes", "nproc", "deepspeed", "sharding", "fsdp", "replicas"
+})  # fmt: skip
 """Settings that follow from the number of devices."""
-METHOD_SETTINGS = frozenset(
-    {
-        "lora_r",
-        "lora_alpha",
-        "lora_dropout",
-        "lora_targets",
-        "quantisation",
-        "double_quantisation",
-        "peft_method",
-        "target_modules",
-        "optimizer",
-    }
-)
+METHOD_SETTINGS = frozenset({
+    "lora_r", "lora_alpha", "lora_dropout", "lora_targets", "quantisation", "double_quantisation", "peft_method", "target_modules",
+    "optimizer",
+})  # fmt: skip
 """Settings that follow from the method."""
 DESCRIPTIONS = frozenset({"config_file", "learning_rate", "weight_decay", "steps", "measured_on", "max_steps", "seed"})
 """Settings that change neither the work nor the speed of a step."""
@@ -151,9 +138,6 @@ class AuditedResult(Claimed):
         return self.devices if self.offloads_to_host is not None or "DDP" in self.section else None
 
 
-Pair = tuple[AuditedResult, AuditedResult]
-
-
 @dataclass(frozen=True)
 class Evidence:
     """Everything that is audited, and the facts that it is audited against."""
@@ -168,15 +152,6 @@ class Evidence:
     def published(self) -> tuple[AuditedResult, ...]:
         """Results of documents: few enough to compare all pairs."""
         return tuple(result for result in self.results if not result.measured and not result.converted)
-
-    def published_pairs(self) -> Iterator[Pair]:
-        """Yield all pairs of published results of one source with the same model, method and device."""
-        for group in grouped(with_model(self.published), SETUP).values():
-            yield from combinations(group, 2)
-
-    def with_figure(self, quantity: str) -> list[AuditedResult]:
-        """Return the results that claim a quantity."""
-        return [result for result in self.results if quantity in result.claims]
 
     def with_intervals(self, *quantities: str) -> Iterator[tuple[AuditedResult, list[Interval]]]:
         """Yield the results in which all quantities have one positive value, with these values."""
@@ -228,17 +203,15 @@ class Evidence:
         return self.statements[record].claims if record in self.statements else {}
 
 
-def same_settings(result: AuditedResult, other: AuditedResult, besides: frozenset[str]) -> bool:
-    """Return True if two results have the same settings. Some may differ besides descriptions; what is not stated is off."""
-    first, second = result.conditions.settings, other.conditions.settings
-    names = (set(first) | set(second)) - besides - DESCRIPTIONS
-    return all((first.get(name) or None) == (second.get(name) or None) for name in names)
-
-
 def same_software(result: AuditedResult, other: AuditedResult, besides: frozenset[str]) -> bool:
-    """Return True if two results have the same versions, number format and settings. Some settings may differ besides descriptions."""
+    """Return True if two results have the same versions, number format and settings.
+
+    Some settings may differ besides descriptions; what is not stated is off.
+    """
     a, b = result.conditions, other.conditions
-    return a.framework == b.framework and a.precision == b.precision and same_settings(result, other, besides)
+    names = (set(a.settings) | set(b.settings)) - besides - DESCRIPTIONS
+    same = all((a.settings.get(name) or None) == (b.settings.get(name) or None) for name in names)
+    return same and a.framework == b.framework and a.precision == b.precision
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:

@@ -16,10 +16,10 @@ MORE_MEMORY = 1.05
 """Factor above which one peak memory counts as higher than another: allocator caches differ by a few per cent."""
 GB_OR_GIB = 0.09
 """Share by which two amounts of memory may differ: 7% between GB and GiB, and rounding."""
-UNIT_S = {"week": 604_800.0, "day": 86_400.0, "hour": 3_600.0, "h": 3_600.0, "minute": 60.0, "min": 60.0, "m": 60.0, "ms": 1e-3}
-"""Seconds in a unit of time; any other unit is a second."""
-PARTS = re.compile(r"(\d+(?:\.(\d+))?)\s*(week|day|hour|minute|min|second|sec|ms|h|m|s)s?\b", re.IGNORECASE)
-CLOCK = re.compile(r"(?:\d+:)?\d{1,2}:\d{2}(?:\.(\d+))?")
+UNIT_S = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
+"""First letter of a unit of time, or `ms` -> its seconds."""
+PARTS = re.compile(r"([0-9]+(?:\.([0-9]+))?)\s*(weeks?|days?|hours?|hrs?|minutes?|mins?|seconds?|secs?|ms|[dhms])(?![a-z])", re.IGNORECASE)
+CLOCK = re.compile(r"(?:(\d+):)?(\d{1,6}):(\d{2}(?:\.(\d+))?)")
 NUMBER = re.compile(r"[0-9][0-9,]*(?:\.([0-9]+))?")
 APPROXIMATE = re.compile(r"~|about|around|\bca\b", re.IGNORECASE)
 
@@ -66,23 +66,19 @@ class Interval:
         return Interval(self.value + other.value, self.low + other.low, self.high + other.high)
 
 
+@lru_cache(maxsize=16_384)
 def half_digit(claim: Claim) -> float:
     """Return half of the last printed digit as a share of the figure.
 
     The last part of a duration sets its precision. Words such as `about` double the width. In a sentence
     (`76.3% of the available 40GB`) the first number sets the precision.
     """
-    return _half_digit(claim.printed, claim.value)
-
-
-@lru_cache(maxsize=16_384)
-def _half_digit(printed: str, value: float) -> float:
-    factor = 2.0 if APPROXIMATE.search(printed) else 1.0
-    clock, parts = CLOCK.fullmatch(printed.strip()), PARTS.findall(printed)
-    if value > 0 and (clock or parts):
-        decimals, unit = (clock[1], "s") if clock else parts[-1][1:]
-        return factor * _half(decimals) * UNIT_S.get(unit.lower(), 1.0) / value
-    match = NUMBER.search(printed)
+    factor = 2.0 if APPROXIMATE.search(claim.printed) else 1.0
+    clock, parts = CLOCK.fullmatch(claim.printed.strip()), PARTS.findall(claim.printed)
+    if claim.value > 0 and (clock or parts):
+        decimals, unit = (clock[4], "s") if clock else parts[-1][1:]
+        return factor * _half(decimals) * _seconds(unit) / claim.value
+    match = NUMBER.search(claim.printed)
     number = float(match[0].replace(",", "")) if match else 0.0
     return factor * _half(match[1]) / number if match and number else 0.0
 
@@ -92,19 +88,14 @@ def _half(decimals: str | None) -> float:
     return 0.5 * 10.0 ** -len(decimals or "")
 
 
-# Durations -----------------------------------------------------------------------------------------
-
-SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
-"""First letter of a unit of time -> its length."""
-SPAN = re.compile(r"([0-9.]+)\s*(w|d|h|m(?!s)|s)[a-z]*(?=[^a-z]|$)", re.IGNORECASE)
-HOURS = re.compile(r"(?:(\d+):)?(\d{1,6}):(\d{2}(?:\.\d+)?)")
+def _seconds(unit: str) -> float:
+    return UNIT_S["ms" if unit.lower() == "ms" else unit[0].lower()]
 
 
 def duration(printed: str) -> float | None:
     """Return the seconds in `1h 2m 3s`, `45 min`, `2h30min`, `1:02:03` (hours first) or `2:03` (minutes first), or None."""
-    clock = HOURS.fullmatch(printed)
+    clock, parts = CLOCK.fullmatch(printed), PARTS.findall(printed)
     if clock:
         return int(clock[1] or 0) * 3600 + int(clock[2]) * 60 + float(clock[3])
-    parts = SPAN.findall(printed)
-    left = SPAN.sub("", printed).replace(",", "").replace("and", "").strip("~ ")
-    return sum(float(number) * SECONDS[unit.lower()] for number, unit in parts) if parts and not left else None
+    left = PARTS.sub("", printed).replace(",", "").replace("and", "").strip("~ ")
+    return sum(float(number) * _seconds(unit) for number, _, unit in parts) if parts and not left else None

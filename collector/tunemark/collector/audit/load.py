@@ -25,17 +25,14 @@ def load_evidence(root: Path, facts: FactBase | None = None, measured: Iterable[
     """
     facts = facts or FactBase.of_root(root)
     published = [read_or_none(path) for path in records_in(facts.root.parent / PUBLISHED).files]
-    converted = [
-        record for path in records_in(facts.root.parent / CONVERTED).files if isinstance(record := read_or_none(path), ConvertedResult)
-    ]
+    converted = (read_or_none(path) for path in records_in(facts.root.parent / CONVERTED).files)
     records: list[PublishedResult | ConvertedResult] = [result for record in published for result in published_results(record)]
-    records += converted
-    documents = [record for record in published if isinstance(record, SourceDocument)]
+    records += [record for record in converted if isinstance(record, ConvertedResult)]
+    documents = tuple(record for record in published if isinstance(record, SourceDocument))
     if measured is None:
         submissions = (_read_submission(path, facts) for path in records_in(root / SUBMISSIONS).files)
         measured = [result for result in submissions if result is not None]
-    results = (*(audited_record(record, facts) for record in records), *measured)
-    return Evidence(results, tuple(documents), facts, tuple(records))
+    return Evidence((*(audited_record(record, facts) for record in records), *measured), documents, facts, tuple(records))
 
 
 def add_files(evidence: Evidence, paths: Iterable[Path]) -> tuple[Evidence, list[str]]:
@@ -113,7 +110,23 @@ def audited_submission(submission: Submission, result_id: str, facts: FactBase, 
         id=result_id,
         source="measured",
         section=plan.workload,
-        conditions=_conditions(submission),
+        conditions=Conditions(
+            model=plan.model.key,
+            method=plan.method,
+            accelerator=plan.device.accelerator,
+            accelerator_count=plan.device.count,
+            micro_batch=plan.batch.micro_batch,
+            gradient_accumulation=plan.batch.gradient_accumulation,
+            sequence_length=plan.data.sequence_length,
+            padding=plan.data.padding,
+            packing=plan.data.packing,
+            precision=plan.product_formats,
+            framework=dict(submission.environment.packages),
+            settings={
+                "gradient_checkpointing": plan.model.gradient_checkpointing.value != "none",
+                "data_parallel": plan.batch.data_parallel,
+            },
+        ),
         claims=_as_claims(figures),
         labels={"accelerator": submission.environment.devices[0].name},
         out_of_memory=submission.outcome.status in {Status.OOM_DEVICE, Status.OOM_HOST},
@@ -133,24 +146,6 @@ def _read_submission(path: Path, facts: FactBase) -> AuditedResult | None:
     except (ArithmeticError, ValueError, IndexError):
         # `tunemark validate` rejects a submission from which nothing can be derived.
         return None
-
-
-def _conditions(submission: Submission) -> Conditions:
-    plan = submission.plan
-    return Conditions(
-        model=plan.model.key,
-        method=plan.method,
-        accelerator=plan.device.accelerator,
-        accelerator_count=plan.device.count,
-        micro_batch=plan.batch.micro_batch,
-        gradient_accumulation=plan.batch.gradient_accumulation,
-        sequence_length=plan.data.sequence_length,
-        padding=plan.data.padding,
-        packing=plan.data.packing,
-        precision=plan.product_formats,
-        framework=dict(submission.environment.packages),
-        settings={"gradient_checkpointing": plan.model.gradient_checkpointing.value != "none", "data_parallel": plan.batch.data_parallel},
-    )
 
 
 def _as_claims(figures: Mapping[str, float | None]) -> dict[str, Claim]:

@@ -1,13 +1,16 @@
 """Figures derived from the printed figures of a result and from numbers in its words. Unknown inputs give unknown results."""
 
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from tunemark.schema.records.published import Claim, Conditions
 from tunemark.schema.vocabulary import Padding
 
-Claims = dict[str, Claim]
+EVALUATED = ("accuracy", "eval_")
+"""Beginnings of the names of figures that an evaluation measures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,99 +22,63 @@ class Figure:
     """The formula in words; None when the document claims the figure itself."""
 
 
-def claimed(claims: Claims, quantity: str) -> Figure | None:
-    """Return a claimed figure, or None if it is missing or ambiguous."""
-    claim = claims.get(quantity)
-    return None if claim is None or claim.readings else Figure(claim.value)
+def derived_figures(
+    claims: Mapping[str, Claim], conditions: Conditions, training_rows: int | None, test_rows: int | None
+) -> dict[str, Figure]:
+    """Return times, rates, and the rows of a step and of an evaluation: claimed with one meaning, else by the first formula with known inputs.
 
-
-def is_ambiguous(claims: Claims, quantity: str) -> bool:
-    """Return True if the document does not define the meaning of a figure."""
-    return quantity in claims and bool(claims[quantity].readings)
-
-
-def step_time_s(claims: Claims) -> Figure | None:
-    """Return seconds per optimizer step. An ambiguous step time stays unknown: no other figure can settle its meaning."""
-    if is_ambiguous(claims, "step_time_s"):
-        return None
-    printed, rate = claimed(claims, "step_time_s"), claimed(claims, "steps_per_s")
-    if printed or rate is None or not rate.value:
-        return printed
-    return Figure(1 / rate.value, "1 / claimed steps per second, an average over the whole training")
-
-
-def steps_per_s(claims: Claims) -> Figure | None:
-    """Return optimizer steps per second: as claimed, else the inverse of the step time."""
-    printed, step = claimed(claims, "steps_per_s"), claimed(claims, "step_time_s")
-    if printed or step is None or not step.value:
-        return printed
-    return Figure(1 / step.value, "1 / claimed step time")
-
-
-def global_batch(conditions: Conditions) -> Figure | None:
-    """Return rows in an optimizer step: as stated, else the product of the batch settings on one device.
-
-    On several devices the product is unknown: they may share a row (tensor parallel) or hold separate rows.
+    An ambiguous step time stays unknown, since no other figure can settle its meaning. On several devices the rows of a step are unknown
+    unless they are stated: devices may share a row (tensor parallel) or hold separate rows.
     """
-    if conditions.global_batch is not None:
-        return Figure(conditions.global_batch)
-    if conditions.micro_batch is None or conditions.gradient_accumulation is None or conditions.accelerator_count != 1:
-        return None
-    return Figure(conditions.micro_batch * conditions.gradient_accumulation, "micro-batch x gradient accumulation on one device")
+    claimed = {name: claim.value for name, claim in claims.items() if not claim.readings}
+    figures: dict[str, Figure] = {}
+
+    def add(name: str, *options: tuple[float | None, str | None]) -> float | None:
+        figure = next((Figure(value, formula) for value, formula in options if value is not None), None)
+        if figure is not None:
+            figures[name] = figure
+        return None if figure is None else figure.value
+
+    time, epochs, length = claimed.get("train_time_s"), claimed.get("epochs"), conditions.sequence_length
+    # With fewer steps than planned, the epochs were not done either.
+    if claimed.get("steps", math.inf) < claimed.get("total_steps", 0):
+        epochs = None
+    step = None
+    if "step_time_s" in claimed or "step_time_s" not in claims:
+        formula = "1 / claimed steps per second, an average over the whole training"
+        step = add("step_time_s", (claimed.get("step_time_s"), None), (_ratio(1, claimed.get("steps_per_s")), formula))
+    add("steps_per_s", (claimed.get("steps_per_s"), None), (_ratio(1, claimed.get("step_time_s")), "1 / claimed step time"))
+    on_one = _product(conditions.micro_batch, conditions.gradient_accumulation) if conditions.accelerator_count == 1 else None
+    batch = add("global_batch", (conditions.global_batch, None), (on_one, "micro-batch x gradient accumulation on one device"))
+    full = conditions.padding is Padding.NONE or conditions.packing is True
+    tokens = add(
+        "tokens_per_s",
+        (claimed.get("tokens_per_s"), None),
+        (_ratio(claimed.get("tokens"), time), "claimed tokens / training time"),
+        (_ratio(_product(batch, length), step) if full else None, "rows in a step x sequence length / step time; rows are full"),
+    )
+    # A packed or padded row is no document, and neither gives the number of documents.
+    documents = tokens if not conditions.packing and conditions.padding not in {Padding.STATIC, Padding.DYNAMIC} else None
+    stated = "rows are full" if full else "the source gives one length for all rows, taken as full"
+    add(
+        "samples_per_s",
+        (None if conditions.packing else claimed.get("samples_per_s"), None),
+        (_ratio(documents, length), f"tokens per second / sequence length; {stated}"),
+        (_ratio(_product(epochs, training_rows), time), f"epochs x {training_rows} training rows / training time"),
+    )
+    add("epoch_time_s", (claimed.get("epoch_time_s"), None), (_ratio(time, epochs), "training time / epochs"))
+    add("train_time_s", (time, None))
+    add("wall_s", (claimed.get("wall_s"), None))
+    add("evaluation_rows", (test_rows if any(name.startswith(EVALUATED) for name in claims) else None, "rows of the dataset's test set"))
+    return figures
 
 
-def rows_are_full(conditions: Conditions) -> bool:
-    """Return True if the source states that rows hold no padding."""
-    return conditions.padding is Padding.NONE or conditions.packing is True
+def _ratio(above: float | None, below: float | None) -> float | None:
+    return None if above is None or not below else above / below
 
 
-def tokens_per_s(claims: Claims, conditions: Conditions) -> Figure | None:
-    """Return real tokens per second: claimed; else counted tokens over time; else full rows x their length over the step time."""
-    printed = claimed(claims, "tokens_per_s")
-    if printed:
-        return printed
-    tokens, train_time = claimed(claims, "tokens"), claimed(claims, "train_time_s")
-    if tokens and train_time and train_time.value:
-        return Figure(tokens.value / train_time.value, "claimed tokens / training time")
-    step, rows = step_time_s(claims), global_batch(conditions)
-    if step is None or not step.value or rows is None or conditions.sequence_length is None or not rows_are_full(conditions):
-        return None
-    return Figure(rows.value * conditions.sequence_length / step.value, "rows in a step x sequence length / step time; rows are full")
-
-
-def samples_per_s(claims: Claims, conditions: Conditions, dataset_rows: int | None) -> Figure | None:
-    """Return documents per second: claimed; else from tokens if a row is a full document; else epochs of known rows over time."""
-    # Trainers count rows. A packed row holds several documents, so its rate is another quantity.
-    printed = None if conditions.packing else claimed(claims, "samples_per_s")
-    if printed:
-        return printed
-    # A packed row holds several documents and a padded row is not full: neither gives the number of documents.
-    is_document = not conditions.packing and conditions.padding not in {Padding.STATIC, Padding.DYNAMIC}
-    tokens = tokens_per_s(claims, conditions)
-    if is_document and conditions.sequence_length is not None and tokens is not None:
-        stated = "rows are full" if rows_are_full(conditions) else "the source gives one length for all rows, taken as full"
-        return Figure(tokens.value / conditions.sequence_length, f"tokens per second / sequence length; {stated}")
-    epochs, train_time = claimed(claims, "epochs"), claimed(claims, "train_time_s")
-    if dataset_rows is None or epochs is None or train_time is None or not train_time.value or not _epochs_were_done(claims):
-        return None
-    return Figure(epochs.value * dataset_rows / train_time.value, f"epochs x {dataset_rows} training rows / training time")
-
-
-def epoch_time_s(claims: Claims) -> Figure | None:
-    """Return seconds of one pass over the data: claimed, else training time over epochs."""
-    printed = claimed(claims, "epoch_time_s")
-    if printed:
-        return printed
-    epochs, train_time = claimed(claims, "epochs"), claimed(claims, "train_time_s")
-    if epochs is None or not epochs.value or train_time is None or not _epochs_were_done(claims):
-        return None
-    return Figure(train_time.value / epochs.value, "training time / epochs")
-
-
-def _epochs_were_done(claims: Claims) -> bool:
-    """Return False if fewer steps were run than were planned for the epochs."""
-    done, planned = claimed(claims, "steps"), claimed(claims, "total_steps")
-    return done is None or planned is None or done.value >= planned.value
+def _product(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first * second
 
 
 def printed_rows(dataset: str | None) -> int | None:

@@ -46,22 +46,21 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
     settings, devices = conditions.settings, conditions.accelerator_count or 1
     if any(settings.get(split, 1) != 1 for split in ("pipeline_parallel", "context_parallel")):
         return None
-    tensor_parallel = settings.get("tensor_parallel")
+    tensor_parallel, rank, dropout, recomputed = map(settings.get, ("tensor_parallel", "lora_r", "lora_dropout", "gradient_checkpointing"))
     ranks = tensor_parallel if isinstance(tensor_parallel, int) else 1
-    rank, dropout = settings.get("lora_r"), settings.get("lora_dropout")
     stored = STORED.get(precision_class(conditions.precision) or "", Dtype.BF16)
-    offloaded = settings.get("fsdp_cpu_offload")
+    optimizer = str(settings.get("optimizer") or "").lower()
     given: dict[str, Any] = {
         "gradient_accumulation": conditions.gradient_accumulation or 1,
         "lora_rank": rank if isinstance(rank, int) else 8,
         "lora_targets": _targets(settings.get("lora_targets")),
         "lora_dropout": float(dropout) if isinstance(dropout, int | float) else 0.0,
-        "checkpointing": _checkpointing(settings.get("gradient_checkpointing")),
+        "checkpointing": Checkpointing.SELECTIVE if recomputed == "selective" else Checkpointing.FULL if recomputed else Checkpointing.NONE,
         "attention": "eager" if settings.get("attention") == "eager" else "sdpa",
         "parameters": stored,
         "activations": stored,
         "double_quantisation": "double" in str(settings.get("quantisation", "double")),
-        "optimizer": _optimizer(settings.get("optimizer")),
+        "optimizer": next((kind for word, kind in OPTIMIZERS.items() if re.search(word, optimizer)), "adamw"),
         "loss": settings["loss"] if settings.get("loss") in get_args(Loss) else "upcast",
         "compiled": bool(settings.get("compile")),
         "optimizer_in_backward": bool(settings.get("optimizer_in_backward")),
@@ -69,7 +68,7 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
         "sharding": _sharding(settings.get("strategy"), devices // ranks),
         "world_size": max(1, devices // ranks),
         "tensor_parallel": ranks,
-        "offload": bool(offloaded),
+        "offload": bool(settings.get("fsdp_cpu_offload")),
     }
     for lever in levers_of(conditions, convention) if convention else ():
         given |= {name: ENUMS[name](value) if name in ENUMS else value for name, value in lever.shape.items()}
@@ -95,23 +94,12 @@ def expected_bytes(ledger: MemoryLedger, quantity: str, device_bytes: int | None
     return reserved if quantity == "reserved" else reserved + ledger.outside
 
 
-def _checkpointing(printed: object) -> Checkpointing:
-    if printed == "selective":
-        return Checkpointing.SELECTIVE
-    return Checkpointing.FULL if printed else Checkpointing.NONE
-
-
 def _targets(printed: object) -> tuple[str, ...]:
     """Return the names of the adapted layers. Documents shorten q_proj to q."""
     if not isinstance(printed, str | tuple) or printed in {"all", "all-linear"}:
         return ALL_LINEAR
     names = printed if isinstance(printed, tuple) else printed.replace(" ", "").split(",")
     return tuple(str(name) if "_" in str(name) or "." in str(name) else f"{name}_proj" for name in names)
-
-
-def _optimizer(printed: object) -> OptimizerKind:
-    words = str(printed or "").lower()
-    return next((kind for word, kind in OPTIMIZERS.items() if re.search(word, words)), "adamw")
 
 
 def _sharding(printed: object, devices: int) -> Sharding:

@@ -25,16 +25,8 @@ DOCUMENT_CONDITIONS = frozenset({"date", "link"})
 """Conditions of a document, besides the fields and settings of `Conditions`."""
 
 Family = Literal[
-    "utilisation",
-    "memory",
-    "arithmetic",
-    "definitions",
-    "prices",
-    "comparison",
-    "catalogue",
-    "significance",
-    "statements",
-]
+    "utilisation", "memory", "arithmetic", "definitions", "prices", "comparison", "catalogue", "significance", "statements"
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +80,8 @@ class Rule:
     check: Check
 
     def findings(self, evidence: Evidence) -> Iterator[Finding]:
-        """Yield the findings of this rule.
-
-        Raises ValueError if a finding has an undeclared verdict, or names neither a quantity nor a condition.
-        """
+        """Yield the findings of this rule."""
         for finding in self.check(evidence):
-            if finding.verdict not in self.verdicts:
-                raise ValueError(f"rule {self.id} gave the verdict {finding.verdict.value}; declare it in `verdicts`")
-            if not finding.quantities and not finding.conditions:
-                raise ValueError(f"rule {self.id} made a finding without quantities and conditions; name what its verdict applies to")
             yield replace(finding, rule=self.id, records=tuple(dict.fromkeys(finding.records)))
 
 
@@ -135,16 +120,12 @@ def audit(evidence: Evidence, rules: Iterable[Rule] | None = None) -> tuple[Find
 
 
 def select(
-    findings: Iterable[Finding],
-    rules: Collection[str] = (),
-    verdicts: Collection[AuditVerdict] = (),
-    records: Collection[str] = (),
+    findings: Iterable[Finding], rules: Collection[str] = (), verdicts: Collection[AuditVerdict] = (), records: Collection[str] = ()
 ) -> tuple[Finding, ...]:
     """Return the findings with one of the given rules, verdicts and records; an empty collection selects all."""
     return tuple(
         finding
         for finding in findings
-        if (not rules or finding.rule in rules)
-        and (not verdicts or finding.verdict in verdicts)
-        and (not records or set(records) & set(finding.records))
+        if finding.rule in (rules or (finding.rule,)) and finding.verdict in (verdicts or (finding.verdict,))
+        if not records or set(records) & set(finding.records)
     )

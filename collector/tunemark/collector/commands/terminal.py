@@ -87,6 +87,15 @@ def price_kind(word: str) -> PriceKind:
     return chosen("--kind", word.replace("-", "_"), [kind for kind in PriceKind if kind is not PriceKind.OWNED])
 
 
+@contextmanager
+def named_as(option: str) -> Iterator[None]:
+    """Let an error about a name from the facts begin with the option that was typed."""
+    try:
+        yield
+    except TunemarkError as error:
+        raise TunemarkError(option, error.value, error.fix, exit_code=error.exit_code) from error
+
+
 def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[str, str]:
     """Return the settings of `--set NAME=VALUE` by name; raises TunemarkError for one that is not known."""
     names = list(known)

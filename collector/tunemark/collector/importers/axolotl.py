@@ -16,8 +16,8 @@ import typer
 import yaml
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import print_json, say
-from tunemark.collector.importers.import_io import Request, read_bytes, refuse_existing, write_out
+from tunemark.collector.commands.terminal import named_as, print_json, say
+from tunemark.collector.importers.import_io import Request, option_of, read_bytes, refuse_existing, write_out
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard
@@ -99,13 +99,15 @@ def workload_of(
     if adapter not in {"full", "lora", "qlora"}:
         raise _invalid("adapter", adapter, f"a workload is full, lora or qlora; {did_you_mean(str(adapter), ['lora', 'qlora'])}")
     base_model = str(config.raw["base_model"])
+    with named_as(option_of("model") if model else "base_model"):
+        card = facts.model(model or base_model)
     config.card |= {
         "key": key or re.sub(r"[^a-z0-9._-]+", "-", file.rsplit(".", 1)[0].lower()).strip("-._")[:80] or "imported",
         "title": f"{adapter} of {base_model} (axolotl)"[:2_000],
         "description": f"Imported from the axolotl configuration {file}.",
         "source": f"axolotl configuration {file}",
         "task": "causal_lm",
-        "model": facts.model(model or base_model).key,
+        "model": card.key,
         "weights": "pretrained",
         "method": adapter,
     }
@@ -113,7 +115,6 @@ def workload_of(
     _add_data(config)
     _add_adapters(config, Method(adapter))
     _add_computation(config)
-    _add_devices(config)
     read = {*_meanings()["keys"], *_meanings()["attention"], *_meanings()["other"]["read"], *_meanings()["other"]["without_effect"]}
     for other, value in config.raw.items():
         if other not in read and not other.startswith("liger_") and value not in (None, False, "", [], {}, 0):
@@ -221,31 +222,29 @@ def _add_adapters(config: Config, method: Method) -> None:
 
 
 def _add_computation(config: Config) -> None:
+    """Add number format, recomputation, kernels and sharding, which follows from the name of axolotl's own DeepSpeed file."""
     raw = config.raw
     half = "bf16" if raw.get("bf16") in {True, "true", "full"} else "fp16" if raw.get("fp16") else None
-    config.card["compute"] = half or ("auto" if raw.get("bf16") == "auto" else "tf32" if raw.get("tf32") else "fp32")
-    recompute = raw.get("gradient_checkpointing")
+    recompute, named = raw.get("gradient_checkpointing"), str(raw.get("deepspeed") or "").rsplit("/", 1)[-1]
+    kernel = next((kernel for name, kernel in _meanings()["attention"].items() if raw.get(name)), raw.get("attn_implementation"))
+    config.card |= {
+        "compute": half or ("auto" if raw.get("bf16") == "auto" else "tf32" if raw.get("tf32") else "fp32"),
+        "gradient_checkpointing": "full" if recompute else "none",
+        "attention": kernel or "sdpa",
+        # The card has one switch for all of Liger's kernels.
+        "fused_kernels": "liger" if any(value and name.startswith("liger_") for name, value in raw.items()) else "none",
+    }
     if recompute not in {None, True, False}:
         config.cannot("gradient_checkpointing", "the card knows the values none, selective and full")
-    config.card["gradient_checkpointing"] = "full" if recompute else "none"
-    kernel = next((kernel for name, kernel in _meanings()["attention"].items() if raw.get(name)), raw.get("attn_implementation"))
-    config.card["attention"] = kernel or "sdpa"
-    # The card has one switch for all of Liger's kernels.
-    config.card["fused_kernels"] = "liger" if any(value and name.startswith("liger_") for name, value in raw.items()) else "none"
-
-
-def _add_devices(config: Config) -> None:
-    """Add the sharding, from the name of axolotl's own DeepSpeed file; other files are not expressed."""
-    named = str(config.raw.get("deepspeed") or "").rsplit("/", 1)[-1]
+    sharded = [key for key in ("fsdp", "fsdp_config") if raw.get(key)]
     if named in _meanings()["deepspeed"]:
         config.card["devices"] = dict(_meanings()["deepspeed"][named])
     elif named:
         config.cannot("deepspeed", "only axolotl's own zero1, zero2 and zero3 files are known by name")
-    elif str(config.raw.get("fsdp_version")) == "2" and (config.raw.get("fsdp_config") or config.raw.get("fsdp")):
+    elif sharded and str(raw.get("fsdp_version")) == "2":
         config.card["devices"] = {"strategy": "fsdp2"}
     else:
-        for key in ("fsdp", "fsdp_config"):
-            if config.raw.get(key):
-                config.cannot(key, "the card has the second version of FSDP only")
+        for key in sharded:
+            config.cannot(key, "the card has the second version of FSDP only")
     if "devices" in config.card:
         config.assumed.append("devices.count")

@@ -7,9 +7,11 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from tunemark.collector.commands import terminal
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import write_atomically
 from tunemark.schema.formats import MIB
@@ -19,6 +21,13 @@ LARGEST_TEXT = 64 * MIB
 LARGEST_MEMBER = 64 * MIB
 """Bytes of a file in an archive; the largest log of three MLPerf rounds has 1.5 MB."""
 NAME_ONE = "name a .tar.xz of result logs, or the folder it was unpacked to"
+OPTIONS = terminal.OPTIONS | {"devices": "--devices", "micro_batch": "--micro-batch", "map": "--map"}
+"""Setting with an option of its own -> the option as typed."""
+
+
+def option_of(setting: str) -> str:
+    """Return the option that gives a setting, for messages."""
+    return OPTIONS.get(setting, f"--set {setting}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +44,8 @@ class Request:
         known = list(names)
         for name, value in self.settings.items():
             if name not in known:
-                raise TunemarkError(
-                    f"--{name.replace('_', '-')}",
-                    value,
-                    f"no setting of this import; {did_you_mean(name, known)}; known: {', '.join(known)}",
-                )
+                fix = f"no setting of this import; {did_you_mean(name, known)}; known: {', '.join(known)}"
+                raise TunemarkError(option_of(name), value, fix)
         return dict(self.settings)
 
     def file(self) -> Path:
@@ -72,7 +78,7 @@ def printable(text: str) -> str:
 def first_error(error: ValidationError) -> str:
     """Return the first error of a record as `field: message`."""
     first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, "))))
 
 
 # Single files --------------------------------------------------------------------------------------
@@ -83,14 +89,14 @@ def read_bytes(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise TunemarkError("file", str(file), f"cannot be read: {error.strerror}") from error
+        raise TunemarkError(str(file), "", f"cannot be read: {error.strerror}") from error
 
 
 def read_text(file: str) -> str:
     """Return the text of a file, or of standard input for `-`; bytes that are not UTF-8 are replaced."""
     content = sys.stdin.buffer.read(LARGEST_TEXT + 1) if file == "-" else read_bytes(Path(file))
     if len(content) > LARGEST_TEXT:
-        raise TunemarkError("file", file, f"larger than {LARGEST_TEXT:,} bytes; cut out the end of the log")
+        raise TunemarkError(file, "", f"larger than {LARGEST_TEXT:,} bytes; cut out the end of the log")
     return content.decode("utf-8", "replace")
 
 
@@ -119,8 +125,7 @@ def write_changed(path: Path, content: bytes) -> bool:
 # Archives and folders ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """A file in an archive or folder."""
 
     name: str
@@ -139,15 +144,15 @@ def members(source: Path) -> Iterator[Member]:
                 yield Member(path.relative_to(source).as_posix(), path.read_bytes())
         return
     if not source.is_file():
-        raise TunemarkError("archive", str(source), f"no such file or folder; {NAME_ONE}")
+        raise TunemarkError(str(source), "", f"no such file or folder; {NAME_ONE}")
     try:
         # A stream reads the archive once from front to back and holds one file at a time.
         with tarfile.open(source, "r|*") as archive:
             for entry in archive:
                 if entry.isreg() and entry.size > LARGEST_MEMBER:
-                    raise TunemarkError("archive", entry.name, f"has {entry.size:,} bytes, more than {LARGEST_MEMBER:,}")
+                    raise TunemarkError(str(source), entry.name, f"has {entry.size:,} bytes, more than {LARGEST_MEMBER:,}")
                 file = archive.extractfile(entry) if entry.isreg() else None
                 if file is not None:
                     yield Member(entry.name, file.read())
     except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        raise TunemarkError("archive", source.name, f"not a whole tar archive ({error}); {NAME_ONE}") from error
+        raise TunemarkError(str(source), "", f"not a whole tar archive ({error}); {NAME_ONE}") from error

@@ -1,9 +1,10 @@
 """The log of a person's own training against the collection: its figures, utilisation, audit, prediction and nearest published results."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -11,17 +12,18 @@ from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding, audit, select
 from tunemark.collector.commands.audit import print_finding
-from tunemark.collector.commands.terminal import chosen, parse_count, print_json, print_table, say
-from tunemark.collector.importers.import_io import Request, refuse_existing, write_out
+from tunemark.collector.commands.terminal import named_as, print_json, print_table, say
+from tunemark.collector.gate.read import DOCUMENT
+from tunemark.collector.importers.import_io import Request, option_of, refuse_existing, write_out
 from tunemark.collector.importers.log_formats import read_log
-from tunemark.collector.importers.own_log import OwnLog, Stated, devices_of, record_of
+from tunemark.collector.importers.own_log import SETTINGS, OwnLog, Stated, devices_of, record_of
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import canonical_json
-from tunemark.schema.records.published import PublishedResult
-from tunemark.schema.vocabulary import Method, SoftwareLevel
+from tunemark.schema.records.published import SOURCE_FORMAT, PublishedResult
+from tunemark.schema.vocabulary import SoftwareLevel
 
 if TYPE_CHECKING:
     from tunemark.collector.predict.fit import Observed
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 # The predictor needs numpy, which --help does not.
 # ruff: noqa: PLC0415
 
-SETTINGS = {each.name: "" for each in fields(Stated)} | {"source": "id of the record, or three digits of its document"}
-COUNTS = {"gradient_accumulation", "lora_rank", "micro_batch", "sequence_length", "devices"}
 OWN_SOURCE = "999"
 """Source of a record that is no part of a document."""
 NEAREST = 6
@@ -46,23 +46,24 @@ def log(request: Request) -> None:
     exported from Weights & Biases (CSV or JSON lines), and the text that a trainer prints; `-` is standard input. A setting counts more
     than a condition in the log. A record is written only with `--out`: to a file (`run.json`), or to a folder of published results.
     """
-    settings = request.known(SETTINGS)
+    settings = request.known([*SETTINGS, "source"])
     source = settings.pop("source", OWN_SOURCE)
-    given = _of_settings(settings)
+    given = {name: SETTINGS[name](option_of(name), text) for name, text in settings.items()}
     document, _, number = source.partition("-")
     if not (len(document) == 3 and document.isascii() and document.isdigit()):  # noqa: PLR2004 - three digits
         raise TunemarkError("--set source", source, "a source has three digits, such as 999 or 999-001")
     first, facts = int(number) if number.isdigit() else 1, FactBase.of_project()
-    _check_names(given, facts)
+    # Names are checked before the log is read.
+    devices_of(given, facts)
+    if "model" in given:
+        with named_as(option_of("model")):
+            facts.model(given["model"])
     trainings = read_log(request.file())
-    if given.method is None and request.out is not None and any(each.stated.method is None for each in trainings):
+    if request.out is not None and any("method" not in given | each.stated for each in trainings):
         raise TunemarkError("--method", "", "a record needs the fine-tuning method: full, lora, qlora or peft")
     answers = [_answer(each, given, facts, f"{document}-{first + index:03d}") for index, each in enumerate(trainings)]
     for problem in trainings[0].problems:
         say(str(problem))
-    unused = sorted({name for each in trainings for name in each.unused})
-    if unused:
-        say(f"{trainings[0].file}: not used: {', '.join(unused)}")
     if request.out is not None:
         _write(request.out, [result for result, _ in answers if result is not None])
     if request.as_json:
@@ -73,42 +74,19 @@ def log(request: Request) -> None:
     raise typer.Exit(Exit.OK if all(problem.noted for problem in trainings[0].problems) else Exit.INVALID)
 
 
-def _check_names(given: Stated, facts: FactBase) -> None:
-    """Raise TunemarkError for an option with an unknown name, before the log is read."""
-    devices_of(given, facts)
-    if given.model is not None:
-        facts.model(given.model)
-    if given.method is not None:
-        chosen("--method", given.method, Method)
-
-
 def _answer(training: OwnLog, given: Stated, facts: FactBase, result_id: str) -> tuple[PublishedResult | None, dict[str, Any]]:
     """Return the record of a training and what the collection says about it, as data; without a method, its figures alone."""
-    stated, result, judged = given.over(training.stated), None, dict[str, Any]()
-    if stated.method is not None:
+    stated, result, judged = training.stated | given, None, dict[str, Any]()
+    if "method" in stated:
         result = record_of(training, given, facts, result_id)
-        judged = judge(result, chosen("software", stated.software or "plain", get_args(SoftwareLevel)), facts)
+        judged = judge(result, stated.get("software", "plain"), facts)
     answer: dict[str, Any] = {
         "title": f"{training.trainer}, {training.file}",
         "figures": {name: claim.model_dump(mode="json") for name, claim in (result or training).claims.items()},
         "losses": training.losses,
         "problems": [asdict(problem) for problem in training.problems],
-        "not_used": sorted(training.unused),
     }
     return result, answer | ({"record": result.model_dump(mode="json")} if result else {}) | judged
-
-
-def _of_settings(settings: dict[str, str]) -> Stated:
-    """Return the stated conditions; counts are numbers, and `packing` is true or false."""
-    values: dict[str, Any] = {}
-    for name, text in settings.items():
-        if name in COUNTS:
-            values[name] = parse_count(f"--{name.replace('_', '-')}", text)
-        elif name == "packing":
-            values[name] = {"true": True, "false": False}[chosen("--set packing", text, ("true", "false"))]
-        else:
-            values[name] = text
-    return Stated(**values)
 
 
 # Judgement --------------------------------------------------------------------------------------------
@@ -123,9 +101,9 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
     from tunemark.schema.physics.work import Missing
 
     evidence = load_evidence(facts.root.parent, facts)
-    others = tuple(other for other in evidence.results if other.id != result.id)
-    records = tuple(record for record in evidence.records if record.id != result.id)
-    evidence = replace(evidence, results=(*others, audited_record(result, facts)), records=(*records, result))
+    results = evidence.by_id | {result.id: audited_record(result, facts)}
+    records = {record.id: record for record in evidence.records} | {result.id: result}
+    evidence = replace(evidence, results=tuple(results.values()), records=tuple(records.values()))
     findings = audit(evidence)
     calibration = calibrate(facts.root.parent, facts, evidence, findings)
     observed = calibration.by_result
@@ -152,7 +130,20 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
         times = None if rate is None else rate / predicted.tokens_per_s.value
         prediction |= {"tokens_per_s": asdict(predicted.tokens_per_s), "unseen": list(predicted.unseen), "measured_over_predicted": times}
     nearest = sorted(fitted.rows, key=lambda row: distance(row, config))[:NEAREST]
-    judged["nearest"] = [_neighbour(row, mfu.get(row.id)) for row in nearest]
+    judged["nearest"] = [
+        {
+            "id": row.id,
+            "accelerator": row.config.accelerator.name,
+            "devices": row.config.devices,
+            "model": row.config.shape.model.name,
+            "method": row.config.shape.method.value,
+            "software": row.config.software,
+            "tokens_per_s": row.tokens_per_s,
+            "tokens_per_s_per_device": row.tokens_per_s / row.config.devices,
+            "mfu": mfu.get(row.id),
+        }
+        for row in nearest
+    ]
     return judged
 
 
@@ -169,35 +160,29 @@ def _combination(result: PublishedResult, observed: "Observed | None", level: So
     return Combination(accelerator, conditions.accelerator_count or 1, shape, level)
 
 
-def _neighbour(row: "Observed", mfu: float | None) -> dict[str, Any]:
-    """Return a result of the collection near the training."""
-    config, rate = row.config, row.tokens_per_s
-    return {
-        "id": row.id,
-        "accelerator": config.accelerator.name,
-        "devices": config.devices,
-        "model": config.shape.model.name,
-        "method": config.shape.method.value,
-        "software": config.software,
-        "tokens_per_s": rate,
-        "tokens_per_s_per_device": rate / config.devices,
-        "mfu": mfu,
-    }
-
-
 # Output -----------------------------------------------------------------------------------------------
 
 
 def _write(out: Path, results: list[PublishedResult]) -> None:
-    """Write records to a file, or to files of their ids in the folder of their source; all or none."""
-    if out.suffix == ".json" and len(results) > 1:
+    """Write records to a file, or to files of their ids in the folder of their source, all or none; print the next step."""
+    alone, folder = out.suffix == ".json", out / results[0].source
+    if alone and len(results) > 1:
         raise TunemarkError("--out", str(out), f"the log has {len(results)} trainings; name a folder")
-    paths = [out] if out.suffix == ".json" else [out / result.source / f"{result.id}.json" for result in results]
+    paths = [out] if alone else [folder / f"{result.id}.json" for result in results]
     for path in paths:
         refuse_existing(path)
     for path, result in zip(paths, results, strict=True):
         write_out(path, canonical_json(result))
         say(f"wrote {path}")
+    if alone:
+        say(f"next: `tunemark audit {out}`; to validate and share the record, write it to a folder instead, such as --out published")
+    elif (folder / DOCUMENT).exists():
+        say(f"next: `tunemark validate {folder}` and `tunemark audit {folder}`")
+    else:
+        count = len(list(folder.glob(f"{folder.name}-*.json")))
+        document = {"format": SOURCE_FORMAT, "id": folder.name, "title": "...", "summary": "...", "results": count}
+        say(f"next: describe the training in {folder / DOCUMENT}, at the least {json.dumps(document)}")
+        say(f"then: `tunemark validate {folder}` and `tunemark audit {folder}`")
 
 
 def _print(result: PublishedResult | None, answer: Mapping[str, Any]) -> None:

@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
-from tunemark.collector.importers.import_io import read_text
-from tunemark.collector.importers.own_log import Column, Entry, OwnLog, Stated, gather
-from tunemark.collector.importers.printed_log import COUNTED, FINAL, TRAINER, clock_s, read_printed_log
+from tunemark.collector.importers.import_io import LogProblem, read_text
+from tunemark.collector.importers.own_log import Column, Entry, OwnLog, Stated, clock_s, gather
+from tunemark.collector.importers.printed_log import COUNTED, FINAL, TRAINER, read_printed_log
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.plan import WARMUP_STEPS
@@ -38,12 +38,12 @@ def read_log(path: Path) -> list[OwnLog]:
     if path.suffix == ".csv" or (first.startswith("{") and f'"{TIME}"' in text):
         return [_wandb(path, text)]
     if path.suffix == ".json":
-        log = OwnLog(path.name, "Hugging Face Trainer")
+        log = OwnLog(str(path), "Hugging Face Trainer")
         _add_state(log, path)
         return [log]
     if any(TORCHTUNE_LINE.fullmatch(line.strip()) for line in text.splitlines()):
         return [_torchtune(path, text)]
-    return read_printed_log(text, "standard input" if str(path) == "-" else path.name)
+    return read_printed_log(text, "standard input" if str(path) == "-" else str(path))
 
 
 def _content(path: Path, kind: str, load: Callable[[str], Any]) -> dict[str, Any]:
@@ -51,11 +51,11 @@ def _content(path: Path, kind: str, load: Callable[[str], Any]) -> dict[str, Any
     try:
         content = load(read_text(str(path)).removeprefix("\ufeff"))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise TunemarkError(path.name, "", f"not valid {kind}: {' '.join(str(error).split())}", exit_code=Exit.INVALID) from error
+        raise TunemarkError(str(path), "", f"not valid {kind}: {' '.join(str(error).split())}", exit_code=Exit.INVALID) from error
     return content if isinstance(content, dict) else {}
 
 
-def _json_lines(log: OwnLog, text: str) -> Iterator[Entry]:
+def _json_lines(log: OwnLog, path: Path, text: str) -> Iterator[Entry]:
     """Yield the objects of JSON lines; a line that is no object is a problem."""
     for number, line in enumerate(text.splitlines(), start=1):
         try:
@@ -65,7 +65,7 @@ def _json_lines(log: OwnLog, text: str) -> Iterator[Entry]:
         if isinstance(row, dict):
             yield Entry(row, number)
         else:
-            log.problem(number, "not a JSON object; left out")
+            log.problems.append(LogProblem(str(path), number, "not a JSON object; left out"))
 
 
 # trainer_state.json of the HF Trainer, and of trainers built on it ------------------------------------
@@ -75,12 +75,6 @@ SPEED = {name for name in TRAINER if name.startswith("train_") and name != "trai
 """Figures of speed: they are taken from one entry of the log, since intermediate entries have those of their moment."""
 TOKENS = {name for name, column in TRAINER.items() if column.quantity == "tokens"}
 HEADER = {"global_step": Column("steps"), "epoch": Column("epochs"), "total_flos": Column("total_flops")}
-BOOKKEEPING = {
-    "best_model_checkpoint", "best_global_step", "epoch", "eval_steps", "global_step", "is_hyper_param_search", "is_local_process_zero",
-    "is_world_process_zero", "log_history", "logging_steps", "max_steps", "num_input_tokens_seen", "num_train_epochs", "save_steps",
-    "stateful_callbacks", "step", "total_flos", "train_batch_size", "trial_name", "trial_params",
-}  # fmt: skip
-"""Fields of a state that are read by name, or are the Trainer's own."""
 
 
 def _add_state(log: OwnLog, path: Path) -> None:
@@ -88,9 +82,9 @@ def _add_state(log: OwnLog, path: Path) -> None:
     state = _content(path, "JSON", json.loads)
     history = state.get("log_history")
     if not isinstance(history, list):
-        raise TunemarkError(path.name, "log_history", "is missing: not the state of a Trainer", exit_code=Exit.INVALID)
+        raise TunemarkError(str(path), "log_history", "is missing: not the state of a Trainer", exit_code=Exit.INVALID)
     entries = [entry for entry in history if isinstance(entry, dict)]
-    gather(log, [Entry({name: value for name, value in state.items() if value is not None})], HEADER, ignored=BOOKKEEPING)
+    gather(log, [Entry({name: value for name, value in state.items() if value is not None})], HEADER)
     done, planned, batch = (state.get(name) for name in ("global_step", "max_steps", "train_batch_size"))
     if isinstance(done, int) and isinstance(planned, int) and 0 < done < planned:
         log.claim("total_steps", planned)
@@ -103,9 +97,9 @@ def _add_state(log: OwnLog, path: Path) -> None:
         # Tokens that were counted after the timed entry belong to another session.
         other = {"epoch", *(SPEED if index != timed else ()), *(TOKENS if timed is not None and index > timed else ())}
         entries[index] = {name: value for name, value in entry.items() if name not in other}
-    gather(log, map(Entry, entries), TRAINER, ("loss",), BOOKKEEPING)
+    gather(log, map(Entry, entries), TRAINER, ("loss",))
     if isinstance(batch, int) and batch > 0:
-        log.stated = log.stated.over(Stated(micro_batch=batch))
+        log.stated["micro_batch"] = batch
 
 
 # Output folders of LLaMA-Factory ----------------------------------------------------------------------
@@ -119,15 +113,14 @@ STEP_COLUMNS = {
         "peak_memory_bytes", max, GIB, "GiB", "vram_allocated, the highest of the log: the peak of torch's allocator."
     ),
 }
-STEP_FIELDS = {"total_steps", "loss", "elapsed_time", "vram_reserved", "throughput", "epoch", "lr", "percentage", "remaining_time"}
 
 
 def _llama_factory(path: Path) -> OwnLog:
     """Return the training of an output folder: its state, its results and its log of steps; its arguments state conditions."""
-    log = OwnLog(path.name or str(path), "LLaMA-Factory")
+    log = OwnLog(str(path), "LLaMA-Factory")
     state, results, steps = path / STATE, path / RESULTS, path / STEPS
     if not any(file.is_file() for file in (state, results, steps)):
-        raise TunemarkError("folder", str(path), f"has neither {STATE} nor {RESULTS} nor {STEPS}", exit_code=Exit.INVALID)
+        raise TunemarkError(str(path), "", f"has neither {STATE} nor {RESULTS} nor {STEPS}", exit_code=Exit.INVALID)
     if state.is_file():
         _add_state(log, state)
         log.trainer = "LLaMA-Factory" if steps.is_file() else "Hugging Face Trainer"
@@ -139,19 +132,19 @@ def _llama_factory(path: Path) -> OwnLog:
         _add_steps(log, steps)
     arguments = next((path / name for name in ARGUMENTS if (path / name).is_file()), None)
     if arguments is not None:
-        log.stated = _arguments(log, _content(arguments, "YAML", yaml.safe_load)).over(log.stated)
+        log.stated |= _arguments(log, _content(arguments, "YAML", yaml.safe_load))
     return log
 
 
 def _add_steps(log: OwnLog, path: Path) -> None:
     """Add tokens, time and memory of the log of steps, where other files lack them."""
-    entries = [entry for entry in _json_lines(log, read_text(str(path))) if not {"eval_loss", "predict_loss"} & entry.values.keys()]
-    gather(log, entries, STEP_COLUMNS, () if log.losses else ("loss",), STEP_FIELDS)
+    lines = _json_lines(log, path, read_text(str(path)))
+    entries = [entry for entry in lines if not {"eval_loss", "predict_loss"} & entry.values.keys()]
+    gather(log, entries, STEP_COLUMNS, () if log.losses else ("loss",))
     last = entries[-1].values if entries else {}
     elapsed, planned = last.get("elapsed_time"), last.get("total_steps")
     if "train_time_s" not in log.claims and isinstance(elapsed, str):
-        days, _, clock = elapsed.rpartition(", ")
-        seconds = clock_s(clock) + 86_400 * (int(days.split()[0]) if days else 0)
+        seconds = clock_s(elapsed)
         log.claim("train_time_s", seconds, printed=f"{seconds:g}", note=f"Printed as {elapsed}, in whole seconds.")
     if "steps" in log.claims and isinstance(planned, int) and planned > log.claims["steps"].value:
         log.claim("total_steps", planned)
@@ -167,29 +160,24 @@ ARGUMENT_OF: dict[str, tuple[str, type]] = {
     "dataset": ("dataset", str),
 }
 """Condition -> the argument that states it, and its type."""
-OTHER_ARGUMENTS = {
-    "finetuning_type", "quantization_bit", "bf16", "pure_bf16", "fp16", "enable_liger_kernel", "use_unsloth", "packing", "neat_packing",
-    "disable_gradient_checkpointing",
-}  # fmt: skip
 
 
 def _arguments(log: OwnLog, given: dict[str, Any]) -> Stated:
     """Return the conditions in the arguments of a training."""
-    log.unused |= set(map(str, given)) - {name for name, _ in ARGUMENT_OF.values()} - OTHER_ARGUMENTS
-    stated = {name: given[argument] for name, (argument, kind) in ARGUMENT_OF.items() if isinstance(given.get(argument), kind)}
     kind, four_bit = given.get("finetuning_type"), given.get("quantization_bit") == 4  # noqa: PLR2004 - bits of QLoRA
-    methods = {"lora": Method.QLORA.value if four_bit else Method.LORA.value, "full": Method.FULL.value}
-    if kind not in methods:
+    method = {"lora": Method.QLORA if four_bit else Method.LORA, "full": Method.FULL}.get(str(kind))
+    if method is None:
         log.problem(None, f"finetuning_type is {str(kind)[:40]!r}, which is not full or lora; give --method", noted=True)
-    return Stated(
-        **stated,
-        method=methods.get(str(kind)),
-        packing=True if given.get("neat_packing") or given.get("packing") else None,
-        precision=next((name.removeprefix("pure_") for name in ("bf16", "pure_bf16", "fp16") if given.get(name)), None),
+    stated: Stated = {name: given[argument] for name, (argument, kind) in ARGUMENT_OF.items() if isinstance(given.get(argument), kind)}
+    stated |= {
+        "method": method,
+        "packing": True if given.get("neat_packing") or given.get("packing") else None,
+        "precision": next((name.removeprefix("pure_") for name in ("bf16", "pure_bf16", "fp16") if given.get(name)), None),
         # LLaMA-Factory recomputes activations unless this is set.
-        checkpointing="none" if given.get("disable_gradient_checkpointing") else "full",
-        software="tuned" if given.get("enable_liger_kernel") or given.get("use_unsloth") else None,
-    )
+        "checkpointing": "none" if given.get("disable_gradient_checkpointing") else "full",
+        "software": "tuned" if given.get("enable_liger_kernel") or given.get("use_unsloth") else None,
+    }
+    return {name: value for name, value in stated.items() if value is not None}
 
 
 # Logs of torchtune's DiskLogger: `Step 5 | loss:0.35 tokens_per_second_per_gpu:9077.2 peak_memory_alloc:85.5` --------------------
@@ -204,12 +192,12 @@ TORCHTUNE = {
     },
     "step": Column("steps", max),
 }
-"""Names of a log. Of the peaks of torch's allocator, the first that is logged is the peak of the record."""
+"""Of the peaks of torch's allocator, the first that is logged is the peak of the record."""
 
 
 def _torchtune(path: Path, text: str) -> OwnLog:
     """Return the training of a log: the median rate of its steps without the first ten, for one device."""
-    log = OwnLog(path.name, "torchtune")
+    log = OwnLog(str(path), "torchtune")
     entries: list[Entry] = []
     for number, line in enumerate(text.splitlines(), start=1):
         match = TORCHTUNE_LINE.fullmatch(line.strip())
@@ -241,17 +229,16 @@ HISTORY = {
     "eval/loss": Column("eval_loss"),
     "eval/accuracy": Column("accuracy"),
 }
-OTHER_COLUMNS = {*STEP, *COUNTS, "", "_step", "_timestamp", "_wandb", "train/epoch", "epoch"}
 Point = tuple[float, float, float | None]
 """Seconds since the start of the run, optimizer steps, and tokens so far."""
 
 
 def _wandb(path: Path, text: str) -> OwnLog:
     """Return the training of a history: the work between two logged rows over the time between them, without the first ten steps."""
-    log = OwnLog(path.name, "Weights & Biases")
-    rows = _json_lines(log, text) if text.lstrip().startswith("{") else _csv_rows(log, text)
+    log = OwnLog(str(path), "Weights & Biases")
+    rows = _json_lines(log, path, text) if text.lstrip().startswith("{") else _csv_rows(log, text)
     entries = [Entry({name: value for name, value in row.items() if value not in (None, "")}, line) for row, line in rows]
-    gather(log, entries, HISTORY, LOSS, OTHER_COLUMNS)
+    gather(log, entries, HISTORY, LOSS)
     _add_speed(log, [point for entry in entries if (point := _point(entry)) is not None])
     return log
 

@@ -18,7 +18,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
 from tunemark.schema.records.base import canonical_json
-from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedResult, ConvertedRun, ConvertedSystem
+from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedResult, ConvertedSystem
 from tunemark.schema.records.published import Conditions, Scalar
 from tunemark.schema.vocabulary import Method, Padding
 
@@ -53,21 +53,23 @@ def mlperf(request: Request) -> None:
     for problem in entries.problems:
         say(str(problem))
     if not entries.results:
-        say(f"{', '.join(archive.name for archive in request.files)}: no entry was found; {EXPECTED}")
+        say(f"{', '.join(map(str, request.files))}: no entry was found; {EXPECTED}")
+    shown = [
+        {
+            "id": result.id,
+            "round": result.round,
+            "runs": len(result.runs),
+            "reached": sum(run.status == "ok" for run in result.runs),
+            "accelerator": result.conditions.accelerator,
+        }
+        for result in entries.results
+    ]
     if request.as_json:
-        print_json(entries.as_json() | {"written": written})
+        answer = {"entries": shown, "logs": entries.logs, "spellings": entries.spellings, "written": written}
+        print_json(answer | {"problems": [asdict(problem) for problem in entries.problems]})
     else:
-        rows = [
-            (
-                result.round,
-                result.id,
-                len(result.runs),
-                sum(run.status == "ok" for run in result.runs),
-                result.conditions.accelerator or "no card",
-            )
-            for result in entries.results
-        ]
-        print_table(["round", "entry", "runs", "reached the target", "accelerator"], rows)
+        columns = ["entry", "round", "runs", "reached the target", "accelerator"]
+        print_table(columns, [(*list(row.values())[:-1], row["accelerator"] or "no card") for row in shown])
         unresolved = sorted(spelling for spelling, key in entries.spellings.items() if key is None)
         if unresolved:
             say(f"no card in data/accelerators for {len(unresolved)} of {len(entries.spellings)} spellings: {', '.join(unresolved)}")
@@ -95,15 +97,6 @@ class Entries:
         """Add a problem of a file."""
         self.problems.append(LogProblem(file, line, reason, noted))
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the entries as JSON values."""
-        entries = [
-            {"id": result.id, "round": result.round, "runs": len(result.runs), "accelerator": result.conditions.accelerator}
-            for result in self.results
-        ]
-        problems = [asdict(problem) for problem in self.problems]
-        return {"entries": entries, "logs": self.logs, "spellings": self.spellings, "problems": problems}
-
 
 @dataclass(slots=True)
 class _Found:
@@ -130,7 +123,8 @@ def read_entries(sources: Sequence[Path], facts: FactBase) -> Entries:
         if member.name in seen:
             entries.problem(member.name, "is there already; the first one counts", noted=True)
         elif place:
-            _add(found.setdefault(_key(place), _Found()), place, member, entries, facts)
+            key = place["round"], place["submitter"], place["description"] or place["system"]
+            _add(found.setdefault(key, _Found()), place, member, entries, facts)
             entries.logs += bool(place["log"])
         seen.add(member.name)
     folders: dict[str, str] = {}
@@ -142,12 +136,14 @@ def read_entries(sources: Sequence[Path], facts: FactBase) -> Entries:
         elif result is not None:
             folders[result.id] = result.folder
             entries.results.append(result)
-    entries.results = _with_notes_on_equal_runs(entries.results)
+    # Entries that share their runs are resubmitted, or listed twice.
+    runs = {result.id: repr([(run.seed, run.time_to_target_s, run.curve) for run in result.runs]) for result in entries.results}
+    for index, result in enumerate(entries.results):
+        others = [name for name, same in runs.items() if same == runs[result.id] and name != result.id]
+        if others:
+            notes = (*result.notes, f"Its runs are those of {', '.join(others)}.")
+            entries.results[index] = result.model_copy(update={"notes": notes})
     return entries
-
-
-def _key(place: re.Match[str]) -> Place:
-    return place["round"], place["submitter"], place["description"] or place["system"]
 
 
 def _add(files: _Found, place: re.Match[str], member: Member, entries: Entries, facts: FactBase) -> None:
@@ -197,9 +193,15 @@ def _entry(key: Place, files: _Found, entries: Entries, facts: FactBase) -> Conv
     if files.description is None:
         entries.problem(folder, f"has no system description systems/{key[2]}.json; machine unknown")
     system = system_of(files.description, files.raw, key[2], entries)
-    settings = agreed(with_run, notes)
-    target = finite(settings.get("target_accuracy"))
-    stated = POWER_PLACE.search(key[1])
+    settings, stated = agreed(with_run, notes), POWER_PLACE.search(key[1])
+    target, runs = finite(settings.get("target_accuracy")), []
+    for log, run in ((log, log.run) for log in with_run if log.run is not None):
+        # Nodes come before switches.
+        meters = sorted(
+            files.power.get(run.file.removesuffix(".txt"), []), key=lambda each: (each.meter.startswith("sw"), _natural(each.meter))
+        )
+        readings = (power_of_run(meter, log, stated[1].upper() if stated else None) for meter in meters)
+        runs.append(run.model_copy(update={"power": tuple(reading for reading in readings if reading is not None)}))
     try:
         return ConvertedResult(
             id=entry_id(key),
@@ -208,25 +210,15 @@ def _entry(key: Place, files: _Found, entries: Entries, facts: FactBase) -> Conv
             submitter=printable(key[1]),
             folder=printable(folder),
             system=system,
-            conditions=conditions_of(system, settings, software_of(files.raw), facts, () if target is not None else ("target_eval_loss",)),
+            conditions=conditions_of(system, settings, software_of(files.raw), facts),
             target_eval_loss=MLPERF_TARGET_EVAL_LOSS if target is None else target,
-            runs=tuple(_runs(with_run, files.power, stated[1].upper() if stated else None)),
+            runs=tuple(runs),
             scaling_factor=files.scaling,
             notes=(*notes, *_memory_contradiction(system, facts)),
         )
     except ValidationError as error:
         entries.problem(folder, f"{first_error(error)}; the entry is left out")
         return None
-
-
-def _runs(logs: Sequence[MlperfRunLog], power: Mapping[str, list[PowerLog]], stated: str | None) -> Iterator[ConvertedRun]:
-    """Yield the runs of logs with the power of their meters, nodes before switches."""
-    for log in logs:
-        if log.run is not None:
-            meters = power.get(log.run.file.removesuffix(".txt"), [])
-            ordered = sorted(meters, key=lambda meter: (meter.meter.startswith("sw"), _natural(meter.meter)))
-            readings = (power_of_run(meter, log, stated) for meter in ordered)
-            yield log.run.model_copy(update={"power": tuple(reading for reading in readings if reading is not None)})
 
 
 def _memory_contradiction(system: ConvertedSystem, facts: FactBase) -> Iterator[str]:
@@ -238,17 +230,6 @@ def _memory_contradiction(system: ConvertedSystem, facts: FactBase) -> Iterator[
     gib = float(size[1]) / (1_024 if size[2] == "MiB" else 1)
     if abs(gib - card.memory_gib) > card.memory_gib / 10:
         yield f"The system description gives {system.accelerator_memory_printed} of memory to a {card.name}, which has {card.memory_gib:g} GiB."
-
-
-def _with_notes_on_equal_runs(results: list[ConvertedResult]) -> list[ConvertedResult]:
-    """Return the entries, with a note on those that share their runs with another entry: resubmitted, or listed twice."""
-    runs = {result.id: repr([(run.seed, run.time_to_target_s, run.curve) for run in result.runs]) for result in results}
-    noted = []
-    for result in results:
-        others = [name for name, same in runs.items() if same == runs[result.id] and name != result.id]
-        note = (f"Its runs are those of {', '.join(others)}.",) if others else ()
-        noted.append(result.model_copy(update={"notes": (*result.notes, *note)}))
-    return noted
 
 
 def _natural(file: str) -> tuple[int, str]:
@@ -282,21 +263,19 @@ def accelerator_key(spelling: str, facts: FactBase) -> str | None:
     return None if card is None else card.key
 
 
-def conditions_of(
-    system: ConvertedSystem, settings: dict[str, Any], software: dict[str, str], facts: FactBase, assumed: tuple[str, ...]
-) -> Conditions:
+def conditions_of(system: ConvertedSystem, settings: dict[str, Any], software: dict[str, str], facts: FactBase) -> Conditions:
     """Return the conditions of an entry, from its logs, its system description and the rules of the benchmark."""
 
     def plain(value: float) -> Scalar:
         return int(value) if value.is_integer() and abs(value) >= 1 else value
 
     numbers = {name: finite(settings.get(key)) for name, key in SETTING_KEYS.items()}
-    devices = system.nodes * system.accelerators_per_node if system.nodes and system.accelerators_per_node else None
+    no_target = finite(settings.get("target_accuracy")) is None
     return Conditions(
         model="llama-2-70b",
         method=Method.LORA,
         accelerator=accelerator_key(system.accelerator_printed, facts) if system.accelerator_printed else None,
-        accelerator_count=devices,
+        accelerator_count=system.nodes * system.accelerators_per_node if system.nodes and system.accelerators_per_node else None,
         gradient_accumulation=count(settings.get("gradient_accumulation_steps")) or None,
         global_batch=count(settings.get("global_batch_size")) or None,
         sequence_length=SEQUENCE_LENGTH,
@@ -305,7 +284,7 @@ def conditions_of(
         dataset=DATASET,
         framework=software,
         settings={"optimizer": "adamw", **{name: plain(number) for name, number in numbers.items() if number is not None}},
-        assumed=(*ASSUMED, *assumed),
+        assumed=(*ASSUMED, *(["target_eval_loss"] if no_target else [])),
     )
 
 
@@ -323,23 +302,9 @@ def agreed(logs: Sequence[MlperfRunLog], notes: list[str]) -> dict[str, Any]:
 
 # System descriptions: the machine in the submitter's words ------------------------------------------
 
-TEXTS = {
-    "name": "system_name",
-    "availability": "status",
-    "accelerator_printed": "accelerator_model_name",
-    "accelerator_memory_printed": "accelerator_memory_capacity",
-    "accelerator_interconnect_printed": "accelerator_interconnect",
-    "host_processor_printed": "host_processor_model_name",
-    "host_memory_printed": "host_memory_capacity",
-    "framework_printed": "framework",
-    "operating_system": "operating_system",
-}
-"""Our field -> key of the description."""
-COUNTS = {
-    "nodes": "number_of_nodes",
-    "accelerators_per_node": "accelerators_per_node",
-    "host_processors_per_node": "host_processors_per_node",
-}
+KEYS = {name: str(field.description).split("`")[1] for name, field in ConvertedSystem.model_fields.items() if name != "notes"}
+"""Our field -> key of the description, which the docstring of the field names."""
+COUNTS = ("nodes", "accelerators_per_node", "host_processors_per_node")
 NOTES = ("hw_notes", "sw_notes")
 EMPTY = {"", "n/a", "none", "-"}
 LONGEST = 2_000
@@ -349,12 +314,12 @@ def system_of(file: Member | None, raw: dict[str, Any], folder: str, entries: En
     """Return the machine of a description; invalid counts are unknown and reported."""
     if file is None:
         return ConvertedSystem(name=printable(folder))
-    fields: dict[str, Any] = {name: printed(raw.get(key)) for name, key in TEXTS.items()}
+    fields: dict[str, Any] = {name: printed(raw.get(key)) for name, key in KEYS.items()}
     fields["name"] = fields["name"] or folder
-    for field_name, key in COUNTS.items():
-        digits = printed(raw.get(key)) or ""
-        fields[field_name] = int(digits) if digits.isascii() and digits.isdigit() and int(digits[:12]) > 0 else None
-        if fields[field_name] is None:
+    for name in COUNTS:
+        digits, key = fields[name] or "", KEYS[name]
+        fields[name] = int(digits) if digits.isascii() and digits.isdigit() and int(digits[:12]) > 0 else None
+        if fields[name] is None:
             before, _, after = file.content.partition(f'"{key}"'.encode())
             line = before.count(b"\n") + 1 if after else None
             entries.problem(file.name, f"{key} is {str(raw.get(key))[:40]!r}, not a positive whole number; left unknown", line)

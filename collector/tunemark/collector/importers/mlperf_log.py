@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -36,8 +36,7 @@ MS = 1_000
 # Events --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One MLLOG line."""
 
     key: str
@@ -138,26 +137,26 @@ def read_run(file: str, content: bytes) -> MlperfRunLog:
             log.problem(event.line, f"{event.key} is {here!r} here and {above!r} above; the first one counts")
     timed = [event for event in found if event.key in TIMES]
     last_line = max(1, content.count(b"\n") + (not content.endswith(b"\n")))
-    begun = next((index for index, event in enumerate(timed) if event.key == "run_start"), None)
-    if begun is None:
+    start = next((event for event in timed if event.key == "run_start"), None)
+    if start is None:
         reason = "has no run_start: not the log of a run, or cut off before it began" if content else "is empty: the log is lost"
         log.problem(last_line, reason)
         return log
-    start = timed[begun]
-    later = [event for event in timed[begun + 1 :] if not event.key.startswith("init_")]
+    later = [event for event in timed if event.line > start.line and not event.key.startswith("init_")]
+    stop = next((event for event in later if event.key == "run_stop" and event.at_ms >= start.at_ms), None)
+    inside: list[Event] = []
     for event in later:
         if event.at_ms < start.at_ms or event.key == "run_start":
             log.problem(event.line, f"{event.key} is earlier than run_start, or a second one; ignored")
-    later = [event for event in later if event.at_ms >= start.at_ms and event.key != "run_start"]
-    ended = next((index for index, event in enumerate(later) if event.key == "run_stop"), None)
-    stop = None if ended is None else later[ended]
-    for event in later[ended + 1 :] if ended is not None else ():
-        log.problem(event.line, f"{event.key} after run_stop is ignored")
+        elif stop is not None and event.line > stop.line:
+            log.problem(event.line, f"{event.key} after run_stop is ignored")
+        elif event is not stop:
+            inside.append(event)
     if stop is None:
         log.problem(last_line, "ends without run_stop; kept as incomplete", noted=True)
     log.start_ms, log.stop_ms = start.at_ms, None if stop is None else stop.at_ms
     try:
-        log.run = _run(log, timed, later[:ended], start, stop)
+        log.run = _run(log, timed, inside, start, stop)
     except ValidationError as error:
         log.problem(last_line, first_error(error))
     return log
@@ -234,8 +233,7 @@ CLOCKS_AGREE = 0.9
 """Share of a run that readings must span for the clocks of both logs to count as equal."""
 
 
-@dataclass(frozen=True, slots=True)
-class PowerLog:
+class PowerLog(NamedTuple):
     """The log of one power meter."""
 
     meter: str

@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, get_args
 
 from tunemark.collector.audit.interval import half_digit
-from tunemark.collector.commands.terminal import chosen
-from tunemark.collector.importers.import_io import LogProblem
+from tunemark.collector.commands.terminal import chosen, named_accelerators, named_as, parse_count
+from tunemark.collector.importers.import_io import LogProblem, option_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult
-from tunemark.schema.vocabulary import Checkpointing, Method, Padding, PublishedStatus
+from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult, Scalar
+from tunemark.schema.vocabulary import Checkpointing, Method, Padding, PublishedStatus, SoftwareLevel
 
 LOSSES = 10
 """Most logged losses that the loss at the start and at the end is the mean of: a quarter of all, if that is less."""
@@ -24,30 +25,26 @@ CONTRADICTS = 0.1
 """Figures that differ by more, after rounding, cannot be of one training."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stated:
-    """Conditions of a training, from options or from the files of a log; None if unknown."""
-
-    model: str | None = None
-    method: str | None = None
-    accelerator: str | None = None
-    devices: int | None = None
-    instance: str | None = None
-    micro_batch: int | None = None
-    gradient_accumulation: int | None = None
-    sequence_length: int | None = None
-    packing: bool | None = None
-    padding: str | None = None
-    precision: str | None = None
-    lora_rank: int | None = None
-    checkpointing: str | None = None
-    software: str | None = None
-    dataset: str | None = None
-
-    def over(self, other: "Stated") -> "Stated":
-        """Return these conditions; each one that is None comes from the other conditions."""
-        names = [each.name for each in fields(self)]
-        return Stated(**{name: getattr(other, name) if getattr(self, name) is None else getattr(self, name) for name in names})
+Stated = dict[str, Any]
+"""Conditions of a training, from options or from the files of a log, by the names of `SETTINGS`. What is not stated is left out."""
+SETTINGS: dict[str, Callable[[str, str], Any]] = {
+    "model": lambda _, text: text,
+    "method": partial(chosen, known=Method),
+    "accelerator": lambda _, text: text,
+    "devices": parse_count,
+    "instance": lambda _, text: text,
+    "micro_batch": parse_count,
+    "gradient_accumulation": parse_count,
+    "sequence_length": parse_count,
+    "packing": lambda option, text: chosen(option, text, ("true", "false")) == "true",
+    "padding": partial(chosen, known=Padding),
+    "precision": lambda _, text: text,
+    "lora_rank": parse_count,
+    "checkpointing": partial(chosen, known=Checkpointing),
+    "software": partial(chosen, known=get_args(SoftwareLevel)),
+    "dataset": lambda _, text: text,
+}
+"""Setting -> the function that reads its text and names the option in an error."""
 
 
 @dataclass(slots=True)
@@ -60,7 +57,7 @@ class OwnLog:
     problems: list[LogProblem] = field(default_factory=list)
     """Problems of the file: several trainings in one file share them."""
     claims: dict[str, Claim] = field(default_factory=dict)
-    stated: Stated = field(default_factory=Stated)
+    stated: Stated = field(default_factory=dict)
     """Conditions in the log itself."""
     losses: list[float] = field(default_factory=list)
     """Logged training losses in order."""
@@ -72,8 +69,6 @@ class OwnLog:
     out_of_memory: int | None = None
     """Line of an out-of-memory error."""
     notes: list[str] = field(default_factory=list)
-    unused: set[str] = field(default_factory=set)
-    """Fields of the log that no quantity or condition corresponds to."""
 
     def problem(self, line: int | None, reason: str, *, noted: bool = False) -> None:
         """Add a problem of a line."""
@@ -89,7 +84,7 @@ class OwnLog:
     def number(self, name: str, value: object, line: int | None) -> float | None:
         """Return a figure of the log as a finite number; anything else is None and a problem. A loss that is not finite means that the training diverged."""
         try:
-            number = None if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+            number = None if isinstance(value, bool) else _float(value)
         except (TypeError, ValueError, OverflowError):
             number = None
         if number is not None and math.isfinite(number):
@@ -99,6 +94,22 @@ class OwnLog:
         else:
             self.problem(line, f"{name} is {str(value)[:40]!r}, not a finite number; left out")
         return None
+
+
+def _float(value: Any) -> float:  # noqa: ANN401 - any value of a log
+    """Return a number. The Trainer's table prints times as a clock and operations in GF, units of 2^30."""
+    if isinstance(value, str) and value.endswith("GF"):
+        return float(value[:-2]) * 2**30
+    return clock_s(value) if isinstance(value, str) and ":" in value else float(value)
+
+
+def clock_s(text: str) -> float:
+    """Return seconds of `1 day, 1:02:03.4`, `2:03` or `3.4`; raises ValueError for other words."""
+    days, _, clock = text.rpartition(", ")
+    seconds = 0.0
+    for part in clock.split(":"):
+        seconds = seconds * 60 + float(part)
+    return round(seconds, 9) + 86_400 * int(days.split()[0] if days else 0)
 
 
 class Entry(NamedTuple):
@@ -120,17 +131,14 @@ class Column(NamedTuple):
     note: str | None = None
 
 
-def gather(
-    log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column], losses: Collection[str] = (), ignored: Collection[str] = ()
-) -> dict[str, list[float]]:
-    """Add the figures of entries, and return their numbers by name.
+def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column], losses: Collection[str] = ()) -> dict[str, list[float]]:
+    """Add the figures of entries, and return their numbers by name. Names without a meaning are ignored, and known figures are kept.
 
-    A figure that is known already is kept. Zero is a loss or an accuracy; of other figures it means that nothing was counted. A name without a meaning is listed as unused.
+    Zero is a loss or an accuracy; of other figures it means that nothing was counted.
     """
     found: dict[str, list[float]] = {}
     last: dict[str, Any] = {}
     for values, line in entries:
-        log.unused |= {name for name in values if name not in losses and name not in columns and name not in ignored}
         for name, value in values.items():
             if (name in losses or name in columns) and (number := log.number(name, value, line)) is not None:
                 (log.losses if name in losses else found.setdefault(name, [])).append(number)
@@ -139,7 +147,8 @@ def gather(
         if name not in found or column.quantity in {"", *log.claims}:
             continue
         value = column.of(found[name]) if column.of else found[name][-1]
-        as_logged = last[name] if column.of is None and isinstance(last[name], str) else None
+        # `1 day, 0:00:10.12` would have the precision of a day.
+        as_logged = last[name] if column.of is None and isinstance(last[name], str) and "day" not in last[name] else None
         if value or column.quantity.endswith(("loss", "accuracy")):
             printed = f"{value:.9g} {column.shown}" if column.shown else as_logged
             log.claim(column.quantity, value * column.unit, printed=printed, note=column.note)
@@ -147,19 +156,16 @@ def gather(
 
 
 def record_of(log: OwnLog, given: Stated, facts: FactBase, result_id: str) -> PublishedResult:
-    """Return the record of a training. Options count more than the files of the log; contradictions are noted.
+    """Return the record of a training with a stated method. Options count more than the files of the log; contradictions are noted.
 
-    Raises TunemarkError if the method is stated nowhere, or a card or word is unknown.
+    Raises TunemarkError for an unknown card.
     """
-    stated = given.over(log.stated)
-    for each in fields(Stated):
-        mine, logged = getattr(given, each.name), getattr(log.stated, each.name)
-        if mine is not None and logged is not None and mine != logged:
-            log.problem(None, f"{each.name} is {mine}, and the log states {logged}; the option is used", noted=True)
-    if stated.method is None:
-        raise TunemarkError("--method", "", f"the log does not contain the fine-tuning method; give one of {', '.join(Method)}")
+    stated = log.stated | given
+    for name, logged in log.stated.items():
+        if stated[name] != logged:
+            log.problem(None, f"{name} is {stated[name]}, and the log states {logged}; the option is used", noted=True)
     conditions = _conditions(log, stated, given, facts)
-    add_derived(log, stated, full=bool(stated.packing) or conditions.padding in {Padding.STATIC, Padding.NONE})
+    add_derived(log, stated.get("devices"), full=bool(conditions.packing) or conditions.padding in {Padding.STATIC, Padding.NONE})
     status, reason = PublishedStatus.OK, []
     if log.out_of_memory is not None:
         status, reason = PublishedStatus.OOM, [f"Out of memory in line {log.out_of_memory} of the log."]
@@ -172,7 +178,7 @@ def record_of(log: OwnLog, given: Stated, facts: FactBase, result_id: str) -> Pu
         source=result_id[:3],
         section=f"Log of {log.trainer}",
         origin=Origin(kind="document"),
-        labels={name: text for name in ("model", "accelerator", "instance") if (text := getattr(stated, name))},
+        labels={name: stated[name] for name in ("model", "accelerator", "instance") if name in stated},
         conditions=conditions,
         claims=dict(sorted(log.claims.items())),
         status=status,
@@ -181,61 +187,62 @@ def record_of(log: OwnLog, given: Stated, facts: FactBase, result_id: str) -> Pu
 
 
 def _conditions(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> Conditions:
-    settings: dict[str, str | int | bool] = {"data_parallel": stated.devices} if stated.devices else {}
-    if stated.lora_rank is not None:
-        settings["lora_r"] = stated.lora_rank
-    if stated.software is not None:
-        settings["software"] = stated.software
-    if stated.checkpointing is not None:
-        recomputed = chosen("checkpointing", stated.checkpointing, Checkpointing)
-        settings["gradient_checkpointing"] = "selective" if recomputed is Checkpointing.SELECTIVE else recomputed is Checkpointing.FULL
-    padding = None if stated.padding is None else chosen("padding", stated.padding, Padding)
+    settings: dict[str, Scalar] = {
+        setting: stated[name]
+        for setting, name in (("data_parallel", "devices"), ("lora_r", "lora_rank"), ("software", "software"))
+        if name in stated
+    }
+    recomputed = stated.get("checkpointing")
+    if recomputed is not None:
+        settings["gradient_checkpointing"] = "selective" if recomputed == Checkpointing.SELECTIVE else recomputed == Checkpointing.FULL
     # Without a statement rows need not be full: the collators of these trainers pad to the longest row of a batch.
-    dynamic = padding is None and not stated.packing
-    replicas = ("all devices are data-parallel",) if (stated.devices or 1) > 1 else ()
-    from_log = [each.name for each in fields(Stated) if getattr(given, each.name) is None and getattr(log.stated, each.name) is not None]
+    dynamic = "padding" not in stated and not stated.get("packing")
     accelerator, instance = devices_of(stated, facts)
+    named = ("method", "micro_batch", "gradient_accumulation", "sequence_length", "packing", "precision", "dataset")
     return Conditions(
-        model=_model_key(log, stated.model, facts, given=given.model is not None),
-        method=chosen("--method", (stated.method or "").lower(), Method),
+        **{name: stated[name] for name in named if name in stated},
+        model=_model_key(log, stated, given, facts),
         accelerator=accelerator,
-        accelerator_count=stated.devices,
+        accelerator_count=stated.get("devices"),
         instance=instance,
-        micro_batch=stated.micro_batch,
-        gradient_accumulation=stated.gradient_accumulation,
-        sequence_length=stated.sequence_length,
-        packing=stated.packing,
-        padding=Padding.DYNAMIC if dynamic else padding,
-        precision=stated.precision,
-        dataset=stated.dataset,
+        padding=Padding.DYNAMIC if dynamic else stated.get("padding"),
         settings=settings,
-        from_repository=tuple(f"{name}, from the log" for name in from_log),
-        assumed=(*replicas, *(("rows are padded to the longest of their batch",) if dynamic else ())),
+        from_repository=tuple(f"{name}, from the log" for name in SETTINGS if name in log.stated and name not in given),
+        assumed=(
+            *(["all devices are data-parallel"] if stated.get("devices", 1) > 1 else []),
+            *(["rows are padded to the longest of their batch"] if dynamic else []),
+        ),
     )
 
 
 def devices_of(stated: Stated, facts: FactBase) -> tuple[str | None, str | None]:
     """Return the accelerator card and the instance; raises TunemarkError for an unknown name, or an instance without the accelerator."""
-    accelerator = facts.accelerator(stated.accelerator).key if stated.accelerator else None
-    instance = facts.instance(stated.instance) if stated.instance else None
+    accelerator = instance = None
+    if "accelerator" in stated:
+        accelerator = named_accelerators(facts, [stated["accelerator"]], option_of("accelerator"))[0].key
+    if "instance" in stated:
+        with named_as(option_of("instance")):
+            instance = facts.instance(stated["instance"])
     installed = {row.accelerator for row in facts.prices if row.instance == instance}
     if accelerator and installed and accelerator not in installed:
-        raise TunemarkError("--accelerator", stated.accelerator, f"an instance {instance} has {' or '.join(sorted(installed))}")
+        fix = f"an instance {instance} has {' or '.join(sorted(installed))}"
+        raise TunemarkError(option_of("accelerator"), stated["accelerator"], fix)
     return accelerator, instance
 
 
-def _model_key(log: OwnLog, name: str | None, facts: FactBase, *, given: bool) -> str | None:
+def _model_key(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> str | None:
     """Return the card of a model. A name in the log, which may be a path, need not have one; a name in an option must."""
     try:
-        return facts.model(name).key if name else None
+        with named_as(option_of("model")):
+            return facts.model(stated["model"]).key if "model" in stated else None
     except TunemarkError:
-        if given:
+        if "model" in given:
             raise
-        log.problem(None, f"the model {name!r} has no card; give --model", noted=True)
+        log.problem(None, f"the model {stated['model']!r} has no card; give --model", noted=True)
         return None
 
 
-def add_derived(log: OwnLog, stated: Stated, *, full: bool) -> None:
+def add_derived(log: OwnLog, devices: int | None, *, full: bool) -> None:
     """Add the figures that follow from others, the conditions and the losses; `full` rows hold no padding."""
     resumed = False
     for note in contradictions(log.claims):
@@ -245,11 +252,11 @@ def add_derived(log: OwnLog, stated: Stated, *, full: bool) -> None:
     if resumed:
         log.claims.pop("tokens", None)
     rate = log.device_rate
-    if rate is not None and stated.devices is None:
-        raise TunemarkError("--devices", "", "the log has tokens per second of one device; give the number of devices")
-    if rate is not None and stated.devices is not None:
-        note = f"{rate.printed} of one device x {stated.devices}. {rate.note or ''}".strip()
-        log.claim("tokens_per_s", rate.value * stated.devices, note=note)
+    if rate is not None:
+        if devices is None:
+            raise TunemarkError("--devices", "", "the log has tokens per second of one device; give the number of devices")
+        note = f"{rate.printed} of one device x {devices}. {rate.note or ''}".strip()
+        log.claim("tokens_per_s", rate.value * devices, note=note)
     if log.losses:
         count = max(1, min(LOSSES, len(log.losses) // 4))
         first, last = log.losses[:count], log.losses[-count:]

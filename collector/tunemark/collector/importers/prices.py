@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import date_option, print_json, say
+from tunemark.collector.commands.terminal import date_option, named_as, print_json, say
 from tunemark.collector.importers.import_io import Request, first_error, read_bytes, write_out
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
@@ -48,7 +48,9 @@ def prices(request: Request) -> None:
     if day > today:
         raise TunemarkError("--set read_on", settings.get("read_on"), f"is in the future; today is {today.isoformat()}")
     provider = provider_of(file, settings.get("provider"), providers(facts))
-    catalogue = read_catalogue(read_bytes(file), provider, day, cited(file, provider, settings), facts)
+    source, content = cited(file, provider, settings), read_bytes(file)
+    with named_as(str(file)):
+        catalogue = read_catalogue(content, provider, day, source, facts)
     if request.as_json:
         print_json(
             {"rows": [row.model_dump(mode="json") for row in catalogue.rows], "lines": catalogue.lines, "dropped": catalogue.reasons()}
@@ -73,37 +75,17 @@ TPU = re.compile(r"tpu-(?P<generation>v\d+\w*?)-(?P<number>\d{1,6})")
 
 
 class Drop(Exception):
-    """Raised within a row, with the reason why it is dropped."""
+    """A row that is not used, raised while it is read."""
+
+    line = 0
+    what = ""
+    """Instance or accelerator of the row."""
 
     def __init__(self, reason: str, *, refused: bool = True) -> None:
-        self.reason, self.refused = reason, refused
+        self.reason = reason
+        self.refused = refused
+        """True if a person has to look at it; false for a known trap and for rows without an accelerator."""
         super().__init__(reason)
-
-
-class DroppedRow(NamedTuple):
-    """A row that is not used."""
-
-    line: int
-    what: str
-    """Instance or accelerator of the row."""
-    reason: str
-    refused: bool = True
-    """True if a person has to look at it; false for a known trap and for rows without an accelerator."""
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogueOffer:
-    """A row of the catalogue that is used. Prices are in US dollars per hour; None means no price."""
-
-    line: int
-    instance: str
-    accelerator: str
-    count: float
-    vcpus: float | None
-    memory_gib: float | None
-    region: str | None
-    prices: dict[PriceKind, float]
-    notes: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -111,12 +93,17 @@ class CataloguePrices:
     """The contents of a catalogue file."""
 
     rows: list[PriceRow] = field(default_factory=list)
-    dropped: list[DroppedRow] = field(default_factory=list)
+    dropped: list[Drop] = field(default_factory=list)
     lines: int = 0
+
+    def drop(self, reason: Drop, line: int, what: str) -> None:
+        """Add a row that is not used."""
+        reason.line, reason.what = line, what.strip()[:80]
+        self.dropped.append(reason)
 
     def reasons(self) -> list[dict[str, Any]]:
         """Return one entry per reason with all of its lines."""
-        groups: dict[tuple[str, bool], list[DroppedRow]] = defaultdict(list)
+        groups: dict[tuple[str, bool], list[Drop]] = defaultdict(list)
         for row in sorted(self.dropped, key=lambda row: row.line):
             groups[row.reason, row.refused].append(row)
         return [
@@ -128,56 +115,36 @@ class CataloguePrices:
 def read_catalogue(content: bytes, provider: str, read_on: date, source: str, facts: FactBase) -> CataloguePrices:
     """Return the price rows of a catalogue, dated by the day on which it was read, and the rows that are not used with their reasons.
 
-    Raises TunemarkError with exit code 3 if the file is not such a catalogue.
+    The price of an instance in a region is the median of its zones or hosts. Raises TunemarkError with exit code 3 if the file is not
+    such a catalogue.
     """
-    catalogue, offers = CataloguePrices(), list[CatalogueOffer]()
-    for line, row in _rows(content):
+    catalogue, offers = CataloguePrices(), list[tuple[int, PriceRow]]()
+    for line, cells in _rows(content):
         catalogue.lines += 1
         try:
-            offers.append(offer_of(row, line, provider, facts))
-        except Drop as drop:
-            what = (row.get("InstanceType") or row.get("AcceleratorName") or "").strip()[:80]
-            catalogue.dropped.append(DroppedRow(line, what, drop.reason, drop.refused))
+            shared = {"provider": provider, "effective_on": read_on, "dated_by": "catalog", "source": source}
+            offers += [(line, PriceRow.model_validate(shared | offer)) for offer in offers_of(cells, provider, facts)]
+        except (Drop, ValidationError) as error:
+            drop = error if isinstance(error, Drop) else Drop(first_error(error))
+            catalogue.drop(drop, line, cells.get("InstanceType") or cells.get("AcceleratorName") or "")
     if not catalogue.lines:
-        raise TunemarkError("file", "", "a header without a row; nothing was read", exit_code=Exit.INVALID)
+        raise TunemarkError("FILE", "", "a header without a row; nothing was read", exit_code=Exit.INVALID)
     machines: dict[str, set[tuple[str, float]]] = defaultdict(set)
-    for offer in offers:
-        machines[offer.instance].add((offer.accelerator, offer.count))
-    groups: dict[tuple[str, str | None, PriceKind], list[CatalogueOffer]] = defaultdict(list)
-    for offer in offers:
-        if len(machines[offer.instance]) > 1:
-            shown = " and ".join(f"{count:g} {key}" for key, count in sorted(machines[offer.instance]))
-            catalogue.dropped.append(DroppedRow(offer.line, offer.instance, f"{offer.instance} has {shown} in different rows"))
-            continue
-        for kind in offer.prices:
-            groups[offer.instance, offer.region, kind].append(offer)
-    for (_, _, kind), members in groups.items():
-        try:
-            catalogue.rows.append(_price(members, kind, provider=provider, read_on=read_on, source=source))
-        except ValidationError as error:
-            catalogue.dropped.append(DroppedRow(members[0].line, members[0].instance, first_error(error)))
+    groups: dict[tuple[str, str | None, PriceKind], list[PriceRow]] = defaultdict(list)
+    for _, row in offers:
+        machines[row.instance].add((row.accelerator, row.accelerator_count))
+    for line, row in offers:
+        if len(machines[row.instance]) == 1:
+            groups[row.instance, row.region, row.kind].append(row)
+        elif all(other.line != line for other in catalogue.dropped):
+            shown = " and ".join(f"{count:g} {key}" for key, count in sorted(machines[row.instance]))
+            catalogue.drop(Drop(f"{row.instance} has {shown} in different rows"), line, row.instance)
+    for first, *others in groups.values():
+        usd = sorted(row.usd_per_hour for row in (first, *others))
+        spread = f"median of {len(usd)} rows, {usd[0]:g} to {usd[-1]:g}" if usd[0] != usd[-1] else None
+        notes = "; ".join(filter(None, (spread, first.notes))) or None
+        catalogue.rows.append(first.model_copy(update={"usd_per_hour": round(statistics.median(usd), 6), "notes": notes}))
     return catalogue
-
-
-def _price(offers: list[CatalogueOffer], kind: PriceKind, *, provider: str, read_on: date, source: str) -> PriceRow:
-    """Return the row of an instance in a region: the median of its zones or hosts."""
-    first, usd = offers[0], sorted(offer.prices[kind] for offer in offers)
-    spread = [f"median of {len(usd)} rows, {usd[0]:g} to {usd[-1]:g}"] if usd[0] != usd[-1] else []
-    return PriceRow(
-        provider=provider,
-        instance=first.instance,
-        accelerator=first.accelerator,
-        accelerator_count=first.count,
-        vcpus=int(first.vcpus) if first.vcpus else None,
-        memory_gib=first.memory_gib,
-        region=first.region,
-        kind=kind,
-        usd_per_hour=round(statistics.median(usd), 6),
-        effective_on=read_on,
-        dated_by="catalog",
-        source=source,
-        notes="; ".join(dict.fromkeys([*spread, *first.notes])) or None,
-    )
 
 
 def _rows(content: bytes) -> Iterator[tuple[int, dict[str, str]]]:
@@ -186,11 +153,11 @@ def _rows(content: bytes) -> Iterator[tuple[int, dict[str, str]]]:
         missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
         if missing:
             fix = f"missing; a SkyPilot vms.csv has {', '.join(NEEDED)}"
-            raise TunemarkError("columns", ", ".join(missing), fix, exit_code=Exit.INVALID)
+            raise TunemarkError("FILE", ", ".join(missing), fix, exit_code=Exit.INVALID)
         for row in reader:
             yield reader.line_num, {name: value.strip() for name, value in row.items() if name}
     except (UnicodeDecodeError, csv.Error) as error:
-        raise TunemarkError("file", "", f"not a CSV file in UTF-8: {error}", exit_code=Exit.INVALID) from error
+        raise TunemarkError("FILE", "", f"not a CSV file in UTF-8: {error}", exit_code=Exit.INVALID) from error
 
 
 # One row of a catalogue -----------------------------------------------------------------------------
@@ -201,8 +168,8 @@ def _rules() -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name("skypilot.toml").read_text(encoding="utf-8"))
 
 
-def offer_of(row: dict[str, str], line: int, provider: str, facts: FactBase) -> CatalogueOffer:
-    """Return a row as an offer; raises Drop for a row that is not used."""
+def offers_of(row: dict[str, str], provider: str, facts: FactBase) -> list[dict[str, Any]]:
+    """Return the fields of the prices in a row; raises Drop for a row that is not used."""
     row, notes = dict(row), list[str]()
     for rule in _rules()["rules"]:
         if rule.get("provider", provider) != provider or not all(
@@ -235,8 +202,16 @@ def offer_of(row: dict[str, str], line: int, provider: str, facts: FactBase) -> 
     if not prices:
         raise Drop("no price", refused=False)
     vcpus, memory = (_number(row, column) if row.get(column) else None for column in ("vCPUs", "MemoryGiB"))
-    region = row["Region"].lstrip(", ") or None
-    return CatalogueOffer(line, instance, accelerator, count, vcpus, memory or None, region, prices, tuple(notes))
+    offer = {
+        "instance": instance,
+        "accelerator": accelerator,
+        "accelerator_count": count,
+        "vcpus": int(vcpus) if vcpus else None,
+        "memory_gib": memory or None,
+        "region": row["Region"].lstrip(", ") or None,
+        "notes": "; ".join(dict.fromkeys(notes)) or None,
+    }
+    return [offer | {"kind": kind, "usd_per_hour": round(price, 6)} for kind, price in prices.items()]
 
 
 def _number(row: dict[str, str], column: str) -> float:

@@ -8,7 +8,7 @@ import tomlkit
 import typer
 from packaging.version import InvalidVersion, Version
 
-from tunemark.collector.commands.terminal import say
+from tunemark.collector.commands.terminal import named_as, say
 from tunemark.collector.importers.import_io import Request, read_bytes, write_out
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.world_facts import Library
@@ -21,7 +21,11 @@ def releases(request: Request) -> None:
     """Write the release date of each final version of libraries, from PyPI's JSON; the audit checks documents against them."""
     request.known(())
     today = datetime.now(tz=UTC).date()
-    text = as_toml([library_of(read_bytes(file), today) for file in request.files])
+    libraries = []
+    for file in request.files:
+        with named_as(str(file)):
+            libraries.append(library_of(read_bytes(file), today))
+    text = as_toml(libraries)
     if request.out is None:
         typer.echo(text, nl=False)
         return

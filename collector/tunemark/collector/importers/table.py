@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tunemark.collector.commands.terminal import print_json, print_table, say
 from tunemark.collector.gate.published_checks import condition_problems
 from tunemark.collector.gate.read import DOCUMENT
 from tunemark.collector.importers.import_io import Request, first_error, printable, read_text, write_changed
-from tunemark.collector.importers.table_map import PREFIXES, UNITS, WRITTEN, Column, Map, Match, TableMap, Variant, read_map
+from tunemark.collector.importers.table_map import PREFIXES, UNITS, WRITTEN, Column, Map, TableMap, Variant, read_map
 from tunemark.collector.importers.table_text import PER_DEVICE, TextTable, extract, tables_in, transposed
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
@@ -28,7 +29,6 @@ SETTINGS = {"map": "what each column means: a TOML file"}
 EXTRACT = "tables.md"
 """File beside the map with the facts of the tables, without the text of the document."""
 RESULTS = "results.json"
-MOST_RESULTS = 999
 NO_CARD = "@none"
 """Value of a condition that is unknown for some rows only; TOML has no null."""
 NUMBER = re.compile(r"[~≈]?\s*\$?(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*(?P<unit>[A-Za-z%/]*)")
@@ -78,8 +78,17 @@ def found_tables(mapping: Map, files: Sequence[Path]) -> dict[str, TextTable]:
         relative = "/".join(part for part in (wanted.commit, wanted.path or mapping.source.path) if part)
         path = _file_of(relative, files)
         if path not in texts:
-            texts[path] = tables_in(read_text(str(path)), path.name, wanted.levels)
-        tables[wanted.key] = _table_of(wanted, texts[path], path)
+            texts[path] = tables_in(read_text(str(path)), path.name)
+        # An extract holds each table as it is read, under its key.
+        kept = path.name == EXTRACT
+        under, number = (wanted.key, 1) if kept else (wanted.under, wanted.number)
+        wanted_headings = () if under is None else (under,) if kept else tuple(under.split(" > "))
+        same = [each for each in texts[path] if not wanted_headings or each.headings[-len(wanted_headings) :] == wanted_headings]
+        if len(same) < number:
+            known = did_you_mean(under or "", {each.headings[-1] for each in texts[path] if each.headings})
+            fix = f"table {wanted.key!r} is number {number} under this heading, which has {len(same)}; {known}"
+            raise TunemarkError(str(path), under or wanted.key, fix)
+        tables[wanted.key] = transposed(same[number - 1]) if wanted.transposed and not kept else same[number - 1]
     return tables
 
 
@@ -89,26 +98,8 @@ def _file_of(relative: str, files: Sequence[Path]) -> Path:
             return path / relative
         if path.name in {Path(relative).name, EXTRACT}:
             return path
-    raise TunemarkError(
-        "file", relative, f"is named by the map and not given; add it, or the checkout that holds it, to {len(files)} files"
-    )
-
-
-def _table_of(wanted: TableMap, tables: Sequence[TextTable], path: Path) -> TextTable:
-    if path.name == EXTRACT:
-        same = [candidate for candidate in tables if candidate.headings == (wanted.key,)]
-    elif wanted.under is None:
-        same = list(tables)
-    else:
-        path_of_headings = tuple(wanted.under.split(" > "))
-        same = [candidate for candidate in tables if candidate.headings[-len(path_of_headings) :] == path_of_headings]
-    number = 1 if path.name == EXTRACT else wanted.number
-    if len(same) < number:
-        known = did_you_mean(wanted.under or "", {candidate.headings[-1] for candidate in tables if candidate.headings})
-        fix = f"table {wanted.key!r} is number {number} under this heading, which has {len(same)}; {known}"
-        raise TunemarkError(str(path.name), wanted.under or wanted.key, fix)
-    # An extract holds the table as it is read.
-    return transposed(same[number - 1]) if wanted.transposed and path.name != EXTRACT else same[number - 1]
+    fix = f"is named by the map and not given; add it, or the checkout that holds it, to {len(files)} files"
+    raise TunemarkError("FILE", relative, fix)
 
 
 # Rows to records -----------------------------------------------------------------------------------
@@ -134,78 +125,39 @@ def import_tables(mapping: Map, tables: dict[str, TextTable]) -> Imported:
     """
     imported = Imported()
     for wanted in mapping.tables:
-        text = tables[wanted.key]
-        _check_columns(mapping, wanted, text)
-        before, kept_rows = len(imported.results), list[tuple[int, tuple[str, ...]]]()
+        text, before, kept = tables[wanted.key], len(imported.results), list[tuple[int, tuple[str, ...]]]()
+        meanings = {name: column for variant in wanted.variants for name, column in variant.columns.items()}
+        unknown = next((name for name in text.header if name not in meanings), None)
+        if unknown is not None:
+            fix = f"the map of table {wanted.key!r} gives this column no meaning; {did_you_mean(unknown, meanings)}"
+            raise TunemarkError(f"{text.file}:{text.line}: column", unknown, fix, exit_code=Exit.INVALID)
         for line, row in text.rows:
-            cells = dict(zip(text.header, row, strict=True))
-            place = f"{text.file}:{line}"
-            skipped = _first_match((*wanted.skip, *mapping.skip), cells, place)
+            cells, place = dict(zip(text.header, row, strict=True)), f"{text.file}:{line}"
+            skipped = next((rule for rule in wanted.skip if rule.holds(cells)), None)
             if skipped is not None:
                 imported.remarks.append(f"{place}: left out: {skipped.reason}")
                 continue
-            kept_rows.append((line, row))
+            kept.append((line, row))
             _add_row(imported, mapping, wanted, cells, place)
-        kept = [name for name in text.header if not _ignored(mapping, wanted, name)]
-        imported.extracted.append((wanted.key, replace(text, rows=tuple(kept_rows)), kept))
-        imported.counts[wanted.key] = (len(text.rows), len(text.rows) - len(kept_rows), len(imported.results) - before)
+        used = [name for name in text.header if any(name in each.columns and not each.columns[name].ignore for each in wanted.variants)]
+        imported.extracted.append((wanted.key, replace(text, rows=tuple(kept)), used))
+        imported.counts[wanted.key] = (len(text.rows), len(text.rows) - len(kept), len(imported.results) - before)
     return imported
 
 
 def _add_row(imported: Imported, mapping: Map, wanted: TableMap, cells: dict[str, str], place: str) -> None:
-    added = 0
-    for variant in wanted.variants:
-        row = Row(mapping, wanted, variant, cells, place)
+    """Add the results of the variants of a row. A variant without a figure is no result, unless a rule states how it ended."""
+    rows = [Row(mapping, wanted, variant, cells, place) for variant in wanted.variants]
+    for row in rows:
         row.read()
-        if not row.claims and row.status in {PublishedStatus.OK, PublishedStatus.CLAIMED}:
-            continue
-        number = len(imported.results) + 1
-        if number > MOST_RESULTS:
-            raise TunemarkError(place, number, f"a source has numbers up to {MOST_RESULTS}; use a second source", exit_code=Exit.INVALID)
-        imported.results.append(row.record(number))
-        added += 1
-    if not added:
+    results = [row for row in rows if row.claims or row.status not in {PublishedStatus.OK, PublishedStatus.CLAIMED}]
+    if not results:
         fix = "has no figure; add a skip rule with the reason, or an outcome"
         raise TunemarkError(place, " | ".join(cells.values()), fix, exit_code=Exit.INVALID)
-    if added < len(wanted.variants):
-        imported.remarks.append(f"{place}: {len(wanted.variants) - added} of {len(wanted.variants)} results have no figure")
-
-
-def _check_columns(mapping: Map, wanted: TableMap, text: TextTable) -> None:
-    """Raise TunemarkError for a column without a meaning, or a meaning of the table itself without a column."""
-    known: set[str] = set()
-    for variant in wanted.variants:
-        known |= set(mapping.columns_of(wanted, variant))
-    for name in text.header:
-        if name not in known:
-            fix = f"the map of table {wanted.key!r} gives this column no meaning; {did_you_mean(name, known)}"
-            raise TunemarkError(f"{text.place}: column", name, fix, exit_code=Exit.INVALID)
-    own: dict[str, Column] = dict(wanted.columns)
-    for variant in wanted.variants:
-        own |= variant.columns
-    parts = {name for column in own.values() if column.split for name in re.compile(column.split).groupindex}
-    for name, column in own.items():
-        if name not in text.header and name not in parts and column.ignore is None:
-            fix = f"table {wanted.key!r} has no such column; {did_you_mean(name, text.header)}"
-            raise TunemarkError(f"{text.place}: column", name, fix, exit_code=Exit.INVALID)
-
-
-def _ignored(mapping: Map, wanted: TableMap, name: str) -> bool:
-    columns = (mapping.columns_of(wanted, variant).get(name) for variant in wanted.variants)
-    return all(column is None or column.ignore is not None for column in columns)
-
-
-def _first_match(rules: Sequence[Any], cells: dict[str, str], place: str) -> Any:  # noqa: ANN401 - a rule of the kind given
-    return next((rule for rule in rules if _matches(rule, cells, place)), None)
-
-
-def _matches(rule: Match, cells: dict[str, str], place: str) -> bool:
-    if rule.column not in cells:
-        return False
-    try:
-        return re.fullmatch(rule.matches, cells[rule.column]) is not None
-    except re.error as error:
-        raise TunemarkError(place, rule.matches, f"is not a regular expression: {error}", exit_code=Exit.INVALID) from error
+    if len(results) < len(rows):
+        imported.remarks.append(f"{place}: {len(rows) - len(results)} of {len(rows)} results have no figure")
+    for row in results:
+        imported.results.append(row.record(len(imported.results) + 1))
 
 
 @dataclass(slots=True)
@@ -218,93 +170,78 @@ class Row:
     cells: dict[str, str]
     place: str
     fields: dict[str, Scalar] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)
+    """Conditions, settings, versions and labels by the names that a column may have."""
     claims: dict[str, Claim] = field(default_factory=dict)
     assumed: list[str] = field(default_factory=list)
     from_repository: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str | None] = field(default_factory=list)
     status: PublishedStatus = PublishedStatus.OK
 
     def read(self) -> None:
         """Read conditions first, since figures per device need the number of devices."""
-        mapping, wanted = self.mapping, self.wanted
-        self.assumed, self.from_repository = list(mapping.assumed), list(mapping.from_repository)
-        self.fields = mapping.conditions | wanted.conditions | self.variant.conditions
-        self.notes = [note for note in (wanted.note, self.variant.note) if note]
+        self.assumed, self.from_repository = [*self.mapping.assumed], [*self.mapping.from_repository]
+        self.fields, self.notes = dict(self.variant.conditions), [self.wanted.note, self.variant.note]
         columns = list(self._columns())
         for name, column, cell in columns:
-            if column.quantity is None and column.split is None and column.ignore is None:
-                self._condition(name, column, cell)
-        for rule in (*mapping.amend, *wanted.amend):
-            if _matches(rule, self.cells, self.place):
+            self._condition(name, column, cell)
+        for rule in self.wanted.amend:
+            if rule.holds(self.cells):
                 self.fields |= rule.conditions
                 self.assumed += rule.assumed
                 self.from_repository += rule.from_repository
-                self.notes += [rule.note] if rule.note else []
+                self.notes.append(rule.note)
         self._compute()
-        self._figures(columns)
-        outcome = _first_match((*wanted.outcome, *mapping.outcome), self.cells, self.place)
-        if outcome is not None:
-            self.status = outcome.status
-            self.notes += [outcome.note] if outcome.note else []
-
-    def _figures(self, columns: Sequence[tuple[str, Column, str]]) -> None:
         for name, column, cell in columns:
-            if column.quantity is None:
-                continue
-            if cell in column.outcomes:
+            if column.quantity is not None and cell in column.outcomes:
                 self.status = column.outcomes[cell]
-                self.labels[_label(name)] = cell
-            elif cell not in self.mapping.absent:
+                self.fields[_label(name)] = cell
+            elif column.quantity is not None and cell not in self.mapping.absent:
                 self.claims[column.quantity] = self._claim(name, column, cell)
         if self.claims:
             self.claims |= {name: Claim(printed=printed, value=value) for name, (printed, value) in self.wanted.claims.items()}
+        outcome = next((rule for rule in self.wanted.outcome if rule.holds(self.cells)), None)
+        if outcome is not None:
+            self.status = outcome.status
+            self.notes.append(outcome.note)
 
     def _columns(self) -> Iterator[tuple[str, Column, str]]:
-        columns = self.mapping.columns_of(self.wanted, self.variant)
+        """Yield the columns of the row that have a meaning, and the parts of those that are split."""
+        meanings = self.variant.columns
         for name, cell in self.cells.items():
-            column = columns.get(name)
-            if column is None:
+            if name not in meanings:
                 continue
-            yield name, column, cell
-            if column.split is None:
-                continue
-            match = re.fullmatch(column.split, cell)
-            if match is None and cell not in self.mapping.absent:
-                raise self._error(name, cell, f"does not match {column.split}; correct the map")
+            yield name, meanings[name], cell
+            split = meanings[name].split
+            match = split.fullmatch(cell) if split else None
+            if split and match is None and cell not in self.mapping.absent:
+                raise self._error(name, cell, f"does not match {split.pattern}; correct the map")
             for part, text in (match.groupdict() if match else {}).items():
-                if part in columns:
-                    yield part, columns[part], text or ""
+                if part in meanings:
+                    yield part, meanings[part], text or ""
 
     def _error(self, name: str, cell: str, fix: str) -> TunemarkError:
         return TunemarkError(f"{self.place}: column {name!r}", cell, fix, exit_code=Exit.INVALID)
 
     def _condition(self, name: str, column: Column, cell: str) -> None:
+        if column.quantity is not None or column.split is not None or column.ignore is not None:
+            return
         if column.values is not None:
-            values = self.mapping.values[column.values] if isinstance(column.values, str) else column.values
-            if cell not in values:
-                raise self._error(name, cell, f"is not among the values of the map; {did_you_mean(cell, values)}")
-            value = values[cell]
-            if isinstance(value, dict):
-                self.fields |= value
-            elif column.field is not None:
-                self.fields[column.field] = value
+            if cell not in column.values:
+                raise self._error(name, cell, f"is not among the values of the map; {did_you_mean(cell, column.values)}")
+            value = column.values[cell]
+            self.fields |= value if isinstance(value, dict) else {column.field or "": value}
             if cell:
-                self.labels[_label(column.field or name)] = cell
+                self.fields[_label(column.field or name)] = cell
         elif column.field is not None and cell not in self.mapping.absent:
-            if column.field.startswith("labels."):
-                self.labels[column.field.partition(".")[2]] = cell
-            else:
-                self.fields[column.field] = _scalar(cell) if not column.field.startswith("framework.") else cell
+            self.fields[column.field] = cell if column.field.startswith(("labels.", "framework.")) else _scalar(cell)
 
     def _compute(self) -> None:
         for name, factors in self.mapping.computed.items():
             values = [self.fields.get(factor.removeprefix("/")) for factor in factors]
             if self.fields.get(name) is not None or not all(isinstance(value, int) and value > 0 for value in values):
                 continue
-            product = Fraction(1)
-            for factor, value in zip(factors, values, strict=True):
-                product *= Fraction(1, int(value or 1)) if factor.startswith("/") else int(value or 1)
+            parts = (Fraction(int(value or 1)) for value in values)
+            product = prod(1 / part if factor.startswith("/") else part for factor, part in zip(factors, parts, strict=True))
             if product.denominator == 1:
                 self.fields[name] = product.numerator
                 self.assumed.append(name)
@@ -321,9 +258,9 @@ class Row:
             meanings = (("of all devices", 1.0), ("of one device", float(count)))
         bare = not re.search(r"[A-Za-z%]", cell.replace("e", "").replace("E", ""))
         unit = column.shown if column.shown is not None else "" if column.unit in {"1", "in cell", "duration", "clock"} else column.unit
-        printed = f"{cell} {unit}".strip() if bare else cell
         readings = tuple(Reading(meaning=meaning, value=value * factor) for meaning, factor in meanings)
-        return Claim(value=_short(value), printed=printed, readings=readings, note=note)
+        # 15 significant digits hold every printed figure, without the noise of binary fractions.
+        return Claim(value=float(f"{value:.15g}"), printed=f"{cell} {unit}".strip() if bare else cell, readings=readings, note=note)
 
     def _figure(self, name: str, column: Column, cell: str) -> float:
         if column.unit in {"duration", "clock"}:
@@ -332,39 +269,40 @@ class Row:
                 raise self._error(name, cell, "is not a duration such as `1h 2m` or `1:02:03`")
             return seconds
         match = NUMBER.fullmatch(cell)
-        written = WRITTEN.get(match["unit"].upper()) if match else None
-        if match is None or (column.unit == "in cell") != (written is not None and match["unit"] != column.unit):
-            known = match is not None and match["unit"] in {"", column.unit, *([column.shown] if column.shown else [])}
-            if match is None or column.unit == "in cell" or not known:
-                raise self._error(
-                    name, cell, f"is not a number in {column.unit!r}; correct the unit in the map, or add the cell to `absent`"
-                )
-        number = float(match["number"].replace(",", ""))
-        return number * UNITS[written if column.unit == "in cell" and written else column.unit]
+        unit = WRITTEN.get(match["unit"].upper()) if match else None
+        wrong = (
+            unit is None if column.unit == "in cell" else unit is not None and match and match["unit"] not in {column.unit, column.shown}
+        )
+        if match is None or wrong:
+            raise self._error(name, cell, f"is not a number in {column.unit!r}; correct the unit in the map, or add the cell to `absent`")
+        return float(match["number"].replace(",", "")) * UNITS[unit if unit and column.unit == "in cell" else column.unit]
 
     def record(self, number: int) -> PublishedResult:
         """Return the record; raises TunemarkError (exit code 3) for a condition that records cannot hold."""
         source = self.mapping.source
-        stated = {name: value for name, value in self.fields.items() if not name.startswith(PREFIXES) and value != NO_CARD}
-        conditions: dict[str, Any] = {"model": None} | stated
-        for prefix in ("settings", "framework"):
-            named = {name: value for name, value in self.fields.items() if name.startswith(f"{prefix}.") and value is not None}
-            conditions[prefix] = {name.partition(".")[2]: str(value) if prefix == "framework" else value for name, value in named.items()}
+        named: dict[str, dict[str, Scalar]] = {prefix: {} for prefix in ("", *PREFIXES)}
+        for name, value in self.fields.items():
+            prefix = next((prefix for prefix in PREFIXES if name.startswith(prefix)), "")
+            named[prefix][name.removeprefix(prefix)] = value
         present = {name for name, value in self.fields.items() if value is not None} | {"framework"}
-        conditions["assumed"] = tuple(dict.fromkeys(name for name in self.assumed if name in present))
-        conditions["from_repository"] = tuple(dict.fromkeys(name for name in self.from_repository if name in present))
-        labels = {name.partition(".")[2]: str(value) for name, value in self.fields.items() if name.startswith("labels.")}
-        path = self.wanted.path or source.path
+        conditions: dict[str, Any] = {"model": None} | {name: value for name, value in named[""].items() if value != NO_CARD}
+        for prefix, read in (("settings.", lambda value: value), ("framework.", str)):
+            conditions[prefix[:-1]] = {name: read(value) for name, value in named[prefix].items() if value is not None}
+        for name, stated in (("assumed", self.assumed), ("from_repository", self.from_repository)):
+            conditions[name] = tuple(dict.fromkeys(each for each in stated if each in present))
         content = {
             "id": f"{source.id}-{number:03d}",
             "source": source.id,
             "section": self.wanted.section or self.wanted.under or self.wanted.key,
-            "origin": Origin(kind="document", reference=f"{source.repository}@{(self.wanted.commit or source.commit)[:12]}: {path}"),
-            "labels": labels | self.labels,
+            "origin": Origin(
+                kind="document",
+                reference=f"{source.repository}@{(self.wanted.commit or source.commit)[:12]}: {self.wanted.path or source.path}",
+            ),
+            "labels": {name: str(value) for name, value in named["labels."].items()},
             "conditions": conditions,
             "claims": self.claims,
             "status": self.status,
-            "note": " ".join(self.notes) or None,
+            "note": " ".join(filter(None, self.notes)) or None,
         }
         try:
             return PublishedResult.model_validate(content)
@@ -374,7 +312,7 @@ class Row:
 
 
 def _label(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", name.rpartition(".")[2].lower()).strip("_") or "row"
+    return "labels." + (re.sub(r"[^a-z0-9]+", "_", name.rpartition(".")[2].lower()).strip("_") or "row")
 
 
 def _scalar(cell: str) -> Scalar:
@@ -386,20 +324,13 @@ def _scalar(cell: str) -> Scalar:
     return float(bare) if re.fullmatch(r"[0-9]*\.[0-9]+|[0-9.]+[eE][+-]?[0-9]+", bare) else cell
 
 
-def _short(value: float) -> float:
-    """Return a value without the noise of binary fractions: 15 significant digits hold every printed figure."""
-    return float(f"{value:.15g}")
-
-
 # Documents -----------------------------------------------------------------------------------------
 
 
 def document_of(mapping: Map, results: int, existing: Path) -> bytes:
     """Return the `source.json` of a map; statements and tables of an existing one are kept."""
     source = mapping.source
-    facts = source.model_dump(
-        mode="json", include={"id", "title", "authors", "published_on", "committed_on", "read_on", "summary", "caveats"}
-    )
+    facts = source.model_dump(mode="json", exclude={"repository", "commit", "path", "results", "tables", "statements"})
     facts["url"] = source.url or f"https://{source.repository}/blob/{source.commit}/{source.path}"
     facts["origin_repository"] = f"{source.repository}@{source.commit}"
     kept: dict[str, Any] = {}

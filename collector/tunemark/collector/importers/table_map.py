@@ -1,21 +1,21 @@
 """The map of an imported table: what each column means, which conditions hold for all rows, and which rows are left out and why.
 
-A map is a TOML file beside the extract of the table, so that every record can be made again. An unknown field is an error.
+A map is a TOML file beside the extract of the table, so that every record can be made again. An unknown field is an error. Conditions,
+columns and rules of the whole map hold for each of its tables, and those of a table for each of its variants: the nearest one counts.
 """
 
-import re
 import tomllib
-from datetime import date
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from re import Pattern
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from tunemark.collector.importers.import_io import first_error, read_bytes
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.records.base import Frozen, Key, Text
-from tunemark.schema.records.published import Conditions, Scalar, SourceId
+from tunemark.schema.records.base import Count, Day, Frozen, Key, Text
+from tunemark.schema.records.published import Conditions, Scalar, SourceDocument
 from tunemark.schema.vocabulary import PublishedStatus
 
 UNITS: dict[str, float] = {
@@ -44,22 +44,10 @@ UNITS: dict[str, float] = {
 }
 """Unit of a column -> factor to the unit of its quantity. `in cell`: each cell names its unit. `duration`: `1h 2m`, `1:02:03`.
 `clock`: `1:02:03`, `2:03`, and a bare number for seconds."""
-WRITTEN: dict[str, str] = {
-    "GIB": "GiB",
-    "GB": "GB",
-    "G": "GB",
-    "MIB": "MiB",
-    "MB": "MB",
-    "S": "s",
-    "SEC": "s",
-    "MS": "ms",
-    "MIN": "min",
-    "H": "h",
-}
+WRITTEN = {name.upper(): name for name in ("GiB", "GB", "MiB", "MB", "s", "ms", "min", "h")} | {"G": "GB", "SEC": "s"}
 """Unit written in a cell, in capitals -> unit."""
 CONDITIONS = tuple(name for name in Conditions.model_fields if name not in {"framework", "settings", "from_repository", "assumed"})
 PREFIXES = ("settings.", "framework.", "labels.")
-Values = dict[str, Scalar | dict[str, Scalar]]
 
 
 class Column(Frozen):
@@ -67,8 +55,8 @@ class Column(Frozen):
 
     field: Text | None = None
     """A condition (`micro_batch`), or `settings.<name>`, `framework.<name>` or `labels.<name>`."""
-    values: Values | Text | None = None
-    """Cell -> value of the field, or -> several fields by name. A text names one of the map's shared `values`."""
+    values: dict[str, Scalar | dict[str, Scalar]] | None = None
+    """Cell -> value of the field, or -> several fields by name. In a file, a text names one of the map's shared `values`."""
     quantity: Text | None = None
     """The quantity of a figure."""
     unit: Text = "1"
@@ -85,7 +73,7 @@ class Column(Frozen):
     """(meaning, factor) of each reading of an ambiguous figure."""
     outcomes: dict[str, PublishedStatus] = Field(default_factory=dict)
     """Cell of a figure -> status of its result, such as `OOM` -> oom."""
-    split: Text | None = None
+    split: Pattern[str] | None = None
     """A regular expression for whole cells; each named group is a column of its own."""
     ignore: Text | None = None
     """Why the column is left out."""
@@ -93,37 +81,36 @@ class Column(Frozen):
     @model_validator(mode="after")
     def _one_meaning(self) -> Self:
         meanings = [name for name in ("field", "quantity", "split", "ignore") if getattr(self, name) is not None]
-        several = self.field is None and isinstance(self.values, dict | str) and not meanings
-        if len(meanings) != 1 and not several:
-            msg = f"a column has one of field, quantity, split and ignore (or values with fields); found {', '.join(meanings) or 'none'}"
-            raise ValueError(msg)
-        if self.quantity is not None and self.quantity not in QUANTITIES:
-            msg = f"quantity is {self.quantity!r}; {did_you_mean(self.quantity, QUANTITIES)}"
-            raise ValueError(msg)
-        if self.unit not in UNITS:
-            msg = f"unit is {self.unit!r}; {did_you_mean(self.unit, UNITS)}"
-            raise ValueError(msg)
+        if len(meanings) != 1 and (meanings or self.values is None):
+            found = ", ".join(meanings) or "none"
+            raise ValueError(f"a column has one of field, quantity, split and ignore (or values with fields); found {found}")
         if self.field is not None:
             check_field(self.field)
-        if self.split is not None and not re.compile(self.split).groupindex:
-            msg = f"split is {self.split!r}; give each part of the cell a named group, such as (?P<batch>\\d+)"
-            raise ValueError(msg)
+        for name, known in (("quantity", QUANTITIES), ("unit", UNITS)):
+            if (value := getattr(self, name)) is not None and value not in known:
+                raise ValueError(f"{name} is {value!r}; {did_you_mean(value, known)}")
+        if self.split is not None and not self.split.groupindex:
+            raise ValueError(f"split is {self.split.pattern!r}; give each part of the cell a named group, such as (?P<batch>\\d+)")
         return self
 
 
 def check_field(name: str) -> None:
     """Raise ValueError for a name that is not a condition, setting, package or label."""
     if name not in CONDITIONS and not (name.startswith(PREFIXES) and name.partition(".")[2]):
-        msg = f"field is {name!r}; {did_you_mean(name, CONDITIONS)}, or use {', '.join(f'{prefix}<name>' for prefix in PREFIXES)}"
-        raise ValueError(msg)
+        prefixes = ", ".join(f"{prefix}<name>" for prefix in PREFIXES)
+        raise ValueError(f"field is {name!r}; {did_you_mean(name, CONDITIONS)}, or use {prefixes}")
 
 
 class Match(Frozen):
     """Rows of a table: those whose cell of a column matches."""
 
     column: Text
-    matches: str
+    matches: Pattern[str]
     """A regular expression for the whole cell; empty for an empty cell."""
+
+    def holds(self, cells: dict[str, str]) -> bool:
+        """Return True for the cells of a matching row."""
+        return self.column in cells and self.matches.fullmatch(cells[self.column]) is not None
 
 
 class Skip(Match):
@@ -155,9 +142,15 @@ class Variant(Frozen):
     columns: dict[str, Column] = Field(default_factory=dict)
     note: Text | None = None
 
+    @model_validator(mode="after")
+    def _fields(self) -> Self:
+        for name in self.conditions:
+            check_field(name)
+        return self
+
 
 class TableMap(Frozen):
-    """One table. Its columns, conditions and rules are added to those of the whole map."""
+    """One table. In a file it may have conditions and columns too, which hold for each of its variants."""
 
     key: Key
     """Name of the table, unique in the map; the heading of its extract."""
@@ -171,49 +164,35 @@ class TableMap(Frozen):
     """Number of the table under that heading."""
     transposed: bool = False
     """True if results are columns: the first cell of each row is then a column name, and the header the first column, `result`."""
-    levels: tuple[Text, ...] = ()
-    """Names of the levels of nested JSON objects."""
     claims: dict[str, tuple[Text, float]] = Field(default_factory=dict)
     """Figures that the text states for all rows: quantity -> (as printed, value)."""
     section: Text | None = None
     """Place shown with each record; the heading by default."""
-    conditions: dict[str, Scalar] = Field(default_factory=dict)
-    columns: dict[str, Column] = Field(default_factory=dict)
-    variants: tuple[Variant, ...] = (Variant(),)
+    variants: tuple[Variant, ...]
     skip: tuple[Skip, ...] = ()
     outcome: tuple[Outcome, ...] = ()
     amend: tuple[Amend, ...] = ()
     note: Text | None = None
 
 
-class DocumentFacts(Frozen):
-    """The document of the tables: fields of `source.json`, and the place of the file."""
+class DocumentFacts(SourceDocument):
+    """The document of the tables: fields of its `source.json`, and the place of the file."""
 
-    id: SourceId
-    title: Text
-    authors: Text | None = None
     repository: Text
     """Host, owner and name, such as `github.com/owner/name`."""
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")]
     """The commit that was read."""
     path: Text
-    """File in the repository."""
-    url: Text | None = None
-    """Default: the file at that commit."""
-    published_on: Text | None = None
-    committed_on: date | None = None
-    """Date on which the repository first contained this version of the file."""
-    read_on: date
-    summary: Text
-    caveats: tuple[Text, ...] = ()
+    """File in the repository. Its address at that commit is the default of `url`."""
+    read_on: Day
+    results: Count = 0
+    """Counted by the import."""
 
 
 class Map(Frozen):
-    """The map of all tables of a document."""
+    """The map of all tables of a document. Conditions, columns, rules and shared values of a file are stored with each table."""
 
     source: DocumentFacts
-    conditions: dict[str, Scalar] = Field(default_factory=dict)
-    """Conditions of all rows, by the names that a column may have."""
     assumed: tuple[Text, ...] = ()
     """Conditions that are implied, not stated."""
     from_repository: tuple[Text, ...] = ()
@@ -222,50 +201,49 @@ class Map(Frozen):
     """Condition -> conditions whose product it is, if all are known; `/name` divides. It is listed as assumed."""
     absent: tuple[str, ...] = ("", "-", "--", "---", "\u2013", "\u2014", "N/A", "n/a", "NA")
     """Cells without a figure."""
-    values: dict[str, Values] = Field(default_factory=dict)
-    """Values shared by columns."""
-    columns: dict[str, Column] = Field(default_factory=dict)
-    skip: tuple[Skip, ...] = ()
-    outcome: tuple[Outcome, ...] = ()
-    amend: tuple[Amend, ...] = ()
     tables: Annotated[tuple[TableMap, ...], Field(min_length=1)]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _store_with_each_table(cls, content: dict[str, Any]) -> dict[str, Any]:
+        shared = {name: content.get(name, {}) for name in ("conditions", "columns", "values")}
+        own = {name: value for name, value in content.items() if name not in {*shared, "skip", "outcome", "amend"}}
+        try:
+            return own | {"tables": [_complete(table, shared, content) for table in content.get("tables", ())]}
+        except (AttributeError, TypeError) as error:
+            raise ValueError("tables, variants, conditions, columns, each column and values must be tables of TOML") from error
+
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _distinct_keys(self) -> Self:
         keys = [table.key for table in self.tables]
         if len(set(keys)) != len(keys):
-            msg = f"tables have the keys {', '.join(keys)}; each key is used once"
-            raise ValueError(msg)
-        named = [self.conditions, *(table.conditions for table in self.tables)]
-        named += [variant.conditions for table in self.tables for variant in table.variants]
-        for name in (name for conditions in named for name in conditions):
-            check_field(name)
-        for column in self.every_column():
-            if isinstance(column.values, str) and column.values not in self.values:
-                msg = f"values is {column.values!r}; {did_you_mean(column.values, self.values)}"
-                raise ValueError(msg)
+            raise ValueError(f"tables have the keys {', '.join(keys)}; each key is used once")
         return self
 
-    def every_column(self) -> list[Column]:
-        """Return the columns of all levels."""
-        own = [*self.columns.values()]
-        for table in self.tables:
-            own += [*table.columns.values(), *(column for variant in table.variants for column in variant.columns.values())]
-        return own
 
-    def columns_of(self, table: TableMap, variant: Variant) -> dict[str, Column]:
-        """Return the columns of a variant of a table; the nearest level counts."""
-        return self.columns | table.columns | variant.columns
+def _complete(table: dict[str, Any], shared: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
+    """Return a table with the rules of the map, and the conditions, columns and values of the map in each of its variants."""
+    variants = []
+    for variant in table.get("variants", [{}]):
+        merged = {name: shared[name] | table.get(name, {}) | variant.get(name, {}) for name in ("conditions", "columns")}
+        for name, column in merged["columns"].items():
+            if isinstance(values := column.get("values"), str):
+                if values not in shared["values"]:
+                    raise ValueError(f"values is {values!r}; {did_you_mean(values, shared['values'])}")
+                merged["columns"][name] = column | {"values": shared["values"][values]}
+        variants.append(variant | merged)
+    # The rules of a table come before those of the map, but its amendments after them: the nearest one counts.
+    rules = {name: [*table.get(name, ()), *content.get(name, ())] for name in ("skip", "outcome")}
+    rules["amend"] = [*content.get("amend", ()), *table.get("amend", ())]
+    own = {name: value for name, value in table.items() if name not in {"conditions", "columns"}}
+    return own | {name: value for name, value in rules.items() if value} | {"variants": variants}
 
 
 def read_map(path: Path) -> Map:
     """Return the map in a TOML file; raises TunemarkError (exit code 3) with the first invalid field."""
     try:
-        content = tomllib.loads(read_bytes(path).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return Map.model_validate(tomllib.loads(read_bytes(path).decode()))
+    except ValidationError as error:
+        raise TunemarkError(str(path), "", first_error(error), exit_code=Exit.INVALID) from error
+    except ValueError as error:
         raise TunemarkError(str(path), "", f"is not valid TOML: {error}", exit_code=Exit.INVALID) from error
-    try:
-        return Map.model_validate(content)
-    except (ValidationError, re.error) as error:
-        reason = first_error(error) if isinstance(error, ValidationError) else f"wrong regular expression: {error}"
-        raise TunemarkError(str(path), "", reason, exit_code=Exit.INVALID) from error

@@ -1,4 +1,4 @@
-"""Tables in Markdown, HTML, CSV and JSON files: their cells as text, with headings and line numbers.
+"""Tables in Markdown, HTML and CSV files: their cells as text, with headings and line numbers.
 
 An HTML table is read wherever it stands in a Markdown file. The extract that is kept of a document is written here too, and the
 figures in cells and other printed words are read here.
@@ -7,13 +7,11 @@ figures in cells and other printed words are read here.
 import csv
 import html
 import io
-import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import pairwise
-from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -25,6 +23,8 @@ from tunemark.schema.quantities import QUANTITIES
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 BELOW_ALL = 7
 """Level of a heading in bold type."""
+Rows = list[tuple[int, list[str]]]
+"""(line, cells) of each row, the header first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,90 +41,28 @@ class TextTable:
     rows: tuple[tuple[int, tuple[str, ...]], ...]
     """(line, cells) of each row."""
 
-    @property
-    def place(self) -> str:
-        """Return `file:line`."""
-        return f"{self.file}:{self.line}"
 
+def tables_in(text: str, file: str) -> list[TextTable]:
+    """Return the tables of a file: one of CSV, pipe and HTML tables of any other file.
 
-def tables_in(text: str, file: str, levels: Sequence[str] = ()) -> list[TextTable]:
-    """Return the tables of a file: one of CSV and of JSON, pipe and HTML tables of any other file.
-
-    `levels` names the levels of nested JSON objects. Raises TunemarkError (exit code 3) for a row whose number of cells differs
-    from its header.
+    Raises TunemarkError (exit code 3) for a row whose number of cells differs from its header.
     """
     if file.endswith((".csv", ".tsv")):
-        return _of_csv(text, file, "\t" if file.endswith(".tsv") else ",")
-    if file.endswith(".json"):
-        return _of_json(text, file, levels)
+        reader = csv.reader(io.StringIO(text.removeprefix("\ufeff")), delimiter="\t" if file.endswith(".tsv") else ",")
+        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(map(str.strip, row))]
+        return [_table(file, (), rows)] if rows else []
     tokens = MARKDOWN.parse(text)
-    found = [*_of_markdown(tokens, file), *_of_html(text, file, _headings(tokens))]
-    return sorted(found, key=lambda table: table.line)
-
-
-def _of_csv(text: str, file: str, delimiter: str) -> list[TextTable]:
-    reader = csv.reader(io.StringIO(text.removeprefix("\ufeff")), delimiter=delimiter)
-    numbered = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
-    filled = [(line, row) for line, row in numbered if any(row)]
-    if not filled:
-        return []
-    line, header = filled[0]
-    return [_table(file, (), line, header, filled[1:])]
-
-
-def _of_json(text: str, file: str, levels: Sequence[str]) -> list[TextTable]:
-    """Return the innermost objects as rows; the keys on the way and the plain values of outer objects are columns too."""
-    try:
-        content = json.loads(text, parse_float=str, parse_int=str)
-    except ValueError as error:
-        raise TunemarkError(file, "", f"is not valid JSON: {error}", exit_code=Exit.INVALID) from error
-    rows: list[dict[str, str]] = []
-    _innermost(content, list(levels), {}, rows)
-    header = list(dict.fromkeys(name for row in rows for name in row))
-    lines = text.splitlines()
-    numbered = []
-    for row in rows:
-        outer = json.dumps(row[levels[0]], ensure_ascii=False) if levels and levels[0] in row else ""
-        line = next((number for number, words in enumerate(lines, start=1) if outer and outer in words), 1)
-        numbered.append((line, [row.get(name, "") for name in header]))
-    return [_table(file, (), 1, header, numbered)] if rows else []
-
-
-def _innermost(node: Any, levels: list[str], known: dict[str, str], rows: list[dict[str, str]]) -> None:  # noqa: ANN401 - any JSON value
-    if isinstance(node, list):
-        for entry in node:
-            _innermost(entry, levels, known, rows)
-        return
-    if not isinstance(node, dict):
-        return
-    plain_values = {key: _json_cell(value) for key, value in node.items() if not isinstance(value, dict)}
-    nested = {key: value for key, value in node.items() if isinstance(value, dict)}
-    if not nested or not levels:
-        rows.append(known | plain_values)
-        return
-    for key, value in nested.items():
-        _innermost(value, levels[1:], known | plain_values | {levels[0]: key}, rows)
-
-
-def _json_cell(value: object) -> str:
-    if isinstance(value, list):
-        return " ".join(map(str, value))
-    return "" if value is None else str(value)
-
-
-@dataclass(slots=True)
-class _HtmlTable:
-    line: int
-    rows: list[tuple[int, list[tuple[str, int, int]]]] = field(default_factory=list)
-    """(line, cells as (text, columns, rows))."""
+    headings = list(_headings(tokens))
+    found = sorted([*_markdown_tables(tokens), *_html_tables(text)], key=lambda rows: rows[0][0])
+    return [_table(file, _above(headings, rows[0][0]), rows) for rows in found]
 
 
 class _HtmlTables(HTMLParser):
-    """Collects the cells of all tables of a text, with their spans."""
+    """Collects the rows of all tables of a text: the line of each, and its cells as (text, columns, rows) with their spans."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.tables: list[_HtmlTable] = []
+        self.tables: list[list[tuple[int, list[tuple[str, int, int]]]]] = []
         self.open = False
         self.cell: list[str] | None = None
         self.span = (1, 1)
@@ -133,12 +71,12 @@ class _HtmlTables(HTMLParser):
         """Open a table, row or cell."""
         named = dict(attrs)
         if tag == "table":
-            self.tables.append(_HtmlTable(self.getpos()[0]))
+            self.tables.append([])
             self.open = True
         elif tag == "tr" and self.open:
             self._close_cell()
-            self.tables[-1].rows.append((self.getpos()[0], []))
-        elif tag in {"td", "th"} and self.open and self.tables[-1].rows:
+            self.tables[-1].append((self.getpos()[0], []))
+        elif tag in {"td", "th"} and self.open and self.tables[-1]:
             self._close_cell()
             self.cell, self.span = [], (int(named.get("colspan") or 1), int(named.get("rowspan") or 1))
         elif tag == "br" and self.cell is not None:
@@ -146,11 +84,9 @@ class _HtmlTables(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         """Close a cell or table."""
-        if tag in {"td", "th", "tr"}:
+        if tag in {"td", "th", "tr", "table"}:
             self._close_cell()
-        if tag == "table":
-            self._close_cell()
-            self.open = False
+        self.open = self.open and tag != "table"
 
     def handle_data(self, data: str) -> None:
         """Add to the cell."""
@@ -159,47 +95,35 @@ class _HtmlTables(HTMLParser):
 
     def _close_cell(self) -> None:
         if self.cell is not None:
-            self.tables[-1].rows[-1][1].append((_cell_text("".join(self.cell)), *self.span))
+            text = _plain(MARKDOWN.parseInline("".join(self.cell))[0])
+            self.tables[-1][-1][1].append((text, *self.span))
             self.cell = None
 
 
-def _of_html(text: str, file: str, headings: Sequence[tuple[int, int, str]]) -> list[TextTable]:
-    """Return the HTML tables; spanned cells are repeated, and rows of the header that are joined by a span become one."""
-    if "<table" not in text.lower():
-        return []
+def _html_tables(text: str) -> Iterator[Rows]:
+    """Yield the HTML tables; spanned cells are repeated, and rows of the header that are joined by a span become one."""
     parser = _HtmlTables()
     parser.feed(text)
-    tables = []
-    for found in parser.tables:
-        rows = _unspanned(found)
-        if len(rows) > 1:
-            deep = max((span for _, _, span in found.rows[0][1]), default=1)
-            header = [
-                " / ".join(dict.fromkeys(part for part in parts if part)) for parts in zip(*(row for _, row in rows[:deep]), strict=True)
-            ]
-            tables.append(_table(file, _above(headings, found.line), found.line, header, rows[deep:]))
-    return tables
+    for table in parser.tables:
+        grid: dict[tuple[int, int], str] = {}
+        for number, (_, cells) in enumerate(table):
+            column = 0
+            for words, columns, rows in cells:
+                while (number, column) in grid:
+                    column += 1
+                grid |= {(number + down, column + right): words for down in range(rows) for right in range(columns)}
+        width = max((column for _, column in grid), default=-1) + 1
+        filled = [(line, [grid.get((number, column), "") for column in range(width)]) for number, (line, _) in enumerate(table)]
+        if len(filled) > 1:
+            deep = max((span for _, _, span in table[0][1]), default=1)
+            columns_of_header = zip(*(row for _, row in filled[:deep]), strict=True)
+            header = [" / ".join(dict.fromkeys(part for part in parts if part)) for parts in columns_of_header]
+            yield [(filled[0][0], header), *filled[deep:]]
 
 
-def _unspanned(table: _HtmlTable) -> list[tuple[int, list[str]]]:
-    """Return rows of equal length with each spanned cell in all of its places."""
-    grid: dict[tuple[int, int], str] = {}
-    for number, (_, cells) in enumerate(table.rows):
-        column = 0
-        for text, columns, rows in cells:
-            while (number, column) in grid:
-                column += 1
-            grid |= {(number + down, column + right): text for down in range(rows) for right in range(columns)}
-            column += columns
-    width = max((column for _, column in grid), default=-1) + 1
-    return [(line, [grid.get((number, column), "") for column in range(width)]) for number, (line, _) in enumerate(table.rows)]
-
-
-def _of_markdown(tokens: Sequence[Token], file: str) -> list[TextTable]:
-    """Return the pipe tables."""
-    tables: list[TextTable] = []
-    headings = _headings(tokens)
-    rows: list[tuple[int, list[str]]] = []
+def _markdown_tables(tokens: Sequence[Token]) -> Iterator[Rows]:
+    """Yield the pipe tables."""
+    rows: Rows = []
     for token, following in pairwise([*tokens, *tokens[-1:]]):
         if token.type == "table_open":
             rows = []
@@ -208,20 +132,17 @@ def _of_markdown(tokens: Sequence[Token], file: str) -> list[TextTable]:
         elif token.type in {"th_open", "td_open"}:
             rows[-1][1].append(_plain(following))
         elif token.type == "table_close":
-            tables.append(_table(file, _above(headings, rows[0][0]), rows[0][0], rows[0][1], rows[1:]))
-    return tables
+            yield rows
 
 
-def _headings(tokens: Sequence[Token]) -> list[tuple[int, int, str]]:
-    """Return line, level and text of the headings. A paragraph in bold type is a heading below all others."""
-    headings = []
+def _headings(tokens: Sequence[Token]) -> Iterator[tuple[int, int, str]]:
+    """Yield line, level and text of the headings. A paragraph in bold type is a heading below all others."""
     for token, following in pairwise([*tokens, *tokens[-1:]]):
         line, kinds = token.map[0] + 1 if token.map else 0, [child.type for child in following.children or ()]
         bold = kinds[:1] == ["strong_open"] and kinds.count("strong_open") == 1 and following.content.rstrip(": ").endswith("**")
         if token.type == "heading_open" or (token.type == "paragraph_open" and bold):
             level = int(token.tag[1]) if token.type == "heading_open" else BELOW_ALL
-            headings.append((line, level, _plain(following).rstrip(":") if bold else _plain(following)))
-    return headings
+            yield line, level, _plain(following).rstrip(":") if bold else _plain(following)
 
 
 def _above(headings: Sequence[tuple[int, int, str]], line: int) -> tuple[str, ...]:
@@ -233,12 +154,8 @@ def _above(headings: Sequence[tuple[int, int, str]], line: int) -> tuple[str, ..
     return tuple(words for _, words in held)
 
 
-def _cell_text(cell: str) -> str:
-    """Return the text of a cell without markup: links, emphasis, code marks, line breaks and escapes."""
-    return _plain(MARKDOWN.parseInline(cell)[0])
-
-
 def _plain(inline: Token) -> str:
+    """Return text without markup: links, emphasis, code marks, line breaks and escapes."""
     parts = []
     for child in inline.children or ():
         parts.append(child.content if child.type in {"text", "text_special", "code_inline", "image"} else " " if child.tag == "br" else "")
@@ -246,25 +163,24 @@ def _plain(inline: Token) -> str:
     return " ".join(html.unescape("".join(parts)).split())
 
 
-def _table(file: str, headings: tuple[str, ...], line: int, header: Sequence[str], rows: Iterable[tuple[int, list[str]]]) -> TextTable:
+def _table(file: str, headings: tuple[str, ...], rows: Rows) -> TextTable:
+    (line, header), *others = rows
     names: list[str] = []
     for name in header:
         same = sum(1 for known in names if known == name or known.rpartition("#")[0] == name)
         names.append(f"{name}#{same + 1}" if same else name)
-    complete = []
-    for number, row in rows:
+    for number, row in others:
         if len(row) != len(names):
             fix = f"the header in line {line} has {len(names)} columns; correct the row or escape a `|` in it"
             raise TunemarkError(f"{file}:{number}", f"{len(row)} cells", fix, exit_code=Exit.INVALID)
-        complete.append((number, tuple(row)))
-    return TextTable(file, headings, line, tuple(names), tuple(complete))
+    return TextTable(file, headings, line, tuple(names), tuple((number, tuple(row)) for number, row in others))
 
 
 def transposed(table: TextTable) -> TextTable:
     """Return the table with its columns as rows: the first cells name the columns, and the header becomes the column `result`."""
-    names = ("result", *(cells[0] for _, cells in table.rows))
+    names = ["result", *(cells[0] for _, cells in table.rows)]
     columns = [[name, *(cells[index] for _, cells in table.rows)] for index, name in enumerate(table.header) if index]
-    return _table(table.file, table.headings, table.line, names, [(table.line, cells) for cells in columns])
+    return _table(table.file, table.headings, [(table.line, cells) for cells in (names, *columns)])
 
 
 def extract(tables: Iterable[tuple[str, TextTable, Sequence[str]]]) -> str:

@@ -4,7 +4,7 @@ import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 
-from tunemark.collector.audit import printed_figures as rates
+from tunemark.collector.audit.printed_figures import Figure, derived_figures, precision_class, printed_rows, stated_training_rows
 from tunemark.collector.store.database import Row, Rows, fact, merge
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.facts.fact_base import FactBase
@@ -88,7 +88,9 @@ def _headline(result: PublishedResult | ConvertedResult, compared: Row, *, sourc
 
 def published_rows(result: PublishedResult, facts: FactBase, dataset_rows: Mapping[str, int], file: str, sha256: str) -> Rows:
     """Return the rows of a published result by table."""
-    figures = derived_figures(result, dataset_rows)
+    printed, dataset = result.conditions.dataset, facts.known.dataset(result.conditions.dataset)
+    rows = printed_rows(printed) or dataset_rows.get(printed or "")
+    figures = derived_figures(result.claims, result.conditions, rows, dataset.test_rows if dataset else None)
     return {
         "result_rows": [_published_headline(result, figures, facts) | {"file": file, "sha256": sha256}],
         "result_facts": [{"result_id": result.id, **row} for row in _published_facts(result, figures)],
@@ -96,43 +98,26 @@ def published_rows(result: PublishedResult, facts: FactBase, dataset_rows: Mappi
     }
 
 
-def derived_figures(result: PublishedResult, dataset_rows: Mapping[str, int]) -> dict[str, rates.Figure]:
-    """Return time, rate and batch figures that are claimed without ambiguity or follow from such claims."""
-    rows = rates.printed_rows(result.conditions.dataset) or dataset_rows.get(result.conditions.dataset or "")
-    claims, conditions = result.claims, result.conditions
-    figures = {
-        "step_time_s": rates.step_time_s(claims),
-        "steps_per_s": rates.steps_per_s(claims),
-        "tokens_per_s": rates.tokens_per_s(claims, conditions),
-        "samples_per_s": rates.samples_per_s(claims, conditions, rows),
-        "epoch_time_s": rates.epoch_time_s(claims),
-        "train_time_s": rates.claimed(claims, "train_time_s"),
-        "wall_s": rates.claimed(claims, "wall_s"),
-        "global_batch": rates.global_batch(conditions),
-    }
-    return {name: figure for name, figure in figures.items() if figure is not None}
-
-
 def known_dataset_rows(facts: FactBase, documents: Iterable[SourceDocument]) -> dict[str, int]:
     """Return the training rows of each dataset that a workload card or a statement of a document gives."""
     known = {card.data.name: card.data.training_rows for card in facts.workloads.values() if card.data.training_rows is not None}
     for document in documents:
         for statement in document.statements:
-            rows = rates.stated_training_rows(statement.note)
+            rows = stated_training_rows(statement.note)
             if rows is not None and "dataset" in statement.labels:
                 known.setdefault(statement.labels["dataset"], rows)
     return known
 
 
-def _published_headline(result: PublishedResult, figures: Mapping[str, rates.Figure], facts: FactBase) -> Row:
+def _published_headline(result: PublishedResult, figures: Mapping[str, Figure], facts: FactBase) -> Row:
     conditions, claims = result.conditions, result.claims
     optimizer = conditions.settings.get("optimizer")
-    ambiguous, card = rates.is_ambiguous(claims, "step_time_s"), facts.models.get(conditions.model or "")
+    ambiguous, card = "step_time_s" in claims and bool(claims["step_time_s"].readings), facts.models.get(conditions.model or "")
     compared: Row = {
         # Every BERT of the sources classifies; all other models predict the next token.
         "task": card and (Task.SEQUENCE_CLASSIFICATION if card.family == "bert" else Task.CAUSAL_LM).value,
         "global_batch": int(figures["global_batch"].value) if "global_batch" in figures else None,
-        "precision": rates.precision_class(conditions.precision),
+        "precision": precision_class(conditions.precision),
         "optimizer": None if optimizer is None else str(optimizer).rsplit(".", 1)[-1].lower(),
         "step_definition": "ambiguous" if ambiguous else "optimizer_step" if "step_time_s" in figures else None,
     }
@@ -149,6 +134,8 @@ def _published_headline(result: PublishedResult, figures: Mapping[str, rates.Fig
     for name in ("peak_memory_bytes", "model_memory_bytes", "loss_start", "train_loss", "eval_loss", "accuracy", "epochs"):
         if name in claims:
             row[name] = claims[name].value
+    if "evaluation_rows" in figures:
+        row["evaluation_rows"] = int(figures["evaluation_rows"].value)
     for name in ("steps", "parameters"):
         if name in claims:
             row[name] = round(claims[name].value)
@@ -157,7 +144,7 @@ def _published_headline(result: PublishedResult, figures: Mapping[str, rates.Fig
     return row
 
 
-def _published_facts(result: PublishedResult, figures: Mapping[str, rates.Figure]) -> Iterator[Row]:
+def _published_facts(result: PublishedResult, figures: Mapping[str, Figure]) -> Iterator[Row]:
     conditions = result.conditions
     for name, figure in figures.items():
         if figure.formula is not None:

@@ -1127,7 +1127,7 @@ comment on column results.step_time_cv is 'Coefficient of variation of the step 
 comment on column results.padding_efficiency is 'Real tokens as a share of all slots in a batch.';
 comment on column results.peak_memory_method is 'How the peak memory was measured.';
 comment on column results.time_to_target_high_s is 'Upper end of the interval.';
-comment on column results.evaluation_rows is 'Rows evaluated.';
+comment on column results.evaluation_rows is 'Rows evaluated: as recorded; for a published evaluation, the test set of its dataset, if its size is known.';
 comment on column results.steady_steps is 'Steps in the steady window.';
 comment on column results.steady_verdict is 'Reason why there is or is not a steady window.';
 comment on column results.fused_kernels is 'Fused kernels that the run used.';

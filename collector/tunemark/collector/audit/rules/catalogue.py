@@ -1,10 +1,10 @@
 """Catalogue: the existence, contents and dates of instances, devices, models and versions."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import date
 from operator import attrgetter
-from typing import NamedTuple
 
 from tunemark.collector.audit.evidence import Evidence, grouped, source_of
 from tunemark.collector.audit.interval import GB_OR_GIB, Interval
@@ -12,7 +12,7 @@ from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.schema.errors import bare
 from tunemark.schema.facts.cards import AcceleratorCard
-from tunemark.schema.facts.names import agrees, suggest_instance
+from tunemark.schema.facts.names import agrees
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.records.claims import Advice, Device
@@ -38,48 +38,35 @@ def instances(evidence: Evidence) -> Iterator[Finding]:
 
     A rented machine is one of the instances that its provider lists, with the devices that it lists (data/prices).
     """
-    yield from _unknown_instances(evidence)
-    yield from _other_devices(evidence)
-
-
-def _unknown_instances(evidence: Evidence) -> Iterator[Finding]:
+    facts, printed = evidence.facts, defaultdict[tuple[str, str], list[str]](list)
     labelled = [(result.id, result.source, result.labels) for result in evidence.results]
     labelled += [(statement.id, source_of(statement.id), statement.labels) for statement in evidence.statements.values()]
-    printed: dict[tuple[str, str], list[str]] = {}
     for record, source, labels in labelled:
         names = {match[0] for text in labels.values() for match in INSTANCE.finditer(text)}
         for name in sorted(names | ({labels["instance"]} if "instance" in labels else set())):
-            printed.setdefault((source, name), []).append(record)
-    if not printed:
-        return
-    instances = evidence.facts.instances
-    known, plain = {name.lower() for name in instances}, {bare(name): name for name in instances}
+            printed[source, name].append(record)
+    known, plain = {name.lower() for name in facts.instances}, {bare(name): name for name in facts.instances}
     for (_, name), records in printed.items():
         if name.lower() in known:
             continue
         if bare(name) in plain:
-            right = plain[bare(name)]
-            verdict, words = SUSPICIOUS, f"the provider writes {right!r}, not {name!r}"
-        elif (refused := evidence.facts.refused_aws_size(name)) is not None:
-            verdict, words, right = IMPOSSIBLE, refused, suggest_instance(name, instances)
+            verdict, words = SUSPICIOUS, f"the provider writes {plain[bare(name)]!r}, not {name!r}"
+        elif (refused := facts.refused_aws_size(name)) is not None:
+            verdict, words = IMPOSSIBLE, refused
         else:
             continue
         yield Finding(verdict, tuple(records), f"instance {name!r}", words, conditions=("instance",))
-
-
-def _other_devices(evidence: Evidence) -> Iterator[Finding]:
-    """Yield results on an instance that has other devices, or fewer, than claimed."""
-    rows = {row.instance.lower(): row for row in evidence.facts.prices}
+    rows = {row.instance.lower(): row for row in facts.prices}
     for result in evidence.results:
-        printed = result.labels.get("instance", result.conditions.instance or "")
-        row = rows.get(printed.lower()) or rows.get((result.conditions.instance or "").lower())
+        name = result.labels.get("instance", result.conditions.instance or "")
+        row = rows.get(name.lower()) or rows.get((result.conditions.instance or "").lower())
         if row is None or result.accelerator is None:
             continue
-        card, count = evidence.facts.accelerators.get(row.accelerator), result.conditions.accelerator_count or 0
+        card, count = facts.accelerators.get(row.accelerator), result.conditions.accelerator_count or 0
         other = row.accelerator != result.accelerator.key
         if other or count > row.accelerator_count:
             held = f"{row.instance} has {row.accelerator_count:g} x {card.name if card else row.accelerator}"
-            claim = f"{count or ''} {result.labels.get('accelerator', result.accelerator.name)} on {printed}".strip()
+            claim = f"{count or ''} {result.labels.get('accelerator', result.accelerator.name)} on {name}".strip()
             about = ("instance", "accelerator" if other else "accelerator_count")
             yield Finding(INCONSISTENT if other else IMPOSSIBLE, (result.id,), claim, held, conditions=about)
 
@@ -132,31 +119,28 @@ def device_data(evidence: Evidence) -> Iterator[Finding]:
     used. A performance state is not part of a name.
     """
     cards, about = evidence.facts.accelerators, ("accelerator",)
-    printed = [
-        (statement, key, advice.printed_memory_gb) for statement, advice in evidence.assertions(Advice) for key in advice.accelerators
-    ]
-    for statement, key, memory in printed:
-        card = cards.get(key)
-        if card is not None and memory is not None and not agrees(memory, card):
-            words = f"the {card.name} has {card.memory_gib:g} GB ({card.source})"
-            claim = f"{card.name} with {memory:g} GB"
-            yield Finding(IMPOSSIBLE, (statement.id,), claim, words, ("device_memory_each_bytes",), about)
+    for statement, advice in evidence.assertions(Advice):
+        for card in (cards[key] for key in advice.accelerators if key in cards):
+            memory = advice.printed_memory_gb
+            if memory is not None and not agrees(memory, card):
+                words, claim = f"the {card.name} has {card.memory_gib:g} GB ({card.source})", f"{card.name} with {memory:g} GB"
+                yield Finding(IMPOSSIBLE, (statement.id,), claim, words, ("device_memory_each_bytes",), about)
     for statement, device in evidence.assertions(Device):
         if device.accelerator in cards:
             yield from _against_card(evidence, statement, device, cards[device.accelerator])
     for result in evidence.results:
-        named, card = precision_class(result.conditions.precision), result.accelerator
-        if card is None:
+        named, own = precision_class(result.conditions.precision), result.accelerator
+        if own is None:
             continue
-        if named and "/" not in named and card.peak_tflops and Dtype(named) not in card.peak_tflops:
-            formats = ", ".join(dtype.value for dtype in card.peak_tflops)
-            words = f"the matrix units of {card.name} have {formats}, but not {named}: another format was used, or it was emulated"
-            claim = f"{result.conditions.precision} on {card.name}"
+        if named and "/" not in named and own.peak_tflops and Dtype(named) not in own.peak_tflops:
+            formats = ", ".join(dtype.value for dtype in own.peak_tflops)
+            words = f"the matrix units of {own.name} have {formats}, but not {named}: another format was used, or it was emulated"
+            claim = f"{result.conditions.precision} on {own.name}"
             yield Finding(SUSPICIOUS, (result.id,), claim, words, conditions=("precision", "accelerator"))
         state = PERFORMANCE_STATE.search(result.labels.get("accelerator", ""))
         if state:
             words = (
-                f"the device is {card.name}; {state[1]} is a performance state, which nvidia-smi shows next to the name of an idle device"
+                f"the device is {own.name}; {state[1]} is a performance state, which nvidia-smi shows next to the name of an idle device"
             )
             yield Finding(SUSPICIOUS, (result.id,), f"device {result.labels['accelerator']!r}", words, conditions=about)
 
@@ -178,35 +162,22 @@ def _against_card(evidence: Evidence, statement: Statement, device: Device, card
             yield Finding(INCONSISTENT, (statement.id,), claim.printed, words, (quantity,), ("accelerator",))
 
 
-class _Dates(NamedTuple):
-    """A thing that was used before it existed, if its date is later."""
-
-    verdict: AuditVerdict
-    records: tuple[str, ...]
-    thing: str
-    exists_from: date
-    use: str
-    used_on: date
-    conditions: tuple[str, ...]
-
-
 @rule(id="dates", family="catalogue", verdicts=(SUSPICIOUS, IMPOSSIBLE))
 def dates(evidence: Evidence) -> Iterator[Finding]:
     """Version, architecture or document that did not exist yet, or never did.
 
     Nothing can be used before it is released: a version in a document, an architecture in a version, a document before its first commit.
     """
-    for each in _dated(evidence):
-        if each.exists_from > each.used_on:
-            days = (each.exists_from - each.used_on).days
-            words = f"{each.thing} on {each.exists_from}, {days} days after {each.use} of {each.used_on}"
-            yield Finding(each.verdict, each.records, f"{each.use} of {each.used_on}", words, conditions=each.conditions)
-    for (_, library, version), records in _versions(evidence).items():
+    for verdict, records, thing, exists_from, use, used_on, conditions in _dated(evidence):
+        if exists_from > used_on:
+            words = f"{thing} on {exists_from}, {(exists_from - used_on).days} days after {use} of {used_on}"
+            yield Finding(verdict, records, f"{use} of {used_on}", words, conditions=conditions)
+    for (_, library, version), named in _versions(evidence).items():
         number = re.match(r"[A-Za-z ]*([0-9][0-9.]*)", version)
         for series in evidence.facts.known.series:
             if series.library == library and version.startswith(series.prefix) and number and number[1].rstrip(".") not in series.versions:
                 words = f"{series.prefix} has {', '.join(series.versions)}; {number[1]} does not exist ({series.source})"
-                yield Finding(SUSPICIOUS, tuple(records), f"{library} {version}", words, conditions=("framework",))
+                yield Finding(SUSPICIOUS, tuple(named), f"{library} {version}", words, conditions=("framework",))
 
 
 def _versions(evidence: Evidence) -> dict[tuple[str, str, str], list[str]]:
@@ -222,28 +193,25 @@ def _versions(evidence: Evidence) -> dict[tuple[str, str, str], list[str]]:
     return dict(sorted(used.items()))
 
 
-def _dated(evidence: Evidence) -> Iterator[_Dates]:
+def _dated(evidence: Evidence) -> Iterator[tuple[AuditVerdict, tuple[str, ...], str, date, str, date, tuple[str, ...]]]:
+    """Yield verdict, records, a thing, the day since when it exists, its use, the day of the use, and the conditions concerned."""
     known = evidence.facts.known
     for (source, library, version), records in _versions(evidence).items():
         document, release = evidence.documents_by_id.get(source), known.released_on(library, version)
-        if document and document.stated_on and release:
-            thing = f"{library} {version} was released ({release.source})"
-            about = ("framework", "date")
-            yield _Dates(
-                IMPOSSIBLE, tuple(records), thing, release.released_on, f"{library} {version} in a document", document.stated_on, about
-            )
-        for support in known.architectures:
-            models = {
-                result.id: result.model.name
-                for result in evidence.with_ids(records)
-                if library == support.library and result.model and result.model.family == support.family
-            }
-            if release and models:
+        if release is None:
+            continue
+        if document and document.stated_on:
+            thing, use = f"{library} {version} was released ({release.source})", f"{library} {version} in a document"
+            yield IMPOSSIBLE, tuple(records), thing, release.released_on, use, document.stated_on, ("framework", "date")
+        for support in (support for support in known.architectures if support.library == library):
+            results = evidence.with_ids(records)
+            models = {result.id: result.model.name for result in results if result.model and result.model.family == support.family}
+            if models:
                 thing = f"the architecture {support.family} was added ({support.source})"
                 use = f"{', '.join(sorted(set(models.values())))} with {library} {version}"
-                yield _Dates(IMPOSSIBLE, tuple(models), thing, support.added_on, use, release.released_on, ("framework", "model"))
+                yield IMPOSSIBLE, tuple(models), thing, support.added_on, use, release.released_on, ("framework", "model")
     for document in evidence.documents:
         dated = tuple(statement.id for statement in document.statements if "last_updated" in statement.labels)
         if document.stated_on and document.committed_on and dated:
             thing = "its repository first contained it"
-            yield _Dates(SUSPICIOUS, dated, thing, document.committed_on, "the document", document.stated_on, ("date",))
+            yield SUSPICIOUS, dated, thing, document.committed_on, "the document", document.stated_on, ("date",)

@@ -1,7 +1,7 @@
 """Comparisons in words: a sentence that compares, ranks or summarises results, against the figures of these results."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, label, quoted
 from tunemark.collector.audit.interval import ROUGHLY, Interval
@@ -19,19 +19,6 @@ TIMES_TOLERANCE = 0.05
 """Share by which a ratio of rates may differ from the ratio of the times of the same work."""
 TIMES_AND_RATES = {*TIMES, "tokens_per_s", "samples_per_s", "samples_per_s_reported", "relative_speed"}
 TOTAL_OF = {"host_memory_peak_share": "host_memory_total_bytes", "device_memory_peak_share": "device_memory_total_bytes"}
-CONDITION_OF = {
-    "model": "model",
-    "method": "method",
-    "dataset": "dataset",
-    "sequence length": "sequence_length",
-    "rows of the training": "dataset",
-    "precision": "precision",
-    "rows of a step": "global_batch",
-    "torch": "framework",
-}
-"""Aspects that must agree in a comparison, each with its condition."""
-CHANGES_WORK = frozenset({"model", "method", "dataset", "sequence length", "rows of the training"})
-"""Aspects that change the work. The others change how the work is done."""
 ACCURACIES = frozenset({"accuracy", "accuracy_baseline", "accuracy_stochastic_rounding", "accuracy_epoch1", "accuracy_epoch2"})
 
 
@@ -153,6 +140,24 @@ def _extremes(evidence: Evidence) -> Iterator[tuple[Statement, Extreme, dict[str
             yield statement, extreme, claims
 
 
+def _rows_of_steps(result: AuditedResult) -> int | None:
+    rows, steps = rows_per_step(result), result.interval("steps")
+    return round(steps.value) * rows if steps and rows else None
+
+
+ASPECTS: tuple[tuple[str, str, bool, Callable[[AuditedResult], object]], ...] = (
+    ("model", "model", True, lambda result: result.conditions.model),
+    ("method", "method", True, lambda result: result.conditions.method.value),
+    ("dataset", "dataset", True, lambda result: result.conditions.dataset),
+    ("sequence length", "sequence_length", True, lambda result: result.conditions.sequence_length),
+    ("rows of the training", "dataset", True, _rows_of_steps),
+    ("precision", "precision", False, lambda result: precision_class(result.conditions.precision)),
+    ("rows of a step", "global_batch", False, rows_per_step),
+    ("torch", "framework", False, lambda result: result.conditions.framework.get("torch")),
+)
+"""Aspects that must agree in a comparison: name, condition, whether it changes the work and not only how it is done, and its value."""
+
+
 @rule(id="comparability", family="comparison", verdicts=(INCONSISTENT, SUSPICIOUS))
 def comparability(evidence: Evidence) -> Iterator[Finding]:
     """Comparison of results under different conditions.
@@ -164,39 +169,23 @@ def comparability(evidence: Evidence) -> Iterator[Finding]:
         devices = {(result.conditions.accelerator, result.devices) for result in results}
         if stated.quantity not in TIMES_AND_RATES or len(devices) < 2:  # noqa: PLR2004 - one device is not compared
             continue
-        keys = {result.id: _comparability_keys(result) for result in results}
-        differing = {
-            name: values
-            for name in CONDITION_OF
-            if len(set((values := {record: known[name] for record, known in keys.items() if known[name] is not None}).values())) > 1
-        }
-        if not differing:
-            continue
-        other_work = bool(CHANGES_WORK & set(differing))
-        lines = (f"{name}: {', '.join(f'{value} ({record})' for record, value in values.items())}" for name, values in differing.items())
-        ending = "Their times and rates measure different work" if other_work else "They did the same work under different conditions"
-        yield Finding(
-            INCONSISTENT if other_work else SUSPICIOUS,
-            (statement.id, *stated.records),
-            f"{label(stated.quantity)} of {len(results)} results compared",
-            f"{'; '.join(lines)}. {ending}",
-            quantities=(stated.quantity,),
-            conditions=tuple(dict.fromkeys(CONDITION_OF[name] for name in differing)),
-        )
-
-
-def _comparability_keys(result: AuditedResult) -> dict[str, object]:
-    conditions, rows, steps = result.conditions, rows_per_step(result), result.interval("steps")
-    return {
-        "model": conditions.model,
-        "method": conditions.method.value,
-        "dataset": conditions.dataset,
-        "sequence length": conditions.sequence_length,
-        "rows of the training": round(steps.value) * rows if steps and rows else None,
-        "precision": precision_class(conditions.precision),
-        "rows of a step": rows,
-        "torch": conditions.framework.get("torch"),
-    }
+        lines, conditions, other_work = list[str](), list[str](), False
+        for name, condition, changes_work, value_of in ASPECTS:
+            values = {result.id: value for result in results if (value := value_of(result)) is not None}
+            if len(set(values.values())) > 1:
+                lines.append(f"{name}: {', '.join(f'{value} ({record})' for record, value in values.items())}")
+                conditions.append(condition)
+                other_work = other_work or changes_work
+        if lines:
+            ending = "Their times and rates measure different work" if other_work else "They did the same work under different conditions"
+            yield Finding(
+                INCONSISTENT if other_work else SUSPICIOUS,
+                (statement.id, *stated.records),
+                f"{label(stated.quantity)} of {len(results)} results compared",
+                f"{'; '.join(lines)}. {ending}",
+                quantities=(stated.quantity,),
+                conditions=tuple(dict.fromkeys(conditions)),
+            )
 
 
 @rule(id="significance", family="significance", verdicts=(SUSPICIOUS,))

@@ -10,14 +10,8 @@ from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, 
 from tunemark.collector.audit.rule import SUSPICIOUS, Finding, rule
 
 TIMES_AND_MEMORY = (
-    "epoch_time_s",
-    "model_memory_bytes",
-    "peak_memory_bytes",
-    "samples_per_s",
-    "step_time_s",
-    "tokens_per_s",
-    "train_time_s",
-)
+    "epoch_time_s", "model_memory_bytes", "peak_memory_bytes", "samples_per_s", "step_time_s", "tokens_per_s", "train_time_s"
+)  # fmt: skip
 QUALITY = ("accuracy", "eval_loss", "train_loss")
 
 

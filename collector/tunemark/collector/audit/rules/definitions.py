@@ -46,30 +46,22 @@ def metrics(evidence: Evidence) -> Iterator[Finding]:
         if metric.counts in COUNTERS:
             words = f"the code divides {metric.counts} by the time, whatever work was done"
             yield Finding(INCONSISTENT, records, claim, words, quantities=quantities)
-        results = evidence.with_ids(metric.records)
-        yield from _wrong_unit(statement.id, metric, results)
+        claims = {
+            record.id: record.claims[metric.quantity].printed
+            for record in evidence.with_ids(metric.records)
+            if metric.quantity in record.claims
+        }
+        units = {record: (unit[0], printed) for record, printed in claims.items() if (unit := re.search(r"[GM]i?B", printed))}
+        wrong = {record: unit for record, unit in units.items() if metric.bytes_per_unit not in {None, BYTES_OF[unit[0]]}}
+        if wrong and metric.bytes_per_unit:
+            name, printed = next(iter(wrong.values()))
+            excess = BYTES_OF[name] / metric.bytes_per_unit - 1
+            words = (
+                f"the code divides bytes by {metric.bytes_per_unit:g}, but {name} is {BYTES_OF[name]:g} bytes: "
+                f"the printed {printed} is {abs(excess):.1%} too {'high' if excess > 0 else 'low'}"
+            )
+            yield Finding(INCONSISTENT, (statement.id, *wrong), f"{label(metric.quantity)} in {name}", words, quantities=quantities)
     yield from _counted_differently(evidence)
-
-
-def _wrong_unit(statement: str, metric: Metric, results: list[AuditedResult]) -> Iterator[Finding]:
-    if metric.bytes_per_unit is None:
-        return
-    wrong = []
-    for result in results:
-        claim = result.claims.get(metric.quantity)
-        unit = re.search(r"[GM]i?B", claim.printed) if claim else None
-        if claim and unit and BYTES_OF[unit[0]] != metric.bytes_per_unit:
-            wrong.append((result.id, unit[0], claim.printed))
-    if wrong:
-        _, unit_name, printed = wrong[0]
-        size = BYTES_OF[unit_name]
-        excess = size / metric.bytes_per_unit - 1
-        shown = f"{label(metric.quantity)} in {unit_name}"
-        words = (
-            f"the code divides bytes by {metric.bytes_per_unit:g}, but {unit_name} is {size:g} bytes: "
-            f"the printed {printed} is {abs(excess):.1%} too {'high' if excess > 0 else 'low'}"
-        )
-        yield Finding(INCONSISTENT, (statement, *(record for record, _, _ in wrong)), shown, words, quantities=(metric.quantity,))
 
 
 def _counted_differently(evidence: Evidence) -> Iterator[Finding]:
@@ -118,19 +110,15 @@ def roofs(evidence: Evidence) -> Iterator[Finding]:
 
 def _implied_peak(result: AuditedResult) -> tuple[Interval, str] | None:
     """Return the peak that a result's attained FLOP/s and HFU imply, with the calculation, or None."""
-    flop, time, share = result.interval("hardware_flop"), result.interval("profile_step_time_s"), result.interval("hfu")
+    flop, time, share = (result.interval(name) for name in ("hardware_flop", "profile_step_time_s", "hfu"))
     attained = flop / time if flop and time else result.interval("attained_flop_per_s")
     if attained is None or share is None:
         return None
-    claims = result.claims
-    printed = (
-        f"{claims['hardware_flop'].printed} / {claims['profile_step_time_s'].printed} = {attained.value / 1e12:.2f} TFLOP/s"
-        if flop and time
-        else claims["attained_flop_per_s"].printed
-    )
+    names = ("hardware_flop", "profile_step_time_s") if flop and time else ("attained_flop_per_s",)
+    printed = " / ".join(result.claims[name].printed for name in names)
+    words = f"{printed} = {attained.value / 1e12:.2f} TFLOP/s" if flop and time else printed
     implied = attained / share
-    words = f"{printed} at HFU {share.value:.2%} implies a peak of {implied.value / 1e12:.1f} TFLOP/s"
-    return implied, words
+    return implied, f"{words} at HFU {share.value:.2%} implies a peak of {implied.value / 1e12:.1f} TFLOP/s"
 
 
 @rule(id="formula", family="definitions", verdicts=(INCONSISTENT,))

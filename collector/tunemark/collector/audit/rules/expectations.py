@@ -5,7 +5,8 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import permutations, product
+from functools import partial
+from itertools import combinations, permutations, product
 from operator import attrgetter
 
 from tunemark.collector.audit.bounds import rates_below_peak
@@ -14,7 +15,6 @@ from tunemark.collector.audit.evidence import (
     METHOD_SETTINGS,
     AuditedResult,
     Evidence,
-    Pair,
     grouped,
     label,
     same_software,
@@ -42,16 +42,23 @@ STORED_DIFFERENTLY = 1.1
 
 Value = tuple[Interval, str]
 """A figure with its words."""
+Ratio = tuple[Interval, str, tuple[str, ...]]
+"""First over second, in words, with the quantities."""
+Pairs = Iterator[tuple[AuditedResult, AuditedResult]]
+Limit = float | str | Callable[..., float]
+"""A ratio, the key of a practice, or a function of the evidence and the results."""
 
 
-def figure(name: str) -> Callable[[AuditedResult], Value | None]:
-    """Return the function that reads one printed figure."""
+def _at_most(limit: Limit, evidence: Evidence, *results: AuditedResult) -> float:
+    if isinstance(limit, str):
+        return evidence.facts.known.practice(limit)
+    return limit(evidence, *results) if callable(limit) else limit
 
-    def of(result: AuditedResult) -> Value | None:
-        readings = [value for meaning, value in result.readings(name) if "together" not in meaning]
-        return (readings[0], result.printed(name)) if readings else None
 
-    return of
+def figure(name: str, result: AuditedResult) -> Value | None:
+    """Return a printed figure of one device."""
+    readings = [value for meaning, value in result.readings(name) if "together" not in meaning]
+    return (readings[0], result.printed(name)) if readings else None
 
 
 def epoch_tokens(result: AuditedResult) -> Value | None:
@@ -77,29 +84,25 @@ def seconds_per_row(result: AuditedResult) -> Value | None:
     return time / done, f"{time.value:g} s / ({words}) = {1e3 * time.value / done.value:.2f} ms per row"
 
 
+# Equal figures -------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Equal:
     """A figure that is the same for all results of a group."""
 
     group: Callable[[AuditedResult], object]
+    """What the results of a group share; None or empty for results in no group."""
     value: Callable[[AuditedResult], Value | None]
     quantities: tuple[str, ...]
-    limit: Callable[[Evidence, list[AuditedResult]], float]
+    limit: Limit
     """Ratio that highest and lowest may have."""
     reason: str
-    differing: str = "conditions.accelerator"
-    """What must differ in the group; empty if nothing must."""
+    differing: str = "accelerator"
+    """The condition that must differ in the group; empty if none must."""
 
 
-def _group_of(each: Equal) -> Callable[[tuple[AuditedResult, Value]], object]:
-    return lambda row: each.group(row[0])
-
-
-def _practice(key: str) -> Callable[[Evidence, list[AuditedResult]], float]:
-    return lambda evidence, _: evidence.facts.known.practice(key)
-
-
-def _vocabularies(evidence: Evidence, results: list[AuditedResult]) -> float:
+def _vocabularies(evidence: Evidence, *results: AuditedResult) -> float:
     """Return the ratio of token counts of one text: another tokenizer changes them by tens of per cent."""
     same = len({result.model.vocabulary if result.model else None for result in results}) == 1 and results[0].model is not None
     slack = (1 + evidence.facts.known.practice("clock-slack")) ** 2
@@ -109,6 +112,7 @@ def _vocabularies(evidence: Evidence, results: list[AuditedResult]) -> float:
 SHAPE = ("conditions.model", "conditions.micro_batch", "conditions.sequence_length")
 STORED = ("gradient_checkpointing", "strategy")
 """Settings that divide or recompute tensors."""
+STEP = attrgetter("source", *SHAPE, "conditions.method", "conditions.accelerator_count")
 EQUAL = (
     Equal(
         lambda result: (result.source, result.section) if result.interval("epoch_time_s") else None,
@@ -120,23 +124,18 @@ EQUAL = (
     ),
     Equal(
         lambda result: (
-            (
-                *attrgetter("source", *SHAPE, "conditions.method", "conditions.accelerator_count")(result),
-                *map(result.conditions.settings.get, STORED),
-            )
-            if result.conditions.micro_batch and result.accelerator
-            else None
+            (*STEP(result), *map(result.conditions.settings.get, STORED)) if result.conditions.micro_batch and result.accelerator else None
         ),
-        figure(PEAK),
+        partial(figure, PEAK),
         (PEAK,),
-        _practice("same-work-memory"),
+        "same-work-memory",
         "the tensors of a micro-step have the same size on every device",
     ),
     Equal(
         lambda result: attrgetter("source", "conditions.model", "conditions.method", "devices")(result) if result.accelerator else None,
-        figure(MODEL_MEMORY),
+        partial(figure, MODEL_MEMORY),
         (MODEL_MEMORY,),
-        lambda *_: STORED_DIFFERENTLY,
+        STORED_DIFFERENTLY,
         "parameters and their format do not change with the device",
     ),
 )
@@ -150,63 +149,63 @@ def equal_figures(evidence: Evidence) -> Iterator[Finding]:
     """
     for each in EQUAL:
         valued = [(result, value) for result in evidence.published if each.group(result) and (value := each.value(result))]
-        for rows in grouped(valued, _group_of(each)).values():
+        for rows in grouped(valued, partial(lambda group, row: group(row[0]), each.group)).values():
             results = [result for result, _ in rows]
-            if each.differing and len({attrgetter(each.differing)(result) for result in results}) == 1:
+            if each.differing and len({getattr(result.conditions, each.differing) for result in results}) == 1:
                 continue
             ordered = sorted(rows, key=lambda row: row[1][0].value)
             (_, (low, _)), (_, (high, _)) = ordered[0], ordered[-1]
-            if (high / low).low <= each.limit(evidence, results):
+            if (high / low).low <= _at_most(each.limit, evidence, *results):
                 continue
-            ratio = high.value / low.value
             shown = "; ".join(f"{result.id}, {result.device_name}: {words}" for result, (_, words) in ordered)
             claim = f"{' and '.join(map(label, each.quantities))} of {len(ordered)} results"
-            words = f"{shown}. Highest / lowest = {ratio:.2f}, but {each.reason}"
+            words = f"{shown}. Highest / lowest = {high.value / low.value:.2f}, but {each.reason}"
             yield Finding(INCONSISTENT, tuple(result.id for result, _ in ordered), claim, words, quantities=each.quantities)
+
+
+# Ordered figures -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
     """A figure of the first result of a pair that is at most a multiple of the second's."""
 
-    pairs: Callable[[Evidence], Iterator[Pair]]
-    ratio: Callable[[AuditedResult, AuditedResult], tuple[Interval, str, tuple[str, ...]] | None]
-    """First over second, in words, with the quantities."""
-    limit: Callable[[Evidence, AuditedResult, AuditedResult], float]
+    pairs: Callable[[Evidence], Pairs]
+    ratio: Callable[[AuditedResult, AuditedResult], Ratio | None]
+    limit: Limit
     reason: str
     inconsistent_above: float = float("inf")
     second_is_doubted: bool = False
     """The finding is about the second result, not the first."""
 
 
-def _methods(first: Method, second: Method) -> Callable[[Evidence], Iterator[Pair]]:
-    """Return pairs of two methods with the same model, devices and micro-step, from one table."""
+def _methods(first: Method, second: Method, evidence: Evidence) -> Pairs:
+    """Yield pairs of two methods with the same model, devices and micro-step, from one table."""
     same = attrgetter("source", "section", *SHAPE, "conditions.accelerator", "conditions.accelerator_count", "offloads_to_host")
-
-    def pairs(evidence: Evidence) -> Iterator[Pair]:
-        for group in grouped(with_model(evidence.published), same).values():
-            for result, other in product(group, group):
-                methods = (result.conditions.method, other.conditions.method) == (first, second)
-                if methods and same_software(result, other, METHOD_SETTINGS | {"framework_config"}):
-                    yield result, other
-
-    return pairs
+    for group in grouped(with_model(evidence.published), same).values():
+        for result, other in product(group, group):
+            methods = (result.conditions.method, other.conditions.method) == (first, second)
+            if methods and same_software(result, other, METHOD_SETTINGS | {"framework_config"}):
+                yield result, other
 
 
-def _repeats(evidence: Evidence) -> Iterator[Pair]:
+SETUP = attrgetter("source", "conditions.model", "conditions.method", "conditions.accelerator")
+
+
+def _repeats(evidence: Evidence) -> Pairs:
     """Yield pairs of results that state the same batch, length and format, and no setting that is known to differ."""
     required = attrgetter("micro_batch", "sequence_length", "precision", "accelerator", "accelerator_count")
     optional = attrgetter("global_batch", "gradient_accumulation", "padding", "packing", "dataset")
-    for pair in evidence.published_pairs():
-        for result, other in (pair, pair[::-1]):
+    for group in grouped(with_model(evidence.published), SETUP).values():
+        for result, other in combinations(group, 2):
             a, b = result.conditions, other.conditions
             same = None not in required(a) and required(a) == required(b)
             agree = all(None in both or both[0] == both[1] for both in zip(optional(a), optional(b), strict=True))
             if same and agree and (not a.settings or not b.settings or a.settings == b.settings):
-                yield result, other
+                yield from ((result, other), (other, result))
 
 
-def _models(evidence: Evidence) -> Iterator[Pair]:
+def _models(evidence: Evidence) -> Pairs:
     """Yield pairs of models of the same width, depth and vocabulary in one place of a table, the larger first."""
     place = attrgetter("source", "section", "conditions.method", "conditions.accelerator", *SHAPE[1:])
     shape = attrgetter("model.hidden_size", "model.layers", "model.vocabulary")
@@ -216,11 +215,9 @@ def _models(evidence: Evidence) -> Iterator[Pair]:
                 yield large, small
 
 
-def _counts(evidence: Evidence) -> Iterator[Pair]:
+def _counts(evidence: Evidence) -> Pairs:
     """Yield pairs of results that differ only in the number of devices, more devices first."""
-    setup = attrgetter("source", "conditions.model", "conditions.method", "conditions.accelerator")
-    counted = [result for result in with_model(evidence.results) if result.conditions.accelerator_count is not None]
-    for group in grouped(counted, setup).values():
+    for group in grouped((result for result in with_model(evidence.results) if result.conditions.accelerator_count), SETUP).values():
         # Measured results may be many, so keep one per number of devices and kind of work.
         results = {(result.devices, *_work(result)[:3]) if result.measured else result.id: result for result in group}.values()
         for few, many in product(results, results):
@@ -233,7 +230,7 @@ def _work(result: AuditedResult) -> tuple[object, ...]:
     return stated.micro_batch, stated.sequence_length, stated.dataset, result.offloads_to_host, stated.packing
 
 
-def _same_steps(evidence: Evidence) -> Iterator[Pair]:
+def _same_steps(evidence: Evidence) -> Pairs:
     """Yield pairs whose devices do the same work in a step: with more, the fixed costs of a step weigh less."""
     for many, few in _counts(evidence):
         before, after = few.conditions.global_batch, many.conditions.global_batch
@@ -241,14 +238,14 @@ def _same_steps(evidence: Evidence) -> Iterator[Pair]:
             yield many, few
 
 
-def _memory(first: AuditedResult, second: AuditedResult) -> tuple[Interval, str, tuple[str, ...]] | None:
-    mine, theirs = figure(PEAK)(first), figure(PEAK)(second)
+def _memory(first: AuditedResult, second: AuditedResult) -> Ratio | None:
+    mine, theirs = figure(PEAK, first), figure(PEAK, second)
     if mine is None or theirs is None:
         return None
     return mine[0] / theirs[0], f"{mine[0].value / 1e9:.1f} GB / {theirs[0].value / 1e9:.1f} GB", (PEAK,)
 
 
-def _host_memory(first: AuditedResult, second: AuditedResult) -> tuple[Interval, str, tuple[str, ...]] | None:
+def _host_memory(first: AuditedResult, second: AuditedResult) -> Ratio | None:
     """Return the ratio of host memory per process."""
     shares, totals = ([result.interval(name) for result in (first, second)] for name in HOST_MEMORY)
     if not all((*shares, *totals)):
@@ -258,7 +255,7 @@ def _host_memory(first: AuditedResult, second: AuditedResult) -> tuple[Interval,
     return mine / theirs / (first.devices / second.devices), words, HOST_MEMORY
 
 
-def _time_of_a_row(first: AuditedResult, second: AuditedResult) -> tuple[Interval, str, tuple[str, ...]] | None:
+def _time_of_a_row(first: AuditedResult, second: AuditedResult) -> Ratio | None:
     mine, theirs = seconds_per_row(first), seconds_per_row(second)
     if mine is None or theirs is None:
         return None
@@ -266,27 +263,23 @@ def _time_of_a_row(first: AuditedResult, second: AuditedResult) -> tuple[Interva
     return mine[0] / theirs[0], f"{mine[1]} / {theirs[1]}", names
 
 
-def _slowdown(first: AuditedResult, second: AuditedResult) -> tuple[Interval, str, tuple[str, ...]] | None:
+def _slowdown(first: AuditedResult, second: AuditedResult) -> Ratio | None:
     """Return the rate of the second over that of the first, if each has one possible rate."""
     mine, theirs = rates_below_peak(first), rates_below_peak(second)
     if not len(mine) == len(theirs) == 1:
         return None
-    words = f"{theirs[-1].tokens_per_s.value:,.0f} tokens/s / {mine[-1].tokens_per_s.value:,.0f} tokens/s"
-    return theirs[-1].tokens_per_s / mine[-1].tokens_per_s, words, (mine[-1].quantity,)
+    words = f"{theirs[0].tokens_per_s.value:,.0f} tokens/s / {mine[0].tokens_per_s.value:,.0f} tokens/s"
+    return theirs[0].tokens_per_s / mine[0].tokens_per_s, words, (mine[0].quantity,)
 
 
-def _speedup(quantity: str) -> Callable[[AuditedResult, AuditedResult], tuple[Interval, str, tuple[str, ...]] | None]:
+def _efficiency(quantity: str, many: AuditedResult, few: AuditedResult) -> Ratio | None:
     """Return the efficiency of more devices by a time or by the rate of tokens."""
-
-    def efficiency(many: AuditedResult, few: AuditedResult) -> tuple[Interval, str, tuple[str, ...]] | None:
-        after, before = many.interval(quantity), few.interval(quantity)
-        if before is None or after is None:
-            return None
-        speedup = before / after if quantity in TIMES else after / before
-        words = f"{few.printed(quantity)} -> {many.printed(quantity)}, {speedup.value:.2f}x with {many.devices / few.devices:g} times the devices"
-        return speedup / (many.devices / few.devices), words, (quantity,)
-
-    return efficiency
+    after, before = many.interval(quantity), few.interval(quantity)
+    if before is None or after is None:
+        return None
+    speedup, times = before / after if quantity in TIMES else after / before, many.devices / few.devices
+    words = f"{few.printed(quantity)} -> {many.printed(quantity)}, {speedup.value:.2f}x with {times:g} times the devices"
+    return speedup / times, words, (quantity,)
 
 
 def _predicted_growth(evidence: Evidence, first: AuditedResult, second: AuditedResult) -> float:
@@ -297,58 +290,47 @@ def _predicted_growth(evidence: Evidence, first: AuditedResult, second: AuditedR
     return MORE_MEMORY * (max(1.0, peaks[0] / peaks[1]) if len(peaks) > 1 else 1.0)
 
 
-def _allowed(key: str) -> Callable[[Evidence, AuditedResult, AuditedResult], float]:
-    return lambda evidence, *_: evidence.facts.known.practice(key)
-
-
 ORDERED = (
     Ordered(
         _repeats,
         _time_of_a_row,
-        _allowed("same-run"),
+        "same-run",
         "a run repeated on the same device takes about the same time, so the work or the device was different",
         inconsistent_above=0.0,
         # Other work on a machine slows a run down, and nothing makes it faster.
         second_is_doubted=True,
     ),
     Ordered(
-        _methods(Method.QLORA, Method.LORA),
+        partial(_methods, Method.QLORA, Method.LORA),
         _memory,
-        lambda *_: MORE_MEMORY,
+        MORE_MEMORY,
         "4-bit weights take a quarter of the memory and all else is the same (Dettmers et al. 2023)",
     ),
     Ordered(
-        _methods(Method.LORA, Method.FULL),
+        partial(_methods, Method.LORA, Method.FULL),
         _memory,
         _predicted_growth,
         "frozen weights have no gradients and no optimizer states (Hu et al. 2021, section 4.2)",
     ),
     Ordered(
-        _methods(Method.LORA, Method.FULL),
+        partial(_methods, Method.LORA, Method.FULL),
         _slowdown,
-        _allowed("lora-slowdown"),
+        "lora-slowdown",
         "LoRA executes 6 N FLOPs per token with recomputation, and full fine-tuning 8 N (definitions#hfu)",
     ),
     Ordered(
         _models,
-        lambda large, small: _inverse(_memory(large, small)),
-        lambda *_: 1.0,
+        lambda large, small: _memory(small, large),
+        1.0,
         "of two models with the same width, depth and vocabulary, the one with more parameters needs more memory",
     ),
     *(
-        Ordered(_same_steps, _speedup(name), _allowed("superlinear"), "n devices do at most n times the work of one (Amdahl 1967)", TWICE)
+        Ordered(_same_steps, partial(_efficiency, name), "superlinear", "n devices do at most n times the work of one (Amdahl 1967)", TWICE)
         for name in (*TIMES, "tokens_per_s")
     ),
     Ordered(_counts, _memory, _predicted_growth, "each device holds the same rows and no more states (Rajbhandari et al. 2020)"),
-    Ordered(_counts, _host_memory, lambda *_: TWICE, "each process holds about the same amount of host memory"),
+    Ordered(_counts, _host_memory, TWICE, "each process holds about the same amount of host memory"),
 )
-
-
-def _inverse(found: tuple[Interval, str, tuple[str, ...]] | None) -> tuple[Interval, str, tuple[str, ...]] | None:
-    if found is None:
-        return None
-    words = " / ".join(reversed(found[1].split(" / ")))
-    return Interval.exact(1.0) / found[0], words, found[2]
 
 
 @rule(id="wrong-order", family="comparison", verdicts=(SUSPICIOUS, INCONSISTENT))
@@ -361,14 +343,13 @@ def ordered_figures(evidence: Evidence) -> Iterator[Finding]:
     for each in ORDERED:
         for first, second in each.pairs(evidence):
             found = each.ratio(first, second)
-            if found is None or found[0].low < each.limit(evidence, first, second):
+            if found is None or found[0].low < _at_most(each.limit, evidence, first, second):
                 continue
             ratio, words, quantities = found
             verdict = INCONSISTENT if ratio.low > each.inconsistent_above else SUSPICIOUS
-            claim = f"{_name(first)}: {first.printed(*quantities)}; {_name(second)}: {second.printed(*quantities)}"
-            calculation = f"{words} = {ratio.value:.2f}, but {each.reason}"
+            claim = "; ".join(f"{_name(result)}: {result.printed(*quantities)}" for result in (first, second))
             records = (second.id, first.id) if each.second_is_doubted else (first.id, second.id)
-            yield Finding(verdict, records, claim, calculation, quantities=quantities)
+            yield Finding(verdict, records, claim, f"{words} = {ratio.value:.2f}, but {each.reason}", quantities=quantities)
 
 
 def _name(result: AuditedResult) -> str:

@@ -203,77 +203,54 @@ def rows_of_an_evaluation(evidence: Evidence) -> Iterator[Equation]:
 
 
 def whole_and_part(evidence: Evidence) -> Iterator[Equation]:
-    """Yield figures that are at most another: training in the process, CPU time on all cores, MFU in HFU."""
+    """Yield figures that are at most another: training in the process, MFU in HFU, CPU time on all cores."""
     slack = evidence.facts.known.practice("clock-slack")
     cores = {row.instance: row.vcpus for row in evidence.facts.prices if row.vcpus}
     for result in evidence.results:
-        count = cores.get(result.conditions.instance or "")
-        wall, user, system = (result.interval(name) for name in ("wall_s", "user_s", "system_s"))
-        pairs: list[tuple[tuple[str, ...], Interval | None, Interval | None, str]] = [
-            (("train_time_s", "wall_s"), result.interval("train_time_s"), wall, "the time of the whole process")
-        ]
-        pairs += [(("mfu", "hfu"), result.interval("mfu"), result.interval("hfu"), "HFU, which adds recomputed work to MFU")]
-        if count and wall and user and system:
-            pairs += [(("user_s", "system_s", "wall_s"), user + system, wall * count, f"{count} cores x wall time")]
-        for names, part, whole, meaning in pairs:
-            if part and whole:
+        count = cores.get(result.conditions.instance or "") or 0
+        wholes = (
+            (("train_time_s", "wall_s"), 1, "the time of the whole process"),
+            (("mfu", "hfu"), 1, "HFU, which adds recomputed work to MFU"),
+            (("user_s", "system_s", "wall_s"), count, f"{count} cores x wall time"),
+        )
+        for names, factor, meaning in wholes:
+            known = [value for name in names if (value := result.interval(name))]
+            if len(known) == len(names) and factor:
+                part, whole = known[0] if len(known) == 2 else known[0] + known[1], known[-1] * factor  # noqa: PLR2004 - one part and its whole
                 calculation = ((f"{' + '.join(map(label, names[:-1]))}, at most {label(names[-1])}", part),)
                 upper = Interval(whole.value, 0.0, whole.high)
                 yield Equation((result.id,), names, result.printed(*names), calculation, upper, meaning, slack)
 
 
 def columns(evidence: Evidence) -> Iterator[Equation]:
-    """Yield columns of a table relative to its baseline: relative speed, saved memory, scaling efficiency."""
-    for name, of in COLUMNS.items():
-        for rows in grouped(evidence.with_figure(name), lambda result: (result.source, result.section)).values():
-            table = [result for result in evidence.results if (result.source, result.section) == (rows[0].source, rows[0].section)]
-            for result in rows:
-                computed, printed = of(result, table), result.interval(name)
-                if computed and printed:
-                    base, words, value = computed
-                    yield Equation((result.id, base.id), (name,), result.printed(name), ((words, value),), printed, "the printed figure")
+    """Yield columns of a table relative to its baseline: relative speed, scaling efficiency, saved memory."""
+    tables = grouped(evidence.results, lambda result: (result.source, result.section))
+    for name, quantity, is_base in COLUMNS:
+        for result, (printed,) in evidence.with_intervals(name):
+            rows = tables[result.source, result.section]
+            base = next((row for row in rows if is_base(row, result) and (name != "memory_reduction" or row.interval(quantity))), None)
+            mine, theirs = result.interval(quantity), base.interval(quantity) if base else None
+            if base is None or mine is None or theirs is None:
+                continue
+            if name == "memory_reduction":
+                left, words = mine / theirs, f"({theirs.value / 1e9:g} - {mine.value / 1e9:g}) / {theirs.value / 1e9:g}"
+                value = Interval(1 - left.value, 1 - left.high, 1 - left.low)
+            else:
+                devices = result.devices if name == "scaling_efficiency" else 1
+                value, words = mine / (theirs * devices), f"{mine.value:g} / ({devices} x {theirs.value:g})"
+            yield Equation((result.id, base.id), (name,), result.printed(name), ((words, value),), printed, "the printed figure")
 
 
-Computed = tuple[AuditedResult, str, Interval] | None
-
-
-def _relative_speed(result: AuditedResult, table: list[AuditedResult]) -> Computed:
-    base = next((row for row in table if "relative_speed" in row.claims and row.claims["relative_speed"].value == 1), None)
-    return _rates(result, base, 1)
-
-
-def _efficiency(result: AuditedResult, table: list[AuditedResult]) -> Computed:
-    return _rates(result, next((row for row in table if "scaling_efficiency" in row.claims and row.devices == 1), None), result.devices)
-
-
-def _rates(result: AuditedResult, base: AuditedResult | None, devices: int) -> Computed:
-    mine, theirs = result.interval("tokens_per_s"), base.interval("tokens_per_s") if base else None
-    if base is None or mine is None or theirs is None:
-        return None
-    return base, f"{mine.value:g} / ({devices} x {theirs.value:g})", mine / (theirs * devices)
-
-
-def _saving(result: AuditedResult, table: list[AuditedResult]) -> Computed:
-    """Return (before - after) / before; the first full fine-tuning of the model in the table is before."""
-    full = (row for row in table if row.conditions.method is Method.FULL and row.conditions.model == result.conditions.model)
-    base = next((row for row in full if row.interval("peak_memory_bytes")), None)
-    mine, theirs = result.interval("peak_memory_bytes"), base.interval("peak_memory_bytes") if base else None
-    if base is None or mine is None or theirs is None:
-        return None
-    left = mine / theirs
-    return (
-        base,
-        f"({theirs.value / 1e9:g} - {mine.value / 1e9:g}) / {theirs.value / 1e9:g}",
-        Interval(1 - left.value, 1 - left.high, 1 - left.low),
-    )
-
-
-COLUMNS: dict[str, Callable[[AuditedResult, list[AuditedResult]], Computed]] = {
-    "relative_speed": _relative_speed,
-    "scaling_efficiency": _efficiency,
-    "memory_reduction": _saving,
-}
-"""Relative column -> how it is computed from its row and the rows of its table."""
+COLUMNS: tuple[tuple[str, str, Callable[[AuditedResult, AuditedResult], bool]], ...] = (
+    ("relative_speed", "tokens_per_s", lambda row, _: "relative_speed" in row.claims and row.claims["relative_speed"].value == 1),
+    ("scaling_efficiency", "tokens_per_s", lambda row, _: "scaling_efficiency" in row.claims and row.devices == 1),
+    (
+        "memory_reduction",
+        "peak_memory_bytes",
+        lambda row, result: (row.conditions.method, row.conditions.model) == (Method.FULL, result.conditions.model),
+    ),
+)
+"""Relative column, the figure that it is computed from, and whether a row is the baseline of another."""
 
 
 IDENTITIES = (

@@ -59,7 +59,12 @@ def below_needs(evidence: Evidence) -> Iterator[Finding]:
     impossible. Less than the memory model predicts for the stated conditions is suspicious: what is not stated takes its cheapest usual value,
     and the prediction is lowered by its error (definitions#memory).
     """
-    for result, model, high in _on_one_device(evidence):
+    for result in evidence.results:
+        model, readings = result.model, result.readings(PEAK)
+        # Sharded models and our own measurements are left out.
+        if model is None or not readings or result.devices > 1 or result.offloads_to_host or result.measured:
+            continue
+        high = max(peak.high for _, peak in readings)
         (floor, words), shape = _floor(result, model), _usual_shape(result, evidence.facts)
         if high < floor:
             words = f"{words} = {floor / 1e9:.1f} GB, more than {high / 1e9:.1f} GB even at the upper end of the last digit"
@@ -94,14 +99,6 @@ def _usual_shape(result: AuditedResult, facts: FactBase) -> TrainingShape | None
     if "mixed" in (conditions.precision or "").lower():
         usual |= {"master_weights": True, "parameters": Dtype.BF16, "activations": Dtype.BF16}
     return replace(shape, **{name: value for name, value in usual.items() if name not in fixed})
-
-
-def _on_one_device(evidence: Evidence) -> Iterator[tuple[AuditedResult, ModelCard, float]]:
-    """Yield results of documents with a known model that is not sharded, and the highest possible peak."""
-    for result in evidence.results:
-        readings = result.readings(PEAK)
-        if result.model is not None and result.devices == 1 and not result.offloads_to_host and readings and not result.measured:
-            yield result, result.model, max(peak.high for _, peak in readings)
 
 
 def _floor(result: AuditedResult, model: ModelCard) -> tuple[float, str]:

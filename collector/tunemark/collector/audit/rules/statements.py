@@ -3,16 +3,15 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from operator import attrgetter
+from typing import NamedTuple
 
 from tunemark.collector.audit.bounds import utilisation
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, quoted, source_of
 from tunemark.collector.audit.interval import ROUGHLY, Interval
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import token_rates
-from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
@@ -47,8 +46,7 @@ EFFECT_TOLERANCE = 0.05
 POWER = {"linear": 1.0, "quadratic": 2.0}
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(NamedTuple):
     """A value of a setting and the record that states it."""
 
     record: str
@@ -58,12 +56,10 @@ class _Place:
 
     def contradicts(self, other: "_Place") -> bool:
         """Return True if both values cannot be right."""
-        if self.value == other.value:
-            return False
         limit, place = (self, other) if self.at_most else (other, self)
         if limit.at_most and isinstance(limit.value, int | float) and isinstance(place.value, int | float):
             return place.value > limit.value
-        return True
+        return self.value != other.value
 
 
 @rule(id="stated-twice", family="statements", verdicts=(INCONSISTENT,))
@@ -75,31 +71,28 @@ def stated_twice(evidence: Evidence) -> Iterator[Finding]:
     """
     stated: dict[tuple[str, str], list[_Place]] = defaultdict(list)
     for statement, assertion in evidence.assertions(Stated):
+        place = _Place(statement.id, f"{assertion.value!r} in {assertion.place}", assertion.value, assertion.at_most)
         for record in assertion.records:
-            place = _Place(statement.id, f"{assertion.value!r} in {assertion.place}", assertion.value, at_most=assertion.at_most)
             stated[record, assertion.setting].append(place)
     differing: dict[tuple[str, ...], tuple[list[str], list[str]]] = {}
     for (record, setting), places in stated.items():
-        result = evidence.by_id.get(record)
-        own = _value(result, setting) if result else None
+        own = _value(evidence.by_id[record], setting) if record in evidence.by_id else None
         if own is not None:
             places.append(_Place(record, f"{own!r} in the conditions of {record}", own))
         wrong = [place for place in places if any(place.contradicts(other) for other in places)]
-        if not wrong:
-            continue
-        elsewhere = [place for place in wrong if place.record != record]
-        key = (setting, *(place.record for place in elsewhere))
-        lines, records = differing.setdefault(key, ([f"{setting} is {place.words}" for place in elsewhere], []))
-        records.append(record)
-        lines.extend(place.words for place in wrong if place.record == record)
+        if wrong:
+            elsewhere = [place for place in wrong if place.record != record]
+            first = [f"{setting} is {place.words}" for place in elsewhere]
+            lines, records = differing.setdefault((setting, *(place.record for place in elsewhere)), (first, []))
+            records.append(record)
+            lines.extend(place.words for place in wrong if place.record == record)
     for (setting, *statements), (lines, records) in differing.items():
         shown = lines if len(lines) <= LINES_SHOWN else [*lines[:LINES_SHOWN], f"and {len(lines) - LINES_SHOWN} more like these"]
-        claim = f"{setting}, stated in two places"
-        yield Finding(INCONSISTENT, (*statements, *records), claim, "; ".join(shown), conditions=(setting,))
+        yield Finding(INCONSISTENT, (*statements, *records), f"{setting}, stated in two places", "; ".join(shown), conditions=(setting,))
     for statement, link in evidence.assertions(Link):
         if not link.exists:
-            claim, words = f"link to {link.target}", f"not found in {link.checked_in}"
-            yield Finding(INCONSISTENT, (statement.id,), claim, words, conditions=("link",))
+            words = f"not found in {link.checked_in}"
+            yield Finding(INCONSISTENT, (statement.id,), f"link to {link.target}", words, conditions=("link",))
 
 
 def _value(result: AuditedResult, name: str) -> Scalar:
@@ -138,19 +131,11 @@ def _lack_of_support(evidence: Evidence, conclusion: Conclusion) -> str:
         return f"it rests on {basis}. A loss on training rows cannot distinguish learning from memorising, and there is no held-out figure"
     if conclusion.about == "utilisation" and shown and shown <= BUSY:
         basis = ", ".join(f"{result.printed(*sorted(shown))} ({result.id})" for result in results)
-        return f"it rests on {basis}, the share of time in which something ran, which does not measure work: {_attained(results)}"
+        shares = {result.id: utilisation(result, rates[0]) for result in results if (rates := token_rates(result))}
+        parts = [f"{record} attains {share[0].value:.0%} of the dense peak" for record, share in shares.items() if share]
+        attained = "; ".join(parts) or "the attained FLOP/s are unknown"
+        return f"it rests on {basis}, the share of time in which something ran, which does not measure work: {attained}"
     return "" if shown else f"no figure for {conclusion.about} supports it"
-
-
-def _attained(results: list[AuditedResult]) -> str:
-    """Return the share of the dense peak that each result attains, in words."""
-    parts = []
-    for result in results:
-        rates = token_rates(result)
-        utilised = utilisation(result, rates[0]) if rates else None
-        if utilised is not None:
-            parts.append(f"{result.id} attains {utilised[0].value:.0%} of the dense peak")
-    return "; ".join(parts) or "the attained FLOP/s are unknown"
 
 
 @rule(id="advice", family="statements", verdicts=(INCONSISTENT,))
@@ -176,32 +161,35 @@ def advice(evidence: Evidence) -> Iterator[Finding]:
 def _against_tables(evidence: Evidence, statement: Statement, advised: Advice) -> Iterator[Finding]:
     """Yield findings that a need of the document's tables exceeds the advised device, or fits a smaller one than the smallest."""
     cards = [evidence.facts.accelerators[key] for key in advised.accelerators if key in evidence.facts.accelerators]
-    sizes = [card.memory_gib or 0 for card in cards]
+    sizes, source = [card.memory_gib or 0 for card in cards], source_of(statement.id)
     if not any(sizes) or advised.devices > 1:
         return
-    needs = [need for need in _stated_needs(evidence, source_of(statement.id), advised) if need.interval(PEAK)]
-    if advised.says == "possible" and advised.methods:
-        for result in needs:
-            if Interval.of(result.claims[PEAK]).low > max(sizes) * GIB:
-                words = f"{_words(statement)}: {result.id} requires {result.claims[PEAK].printed}, {max(sizes) * GIB / BILLION:.0f} GB are there"
-                yield _advice_finding(statement, result, f"{_size(advised)} on {max(sizes):g} GB", words)
+    smallest, largest = advised.parameters_from_b or 0, (advised.parameters_to_b or math.inf) * SIZE_TOLERANCE
+    needs = [
+        # A table of requirements names no device.
+        result
+        for result in evidence.results
+        if result.source == source and result.model is not None and result.accelerator is None and result.interval(PEAK)
+        if result.conditions.method in advised.methods and smallest <= (result.parameters or 0) / BILLION <= largest
+    ]
+    against: list[tuple[AuditedResult, str, str]] = []
+    for result in needs if advised.says == "possible" else ():
+        if Interval.of(result.claims[PEAK]).low > max(sizes) * GIB:
+            words = (
+                f"{_words(statement)}: {result.id} requires {result.claims[PEAK].printed}, {max(sizes) * GIB / BILLION:.0f} GB are there"
+            )
+            against.append((result, f"{_size(advised)} on {max(sizes):g} GB", words))
     needs = [need for need in needs if not advised.models or need.conditions.model in advised.models]
     if advised.least and needs and min(sizes):
         most = max(needs, key=_peak)
-        smaller = _smaller(evidence, source_of(statement.id), _peak(most) * SPARE_MEMORY, min(sizes))
-        if smaller:
+        known = [card for card in evidence.accelerators_of(source) if card.memory_gib]
+        enough = [card for card in known if _peak(most) * SPARE_MEMORY <= (card.memory_gib or 0) * GIB < min(sizes) * GIB]
+        if enough:
+            smaller = min(enough, key=lambda card: (card.memory_gib or 0, card.key))
             words = f"{most.id} requires {most.claims[PEAK].printed}. With a tenth more it fits the {smaller.name}, which the document names too"
-            yield _advice_finding(statement, most, f"smallest device: {_words(statement)}", words)
-
-
-def _advice_finding(statement: Statement, result: AuditedResult, claim: str, words: str) -> Finding:
-    return Finding(INCONSISTENT, (statement.id, result.id), claim, words, quantities=(PEAK,), conditions=("accelerator",))
-
-
-def _smaller(evidence: Evidence, source: str, needed: float, advised_gib: float) -> AcceleratorCard | None:
-    """Return the smallest device of a document that has enough memory and less than the advised one, or None."""
-    cards = [card for card in evidence.accelerators_of(source) if card.memory_gib and needed <= card.memory_gib * GIB < advised_gib * GIB]
-    return min(cards, key=lambda card: (card.memory_gib or 0, card.key), default=None)
+            against.append((most, f"smallest device: {_words(statement)}", words))
+    for result, claim, words in against:
+        yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, quantities=(PEAK,), conditions=("accelerator",))
 
 
 def _sizes_overlap(yes: Advice, no: Advice) -> bool:
@@ -218,15 +206,6 @@ def _size(stated: Advice) -> str:
 
 def _words(statement: Statement) -> str:
     return f"{statement.id} ({', '.join(statement.labels.values())})"
-
-
-def _stated_needs(evidence: Evidence, source: str, advised: Advice) -> Iterator[AuditedResult]:
-    """Yield the rows of a document's tables, on no device, for models of the advised sizes and methods."""
-    smallest, largest = advised.parameters_from_b or 0, (advised.parameters_to_b or math.inf) * SIZE_TOLERANCE
-    for result in evidence.results:
-        in_table = result.source == source and result.model is not None and result.accelerator is None
-        if in_table and result.conditions.method in advised.methods and smallest <= (result.parameters or 0) / BILLION <= largest:
-            yield result
 
 
 def _peak(result: AuditedResult) -> float:

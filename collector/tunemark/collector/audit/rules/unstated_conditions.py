@@ -4,9 +4,9 @@ A new one is one function in `OPEN`.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
+from typing import NamedTuple
 
 from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, weight_bytes
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
@@ -32,14 +32,12 @@ SAME_VALUE = 0.01
 """Share by which a stored figure may differ from the printed one in the unit that was used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
-    """A condition or a figure with several readings."""
+class Open(NamedTuple):
+    """A condition or a figure with several readings, each with its consequence in words."""
 
-    results: tuple[AuditedResult, ...]
+    results: Sequence[AuditedResult]
     claim: str
     readings: Mapping[str, str]
-    """Each reading with its consequence in words."""
     quantities: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
 
@@ -59,7 +57,7 @@ def devices(evidence: Evidence) -> Iterator[Open]:
     named = [(result, card, printed or FIRST_NUMBER.split(card.name)[0]) for result, card, printed in not_said]
     groups = grouped(named, lambda row: (row[0].source, row[1].key, row[0].section, _words(row[2]) & known))
     for (_, _, _, words), rows in groups.items():
-        results, card, printed = tuple(result for result, *_ in rows), rows[0][1], rows[0][2]
+        results, (_, card, printed) = [result for result, *_ in rows], rows[0]
         needed = FITS * max((row.claims["peak_memory_bytes"].value for row in results if "peak_memory_bytes" in row.claims), default=0.0)
         # A card without a peak cannot change the meaning of a time.
         kinds = [
@@ -88,12 +86,8 @@ def _words(name: str) -> frozenset[str]:
 
 def _differ(first: AcceleratorCard, second: AcceleratorCard) -> bool:
     """Return True if the peak, bandwidth or memory of two cards differ."""
-    pairs = (
-        (first.peak_tflops[Dtype.BF16], second.peak_tflops[Dtype.BF16]),
-        (first.memory_bandwidth_gb_s, second.memory_bandwidth_gb_s),
-        (first.memory_gib, second.memory_gib),
-    )
-    return any(a and b and max(a, b) > SAME_PEAK * min(a, b) for a, b in pairs)
+    figures = ((card.peak_tflops[Dtype.BF16], card.memory_bandwidth_gb_s, card.memory_gib) for card in (first, second))
+    return any(a and b and max(a, b) > SAME_PEAK * min(a, b) for a, b in zip(*figures, strict=True))
 
 
 def checkpoints(evidence: Evidence) -> Iterator[Open]:
@@ -114,7 +108,7 @@ def checkpoints(evidence: Evidence) -> Iterator[Open]:
             }
             if len(set(within.values())) > 1:
                 claim = f"model {results[0].labels.get('model', shared.model)!r} at {length:,} tokens ({shared.source})"
-                yield Open(tuple(results), claim, readings, conditions=("model", "sequence_length"))
+                yield Open(results, claim, readings, conditions=("model", "sequence_length"))
 
 
 def memory_of_which_device(evidence: Evidence) -> Iterator[Open]:
@@ -148,7 +142,7 @@ def batches(evidence: Evidence) -> Iterator[Open]:
         printed = first.labels.get("batch_size", "")
         rows = int(printed) if printed.isdigit() else first.conditions.micro_batch or 0
         readings = {"per device": f"{rows * first.devices} rows in a micro-step", "global": f"{rows} rows in a micro-step"}
-        yield Open(tuple(results), f"batch {rows} on {first.devices} devices", readings, conditions=("micro_batch", "global_batch"))
+        yield Open(results, f"batch {rows} on {first.devices} devices", readings, conditions=("micro_batch", "global_batch"))
 
 
 def lengths(evidence: Evidence) -> Iterator[Open]:
@@ -181,14 +175,7 @@ def flop_units(evidence: Evidence) -> Iterator[Open]:
                 yield Open((result,), result.printed(name), readings, (name,))
 
 
-OPEN: tuple[Callable[[Evidence], Iterator[Open]], ...] = (
-    devices,
-    checkpoints,
-    memory_of_which_device,
-    batches,
-    lengths,
-    flop_units,
-)
+OPEN: tuple[Callable[[Evidence], Iterator[Open]], ...] = (devices, checkpoints, memory_of_which_device, batches, lengths, flop_units)
 
 
 @rule(id="not-said", family="definitions", verdicts=(AMBIGUOUS,))
