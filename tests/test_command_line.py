@@ -101,6 +101,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(command):
         ("estimate -m lama-3.1-8b", "--model/-m: 'lama-3.1-8b': not in data/models; did you mean 'llama-3.1-8b'"),
         ("estimate -m gpt2 -a h100", "--accelerator/-a: 'h100': is no accelerator of data/accelerators; did you mean 'nvidia-h100-80gb-sxm' or 'nvidia-h100-94gb-nvl'"),
         ("estimate -m gpt2 --devices 0", "--devices: 0: must be 1 or more"),
+        ("estimate -m gpt2 --method peft", "--method: 'peft': known: full, lora, qlora"),
+        ("recommend -m gpt2 --tokens 10M --method peft", "--method: 'peft': known: any, full, lora, qlora"),
         ("estimate -m gpt2 --rank 0", "--rank: 0: must be 1 or more"),
         ("estimate -m gpt2 --tokens 1M --epochs 0", "--epochs: 0: must be 1 or more"),
         ("estimate -m gpt2 --optimizer adm", "--optimizer: 'adm': did you mean 'adamw'"),

@@ -89,6 +89,7 @@ def test_a_cost_without_a_list_price_says_so(tunemark: Tunemark) -> None:
         (("--samples", "10", "--tokens", "10"), "either --tokens or --samples"),
         (("--samples", "0"), "must be a whole number of 1 or more"),
         (("--samples", "10", "--usd-per-hour", "-1"), "must be above 0"),
+        (("--samples", "10", "--usd-per-hour", "inf"), "--usd-per-hour: inf: must be above 0"),
         (("--software", "mlprf"), "did you mean 'mlperf'"),
     ],
 )

@@ -100,7 +100,7 @@ def estimate(
     - `tunemark estimate -m llama-3.1-70b --devices 16 --set loss=fused`
     """
     facts = FactBase.of_project()
-    card, method_used = facts.model(model), chosen("--method", method, Method)
+    card, method_used = facts.model(model), chosen("--method", method, [known for known in Method if known is not Method.PEFT])
     given = named_settings(settings, SETTINGS)
     _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
     stored = chosen("--set parameters", given.get("parameters", "fp32" if method_used is Method.QLORA else "bf16"), Dtype)

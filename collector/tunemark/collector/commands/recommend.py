@@ -38,9 +38,9 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.option_rates import Evidence, rates_for
-from tunemark.schema.recommendation import ANY, OBJECTIVES, OWN, TRUSTS, Answer, Offer, Option, Question, Rate, offers_of
+from tunemark.schema.recommendation import ALL_METHODS, ANY, OBJECTIVES, OWN, TRUSTS, Answer, Offer, Option, Question, Rate, offers_of
 from tunemark.schema.recommendation import recommend as best_options
-from tunemark.schema.vocabulary import Method, SoftwareLevel
+from tunemark.schema.vocabulary import SoftwareLevel
 
 SHOWN = 10
 """Options in each table; JSON has all of them."""
@@ -116,7 +116,7 @@ def recommend(
     if owned is not None and len(own or ()) != 1:
         raise TunemarkError("--owned", owned, "is the cost of one machine; name its accelerator with --own once")
     question = Question(
-        ANY if method.lower() == ANY else chosen("--method", method, Method).value,
+        chosen("--method", method, (*ALL_METHODS, ANY)),
         size,
         length,
         chosen("--software", software, get_args(SoftwareLevel)),

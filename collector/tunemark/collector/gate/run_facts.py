@@ -50,6 +50,15 @@ class Run:
         self.cpu, self.neuron = self.backend is Backend.CPU, self.backend is Backend.NEURON
         self.gpu = self.backend in {Backend.CUDA, Backend.ROCM}
         self.steps, self.count = len(s.trace), s.plan.device.count
+        self.phases = [mark.phase for mark in s.timeline]
+        # Parts that the weights and the optimizer states are divided into, and parts that each process surely holds only one of: FSDP2
+        # shards parameters, gradients and states alike.
+        self.weight_shards = self.count if self.device.strategy in SHARDED_WEIGHTS else self.device.tensor_parallel
+        self.state_shards = self.count if self.device.strategy in SHARDED_STATES else 1
+        self.own_shards = self.count if self.device.strategy is Strategy.FSDP2 else 1
+        self.used_cpu_s = None if s.process.user_s is None else s.process.user_s + (s.process.system_s or 0.0)
+        self.powers_w = [use.power_mean_w for use in self.use.devices if use.power_mean_w is not None] if self.use else []
+        self.stable = bool(self.derived and self.derived.window and self.derived.window.stable)
         self.one_node, self.one_process, self.cuda = s.plan.device.nodes == 1, self.count == 1, self.backend is Backend.CUDA
         self.crash, self.timeout = self.status is Status.CRASH, self.status is Status.TIMEOUT
         self.out_of_device_memory = self.status is Status.OOM_DEVICE
@@ -107,11 +116,6 @@ class Run:
         return self.trace.completed_at_s[-1] - self.trace.started_at_s if self.steps else 0.0
 
     @cached_property
-    def phases(self) -> list[Phase]:
-        """Phases in order."""
-        return [mark.phase for mark in self.s.timeline]
-
-    @cached_property
     def train_begins_s(self) -> float | None:
         """When the phase train begins."""
         return next((mark.at_s for mark in self.s.timeline if mark.phase is Phase.TRAIN), None)
@@ -133,16 +137,6 @@ class Run:
         window = self.derived.window if self.derived else None
         return float(self.times[window.first : window.stop].sum()) if window and window.steps else None
 
-    @cached_property
-    def stable(self) -> bool:
-        """True if the steady window is stable."""
-        return bool(self.derived and self.derived.window and self.derived.window.stable)
-
-    @cached_property
-    def used_cpu_s(self) -> float | None:
-        """CPU seconds of the worker."""
-        return None if self.process.user_s is None else self.process.user_s + (self.process.system_s or 0.0)
-
     @property
     def compiles(self) -> bool:
         """True if the plan compiles graphs."""
@@ -150,21 +144,6 @@ class Run:
         return model.compile != "none" or model.attention == "flex_attention" or self.neuron
 
     # Processes and weights
-
-    @cached_property
-    def weight_shards(self) -> int:
-        """Parts that the weights are divided into."""
-        return self.count if self.device.strategy in SHARDED_WEIGHTS else self.device.tensor_parallel
-
-    @cached_property
-    def state_shards(self) -> int:
-        """Parts that the optimizer states are divided into."""
-        return self.count if self.device.strategy in SHARDED_STATES else 1
-
-    @cached_property
-    def own_shards(self) -> int:
-        """Parts that each process surely holds only one of: FSDP2 shards parameters, gradients and states alike."""
-        return self.count if self.device.strategy is Strategy.FSDP2 else 1
 
     @cached_property
     def trained_bytes(self) -> float | None:
@@ -207,8 +186,3 @@ class Run:
         if self.cpu:
             return self.environment.memory_bytes
         return reported or (int(self.card.memory_gib * 2**30) if self.card and self.card.memory_gib else None)
-
-    @cached_property
-    def powers_w(self) -> list[float]:
-        """Mean power of each device that reports it."""
-        return [use.power_mean_w for use in self.use.devices if use.power_mean_w is not None] if self.use else []

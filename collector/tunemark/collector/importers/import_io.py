@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from tunemark.collector.commands import terminal
+from tunemark.collector.commands.terminal import OPTIONS as SHARED
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import write_atomically
 from tunemark.schema.formats import MIB
@@ -21,7 +21,7 @@ LARGEST_TEXT = 64 * MIB
 LARGEST_MEMBER = 64 * MIB
 """Bytes of a file in an archive; the largest log of three MLPerf rounds has 1.5 MB."""
 NAME_ONE = "name a .tar.xz of result logs, or the folder it was unpacked to"
-OPTIONS = terminal.OPTIONS | {"devices": "--devices", "micro_batch": "--micro-batch", "map": "--map"}
+OPTIONS = SHARED | {"devices": "--devices", "micro_batch": "--micro-batch", "map": "--map"}
 """Setting with an option of its own -> the option as typed."""
 
 

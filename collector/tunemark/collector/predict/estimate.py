@@ -193,8 +193,8 @@ def job_estimates(
 
     `like` is the software to predict for; `usd_per_hour` is the price of all devices, by default the price book's.
     """
-    if usd_per_hour is not None and usd_per_hour <= 0:
-        raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0")
+    if usd_per_hour is not None and not 0 < usd_per_hour < math.inf:
+        raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0, and not infinite")
     devices = shape.world_size * shape.tensor_parallel
     for card in accelerators:
         config = Combination(card, devices, shape, like.level, like.stack, like.release, float(shape.tensor_parallel))
