@@ -13,8 +13,9 @@ from packaging.version import Version
 
 from tunemark.collector.gate.machine_quantities import fewest_samples, sampled_w, version_of
 from tunemark.collector.gate.run_facts import MANY_SAMPLES, MANY_STEPS, SOME_SAMPLES, Run
+from tunemark.schema.formats import GIB
 from tunemark.schema.records.reading import Problem
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, HOST_INTERVAL_S
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, HOST_INTERVAL_S, Status
 
 Doubts = Iterator[tuple[str, str, str]]
 """Field, value, and what known runs have."""
@@ -31,6 +32,11 @@ HIGH_SHARE = 0.8
 """Share of the dense peak in training: the best of the published results on GPUs is below 0.8, so 0 are doubted."""
 FEW_SAMPLES = 0.6
 """Samples over those that fit into the steady window: 3 of the 266 records doubted."""
+OUT_OF_MEMORY = re.compile(
+    r"CUDA out of memory. Tried to allocate (?P<wanted>[\d.]+) GiB. GPU (?P<number>\d+) has a total capacity of (?P<total>[\d.]+) GiB of which "
+    r"(?P<free>[\d.]+) GiB is free. Including non-PyTorch memory, this process has (?P<used>[\d.]+) GiB"
+)
+"""The words of torch since 2.1."""
 KIB = 1024
 """Unit in which Linux reports the peak of a process; pages of other systems are multiples of it."""
 ENERGY_OFF = 0.08
@@ -41,7 +47,7 @@ IDLE_SHARE = 0.8
 
 def doubts(r: Run) -> Iterator[Problem]:
     """Yield what is unlikely about a record."""
-    for kind in (_times, _losses, _speed, _memory, _samples, _energy, _versions):
+    for kind in (_times, _losses, _speed, _memory, _message, _samples, _energy, _versions):
         yield from (Problem(*doubt) for doubt in kind(r))
 
 
@@ -98,6 +104,24 @@ def _memory(r: Run) -> Doubts:
     """Yield a peak of the host that is no multiple of a KiB."""
     if (r.memory.host_rss.peak_bytes or 0) % KIB:
         yield "memory.host_rss.peak_bytes", str(r.memory.host_rss.peak_bytes), "kernels count the memory of a process in KiB"
+
+
+def _message(r: Run) -> Doubts:
+    """Yield a message of CUDA about its memory that contradicts itself, or the record."""
+    said = OUT_OF_MEMORY.search(r.s.outcome.message or "")
+    if said is None:
+        return
+    number, (wanted, total, free, used) = int(said["number"]), (float(said[name]) for name in ("wanted", "total", "free", "used"))
+    reserved = r.memory.device_reserved.peak_bytes
+    for wrong, why in (
+        (r.status is Status.OOM_HOST, "CUDA speaks of the memory of its devices, not of the host"),
+        (number >= r.count, f"the run used {r.count} devices"),
+        (wanted < free, "that much is free"),
+        (free + used > total, "more is free and in use than the device has"),
+        (reserved is not None and reserved < used * GIB / 2, "the peak that torch reserved is less than half of what is in use"),
+    ):
+        if wrong:
+            yield "outcome.message", said[0], why
 
 
 def _samples(r: Run) -> Doubts:

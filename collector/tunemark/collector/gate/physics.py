@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tunemark.collector.gate.run_facts import Run
+from tunemark.schema.formats import GB
 from tunemark.schema.physics.memory_states import NF4_BLOCK, count_weights, fp8_scales
 from tunemark.schema.physics.training_shape import BYTES
 from tunemark.schema.physics.utilisation import TERA, part_of_card
@@ -55,9 +56,19 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "best_rate": lambda r: float((r.flops / r.times).max()) if r.flops.sum() else None,
     "check_s": lambda r: _phase_s(r, Phase.CHECK) if any(gate.passed is not None for gate in r.s.gates) else None,
     "part_of_micro_step_s": lambda r: 0.2 * float(np.median(r.times)) / r.plan.batch.gradient_accumulation if r.steps else None,
+    "load_s": lambda r: min(r.lasted(Phase.LOAD), default=None) if r.s.model and r.gpu else None,
     "probe_s": lambda r: min(r.lasted(Phase.PROBE), default=None) if r.s.probe and r.steps and not r.neuron else None,
 }
 """Name in relations.toml -> quantity or condition; those below are of several lines."""
+
+
+# Times
+
+
+def least_load_s(r: Run) -> float | None:
+    """Return the seconds in which the memory of a device takes the weights."""
+    bandwidth = r.card.memory_bandwidth_gb_s if r.card else None
+    return sum(r.s.model.parameter_bytes.values()) / (bandwidth * GB) if r.s.model and bandwidth else None
 
 
 # Sizes

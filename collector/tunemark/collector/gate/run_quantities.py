@@ -64,6 +64,8 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "gradient_gate": lambda r: (gate := r.gate("adapter_gradient")) and gate.detail,
     "packed_gate": lambda r: (gate := r.gate("packed_documents")) and gate.detail,
     "shards": lambda r: r.device.strategy in SHARDED_STATES,
+    "all_rows_right": lambda r: bool(r.s.evaluation and r.s.evaluation.accuracy == 1),
+    "loss_of_guessing": lambda r: log(r.plan.model.labels) if r.plan.model.labels else None,
     "planned_evaluation_rows": lambda r: r.plan.data.evaluation_rows or None,
     "lowest_loss": lambda r: float(r.losses.min()) if len(r.losses) else None,
     "different_losses": lambda r: len(np.unique(r.losses)) if len(r.losses) > FEW_LOSSES else None,
