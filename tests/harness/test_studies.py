@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from study_making import FACTS, ScriptedBench, make_run
 
+from tunemark.collector.gate.check import judge
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.studies.ab_test import run_ab
 from tunemark.harness.studies.frontier import Frontier, FrontierQuestion, Over, find_largest
@@ -37,7 +38,6 @@ def oom_above(rows):
         (["batchsize=8"], "did you mean 'batch_size'"),
         (["batch_size"], "such as batch_size=8,16,32"),
         (["batch_size=8,8"], "8 is given twice"),
-        ([], "or repeat it with --repeats"),
     ],
 )
 def test_what_cannot_be_varied_is_refused(tmp_path, overs, said):
@@ -119,14 +119,28 @@ def test_repeats_are_runs_of_one_point_with_median_and_ends(tmp_path):
     assert {record.division for record in records_of_series(tmp_path)} == {Division.STANDARD}
 
 
-def test_axes_that_mean_nothing_here_are_left_out(tmp_path):
+def test_axes_that_mean_nothing_here_are_left_out_and_the_card_itself_is_named_by_the_first(tmp_path):
     scripted = ScriptedBench(tmp_path)
-    options = Options(weights="random", data="synthetic")
-    run_sweep("bert-emotion", [], options, scripted.bench)
+    run_sweep("bert-emotion", [], Options(weights="random", data="synthetic"), scripted.bench)
     assert not [point for point in scripted.ran if "neuron" in point]
-    assert scripted.ran[0] == "as given"
-    assert "batch.micro_batch=64" in scripted.ran
-    assert "batch.micro_batch=8" not in scripted.ran
+    assert scripted.ran[:2] == ["batch.micro_batch=8", "batch.micro_batch=2"]
+    assert len(scripted.ran) == len(set(scripted.ran)) == 25
+
+
+def one_sweep(bench):
+    run_sweep("smoke-lora", ["batch_size=4"], Options(), bench)
+
+
+def one_trial(bench):
+    run_tune("smoke-lora", TUNE_OPTIONS.having(overrides=("compile=none",)), bench, runs=1)
+
+
+@pytest.mark.parametrize(("command", "kinds"), [(one_sweep, {"sweep"}), (one_trial, {"tune", "repeat"})])
+def test_a_series_of_one_point_is_named_as_its_kind_is(tmp_path, command, kinds):
+    command(ScriptedBench(tmp_path, speed()).bench)
+    assert {record.study.kind for record in records_of_series(tmp_path)} == kinds
+    verdicts = [judge(path, FACTS) for path in tmp_path.rglob("*.json")]
+    assert not [problem for verdict in verdicts for problem in verdict.problems if problem.field.startswith("study")]
 
 
 def test_an_invalid_file_of_the_series_is_named(tmp_path):
@@ -424,6 +438,18 @@ def test_a_resumed_search_has_only_what_earlier_trials_left_of_the_budget(tmp_pa
     assert (again.complete, scripted.ran) == (False, [])
     _, scripted = tuned(tmp_path, clock.script, budget_s=spent_s + 20.0)
     assert scripted.ran
+
+
+def test_no_trial_begins_that_cannot_end_in_what_is_left(tmp_path, monkeypatch):
+    clock = Clock(monkeypatch)
+    tuned(tmp_path / "all", clock.script, budget_s=10_000.0)
+    trials = (record for record in records_of_series(tmp_path / "all") if record.study.kind == "tune")
+    walls_s = [record.process.wall_s for record in trials][:3]
+    assert min(walls_s) < max(walls_s)
+    # More than the shortest of them takes is left after three, and less than the longest.
+    clock.now_s, clock.limits_s = 0.0, []
+    tuned(tmp_path / "three", clock.script, budget_s=sum(walls_s) + (min(walls_s) + max(walls_s)) / 2)
+    assert len(clock.limits_s) == 3
 
 
 def test_no_trial_may_take_longer_than_what_is_left_and_one_that_the_budget_ended_is_run_again(tmp_path, monkeypatch):

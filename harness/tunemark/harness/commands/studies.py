@@ -30,6 +30,7 @@ OVER = "Vary this setting; several form a grid. Without values: those of the car
 AGAIN = "Start again instead of resuming an earlier series of the same command."
 ONE_RUN = "The 95% interval covers this run only, since a single run cannot show the difference between processes; --repeats 3 measures it."
 LIMIT = "Limit the resident host memory of a run, over all its processes. Default: 80% of host memory."
+LENGTHS = "Find the largest micro-batch at these numbers of tokens in a row."
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="FOLDER", help="Write the submissions there. Default: submissions/ of the checkout.")
 ]
@@ -90,13 +91,18 @@ def show_sweep(workload: str, result: SweepResult, *, as_json: bool) -> NoReturn
     _answer({**head, "points": [asdict(row) for row in result.rows]}, shown, result.exit_code, as_json=as_json)
 
 
+def counts(text: str | tuple[int, ...]) -> tuple[int, ...]:
+    """Return the whole numbers of a list, for typer, which also gives the default."""
+    return text if isinstance(text, tuple) else tuple(count(part) for part in text.split(",") if part.strip())
+
+
 @app.command()
 @takes_run_options
 def frontier(
     workload: Workload,
     *,
     over: Annotated[Over, _study("--over", "Find the largest value of this setting.")] = Over.MICRO_BATCH,
-    seq: Annotated[str | None, _study("--seq", "Find the largest micro-batch at these numbers of tokens in a row.", "N,N,..")] = None,
+    seq: Annotated[Any, _study("--seq", LENGTHS, "N,N,..", parser=counts)] = (),  # noqa: ANN401 - what the parser returns
     limit_memory: Annotated[float | None, _study("--limit-memory", LIMIT, "GIB", min=0.1)] = None,
     most: Annotated[int, _study("--most", "Try micro-batches up to this size.", "N", parser=count)] = 65_536,
     within: Annotated[str | None, _study("--within", "Stop within this tolerance, such as 10%. Default: exact.", "SHARE")] = None,
@@ -120,7 +126,7 @@ def frontier(
     """
     question = FrontierQuestion(
         over=over,
-        lengths=tuple(count(part) for part in (seq or "").split(",") if part.strip()),
+        lengths=seq,
         limit_bytes=None if limit_memory is None else int(limit_memory * formats.GIB),
         most=most,
         within=fraction("--within", within) if within else 0.0,

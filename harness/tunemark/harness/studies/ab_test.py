@@ -70,7 +70,8 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
     """
     card = card_with(bench.facts.workload(workload), options)
     arms = {name: settings_of(text, f"--{name}", card) for name, text in zip(ARMS, (a, b), strict=True)}
-    plans = {name: bench.plan(workload, point.applied(options)) for name, point in arms.items()}
+    base = bench.plan(workload, options)
+    plans = {name: bench.plan_of(point, workload, options, f"--{name}") for name, point in arms.items()}
     for name, plan in plans.items():
         if plan.unsupported:
             raise TunemarkError(f"--{name}", arms[name].text, plan.unsupported, exit_code=Exit.UNSUPPORTED)
@@ -82,7 +83,7 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
     if plans["a"].plan.model_dump(exclude={"reasons"}) == plans["b"].plan.model_dump(exclude={"reasons"}):
         raise TunemarkError("--b", arms["b"].text, "gives the same plan as --a; name a value that differs")
     points = [_point_name(arm, arms[arm], 0) for arm in ARMS]
-    series = Series.find("ab", bench.plan(workload, options), points, bench, again=again, expected=2 * pairs)
+    series = Series.find("ab", base, points, bench, again=again, expected=2 * pairs)
     say(f"{workload}: A/B {series.study_id}, {counted(pairs, 'pair')}")
     turns = [(number, arm) for number in range(1, pairs + 1) for arm in order(number)]
     with series.stoppable():

@@ -93,10 +93,13 @@ def axis_of(text: str, card: WorkloadCard) -> Axis:
 def star_of_card(card: WorkloadCard) -> list[Point]:
     """Return the points that the card lists: the card itself, each value of its axes with the rest unchanged, and its points.
 
-    Axes are varied one at a time, as their source did; all combinations would be thousands.
+    Axes are varied one at a time, as their source did; all combinations would be thousands. The card itself is named by its value of
+    the first setting that varies.
     """
-    along = [{**axis.at, axis.field: value} for axis in card.axes for value in axis.values]
-    return [Point(tuple((field, written(value)) for field, value in settings.items())) for settings in ({}, *along, *card.points)]
+    along = [*({**axis.at, axis.field: value} for axis in card.axes for value in axis.values), *card.points]
+    own, fields = dict(flattened(card.model_dump(mode="json"))), {field: None for settings in along for field in settings}
+    itself = [{field: own[field]} for field in fields if own.get(field) is not None][:1]
+    return [Point(tuple((field, written(value)) for field, value in settings.items())) for settings in (*itself, *along)]
 
 
 def written(value: object) -> str:
@@ -167,6 +170,13 @@ class Bench:
     def plan(self, workload: str, options: Options) -> Resolved:
         """Return the plan of a run of the series."""
         return resolve(workload, self.facts, self.machine, options)
+
+    def plan_of(self, point: Point, workload: str, options: Options, option: str) -> Resolved:
+        """Return the plan of a point. Call after `plan`: any error is then the point's, and names the option that it was given with."""
+        try:
+            return self.plan(workload, point.applied(options))
+        except TunemarkError as error:
+            raise TunemarkError(option, point.text, error.fix, exit_code=error.exit_code) from error
 
 
 @dataclass(frozen=True, slots=True)

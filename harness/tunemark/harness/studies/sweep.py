@@ -32,26 +32,29 @@ class SweepResult:
 def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Bench, *, repeats: int = 1, again: bool = False) -> SweepResult:
     """Run all points that are not done yet. Raises TunemarkError before anything runs for an unknown name, or if nothing varies."""
     card = card_with(bench.facts.workload(workload), options)
-    if not overs and not card.axes and not card.points and repeats == 1:
-        fix = "the card has no axes; name what to vary, such as --over batch_size=8,16,32, or repeat it with --repeats N"
-        raise TunemarkError("--over", card.key, fix)
+    if not overs and not card.axes and not card.points:
+        if repeats > 1:
+            return run_repeats(workload, options, bench, repeats, again=again)
+        fix = f"is missing, and {card.key} has no axes of its own; name what to vary, such as --over batch_size=8,16,32, or repeat it with --repeats N"
+        raise TunemarkError("--over", None, fix)
+    base = bench.plan(workload, options)
     points = grid([axis_of(text, card) for text in overs]) if overs else star_of_card(card)
-    plans = {point: bench.plan(workload, point.applied(options)) for point in points}
-    return _run_points(workload, options, bench, plans if overs else different(plans), repeats, again=again)
+    plans = {point: bench.plan_of(point, workload, options, "--over") for point in points}
+    return _run_points("sweep", workload, base, bench, plans if overs else different(plans), repeats, again=again)
 
 
 def run_repeats(workload: str, options: Options, bench: Bench, repeats: int, *, again: bool = False) -> SweepResult:
     """Run the workload as requested, `repeats` times, in fresh processes."""
-    return _run_points(workload, options, bench, {Point(()): bench.plan(workload, options)}, repeats, again=again)
+    base = bench.plan(workload, options)
+    return _run_points("repeat", workload, base, bench, {Point(()): base}, repeats, again=again)
 
 
-def _run_points(workload: str, options: Options, bench: Bench, plans: dict[Point, Resolved], repeats: int, *, again: bool) -> SweepResult:
+def _run_points(
+    kind: Kind, workload: str, base: Resolved, bench: Bench, plans: dict[Point, Resolved], repeats: int, *, again: bool
+) -> SweepResult:
     # All points once, then all again, so a drift of the machine affects all points equally.
-    runs = [
-        (point.text if repeats == 1 else f"{point.text}, repeat {number}", point) for number in range(1, repeats + 1) for point in plans
-    ]
-    kind: Kind = "repeat" if len(plans) == 1 else "sweep"
-    base = next(iter(plans.values())) if kind == "repeat" else bench.plan(workload, options)
+    numbered = repeats > 1 or kind == "repeat"
+    runs = [(f"{point.text}, repeat {number}" if numbered else point.text, point) for number in range(1, repeats + 1) for point in plans]
     series = Series.find(kind, base, [text for text, _ in runs], bench, again=again, expected=len(runs))
     say(f"{workload}: {kind} {series.study_id}, {counted(len(runs), 'run')}")
     with series.stoppable():

@@ -192,7 +192,7 @@ class Tuner:
     def _measured(self, lever: str, settings: Settings) -> Try:
         """Return the try of some settings, which is run once.
 
-        Raises OutOfTime before a new try if less time is left than any took, and if the budget ends during a try.
+        Raises OutOfTime before a new try if less time is left than the longest one took, and if the budget ends during a try.
         """
         point = point_of(settings)
         if point.text in self.rates:
@@ -206,7 +206,7 @@ class Tuner:
             result = Try(lever, point.text, None, None, None, "excluded", reason)
         else:
             name = tried.text + limit_words(resolved)
-            if self._left_s() <= self._shortest_s() and self.series.finished(name) is None:
+            if self._left_s() <= self._longest_s() and self.series.finished(name) is None:
                 raise OutOfTime
             done = self.series.run(name, within(resolved, self._left_s()))
             if done.status is Status.TIMEOUT and self._left_s() <= 0:
@@ -228,9 +228,9 @@ class Tuner:
     def _left_s(self) -> float:
         return self.until_s - time.monotonic()
 
-    def _shortest_s(self) -> float:
+    def _longest_s(self) -> float:
         complete = (done.record.submission for done in self.series.done if done.status is Status.OK)
-        return min((submission.process.wall_s for submission in complete), default=0.0)
+        return max((submission.process.wall_s for submission in complete), default=0.0)
 
 
 def try_options(card: WorkloadCard, options: Options) -> Options:
