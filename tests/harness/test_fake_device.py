@@ -4,19 +4,18 @@ import json
 from collections import deque
 
 import pytest
+from fake_device import Fake
 from harness_making import finished, make_machine, worked
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import SteadinessJudge
 from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import LogReader, LogWriter, RunLog
-from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.vendors.protocol import AllocatorState
 from tunemark.harness.worker.data import Counts
 from tunemark.harness.worker.engines import Engine
 from tunemark.harness.worker.loop import StepReader, StopRule, SubmittedStep, Trainer
 from tunemark.schema.derive import derive
-from tunemark.schema.vocabulary import Backend
 
 WARM_UP = (2.0,) + (0.5,) * 9
 STEADY_S = 0.25
@@ -26,7 +25,7 @@ STEADY_S = 0.25
 def submission(tmp_path_factory, facts):
     """A real worker run of smoke-full, 130 steps, on a device whose first ten steps are slow."""
     folder = tmp_path_factory.mktemp("worker")
-    machine = make_machine(backend=Backend.FAKE)
+    machine = make_machine()
     options = Options(max_steps=130, overrides=("data.sequence_length=16", "batch.micro_batch=1"))
     resolved = resolve("smoke-full", facts, machine, options)
     # Marks of two micro-batches and of the step.

@@ -7,6 +7,7 @@ from pathlib import Path
 import neuron_stand_in
 import pytest
 import torch
+from fake_device import Fake
 from harness_making import finished, make_machine, worked
 from neuron_api import FIXTURE, installed, read_api, reader
 
@@ -15,7 +16,6 @@ from tunemark.harness.run import process
 from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import LogReader
 from tunemark.harness.studies.series import Point, written
-from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.worker import neuron_trainer
 from tunemark.harness.worker.data import Counts, MicroBatch
 from tunemark.harness.worker.loop import LossNotFinite
@@ -193,7 +193,7 @@ def test_the_record_shows_what_was_trained_and_which_gates_were_not_checked(fact
 
 def test_losses_and_counts_are_those_of_our_own_loop(facts, tmp_path, monkeypatch):
     overrides = (*SMALL, "attention=eager", "optimizer.max_grad_norm=null", "lora.dropout=0.0")
-    resolved = resolve("smoke-lora", facts, make_machine(backend=Backend.FAKE), Options(overrides=overrides, max_steps=4))
+    resolved = resolve("smoke-lora", facts, make_machine(), Options(overrides=overrides, max_steps=4))
     (tmp_path / "loop").mkdir()
     ours = worked(resolved, facts, Fake((0.5,)), tmp_path / "loop")
     _, theirs = trained(facts, tmp_path, monkeypatch, steps=4, settings=overrides)
