@@ -10,8 +10,7 @@ from study_making import FACTS, ScriptedBench, make_run
 from tunemark.collector.gate.check import judge
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.studies.ab_test import run_ab
-from tunemark.harness.studies.frontier import Frontier, FrontierQuestion, Over, find_largest
-from tunemark.harness.studies.report import points_table, tries_table, verdict
+from tunemark.harness.studies.frontier import FrontierQuestion, Over, find_largest, run_frontier
 from tunemark.harness.studies.series import Point
 from tunemark.harness.studies.sweep import run_sweep
 from tunemark.harness.studies.tune import rate_of_try, run_tune
@@ -54,8 +53,8 @@ def test_a_seed_and_devices_are_options_and_no_overrides():
 def test_out_of_memory_is_a_point_and_the_sweep_continues(tmp_path):
     scripted = ScriptedBench(tmp_path, oom_above(16))
     result = run_sweep("smoke-lora", ["batch_size=8,16,32,4"], Options(), scripted.bench)
-    assert [row.status for row in result.rows] == ["ok", "ok", "oom_host", "ok"]
-    assert (result.exit_code, result.rows[2].message) == (Exit.OK, "scripted oom_host")
+    assert [row.status for row in result.points] == ["ok", "ok", "oom_host", "ok"]
+    assert (result.exit_code, result.points[2].message) == (Exit.OK, "scripted oom_host")
     study = {record.study.study_id for record in records_of_series(tmp_path)}
     assert study == {result.study_id}
     assert [record.study.position for record in records_of_series(tmp_path)] == [1, 2, 3, 4]
@@ -64,13 +63,13 @@ def test_out_of_memory_is_a_point_and_the_sweep_continues(tmp_path):
 
 def test_a_point_with_more_devices_than_there_are_is_a_result_and_the_sweep_continues(tmp_path):
     result = run_sweep("smoke-lora", ["devices.count=1,64,2"], Options(), ScriptedBench(tmp_path).bench)
-    assert [row.status for row in result.rows] == ["ok", "unsupported", "ok"]
-    assert "give --devices 16 or less" in result.rows[1].message
+    assert [row.status for row in result.points] == ["ok", "unsupported", "ok"]
+    assert "give --devices 16 or less" in result.points[1].message
 
 
 def test_a_point_with_too_few_steady_steps_has_no_speed_and_says_why(tmp_path):
     scripted = ScriptedBench(tmp_path, lambda plan, _ran: {"steps": 12 if plan.batch.micro_batch == 4 else 120})
-    few, first, other = run_sweep("smoke-lora", ["batch_size=4,8,16"], Options(), scripted.bench).rows
+    few, first, other = run_sweep("smoke-lora", ["batch_size=4,8,16"], Options(), scripted.bench).points
     assert (few.status, few.speed, few.tokens_per_s) == ("timeout", None, None)
     assert "the time limit of 40 s left 2 steps after warm-up; a result needs 20" in few.message
     assert (first.speed, first.warnings) == (1.0, ())
@@ -105,13 +104,13 @@ def test_again_starts_another_series_which_can_be_resumed(tmp_path):
 def test_repeats_are_runs_of_one_point_with_median_and_ends(tmp_path):
     scripted = ScriptedBench(tmp_path, lambda _plan, ran: {"step_s": (0.1, 0.2, 0.4)[ran], "noise": 0.0})
     result = run_sweep("smoke-lora", [], Options(), scripted.bench, repeats=3)
-    (row,) = result.rows
+    (row,) = result.points
     assert (result.kind, row.runs, row.ok) == ("repeat", 3, 3)
     assert (row.step_time_s, row.tokens_per_s) == (pytest.approx(0.2), pytest.approx(2560))
-    assert (row.tokens_per_s_lowest, row.tokens_per_s_highest) == (pytest.approx(1280), pytest.approx(5120))
+    assert row.tokens_per_s_range == (pytest.approx(1280), pytest.approx(5120))
     further = one_more_run([1280, 2560, 5120])
-    assert (row.tokens_per_s_low, row.tokens_per_s_high) == (pytest.approx(further.low), pytest.approx(further.high))
-    table = points_table(result.rows)
+    assert row.tokens_per_s_interval == (pytest.approx(further.low), pytest.approx(further.high))
+    (table,) = result.shown()
     cells = {column.header: next(iter(column.cells)).plain for column in table.columns}
     assert cells["lowest to highest"] == "1,280 to 5,120"
     assert cells["95% for one more run"] == f"{significant(further.low)} to {significant(further.high)}"
@@ -190,7 +189,7 @@ def test_a_difference_is_found_on_a_machine_that_drifts(tmp_path):
     assert result.throughput.verdict == "higher"
     assert result.throughput.change.low < 0.25 < result.throughput.change.high
     assert result.step_time.verdict == "lower"
-    assert "B is faster" in "\n".join(verdict(result))
+    assert "B is faster" in "\n".join(result.shown())
 
 
 def test_a_setting_that_changes_the_loss_is_reported(tmp_path):
@@ -200,7 +199,7 @@ def test_a_setting_that_changes_the_loss_is_reported(tmp_path):
     result, _ = compare(tmp_path, script)
     # The pair with a crash is left out.
     assert (result.pairs, result.loss_changed) == (4, True)
-    assert "not comparable" in "\n".join(verdict(result))
+    assert "not comparable" in "\n".join(result.shown())
 
 
 def test_compilation_pays_off_after_its_overhead_over_the_gain(tmp_path):
@@ -211,25 +210,25 @@ def test_compilation_pays_off_after_its_overhead_over_the_gain(tmp_path):
     for cold, caches in ((False, "the caches as they were; --set cold=true measures it with empty ones"), (True, "empty caches")):
         result = run_ab("smoke-lora", A, B, Options(cold=cold), ScriptedBench(tmp_path, compiling).bench, pairs=4)
         assert result.compiling_pays_after_steps == pytest.approx(200)
-        assert verdict(result)[-1] == f"compiling pays off after 200 steps with {caches}"
+        assert list(result.shown())[-1] == f"compiling pays off after 200 steps with {caches}"
 
 
 def test_both_runs_of_a_pair_have_one_seed_and_each_pair_another(tmp_path):
-    result, scripted = compare(tmp_path, drifting, pairs=3)
+    _, scripted = compare(tmp_path, drifting, pairs=3)
     # The arms take turns in going first.
     assert [point[0] for point in scripted.ran] == list("abbaab")
-    seeds = {run.point: run.record.submission.plan.measurement.seed for run in result.runs}
+    runs = records_of_series(tmp_path)
+    seeds = {run.study.point: run.plan.measurement.seed for run in runs}
     first = FACTS.workload("smoke-lora").seed
     for pair in (1, 2, 3):
         assert {seed for point, seed in seeds.items() if point.endswith(f"pair {pair}")} == {first + pair - 1}
-    last = result.runs[-1].record.submission
-    assert last.requested.seed == last.plan.measurement.seed
+    assert runs[-1].requested.seed == runs[-1].plan.measurement.seed
 
 
 @pytest.mark.parametrize(("better", "said"), [(0.05, "accuracy: no significant difference: +5.0"), (0.2, "accuracy: B differs: +20.0")])
 def test_accuracies_within_two_standard_errors_do_not_differ(tmp_path, better, said):
     result, _ = compare(tmp_path, lambda plan, ran: {**drifting(plan, ran), "accuracy": 0.7 + better * is_b(plan)}, pairs=3)
-    assert said in "\n".join(verdict(result))
+    assert said in "\n".join(result.shown())
 
 
 def test_an_arm_that_does_not_fit_ends_it_without_a_verdict(tmp_path):
@@ -268,7 +267,7 @@ def fits_tokens(most):
 
 
 def frontier(scripted, question=PLAIN, workload="smoke-lora", **options):
-    return Frontier.of(workload, Options(**options), scripted.bench, question)
+    return run_frontier(workload, Options(**options), scripted.bench, question)
 
 
 @given(st.integers(0, 3000), st.integers(1, 4000), st.integers(1, 4000))
@@ -283,7 +282,7 @@ def test_the_largest_that_fits_is_found_with_few_questions(edge, start, most):
 def test_the_largest_micro_batch_and_the_first_that_failed_are_found(tmp_path):
     scripted = ScriptedBench(tmp_path, fits_tokens(128 * 11))
     search = frontier(scripted)
-    assert search.search() is None
+    assert search.ended is None
     (edge,) = search.edges
     assert (edge.sequence_length, edge.micro_batch, edge.first_failed) == (128, 11, "12 rows")
     assert edge.tries == len(scripted.ran) == 6
@@ -292,30 +291,27 @@ def test_the_largest_micro_batch_and_the_first_that_failed_are_found(tmp_path):
 
 def test_the_longest_sequence_is_found_within_the_models_context(tmp_path):
     search = frontier(ScriptedBench(tmp_path, fits_tokens(4 * 300)), FrontierQuestion(over=Over.SEQUENCE_LENGTH))
-    search.search()
     assert [(edge.sequence_length, edge.micro_batch, edge.first_failed) for edge in search.edges] == [(256, 4, "320 tokens")]
     unlimited = frontier(ScriptedBench(tmp_path / "all", fits_tokens(10**9)), FrontierQuestion(over=Over.SEQUENCE_LENGTH))
-    unlimited.search()
     assert unlimited.edges[0].sequence_length == FACTS.model("tiny-llama").context_length
 
 
 def test_both_gives_the_micro_batch_at_each_length_that_fits(tmp_path):
     search = frontier(ScriptedBench(tmp_path, fits_tokens(500)), FrontierQuestion(over=Over.BOTH))
-    search.search()
     assert [(edge.sequence_length, edge.micro_batch) for edge in search.edges] == [(448, 1), (128, 3), (256, 1)]
     # A failure that is not memory ends the search with its reason.
     failing = ScriptedBench(tmp_path / "other", lambda _plan, ran: {"status": Status.CRASH if ran else Status.OK, "steps": 3})
-    assert "scripted crash" in frontier(failing).search()
+    assert "scripted crash" in frontier(failing).ended
 
 
 def test_a_stopped_search_resumes_with_its_results(tmp_path):
     def interrupted(plan, ran):
         return {"status": Status.INTERRUPTED} if ran == 3 else fits_tokens(128 * 11)(plan, ran)
 
-    assert "the same command resumes" in frontier(ScriptedBench(tmp_path, interrupted)).search()
+    assert "the same command resumes" in frontier(ScriptedBench(tmp_path, interrupted)).ended
     later = ScriptedBench(tmp_path, fits_tokens(128 * 11))
     search = frontier(later)
-    assert search.search() is None
+    assert search.ended is None
     assert search.edges[0].micro_batch == 11
     assert len(later.ran) == 3
 
@@ -323,10 +319,8 @@ def test_a_stopped_search_resumes_with_its_results(tmp_path):
 def test_a_run_that_ends_above_the_limit_does_not_fit(tmp_path):
     # Each scripted run has a peak of half a GiB.
     below = frontier(ScriptedBench(tmp_path / "below", fits_tokens(1024)), FrontierQuestion(limit_bytes=2**28))
-    below.search()
     assert below.edges[0].micro_batch is None
     above = frontier(ScriptedBench(tmp_path / "above", fits_tokens(1024)), FrontierQuestion(limit_bytes=2**30))
-    above.search()
     assert above.edges[0].micro_batch == 8
 
 
@@ -389,8 +383,7 @@ def test_the_fastest_settings_are_found_and_measured_beside_the_cards(tmp_path):
     assert verdicts["compile=blocks, frozen_weights=fp8"] == "no gain"
     reasons = [tried.reason for tried in result.tries if tried.verdict == "excluded"]
     assert len(reasons) == len(set(reasons))
-    shown = tries_table(result.tries)
-    assert shown.row_count == len(result.tries)
+    assert next(result.shown()).row_count == len(result.tries)
 
 
 def test_a_smaller_micro_batch_is_chosen_where_the_cards_does_not_fit(tmp_path):

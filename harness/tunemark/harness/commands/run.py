@@ -134,13 +134,13 @@ def run(
     from tunemark.harness.run.show import print_summary, summary  # noqa: PLC0415
 
     if repeats > 1:
-        from tunemark.harness.commands.studies import show_sweep  # noqa: PLC0415 - only a series needs statistics
+        from tunemark.harness.commands.studies import answer  # noqa: PLC0415 - only a series needs statistics
         from tunemark.harness.studies.series import Bench  # noqa: PLC0415
         from tunemark.harness.studies.sweep import run_repeats  # noqa: PLC0415
 
         if supersedes is not None:
             raise TunemarkError("--supersedes", supersedes, "only a single run can replace a result; remove --repeats")
-        show_sweep(workload, run_repeats(workload, options, Bench.here(options, out), repeats), as_json=as_json)
+        answer(run_repeats(workload, options, Bench.here(options, out), repeats), as_json=as_json)
     facts, machine = FactBase.of_project(), detect(options.backend)
     resolved = resolve(workload, facts, machine, options)
     warn_of_shared_cores(resolved, machine)

@@ -3,12 +3,13 @@
 import json
 import os
 import sys
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from tunemark.harness.run.run_log import RunLog
@@ -52,6 +53,15 @@ def say(text: str) -> None:
 def print_json(content: Any) -> None:  # noqa: ANN401 - any JSON value
     """Print JSON on standard output."""
     sys.stdout.write(json.dumps(content, indent=1, default=str) + "\n")
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, folded: Sequence[str] = ()) -> Table:
+    """Return a table whose folded columns are texts, and all others numbers on the right. A cell without a value is a missing one."""
+    columns = [Column(name, overflow="fold") if name in folded else Column(name, justify="right", no_wrap=True) for name in headings]
+    made = Table(*columns, box=None, padding=(0, 2, 0, 0))
+    for row in rows:
+        made.add_row(*as_text(*(formats.MISSING if cell is None else str(cell) for cell in row)))
+    return made
 
 
 def as_text(*cells: str) -> list[Text]:
