@@ -30,7 +30,7 @@ from tunemark.harness.run.telemetry import (
     window_times,
 )
 from tunemark.harness.vendors import cuda, neuron, rocm, xpu
-from tunemark.harness.vendors.protocol import DeviceReading
+from tunemark.harness.vendors.protocol import DeviceReading, all_vendors
 from tunemark.harness.vendors.vendor_tools import LineStream
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.trace import StepTrace
@@ -133,7 +133,7 @@ def test_other_processes_are_counted_before_and_during_the_run():
     assert foreign(None, None) == {}
 
 
-@pytest.mark.parametrize("backend", Backend)
+@pytest.mark.parametrize("backend", [vendor.backend for vendor in all_vendors()])
 def test_each_family_is_sampled_or_gives_a_reason(backend):
     with open_sampler(backend, (0,)) as sampler:
         assert sampler.telemetry.devices.during == []

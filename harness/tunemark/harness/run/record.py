@@ -190,6 +190,11 @@ def _utilisation(plan: Plan, finished: Finished, trace: StepTrace, window: Stead
     return utilisation(finished.telemetry, *window_times(trace, window))
 
 
+def submissions(folder: Path | None) -> Path:
+    """Return the folder of submissions: that of the checkout unless another one is given."""
+    return folder or project_root() / "submissions"
+
+
 def write(submission: Submission, folder: Path | None = None) -> Path:
     """Write a submission under the name of its content; return the file.
 
@@ -199,7 +204,7 @@ def write(submission: Submission, folder: Path | None = None) -> Path:
     for field, value, what in identity_leaks(submission.model_dump(mode="json"), machine_names()):
         fix = f"looks like {what}; a submission must not identify a machine; please report this"
         raise TunemarkError(field, value, fix, exit_code=Exit.INTERNAL)
-    path = (folder or project_root() / "submissions") / submission.workload / submission_name(submission, content)
+    path = submissions(folder) / submission.workload / submission_name(submission, content)
     write_atomically(path, content)
     return path
 

@@ -24,14 +24,13 @@ from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.options import SETTINGS, Options
 from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, resolve
 from tunemark.harness.run.process import stop_signals
-from tunemark.harness.run.record import environment, source_content
+from tunemark.harness.run.record import environment, source_content, submissions
 from tunemark.harness.run.show import say
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard
-from tunemark.schema.files import project_root
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.plan.overrides import ALIASES, apply_overrides, similar_settings
 from tunemark.schema.records.base import canonical_json, content_id, flattened
@@ -321,7 +320,7 @@ def _in_short(submission: Submission) -> str:
 def _runs_of(identity: str, workload: str, out: Path | None) -> list[Run]:
     """Return the runs of a series in a folder, in the order in which they ran."""
     runs = []
-    for path in ((out or project_root() / "submissions") / workload).glob("*.json"):
+    for path in (submissions(out) / workload).glob("*.json"):
         content = path.read_bytes()
         submission = read_submission(path, content) if identity.encode() in content else None
         if submission is not None and submission.study is not None and submission.study.study_id == identity:
