@@ -9,7 +9,7 @@ import torch
 from tunemark.harness.run.run_log import rank_of_this_process
 from tunemark.harness.run.run_outcome import describe
 from tunemark.harness.worker.levers import blocks
-from tunemark.harness.worker.models import bytes_here
+from tunemark.harness.worker.models import bytes_here, local
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import DEVICE_ROUNDING_CHUNK, MASTER_CHUNK, ROUNDING_CHUNK, SHARDED_WEIGHTS
 
@@ -268,11 +268,6 @@ def rounding_seed(plan: Plan) -> int:
     """Return the seed of the random bits: the same for all replicas, so that they stay equal, and another for each shard of the weights."""
     shards = plan.device.strategy in SHARDED_WEIGHTS
     return plan.measurement.seed * plan.device.count + (rank_of_this_process() if shards else 0)
-
-
-def local(tensor: Any) -> Any:  # noqa: ANN401 - a torch tensor
-    """Return the part of a tensor that this process holds, sharing its memory."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def parameter_groups(plan: Plan, model: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - a torch module
