@@ -6,11 +6,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
-from tunemark.harness.plan.machine import detect
+from tunemark.harness.plan.machine import detect, machine_with, too_large
 from tunemark.harness.plan.memory_check import refuse_too_large, step_memory
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
 from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, refuse_unsupported, resolve
-from tunemark.harness.plan.target import machine_with, too_large
 from tunemark.harness.run.show import answers, as_text, print_json, say
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
