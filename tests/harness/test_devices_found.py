@@ -138,4 +138,5 @@ def test_a_tool_that_fails_or_hangs_gives_no_answer(tmp_path, script, monkeypatc
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert rocm.parse_amd_smi(vendor_tools.ask_json("amd-smi", timeout_s=0.5)) == []
+    monkeypatch.setattr(vendor_tools, "QUERY_TIMEOUT_S", 0.5)
+    assert rocm.parse_amd_smi(vendor_tools.ask_json("amd-smi")) == []

@@ -144,7 +144,7 @@ def run(
     resolved = resolve(workload, facts, machine, options)
     warn_of_shared_cores(resolved, machine)
     refuse_missing_devices(options, machine)
-    if resolved.node.rank:
+    if resolved.node_rank:
         raise typer.Exit(Exit.UNTRUSTWORTHY if help_another_node(resolved, facts, machine) else Exit.OK)
     replaced = superseded(supersedes, reason, resolved.plan, out)
     if not force and not resolved.unsupported:

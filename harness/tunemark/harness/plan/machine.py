@@ -28,13 +28,24 @@ def detect(requested: Backend | None = None) -> Machine:
     Raises TunemarkError when the requested device family is not here, and UnusableMask when a device mask
     selects none of its devices.
     """
-    vendors = [(vendor, devices) for vendor in all_vendors() if (devices := _find(vendor, requested))]
-    chosen = next(((vendor, devices) for vendor, devices in vendors if requested in {None, vendor.backend}), None)
+    here: list[tuple[Vendor, list[FoundDevice]]] = []
+    for vendor in all_vendors():
+        try:
+            here += [(vendor, devices)] if (devices := vendor.find()) else []
+        except UnusableMask:
+            # A wrong mask matters only where these devices would be used.
+            if requested in {None, vendor.backend}:
+                raise
+    # The tools without which a vendor's devices cannot be found here, and the variables that hide all devices.
+    missing = "".join(f"; {problem}" for vendor in all_vendors() if (problem := vendor.missing_tool()))
+    masks = ((name, os.environ[name]) for vendor in all_vendors() for name in vendor.masks if name in os.environ)
+    hidden = "".join(f"; {name}={value!r} hides all devices" for name, value in masks if hides_all(value))
+    chosen = next(((vendor, devices) for vendor, devices in here if requested in {None, vendor.backend}), None)
     if chosen is None:
-        here = ", ".join(vendor.backend.value for vendor, _ in vendors)
-        raise TunemarkError("--set backend", str(requested), f"this machine has {here}{_missing_tools()}", exit_code=Exit.UNSUPPORTED)
+        names = ", ".join(vendor.backend.value for vendor, _ in here)
+        raise TunemarkError("--set backend", str(requested), f"this machine has {names}{missing}", exit_code=Exit.UNSUPPORTED)
     vendor, devices = chosen
-    reason = vendor.found_by + (_missing_tools() + _hidden() if vendor.on_host else "")
+    reason = vendor.found_by + (missing + hidden if vendor.on_host else "")
     release = platform.release().split("-")[0].split(".")
     return Machine(
         backend=vendor.backend,
@@ -54,27 +65,6 @@ def detect(requested: Backend | None = None) -> Machine:
         free_disk_bytes=shutil.disk_usage(Path.cwd()).free,
         indexes=tuple(device.index for device in devices if device.index is not None),
     )
-
-
-def _find(vendor: Vendor, requested: Backend | None) -> list[FoundDevice]:
-    """Return the visible devices of a family. A wrong mask matters only where these devices would be used."""
-    try:
-        return vendor.find()
-    except UnusableMask:
-        if requested in {None, vendor.backend}:
-            raise
-        return []
-
-
-def _missing_tools() -> str:
-    """Return the tools without which a vendor's devices cannot be found here, as the end of a sentence."""
-    return "".join(f"; {problem}" for vendor in all_vendors() if (problem := vendor.missing_tool()))
-
-
-def _hidden() -> str:
-    """Return the environment variables that hide all devices, as the end of a sentence."""
-    masks = ((name, os.environ[name]) for vendor in all_vendors() for name in vendor.masks if name in os.environ)
-    return "".join(f"; {name}={value!r} hides all devices" for name, value in masks if hides_all(value))
 
 
 def package_versions() -> dict[str, str]:

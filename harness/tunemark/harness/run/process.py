@@ -23,7 +23,7 @@ from tunemark.schema.records.plan import DeviceChoice, Plan
 from tunemark.schema.vocabulary import Backend, Dtype
 
 if TYPE_CHECKING:
-    from tunemark.harness.plan.resolve import Node, Resolved
+    from tunemark.harness.plan.resolve import Resolved
 
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "ACCELERATE_")
 """Variables of an enclosing distributed job. The worker would mistake the processes of that job for its own."""
@@ -53,7 +53,7 @@ class Worker:
         limit = [sys.executable, "-c", LIMIT, str(resolved.limit_memory_bytes)] if resolved.limit_memory_bytes is not None else []
         with (folder / OUTPUT_FILE).open("wb") as output:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
-                [*limit, *command(resolved.plan.device, folder, resolved.node)],
+                [*limit, *command(resolved, folder)],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -85,9 +85,9 @@ class Worker:
         raise AssertionError
 
 
-def command(device: DeviceChoice, folder: Path, node: "Node") -> list[str]:
+def command(resolved: "Resolved", folder: Path) -> list[str]:
     """Return the command that runs the worker: python for one process, torchrun or accelerate for several."""
-    host, _, port = (node.rendezvous or "").rpartition(":")
+    device, (host, _, port) = resolved.plan.device, (resolved.rendezvous or "").rpartition(":")
     # The Neuron stack needs a process group for one process too.
     if device.launcher is None and device.backend is not Backend.NEURON:
         return [sys.executable, "-m", WORKER, str(folder)]
@@ -95,16 +95,16 @@ def command(device: DeviceChoice, folder: Path, node: "Node") -> list[str]:
         launcher = ["accelerate.commands.launch", f"--num_processes={device.count}", f"--num_machines={device.nodes}"]
         # With --cpu it requires MPI; with --multi_gpu it starts plain processes, whatever they compute on.
         launcher += ["--mixed_precision=no", "--dynamo_backend=no", "--multi_gpu"]
-        if node.rendezvous is not None:
-            launcher += [f"--machine_rank={node.rank}", f"--main_process_ip={host}", f"--main_process_port={port}"]
+        if resolved.rendezvous is not None:
+            launcher += [f"--machine_rank={resolved.node_rank}", f"--main_process_ip={host}", f"--main_process_port={port}"]
         return [sys.executable, "-m", *launcher, "--module", WORKER, str(folder)]
     processes = device.count // device.nodes
     launcher = ["torch.distributed.run", f"--nproc-per-node={processes}", f"--nnodes={device.nodes}", "--max-restarts=0"]
-    if node.rendezvous is None:
+    if resolved.rendezvous is None:
         launcher += ["--standalone"]
     else:
         # The first node writes the record, so ranks follow the given node numbers.
-        launcher += [f"--node-rank={node.rank}", f"--master-addr={host}", f"--master-port={port}"]
+        launcher += [f"--node-rank={resolved.node_rank}", f"--master-addr={host}", f"--master-port={port}"]
     return [sys.executable, "-m", *launcher, "-m", WORKER, str(folder)]
 
 
