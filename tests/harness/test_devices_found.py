@@ -75,7 +75,7 @@ def test_amd_smi_reports_the_same_facts_of_amd_devices():
     ("hip", "cuda_mask", "left"), [(None, "1", [1]), ("0", "1", [0]), (None, None, [0, 1]), ("1,0", None, [1, 0]), ("", "1", [])]
 )
 def test_hip_reads_the_variable_of_cuda_where_its_own_is_not_set(monkeypatch, hip, cuda_mask, left):
-    monkeypatch.setattr(rocm, "ask_json", lambda *_: sample("amd-smi-static.json"))
+    monkeypatch.setattr(vendor_tools, "ask_json", lambda *_: sample("amd-smi-static.json"))
     for variable, value in (("HIP_VISIBLE_DEVICES", hip), ("CUDA_VISIBLE_DEVICES", cuda_mask)):
         if value is not None:
             monkeypatch.setenv(variable, value)

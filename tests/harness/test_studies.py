@@ -10,7 +10,7 @@ from study_making import FACTS, ScriptedBench, make_run
 from tunemark.collector.gate.check import judge
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.studies.ab_test import run_ab
-from tunemark.harness.studies.frontier import FrontierQuestion, Over, find_largest, run_frontier
+from tunemark.harness.studies.frontier import Over, find_largest, run_frontier
 from tunemark.harness.studies.series import Point
 from tunemark.harness.studies.sweep import run_sweep
 from tunemark.harness.studies.tune import rate_of_try, run_tune
@@ -256,9 +256,6 @@ def test_arms_that_cannot_be_compared_are_refused_before_anything_runs(tmp_path,
     assert scripted.ran == []
 
 
-PLAIN = FrontierQuestion()
-
-
 def fits_tokens(most):
     return lambda plan, _ran: {
         "status": Status.OK if plan.batch.micro_batch * plan.data.sequence_length <= most else Status.OOM_HOST,
@@ -266,8 +263,8 @@ def fits_tokens(most):
     }
 
 
-def frontier(scripted, question=PLAIN, workload="smoke-lora", **options):
-    return run_frontier(workload, Options(**options), scripted.bench, question)
+def frontier(scripted, **question):
+    return run_frontier("smoke-lora", Options(), scripted.bench, **question)
 
 
 @given(st.integers(0, 3000), st.integers(1, 4000), st.integers(1, 4000))
@@ -290,14 +287,14 @@ def test_the_largest_micro_batch_and_the_first_that_failed_are_found(tmp_path):
 
 
 def test_the_longest_sequence_is_found_within_the_models_context(tmp_path):
-    search = frontier(ScriptedBench(tmp_path, fits_tokens(4 * 300)), FrontierQuestion(over=Over.SEQUENCE_LENGTH))
+    search = frontier(ScriptedBench(tmp_path, fits_tokens(4 * 300)), over=Over.SEQUENCE_LENGTH)
     assert [(edge.sequence_length, edge.micro_batch, edge.first_failed) for edge in search.edges] == [(256, 4, "320 tokens")]
-    unlimited = frontier(ScriptedBench(tmp_path / "all", fits_tokens(10**9)), FrontierQuestion(over=Over.SEQUENCE_LENGTH))
+    unlimited = frontier(ScriptedBench(tmp_path / "all", fits_tokens(10**9)), over=Over.SEQUENCE_LENGTH)
     assert unlimited.edges[0].sequence_length == FACTS.model("tiny-llama").context_length
 
 
 def test_both_gives_the_micro_batch_at_each_length_that_fits(tmp_path):
-    search = frontier(ScriptedBench(tmp_path, fits_tokens(500)), FrontierQuestion(over=Over.BOTH))
+    search = frontier(ScriptedBench(tmp_path, fits_tokens(500)), over=Over.BOTH)
     assert [(edge.sequence_length, edge.micro_batch) for edge in search.edges] == [(448, 1), (128, 3), (256, 1)]
     # A failure that is not memory ends the search with its reason.
     failing = ScriptedBench(tmp_path / "other", lambda _plan, ran: {"status": Status.CRASH if ran else Status.OK, "steps": 3})
@@ -318,9 +315,9 @@ def test_a_stopped_search_resumes_with_its_results(tmp_path):
 
 def test_a_run_that_ends_above_the_limit_does_not_fit(tmp_path):
     # Each scripted run has a peak of half a GiB.
-    below = frontier(ScriptedBench(tmp_path / "below", fits_tokens(1024)), FrontierQuestion(limit_bytes=2**28))
+    below = frontier(ScriptedBench(tmp_path / "below", fits_tokens(1024)), limit_bytes=2**28)
     assert below.edges[0].micro_batch is None
-    above = frontier(ScriptedBench(tmp_path / "above", fits_tokens(1024)), FrontierQuestion(limit_bytes=2**30))
+    above = frontier(ScriptedBench(tmp_path / "above", fits_tokens(1024)), limit_bytes=2**30)
     assert above.edges[0].micro_batch == 8
 
 

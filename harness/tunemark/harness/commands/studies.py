@@ -11,7 +11,7 @@ from rich.markup import escape
 from tunemark.harness.plan.options import Json, Options, Workload, count, fraction, takes_run_options
 from tunemark.harness.run.show import answers, print_json, say, table
 from tunemark.harness.studies.ab_test import run_ab
-from tunemark.harness.studies.frontier import FrontierQuestion, Over, run_frontier
+from tunemark.harness.studies.frontier import Over, run_frontier
 from tunemark.harness.studies.series import Bench, StudyResult, read_submission
 from tunemark.harness.studies.sweep import run_sweep
 from tunemark.harness.studies.tune import run_tune
@@ -113,14 +113,9 @@ def frontier(
 
     - `tunemark frontier smoke-lora --over both`
     """
-    question = FrontierQuestion(
-        over=over,
-        lengths=seq,
-        limit_bytes=None if limit_memory is None else int(limit_memory * formats.GIB),
-        most=most,
-        within=fraction("--within", within) if within else 0.0,
-    )
-    answer(run_frontier(workload, options, Bench.here(options, out), question, again=again), as_json=as_json)
+    question = {"over": over, "lengths": seq, "most": most, "within": fraction("--within", within) if within else 0.0}
+    limit_bytes = None if limit_memory is None else int(limit_memory * formats.GIB)
+    answer(run_frontier(workload, options, Bench.here(options, out), limit_bytes=limit_bytes, again=again, **question), as_json=as_json)
 
 
 @app.command()

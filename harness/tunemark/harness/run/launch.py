@@ -20,18 +20,9 @@ import psutil
 from pydantic import BaseModel, ValidationError
 
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
+from tunemark.harness.run import run_log
 from tunemark.harness.run.process import POLL_S, Worker, processes_of, stop_signals
 from tunemark.harness.run.record import Superseded, assemble, submissions, write
-from tunemark.harness.run.run_log import (
-    FOLDER_PREFIX,
-    LOG_FILE,
-    ORDER_FILE,
-    OUTPUT_FILE,
-    STOP_FILE,
-    LogReader,
-    Order,
-    RunLog,
-)
 from tunemark.harness.run.run_outcome import CacheState, Finished, refused_run
 from tunemark.harness.run.show import RunProgress
 from tunemark.harness.run.telemetry import Telemetry, open_sampler
@@ -168,12 +159,12 @@ def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threa
     indexes = machine.indexes[: plan.device.count // plan.device.nodes]
     with (
         RunProgress(plan) as progress,
-        tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name,
+        tempfile.TemporaryDirectory(prefix=run_log.FOLDER_PREFIX) as name,
         open_sampler(plan.device.backend, indexes) as sampler,
     ):
         folder = Path(name)
         kills, started_at, spawned_at_s = _oom_kills(), datetime.now(UTC), time.monotonic()
-        order = Order(
+        order = run_log.Order(
             plan=plan,
             card=facts.model(plan.model.key),
             device_name=machine.devices[0].name,
@@ -181,10 +172,10 @@ def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threa
             data_from=resolved.data_from,
             spawned_at_s=spawned_at_s,
         )
-        (folder / ORDER_FILE).write_text(order.model_dump_json(), encoding="utf-8")
+        (folder / run_log.ORDER_FILE).write_text(order.model_dump_json(), encoding="utf-8")
         if note is not None:
             (folder / NOTE_FILE).write_text(note.model_dump_json(), encoding="utf-8")
-        reader, judge, watchdog = LogReader(folder / LOG_FILE), SteadinessJudge(rules), Watchdog(rules, spawned_at_s)
+        reader, judge, watchdog = run_log.LogReader(folder / run_log.LOG_FILE), SteadinessJudge(rules), Watchdog(rules, spawned_at_s)
         process, ended, ended_by = Worker(resolved, folder), None, None
         sampler.follow(process.pid, spawned_at_s)
         try:
@@ -194,7 +185,7 @@ def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threa
                 if judge.sure(log):
                     # A full disk must not end the run.
                     with contextlib.suppress(OSError):
-                        (folder / STOP_FILE).touch()
+                        (folder / run_log.STOP_FILE).touch()
                 ended_by = "interrupted" if stopped.is_set() else watchdog.expired(log, time.monotonic())
                 if ended_by:
                     ended = process.end()
@@ -217,13 +208,13 @@ def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threa
             ended_by=ended_by,
             host_oom_kills=_oom_kills() - kills,
             model_cache=note.model_cache if note else "none",
-            output_tail=(folder / OUTPUT_FILE).read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace"),
+            output_tail=(folder / run_log.OUTPUT_FILE).read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace"),
         )
 
 
-def merge_failures(log: RunLog, folder: Path) -> RunLog:
+def merge_failures(log: run_log.RunLog, folder: Path) -> run_log.RunLog:
     """Return the log with the first failure of any process: the others only fail because that one left."""
-    failures = [(path, LogReader(path).finish().failure) for path in sorted(folder.glob(f"rank-*-{LOG_FILE}"))]
+    failures = [(path, run_log.LogReader(path).finish().failure) for path in sorted(folder.glob(f"rank-*-{run_log.LOG_FILE}"))]
     known = [(failure["at_s"], path, failure) for path, failure in failures if failure]
     first = min(known, key=lambda entry: entry[0], default=None)
     if first and (log.failure is None or first[0] < log.failure["at_s"]):
@@ -271,7 +262,7 @@ class Watchdog:
         self._rules, self._started_s = rules, now_s
         self._progress, self._progress_s = (0, 0), now_s
 
-    def expired(self, log: RunLog, now_s: float) -> Literal["timeout", "no step"] | None:
+    def expired(self, log: run_log.RunLog, now_s: float) -> Literal["timeout", "no step"] | None:
         """Return the limit that is exceeded, or None."""
         progress = (len(log.phases), len(log.steps))
         if progress != self._progress:
@@ -300,7 +291,7 @@ class SteadinessJudge:
         self._rules = rules
         self._next = rules.min_warmup_steps + 20
 
-    def sure(self, log: RunLog) -> bool:
+    def sure(self, log: run_log.RunLog) -> bool:
         """Return True if the interval of throughput over a steady window is narrow enough."""
         limit = self._rules.until_relative_ci
         if limit is None or len(log.steps) < self._next:
@@ -321,7 +312,7 @@ WORKER_ENDS_S = 15.0
 
 def orphans() -> Iterator[tuple[Path, RecoveryNote]]:
     """Yield the folders of this source's runs without a parent, oldest first."""
-    folders = sorted(Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"), key=lambda folder: folder.stat().st_mtime)
+    folders = sorted(Path(tempfile.gettempdir()).glob(f"{run_log.FOLDER_PREFIX}*"), key=lambda folder: folder.stat().st_mtime)
     for folder in folders:
         try:
             note = RecoveryNote.model_validate_json((folder / NOTE_FILE).read_bytes())
@@ -348,7 +339,7 @@ def recover(folder: Path, note: RecoveryNote, facts: FactBase) -> tuple[Submissi
 
     The run ends with its last log line: the times of its processes are unknown, and nothing was sampled from outside.
     """
-    log = LogReader(folder / LOG_FILE).finish()
+    log = run_log.LogReader(folder / run_log.LOG_FILE).finish()
     finished = Finished(
         log=log,
         telemetry=Telemetry(),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.table import Table
 
@@ -33,21 +33,6 @@ class Over(StrEnum):
     MICRO_BATCH = "micro_batch"
     SEQUENCE_LENGTH = "sequence_length"
     BOTH = "both"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontierQuestion:
-    """What a frontier searches for."""
-
-    over: Over = Over.MICRO_BATCH
-    lengths: tuple[int, ...] = ()
-    """Sequence lengths at which to find the largest micro-batch; empty: the card's, or those that fit."""
-    limit_bytes: int | None = None
-    """Host memory that the worker's processes may use together."""
-    most: int = 65_536
-    """Largest micro-batch to try."""
-    within: float = 0.0
-    """Tolerance as a fraction; 0 is exact."""
 
 
 class Failed(Exception):
@@ -90,19 +75,30 @@ class FrontierResult(StudyResult):
             yield table(("sequence length", "largest micro-batch", "first failure", "peak memory", "tries"), rows)
 
 
-def run_frontier(workload: str, options: Options, bench: Bench, question: FrontierQuestion, *, again: bool = False) -> FrontierResult:
-    """Find all edges that are not known yet. Raises TunemarkError before anything runs if this machine cannot run the workload."""
+def run_frontier(
+    workload: str,
+    options: Options,
+    bench: Bench,
+    *,
+    limit_bytes: int | None = None,
+    again: bool = False,
+    **question: Any,  # noqa: ANN401 - fields of `Search`
+) -> FrontierResult:
+    """Find all edges that are not known yet. The question consists of other fields of `Search`.
+
+    Raises TunemarkError before anything runs if this machine cannot run the workload.
+    """
     card = card_with(bench.facts.workload(workload), options)
     short = short_options(card, options)
     host_bytes = bench.machine.memory_bytes
-    if question.limit_bytes is None and host_bytes is not None and vendor_of(bench.machine.backend).on_host:
-        question = replace(question, limit_bytes=int(HOST_SHARE * host_bytes))
-    base = limited(bench.plan(workload, short), question.limit_bytes)
+    if limit_bytes is None and host_bytes is not None and vendor_of(bench.machine.backend).on_host:
+        limit_bytes = int(HOST_SHARE * host_bytes)
+    base = limited(bench.plan(workload, short), limit_bytes)
     if base.unsupported:
         raise TunemarkError("workload", workload, base.unsupported, exit_code=Exit.UNSUPPORTED)
     series = Series.find("frontier", base, [f"memory {base.limit_memory_bytes}"], bench, again=again)
     say(f"{workload}: frontier {series.study_id}")
-    search, ended = Search(card, short, bench, question, series), None
+    search, ended = Search(card, short, bench, series, limit_bytes, **question), None
     try:
         with series.stoppable():
             search.find_edges()
@@ -119,14 +115,22 @@ class Search:
     card: WorkloadCard
     options: Options
     bench: Bench
-    question: FrontierQuestion
     series: Series
+    limit_bytes: int | None
+    """Host memory that the worker's processes may use together."""
+    over: Over = Over.MICRO_BATCH
+    lengths: tuple[int, ...] = ()
+    """Sequence lengths at which to find the largest micro-batch; empty: the card's, or those that fit."""
+    most: int = 65_536
+    """Largest micro-batch to try."""
+    within: float = 0.0
+    """Tolerance as a fraction; 0 is exact."""
     edges: list[Edge] = field(default_factory=list)
 
     def find_edges(self) -> None:
         """Find all edges in turn."""
-        over, length = self.question.over, self.card.data.sequence_length
-        lengths = sorted(self.question.lengths)
+        over, length = self.over, self.card.data.sequence_length
+        lengths = sorted(self.lengths)
         if over is not Over.MICRO_BATCH:
             longest = self._search_length(self.card.batch.micro_batch if over is Over.SEQUENCE_LENGTH else 1)
             if over is Over.SEQUENCE_LENGTH or longest is None:
@@ -140,9 +144,7 @@ class Search:
         card_length, before = self.card.data.sequence_length, len(self.series.done)
         unit = min(UNIT_TOKENS, card_length)
         most = max(1, self.bench.facts.model(self.card.model).context_length // unit)
-        fits, fails = find_largest(
-            lambda units: self._fits(self._point(units * unit, micro_batch)), card_length // unit, most, self.question.within
-        )
+        fits, fails = find_largest(lambda units: self._fits(self._point(units * unit, micro_batch)), card_length // unit, most, self.within)
         longest = None if fits is None else fits * unit
         self._add_edge(longest or unit, micro_batch if longest else None, None if fails is None else f"{fails * unit} tokens", before)
         return longest
@@ -152,7 +154,7 @@ class Search:
         # Start with the tokens that fitted at the previous length; without one, with the rows that the memory model predicts.
         known = [edge.sequence_length * edge.micro_batch // length for edge in self.edges if edge.micro_batch]
         start = known[-1] if known else self._predicted_rows(length)
-        fits, fails = find_largest(lambda rows: self._fits(self._point(length, rows)), start, self.question.most, self.question.within)
+        fits, fails = find_largest(lambda rows: self._fits(self._point(length, rows)), start, self.most, self.within)
         self._add_edge(length, fits, None if fails is None else formats.counted(fails, "row"), before)
 
     def _predicted_rows(self, length: int) -> int:
@@ -165,7 +167,7 @@ class Search:
             plan = self.bench.plan(self.card.key, self._point(length, rows).applied(self.options)).plan
             return step_memory(plan, card, machine).problem is None
 
-        return find_largest(fits, self.card.batch.micro_batch, self.question.most, self.question.within).fits or 1
+        return find_largest(fits, self.card.batch.micro_batch, self.most, self.within).fits or 1
 
     def _add_edge(self, length: int, rows: int | None, first_failed: str | None, before: int) -> None:
         """Add the edge that the tries since `before` have found, with the peak memory of the largest that fits."""
@@ -180,7 +182,7 @@ class Search:
 
     def _fits(self, point: Point) -> bool:
         """Return True if a point fits."""
-        plan = limited(self.bench.plan(self.card.key, point.applied(self.options)), self.question.limit_bytes)
+        plan = limited(self.bench.plan(self.card.key, point.applied(self.options)), self.limit_bytes)
         run = self.series.run(point.text + limit_words(plan), plan)
         outcome = run.submission.outcome
         if plan.limit_memory_bytes and outcome.phase is Phase.IMPORT and run.status in (*DOES_NOT_FIT, Status.CRASH):
@@ -190,7 +192,7 @@ class Search:
             return False
         if run.status is not Status.OK:
             raise Failed(f"{run.point} ended with status {run.status.value} ({outcome.message}); {outcome.fix or 'fix that first'}")
-        peak, limit = derive(run.submission).peak_memory.peak_bytes, self.question.limit_bytes
+        peak, limit = derive(run.submission).peak_memory.peak_bytes, self.limit_bytes
         # The limit stops allocations only; other memory of a process counts too.
         if peak is None or limit is None or peak <= limit:
             return True
