@@ -155,7 +155,7 @@ def _compared(pairs: Sequence[tuple[Submission, Submission]], **study: Any) -> C
         loss_changed=loss is not None and loss.significant and abs(loss.change.value) > LOSS_TOLERANCE,
         accuracy=_accuracy(pairs),
         compiling_pays_after_steps=_pays_after(derived) if throughput and throughput.verdict == "higher" else None,
-        cold=all(run.plan.measurement.cold for pair in pairs for run in pair),
+        cold=bool(pairs) and all(run.plan.measurement.cold for pair in pairs for run in pair),
     )
 
 
