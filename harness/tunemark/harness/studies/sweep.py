@@ -13,7 +13,7 @@ from tunemark.harness.studies.series import Bench, Kind, Point, Run, Series, Stu
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.statistics.intervals import Interval, one_more_run
+from tunemark.schema.statistics.intervals import one_more_run
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Status, WarningKind
 
@@ -128,7 +128,10 @@ def _row(point: str, runs: Sequence[Run], first: float | None) -> Row:
     derived = [derive(submission) for submission in good]
     rates = [figures.tokens_per_s for figures in derived if figures.tokens_per_s]
     values = [rate.value for rate in rates]
-    interval = _interval(rates, len(runs))
+    # Of the only run, or with several for one more.
+    interval = rates[0] if len(runs) == 1 and rates and rates[0].bounded else None
+    if len(runs) > 1 and len(rates) > 1:
+        interval = one_more_run(values)
     rate = median(values) if values else None
     peaks = [derive(run.submission).peak_memory.peak_bytes for run in runs]
     losses = [figures.train_loss for figures in derived if figures.train_loss is not None]
@@ -151,13 +154,6 @@ def _row(point: str, runs: Sequence[Run], first: float | None) -> Row:
         message=next((run.submission.outcome.message for run in runs if run.status is not Status.OK), None),
         files=tuple(str(run.path) for run in runs),
     )
-
-
-def _interval(rates: Sequence[Interval], runs: int) -> Interval | None:
-    """Return the 95% interval of the rate within the only run, or that for one more run; None with too few steps or rates."""
-    if runs > 1:
-        return one_more_run([rate.value for rate in rates]) if len(rates) > 1 else None
-    return rates[0] if rates and rates[0].bounded else None
 
 
 def points_table(rows: Sequence[Row]) -> Table:

@@ -4,7 +4,7 @@ Written from the documentation of amd-smi and amdsmi; not yet run on such a GPU.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from tunemark.harness.vendors import protocol
@@ -17,7 +17,7 @@ from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend,
 RUNTIME_MASK, HIP_MASKS = "ROCR_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """The runtime hides some devices, and HIP hides some of the rest. HIP reads the first of its two variables that is set, as torch does."""
 MICRO = 1e-6
-POWERS = ("current_", "average_", "")
+POWERS = ("current_socket_power", "average_socket_power", "socket_power")
 
 
 class Rocm(protocol.EventDevice):
@@ -59,10 +59,6 @@ def parse_amd_smi(answer: Any) -> list[protocol.FoundDevice]:  # noqa: ANN401 - 
     return devices
 
 
-def _first(numbers: Iterable[float | None]) -> float | None:
-    return next(filter(None, numbers), None)
-
-
 def _share(percent: object) -> float | None:
     value = tools.number(percent)
     return None if value is None else min(1.0, value / 100)
@@ -89,7 +85,7 @@ class AmdMonitor(protocol.LibraryMonitor):
     readings: ClassVar = {
         "busy": lambda smi, gpu: _share(smi.amdsmi_get_gpu_activity(gpu)["gfx_activity"]),
         # Which of these is reported depends on the chip.
-        "power_w": lambda smi, gpu: _first(tools.number(smi.amdsmi_get_power_info(gpu).get(f"{kind}socket_power")) for kind in POWERS),
+        "power_w": lambda smi, gpu: next(filter(None, (tools.number(smi.amdsmi_get_power_info(gpu).get(name)) for name in POWERS)), None),
         "clock_mhz": lambda smi, gpu: tools.number(smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.GFX)["clk"]),
         "temperature_c": lambda smi, gpu: tools.number(
             smi.amdsmi_get_temp_metric(gpu, smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT)

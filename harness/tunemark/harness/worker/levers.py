@@ -133,6 +133,10 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
         compiled = "blocks, inductor"
     if compiled != "none" and plan.model.compile_mode != "default":
         compiled += f", {plan.model.compile_mode}"
+    rounding: bool | None = type(bare).__name__ == STOCHASTIC_OPTIMIZER
+    if plan.device.backend is Backend.NEURON:
+        # The setting of the runtime; None if it has none.
+        rounding = {"0": False, "1": True}.get(os.environ.get(STOCHASTIC_ROUNDING, ""))
     return {
         "attention": str(getattr(inner.config, "_attn_implementation", "unknown")),
         "fused_kernels": "liger" if liger else "none",
@@ -143,20 +147,13 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
         "fp8_training": fp8_recipe(inner),
         "parameters_on": places_of(inner.parameters()),
         "expandable_segments": expandable_segments(inner),
-        "stochastic_rounding": rounds_stochastically(plan, bare),
+        "stochastic_rounding": rounding,
         "optimizer": f"{type(bare).__module__.split('.')[0]} {type(bare).__name__}",
         "trainable_dtypes": sorted({str(parameter.dtype).removeprefix("torch.") for parameter in trained}),
         "processes": processes,
         "process_group": process_group,
         "sharding": sharding,
     }
-
-
-def rounds_stochastically(plan: Plan, optimizer: Any) -> bool | None:  # noqa: ANN401 - a torch optimizer
-    """Return True if the optimizer rounds its updates stochastically; on Neuron, the setting of the runtime, None if it has none."""
-    if plan.device.backend is Backend.NEURON:
-        return {"0": False, "1": True}.get(os.environ.get(STOCHASTIC_ROUNDING, ""))
-    return type(optimizer).__name__ == STOCHASTIC_OPTIMIZER
 
 
 def expandable_segments(model: Any) -> bool | None:  # noqa: ANN401 - a torch module

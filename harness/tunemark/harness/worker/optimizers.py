@@ -143,14 +143,16 @@ class StochasticAdamW(torch.optim.AdamW):  # type: ignore[misc] # its base class
         if not state:
             state["step"], state["exp_avg"], state["exp_avg_sq"] = 0, torch.zeros_like(weight), torch.zeros_like(weight)
         state["step"] += 1
-        tensors = [flat(tensor) for tensor in (weight, weight.grad, state["exp_avg"], state["exp_avg_sq"])]
+        # As vectors: the kernel would be compiled again for views of tensors with another number of dimensions. `data` is not a view for it.
+        own = (local(tensor) for tensor in (weight, weight.grad, state["exp_avg"], state["exp_avg_sq"]))
+        tensors = [tensor.data.reshape(-1).data for tensor in own]
         device, count, done = tensors[0].device, len(tensors[0]), 0
         if device not in self._settings:
             self._settings[device] = StepSettings(device)
         settings = self._settings[device].of(group, state["step"], self._seed)
         if weight not in self._keys:
-            own = (key(f"{name} {self._seed} {self._numbers[weight]}") for name in ("place", "order"))
-            self._keys[weight] = tuple(torch.full((), number, dtype=torch.int32, device=device) for number in own)
+            bits = (key(f"{name} {self._seed} {self._numbers[weight]}") for name in ("place", "order"))
+            self._keys[weight] = tuple(torch.full((), number, dtype=torch.int32, device=device) for number in bits)
         keys = self._keys[weight]
         if self._compiled is not None:
             # The kernel takes two rows or more.
@@ -254,14 +256,6 @@ def scrambled(numbers: Any) -> Any:  # noqa: ANN401 - torch tensors
 def key(name: str) -> int:
     """Return an int32 that differs between names at random."""
     return int.from_bytes(hashlib.blake2s(name.encode(), digest_size=4).digest(), signed=True)
-
-
-def flat(tensor: Any) -> Any:  # noqa: ANN401 - a torch tensor
-    """Return the part of a tensor that this process holds as a vector, sharing its memory where it is contiguous.
-
-    A compiled kernel would be compiled again for views of tensors with another number of dimensions. `data` is not a view for it.
-    """
-    return local(tensor).data.reshape(-1).data
 
 
 def rounding_seed(plan: Plan) -> int:
