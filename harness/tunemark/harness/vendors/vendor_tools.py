@@ -87,12 +87,6 @@ def positive(value: Any) -> float | None:  # noqa: ANN401 - any JSON value
     return result if result is not None and result > 0 else None
 
 
-def whole(value: Any) -> int | None:  # noqa: ANN401 - any JSON value
-    """Return a number above zero as an integer, or None."""
-    result = positive(value)
-    return None if result is None else int(result)
-
-
 def bytes_of(value: Any) -> int | None:  # noqa: ANN401 - any JSON value
     """Return the bytes of a size such as {"value": 192, "unit": "GB"}; MB without a unit; None without a positive number or for other units."""
     amount, unit = positive(value), str(value.get("unit", "MB")).upper() if isinstance(value, dict) else "MB"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tunemark.harness.vendors import protocol
-from tunemark.harness.vendors.vendor_tools import LineStream, ask, ask_json, dicts, number, text_of, visible_indexes, whole
+from tunemark.harness.vendors.vendor_tools import LineStream, ask, ask_json, dicts, number, positive, text_of, visible_indexes
 from tunemark.schema.features import Feature
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
@@ -60,8 +60,8 @@ def parse_discovery(answer: Any, details: dict[int, Any]) -> list[protocol.Found
         if name is None or index is None or _display_only(name) or entry.get("device_function_type", "physical") != "physical":
             continue
         (detail,) = dicts([details.get(int(index))]) or [{}]
-        memory, driver = whole(detail.get("memory_physical_size_byte")), text_of(detail.get("driver_version"))
-        devices.append(protocol.FoundDevice(int(index), DeviceFacts(name=name, memory_bytes=memory, driver=driver)))
+        memory, driver = positive(detail.get("memory_physical_size_byte")), text_of(detail.get("driver_version"))
+        devices.append(protocol.FoundDevice(int(index), DeviceFacts(name=name, memory_bytes=memory and int(memory), driver=driver)))
     return devices
 
 
