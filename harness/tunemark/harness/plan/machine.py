@@ -36,21 +36,22 @@ def detect(requested: Backend | None = None) -> Machine:
             # A wrong mask matters only where these devices would be used.
             if requested in {None, vendor.backend}:
                 raise
-    # The tools without which a vendor's devices cannot be found here, and the variables that hide all devices.
-    missing = "".join(f"; {problem}" for vendor in all_vendors() if (problem := vendor.missing_tool()))
-    masks = ((name, os.environ[name]) for vendor in all_vendors() for name in vendor.masks if name in os.environ)
-    hidden = "".join(f"; {name}={value!r} hides all devices" for name, value in masks if hides_all(value))
     chosen = next(((vendor, devices) for vendor, devices in here if requested in {None, vendor.backend}), None)
+    missing = hidden = ""
+    if chosen is None or chosen[0].on_host:
+        # The tools without which a vendor's devices cannot be found here, and the variables that hide all devices.
+        missing = "".join(f"; {problem}" for vendor in all_vendors() if (problem := vendor.missing_tool()))
+        masks = ((name, os.environ[name]) for vendor in all_vendors() for name in vendor.masks if name in os.environ)
+        hidden = "".join(f"; {name}={value!r} hides all devices" for name, value in masks if hides_all(value))
     if chosen is None:
         names = ", ".join(vendor.backend.value for vendor, _ in here)
         raise TunemarkError("--set backend", str(requested), f"this machine has {names}{missing}", exit_code=Exit.UNSUPPORTED)
     vendor, devices = chosen
-    reason = vendor.found_by + (missing + hidden if vendor.on_host else "")
     release = platform.release().split("-")[0].split(".")
     return Machine(
         backend=vendor.backend,
         family=vendor.family,
-        backend_reason=reason,
+        backend_reason=f"{vendor.found_by}{missing}{hidden}",
         devices=tuple(device.facts for device in devices),
         # More of a kernel's release may name its builder or owner.
         os=f"{platform.system()} {'.'.join(release[:2])} {platform.machine()}",
