@@ -461,7 +461,7 @@ def test_an_interrupted_search_resumes_at_the_try(tmp_path):
         return {"status": Status.INTERRUPTED} if ran == 2 else speed()(plan, ran)
 
     stopped, _ = tuned(tmp_path, interrupted)
-    assert "the same command resumes there" in stopped.ended
+    assert "the same command resumes the series" in stopped.ended
     assert stopped.exit_code is Exit.UNTRUSTWORTHY
     result, scripted = tuned(tmp_path, speed())
     assert result.best == "compile=blocks"

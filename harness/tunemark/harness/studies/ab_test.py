@@ -117,7 +117,7 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
                 planned = plans[arm].measured_with(seed=plans[arm].plan.measurement.seed + pair - 1)
                 run = series.run(name_of(arm, pair), planned, of=2 * pairs)
                 if run.status in HOPELESS:
-                    raise Stopped(f"{run.point} ({run.status.value}): retrying would fail the same way")
+                    raise Stopped(f"stopped at {run.point} ({run.status.value}): retrying would fail the same way")
     usable = {run.point: run.submission for run in series.done if _usable(run)}
     names = [(name_of("a", pair), name_of("b", pair)) for pair in range(1, pairs + 1)]
     known = [(usable[a], usable[b]) for a, b in names if a in usable and b in usable]

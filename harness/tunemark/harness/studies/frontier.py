@@ -11,7 +11,7 @@ from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say, table
-from tunemark.harness.studies.series import Bench, Point, Series, StudyResult, card_with
+from tunemark.harness.studies.series import Bench, Point, Series, Stopped, StudyResult, card_with
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
@@ -33,10 +33,6 @@ class Over(StrEnum):
     MICRO_BATCH = "micro_batch"
     SEQUENCE_LENGTH = "sequence_length"
     BOTH = "both"
-
-
-class Failed(Exception):
-    """A try failed for a reason other than memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +94,10 @@ def run_frontier(
         raise TunemarkError("workload", workload, base.unsupported, exit_code=Exit.UNSUPPORTED)
     series = Series.find("frontier", base, [f"memory {base.limit_memory_bytes}"], bench, again=again)
     say(f"{workload}: frontier {series.study_id}")
-    search, ended = Search(card, short, bench, series, limit_bytes, **question), None
-    try:
-        with series.stoppable():
-            search.find_edges()
-        ended = series.ended and f"{series.ended}; the same command resumes there"
-    except Failed as failed:
-        ended = str(failed)
-    return FrontierResult(workload=workload, kind="frontier", study_id=series.study_id, ended=ended, edges=tuple(search.edges))
+    search = Search(card, short, bench, series, limit_bytes, **question)
+    with series.stoppable():
+        search.find_edges()
+    return FrontierResult(workload=workload, kind="frontier", study_id=series.study_id, ended=series.ended, edges=tuple(search.edges))
 
 
 @dataclass
@@ -181,17 +173,17 @@ class Search:
         return Point((("data.sequence_length", str(length)), ("batch.micro_batch", str(rows))))
 
     def _fits(self, point: Point) -> bool:
-        """Return True if a point fits."""
+        """Return True if a point fits. Raises Stopped if it failed for a reason other than memory."""
         plan = limited(self.bench.plan(self.card.key, point.applied(self.options)), self.limit_bytes)
         run = self.series.run(point.text + limit_words(plan), plan)
         outcome = run.submission.outcome
         if plan.limit_memory_bytes and outcome.phase is Phase.IMPORT and run.status in (*DOES_NOT_FIT, Status.CRASH):
             given = f"--limit-memory {formats.gib(plan.limit_memory_bytes)} for each process"
-            raise Failed(f"the libraries alone could not be loaded with {given} ({outcome.message}); raise the limit")
+            raise Stopped(f"the libraries alone could not be loaded with {given} ({outcome.message}); raise the limit")
         if run.status in DOES_NOT_FIT:
             return False
         if run.status is not Status.OK:
-            raise Failed(f"{run.point} ended with status {run.status.value} ({outcome.message}); {outcome.fix or 'fix that first'}")
+            raise Stopped(f"{run.point} ended with status {run.status.value} ({outcome.message}); {outcome.fix or 'fix that first'}")
         peak, limit = derive(run.submission).peak_memory.peak_bytes, self.limit_bytes
         # The limit stops allocations only; other memory of a process counts too.
         if peak is None or limit is None or peak <= limit:

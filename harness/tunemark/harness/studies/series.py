@@ -141,7 +141,7 @@ TRIED_AGAIN = (Status.INTERRUPTED, Status.CRASH, Status.TIMEOUT)
 
 
 class Stopped(Exception):
-    """The series ends here, at the request of the user or because going on is useless. Finished runs are kept."""
+    """The series ends here, for the reason in its text: the user asked for it, or going on is useless. Finished runs are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ class Series:
     def stoppable(self) -> Iterator[None]:
         """Treat Ctrl-C as a request to stop, also between two runs. During a run it ends the run, which leaves its record.
 
-        `ended` then names the point where it stopped. Raises TunemarkError when another command of this user runs the same
+        `ended` then holds the reason. Raises TunemarkError when another command of this user runs the same
         points into the same folder: both would disturb each other.
         """
         folder = self.bench.out.resolve() if self.bench.out else ""
@@ -276,7 +276,7 @@ class Series:
             fix = "another command runs this series now; wait until it has ended, or stop it with Ctrl-C and the next run resumes it"
             raise TunemarkError(self.kind, self.study_id, fix) from None
         except Stopped as stopped:
-            self.ended = f"stopped at {stopped}"
+            self.ended = str(stopped)
 
     def finished(self, point: str) -> Run | None:
         """Return the last earlier run of a point that is a result of it, or None if the point must be run."""
@@ -290,14 +290,14 @@ class Series:
         run = self.finished(point)
         if run is None:
             if self._stopped.is_set():
-                raise Stopped(point)
+                raise Stopped(f"stopped at {point}; the same command resumes the series")
             last = max((run.study.position for run in self.earlier), default=0)
             position = last + sum(not run.earlier for run in self.done) + 1
             study = Study(kind=self.kind, study_id=self.study_id, point=point, position=position, settings_sha256=self.settings_sha256)
             submission, path = self.bench.runner(resolved, study)
             run = Run(submission, study, path, earlier=False)
             if run.status is Status.INTERRUPTED:
-                raise Stopped(point)
+                raise Stopped(f"stopped at {point}; the same command resumes the series")
         self.done.append(run)
         total = f"/{of}" if of else ""
         say(f"{len(self.done)}{total} {point}: {'done before, ' if run.earlier else ''}{_in_short(run.submission)}")

@@ -115,7 +115,7 @@ def _run_points(kind: Kind, base: Resolved, bench: Bench, plans: dict[Point, Res
             run = series.run(name, plans[point], of=len(turns))
             groups.setdefault(point.text, []).append(run)
     missing = len(turns) - len(series.done)
-    ended = f"{series.ended}; {missing} of {total} not done; the same command resumes the series" if series.ended else None
+    ended = series.ended and f"{series.ended}; {missing} of {total} not done"
     rows: list[Row] = []
     for name, runs in groups.items():
         rows.append(_row(name, runs, next((row.tokens_per_s for row in rows if row.speed), None)))

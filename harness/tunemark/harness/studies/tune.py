@@ -301,7 +301,7 @@ def run_tune(
     complete, tries = tuner.complete and tuner.series.ended is None, tuple(tuner.tries)
     found = partial(TuneResult, workload=workload, kind="tune", study_id=study_id, tries=tries, best=point_of(best).text, complete=complete)
     if tuner.series.ended:
-        return found(ended=f"{tuner.series.ended}; the same command resumes there")
+        return found(ended=tuner.series.ended)
     standard = tuner.measured.get(AS_GIVEN)
     if standard is None:
         fix = "is spent before the first trial is complete; give a larger one, which resumes there"
