@@ -11,7 +11,6 @@ from tunemark.collector.gate.check import judge
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.studies.ab_test import run_ab
 from tunemark.harness.studies.frontier import Over, find_largest, run_frontier
-from tunemark.harness.studies.series import Point
 from tunemark.harness.studies.sweep import run_sweep
 from tunemark.harness.studies.tune import rate_of_try, run_tune
 from tunemark.schema.errors import Exit, TunemarkError
@@ -43,11 +42,6 @@ def test_what_cannot_be_varied_is_refused(tmp_path, overs, said):
     with pytest.raises(TunemarkError, match=r".+: .+: .+") as caught:
         run_sweep("smoke-lora", overs, Options(), ScriptedBench(tmp_path).bench)
     assert said in str(caught.value)
-
-
-def test_a_seed_and_devices_are_options_and_no_overrides():
-    options = Point((("seed", "7"), ("devices.count", "2"), ("devices.strategy", "ddp"))).applied(Options(overrides=("lora.rank=4",)))
-    assert (options.seed, options.devices, options.strategy, options.overrides) == (7, 2, "ddp", ("lora.rank=4",))
 
 
 def test_out_of_memory_is_a_point_and_the_sweep_continues(tmp_path):

@@ -11,7 +11,7 @@ from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say, table
-from tunemark.harness.studies.series import Bench, Point, Series, Stopped, StudyResult, card_with
+from tunemark.harness.studies.series import Bench, Point, Series, Stopped, StudyResult, card_with, short
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
@@ -85,16 +85,16 @@ def run_frontier(
     Raises TunemarkError before anything runs if this machine cannot run the workload.
     """
     card = card_with(bench.facts.workload(workload), options)
-    short = short_options(card, options)
+    tried = full_rows(card, options)
     host_bytes = bench.machine.memory_bytes
     if limit_bytes is None and host_bytes is not None and vendor_of(bench.machine.backend).on_host:
         limit_bytes = int(HOST_SHARE * host_bytes)
-    base = limited(bench.plan(workload, short), limit_bytes)
+    base = limited(bench.plan(workload, tried), limit_bytes)
     if base.unsupported:
         raise TunemarkError("workload", workload, base.unsupported, exit_code=Exit.UNSUPPORTED)
     series = Series.find("frontier", base, [f"memory {base.limit_memory_bytes}"], bench, again=again)
     say(f"{workload}: frontier {series.study_id}")
-    search = Search(card, short, bench, series, limit_bytes, **question)
+    search = Search(card, tried, bench, series, limit_bytes, **question)
     with series.stoppable():
         search.find_edges()
     return FrontierResult(workload=workload, kind="frontier", study_id=series.study_id, ended=series.ended, edges=tuple(search.edges))
@@ -192,8 +192,8 @@ class Search:
         return False
 
 
-def short_options(card: WorkloadCard, options: Options) -> Options:
-    """Return the options of a try: few steps on full rows, and only training. The changes are declared as overrides."""
+def full_rows(card: WorkloadCard, options: Options) -> Options:
+    """Return the options of a try: few steps on full rows."""
     sets = []
     if card.data.evaluation_rows:
         sets.append("data.evaluation_rows=0")
@@ -203,15 +203,7 @@ def short_options(card: WorkloadCard, options: Options) -> Options:
     if card.batch.gradient_accumulation > TRY_STEPS - 1:
         sets.append(f"batch.gradient_accumulation={TRY_STEPS - 1}")
     elsewhere = options.data == "card" and card.data.source is not DataSource.SYNTHETIC
-    return options.having(
-        overrides=(*sets, *options.overrides),
-        data="synthetic" if elsewhere else options.data,
-        max_steps=options.max_steps or TRY_STEPS,
-        until_ci=None,
-        probe=False,
-        gates=False,
-        save=False,
-    )
+    return short(options, *sets, data="synthetic" if elsewhere else options.data, max_steps=options.max_steps or TRY_STEPS)
 
 
 def limited(resolved: Resolved, limit_bytes: int | None) -> Resolved:

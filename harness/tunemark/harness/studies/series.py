@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 from rich.table import Table
@@ -124,6 +124,12 @@ def settings_of(text: str, option: str, card: WorkloadCard) -> Point:
             raise TunemarkError(option, text, "give field=value, separated by commas, such as compile=blocks,lr=1e-3")
         settings.append((field_named(name, option, card), value.strip()))
     return Point(tuple(settings))
+
+
+def short(options: Options, *sets: str, **changes: Any) -> Options:  # noqa: ANN401 - of any field
+    """Return the options of a try, which only trains; `sets` are declared as overrides."""
+    changes |= {"until_ci": None, "probe": False, "gates": False, "save": False}
+    return options.having(overrides=(*sets, *options.overrides), **changes)
 
 
 def card_with(card: WorkloadCard, options: Options) -> WorkloadCard:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from rich.table import Table
 
@@ -20,13 +20,12 @@ from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say, table
 from tunemark.harness.studies.ab_test import Comparison, run_ab
 from tunemark.harness.studies.frontier import DOES_NOT_FIT, HOST_SHARE, limit_words, limited
-from tunemark.harness.studies.series import AS_GIVEN, Bench, Point, Series, StudyResult, card_with
+from tunemark.harness.studies.series import AS_GIVEN, Bench, Point, Series, StudyResult, card_with, short
 from tunemark.harness.studies.sweep import run_repeats
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.records.plan import Attention, Compile, CompileMode, FrozenWeights, FusedKernels, SdpaKernel
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import Checkpointing, Status, Strategy
@@ -130,7 +129,9 @@ class Tuner:
 
     def __init__(self, workload: str, options: Options, bench: Bench, budget_s: float, *, again: bool = False) -> None:
         self.card = card_with(bench.facts.workload(workload), options)
-        self.bench, self.options = bench, try_options(self.card, options)
+        sets = ("data.evaluation_rows=0",) if self.card.data.evaluation_rows else ()
+        self.bench = bench
+        self.options = short(options, *sets, max_steps=TRY_STEPS, epochs=None, max_train_s=None, cold=False)
         base = bench.plan(workload, self.options)
         self.series = Series.find("tune", base, [AS_GIVEN], bench, again=again)
         self.until_s = time.monotonic() + budget_s - sum(run.submission.process.wall_s for run in self.series.earlier)
@@ -244,13 +245,6 @@ class Tuner:
 
     def _left_s(self) -> float:
         return self.until_s - time.monotonic()
-
-
-def try_options(card: WorkloadCard, options: Options) -> Options:
-    """Return the options of a try: few steps, and only training."""
-    sets = ("data.evaluation_rows=0",) if card.data.evaluation_rows else ()
-    short: dict[str, Any] = {"max_steps": TRY_STEPS, "epochs": None, "max_train_s": None, "until_ci": None}
-    return options.having(overrides=(*sets, *options.overrides), probe=False, gates=False, save=False, cold=False, **short)
 
 
 def within(resolved: Resolved, left_s: float) -> Resolved:

@@ -87,10 +87,6 @@ class FrozenFp8Linear(torch.nn.Linear):  # type: ignore[misc] # its base class h
             stored, scales = rounded(weight, self.form)
         self.weight, self.weight_scales = frozen(stored.view(torch.uint8)), frozen(scales.view(-1))
 
-    def restored(self) -> Any:  # noqa: ANN401 - a torch tensor
-        """Return the stored weight in fp32."""
-        return self.weight.view(self.form).float() * self.weight_scales.float().view(-1, 1)
-
     def forward(self, inputs: Any) -> Any:  # noqa: ANN401 - torch tensors
         """Return the product in bf16, with the bias."""
         product = _Product.apply(inputs, self.weight, self.weight_scales, self.form)

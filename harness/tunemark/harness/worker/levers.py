@@ -297,4 +297,4 @@ def torch_state() -> str:
     if counters.get("fxgraph_cache_hit", 0):
         return "warm"
     # With its cache turned off torch counts neither, and everything is compiled.
-    return "cold" if dynamo and dynamo.counters["stats"]["unique_graphs"] else "none"
+    return "cold" if compiled_graphs() else "none"
