@@ -12,6 +12,7 @@ import transformers
 from neuron_api import FIXTURE
 
 API = json.loads(FIXTURE.read_text())
+"""Fields, parameters, attributes and keywords of optimum-neuron 0.4.5, read from its source."""
 
 
 class Arguments:

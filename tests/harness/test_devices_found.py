@@ -75,7 +75,7 @@ def test_amd_smi_reports_the_same_facts_of_amd_devices():
     ("hip", "cuda_mask", "left"), [(None, "1", [1]), ("0", "1", [0]), (None, None, [0, 1]), ("1,0", None, [1, 0]), ("", "1", [])]
 )
 def test_hip_reads_the_variable_of_cuda_where_its_own_is_not_set(monkeypatch, hip, cuda_mask, left):
-    monkeypatch.setattr(rocm, "ask_json", lambda *_: sample("amd-smi-static.json"))
+    monkeypatch.setattr(vendor_tools, "ask_json", lambda *_: sample("amd-smi-static.json"))
     for variable, value in (("HIP_VISIBLE_DEVICES", hip), ("CUDA_VISIBLE_DEVICES", cuda_mask)):
         if value is not None:
             monkeypatch.setenv(variable, value)
@@ -138,4 +138,5 @@ def test_a_tool_that_fails_or_hangs_gives_no_answer(tmp_path, script, monkeypatc
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert rocm.parse_amd_smi(vendor_tools.ask_json("amd-smi", timeout_s=0.5)) == []
+    monkeypatch.setattr(vendor_tools, "QUERY_TIMEOUT_S", 0.5)
+    assert rocm.parse_amd_smi(vendor_tools.ask_json("amd-smi")) == []

@@ -1,22 +1,20 @@
 """With a scripted device everything that is measured is known beforehand."""
 
-import json
 from collections import deque
 
 import pytest
+from fake_device import Fake
 from harness_making import finished, make_machine, worked
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import SteadinessJudge
 from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import LogReader, LogWriter, RunLog
-from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.vendors.protocol import AllocatorState
 from tunemark.harness.worker.data import Counts
 from tunemark.harness.worker.engines import Engine
 from tunemark.harness.worker.loop import StepReader, StopRule, SubmittedStep, Trainer
 from tunemark.schema.derive import derive
-from tunemark.schema.vocabulary import Backend
 
 WARM_UP = (2.0,) + (0.5,) * 9
 STEADY_S = 0.25
@@ -26,7 +24,7 @@ STEADY_S = 0.25
 def submission(tmp_path_factory, facts):
     """A real worker run of smoke-full, 130 steps, on a device whose first ten steps are slow."""
     folder = tmp_path_factory.mktemp("worker")
-    machine = make_machine(backend=Backend.FAKE)
+    machine = make_machine()
     options = Options(max_steps=130, overrides=("data.sequence_length=16", "batch.micro_batch=1"))
     resolved = resolve("smoke-full", facts, machine, options)
     # Marks of two micro-batches and of the step.
@@ -74,21 +72,6 @@ def test_window_rate_and_phases_are_those_of_the_script(submission):
     assert sum(phases.values()) == pytest.approx(submission.process.wall_s)
     scripted = {"first_step": 2.0, "warmup": 4.5, "steady": 120 * STEADY_S}
     assert {name: phases[name] for name in scripted} == pytest.approx(scripted)
-
-
-def test_steps_are_logged_when_the_device_reached_them_without_waiting(tmp_path):
-    device = Fake((0.1,), lag=2)
-    log = LogWriter(tmp_path / "log.jsonl", 0.0)
-    trainer = Trainer(Engine(None, None, None, None), None, device, log, 1, StopRule(None, None, tmp_path / "stop"))
-    pending = deque(SubmittedStep(device.stamp(), None, (1.0, 0.0), Counts(8, 8, 7, 1, 1), 0, None) for _ in range(5))
-    reading = StepReader(trainer, pending, 0.0, None)
-    reading.log_reached()
-    assert len(pending) == 2
-    device.synchronise()
-    reading.log_reached()
-    assert not pending
-    times = [json.loads(line)["completed_at_s"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert times == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
 
 
 def test_compilation_and_the_growth_and_retries_of_the_allocator_are_logged_by_step(tmp_path):

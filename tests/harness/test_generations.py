@@ -5,8 +5,8 @@ from harness_making import make_machine
 from typer.testing import CliRunner
 
 from tunemark.harness.commands.run import app
+from tunemark.harness.plan.machine import machine_with
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.plan.target import machine_with
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.harness.vendors.support import support_matrix
 from tunemark.harness.vendors.vendor_tools import cpu_model

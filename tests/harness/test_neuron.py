@@ -1,21 +1,23 @@
 """Neuron: each keyword exists in optimum-neuron, and its trainer's callbacks produce a valid submission."""
 
-import json
+import ast
+import inspect
 import sys
 from pathlib import Path
 
 import neuron_stand_in
 import pytest
 import torch
+from fake_device import Fake
 from harness_making import finished, make_machine, worked
-from neuron_api import FIXTURE, installed, read_api, reader
+from neuron_api import installed, read_api, reader
+from neuron_stand_in import API
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run import process
 from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import LogReader
 from tunemark.harness.studies.series import Point, written
-from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.worker import neuron_trainer
 from tunemark.harness.worker.data import Counts, MicroBatch
 from tunemark.harness.worker.loop import LossNotFinite
@@ -27,7 +29,6 @@ from tunemark.schema.records.reading import read_record
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype, Status
 
-API = json.loads(FIXTURE.read_text())
 CORE = DeviceFacts(name="Trainium1 core (1 of 2)", memory_bytes=2**34)
 SMALL = ("data.sequence_length=16", "batch.micro_batch=2", "batch.gradient_accumulation=2", "compute=fp32")
 
@@ -61,8 +62,13 @@ def test_each_keyword_of_the_training_arguments_exists(facts):
 
 
 def test_each_keyword_of_trainer_model_and_adapters_exists():
-    assert set(neuron_trainer.trainer_keywords(None, None, None, None)) <= set(API["NeuronTrainer"]["methods"]["__init__"])
-    assert set(neuron_trainer.WRAPPING) <= set(API["get_peft_model"])
+    used = {
+        call.func.id: {keyword.arg for keyword in call.keywords if keyword.arg}
+        for call in ast.walk(ast.parse(inspect.getsource(neuron_trainer)))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+    }
+    assert {"model", "callbacks"} <= used["NeuronTrainer"] <= set(API["NeuronTrainer"]["methods"]["__init__"])
+    assert {"autocast_adapter_dtype"} == used["get_peft_model"] <= set(API["get_peft_model"])
     assert {"dtype", "attn_implementation"} <= set(API["NeuronModelMixin"]["keywords"])
     assert API["_BaseNeuronModelClass"]["methods"]["from_pretrained"][1:3] == ["pretrained_model_name_or_path", "trn_config"]
     assert API["_BaseNeuronModelClass"]["methods"]["from_config"][1:] == ["config", "trn_config"]
@@ -100,7 +106,6 @@ def test_a_plan_is_handed_over_whole(facts):
     assert (asked["weight_decay"], asked["max_grad_norm"], asked["gradient_checkpointing"], asked["bf16"]) == (0.1, 0.0, True, True)
     assert (asked["zero_1"], asked["optimizer_use_master_weights"], asked["stochastic_rounding_enabled"]) == (True, True, True)
     assert asked["max_steps"] == neuron_trainer.ENDLESS
-    assert neuron_trainer.pretrained_keywords(plan) == {"dtype": "bfloat16", "attn_implementation": "flash_attention_2"}
 
 
 def test_the_compiler_gets_level_and_model_type_added_to_the_users_flags(facts, tmp_path):
@@ -193,7 +198,7 @@ def test_the_record_shows_what_was_trained_and_which_gates_were_not_checked(fact
 
 def test_losses_and_counts_are_those_of_our_own_loop(facts, tmp_path, monkeypatch):
     overrides = (*SMALL, "attention=eager", "optimizer.max_grad_norm=null", "lora.dropout=0.0")
-    resolved = resolve("smoke-lora", facts, make_machine(backend=Backend.FAKE), Options(overrides=overrides, max_steps=4))
+    resolved = resolve("smoke-lora", facts, make_machine(), Options(overrides=overrides, max_steps=4))
     (tmp_path / "loop").mkdir()
     ours = worked(resolved, facts, Fake((0.5,)), tmp_path / "loop")
     _, theirs = trained(facts, tmp_path, monkeypatch, steps=4, settings=overrides)

@@ -74,8 +74,3 @@ def test_its_device_is_opened_its_monitor_asked_and_its_limits_listed():
     assert vendor_of(BACKEND).device.open(None).torch_name == "acme"
     assert open_sampler(BACKEND, (0, 1)).telemetry.devices.reason == "acme-top is not installed for 2 devices"
     assert support_matrix().families[BACKEND].cannot == {"QLoRA": "Acme has no four-bit kernels; use method=lora"}
-
-
-def test_without_its_file_nothing_of_it_is_left():
-    assert "QLoRA" in support_matrix().families[BACKEND].cannot
-    assert vendor_of(BACKEND).found_by == "an Apple GPU shares the memory of this machine"

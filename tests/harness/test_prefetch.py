@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from device_reads import Syncs
+from fake_device import Fake
 from harness_making import make_machine, trained_on
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.worker import data
 from tunemark.harness.worker.data import (
     STEPS_AHEAD,
@@ -25,7 +25,6 @@ from tunemark.harness.worker.data import (
 )
 from tunemark.harness.worker.entry import prepare, train_between_probes
 from tunemark.harness.worker.loop import StopRule, train
-from tunemark.schema.vocabulary import Backend
 
 
 def batch(number, values=1):
@@ -132,7 +131,7 @@ class Counting(Fake):
 
 def trained(facts, folder, device, *settings, steps=6, workload="smoke-lora"):
     """Return the trainer and the batches of a small plan; the optimizer is fused, as on a GPU."""
-    plan = resolve(workload, facts, make_machine(backend=Backend.FAKE), Options(overrides=settings, probe=False)).plan
+    plan = resolve(workload, facts, make_machine(), Options(overrides=settings, probe=False)).plan
     model, stream = trained_on(plan, facts.model(plan.model.key), folder)
     log = LogWriter(folder / "log.jsonl", 0.0)
     trainer = prepare(plan, model, device, log, StopRule(steps, None, Path("none")))
@@ -142,7 +141,7 @@ def trained(facts, folder, device, *settings, steps=6, workload="smoke-lora"):
 
 
 def no_probe(facts):
-    return resolve("smoke-lora", facts, make_machine(backend=Backend.FAKE), Options(probe=False)).plan
+    return resolve("smoke-lora", facts, make_machine(), Options(probe=False)).plan
 
 
 SMALL = ("data.sequence_length=16", "batch.micro_batch=1", "batch.gradient_accumulation=2")

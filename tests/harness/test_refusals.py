@@ -9,9 +9,10 @@ from harness_making import make_machine, tunemark
 from study_making import FACTS, make_run
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.run.launch import help_another_node, refuse_unwritable
+from tunemark.harness.run.launch import help_another_node
 from tunemark.harness.run.show import print_summary
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.files import refuse_unwritable
 from tunemark.schema.records.reading import read_record
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype, Status
@@ -83,5 +84,5 @@ def test_a_worker_ends_once_its_parent_is_gone():
 def test_a_folder_that_cannot_be_written_is_refused_before_a_run(tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(TunemarkError, match=r"--out.*cannot be written"):
-        refuse_unwritable(tmp_path / "file")
-    refuse_unwritable(tmp_path / "new" / "folder")
+        refuse_unwritable("--out", tmp_path / "file")
+    refuse_unwritable("--out", tmp_path / "new" / "folder")

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import subprocess
 from types import SimpleNamespace
 
@@ -14,7 +13,6 @@ from harness_making import cold, only_submission, run_of, warm, writer_of
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import merge_failures
 from tunemark.harness.run.run_log import RunLog
-from tunemark.harness.run.run_outcome import killed_by
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker.engines import stepped
 from tunemark.harness.worker.models import build_model, model_facts
@@ -172,9 +170,3 @@ def test_a_hung_process_is_gone_after_the_timeout(hung):
     hung.process.communicate(timeout=120)
     assert only_submission(hung.out).outcome.status is Status.TIMEOUT
     assert [p for p in psutil.wait_procs(hung.workers, timeout=5)[1] if p.status() != psutil.STATUS_ZOMBIE] == []
-
-
-def test_of_several_failed_processes_the_killed_one_is_reported():
-    report = "Failures:\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 7)\nRoot Cause (first observed failure):\n[0]:\n  rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: 6)\n"
-    assert killed_by(SimpleNamespace(exit_code=1, output_tail=report)) == ("rank 1", signal.SIGKILL)
-    assert killed_by(SimpleNamespace(exit_code=1, output_tail="no report")) is None

@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from study_making import FACTS, ScriptedBench, make_run
 
+from tunemark.collector.gate.check import judge
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.studies.ab_test import run_ab
-from tunemark.harness.studies.frontier import Frontier, FrontierQuestion, Over, find_largest
-from tunemark.harness.studies.report import points_table, tries_table, verdict
-from tunemark.harness.studies.series import Point
+from tunemark.harness.studies.frontier import Over, find_largest, run_frontier
 from tunemark.harness.studies.sweep import run_sweep
 from tunemark.harness.studies.tune import rate_of_try, run_tune
 from tunemark.schema.errors import Exit, TunemarkError
@@ -37,7 +36,6 @@ def oom_above(rows):
         (["batchsize=8"], "did you mean 'batch_size'"),
         (["batch_size"], "such as batch_size=8,16,32"),
         (["batch_size=8,8"], "8 is given twice"),
-        ([], "or repeat it with --repeats"),
     ],
 )
 def test_what_cannot_be_varied_is_refused(tmp_path, overs, said):
@@ -46,16 +44,11 @@ def test_what_cannot_be_varied_is_refused(tmp_path, overs, said):
     assert said in str(caught.value)
 
 
-def test_a_seed_and_devices_are_options_and_no_overrides():
-    options = Point((("seed", "7"), ("devices.count", "2"), ("devices.strategy", "ddp"))).applied(Options(overrides=("lora.rank=4",)))
-    assert (options.seed, options.devices, options.strategy, options.overrides) == (7, 2, "ddp", ("lora.rank=4",))
-
-
 def test_out_of_memory_is_a_point_and_the_sweep_continues(tmp_path):
     scripted = ScriptedBench(tmp_path, oom_above(16))
     result = run_sweep("smoke-lora", ["batch_size=8,16,32,4"], Options(), scripted.bench)
-    assert [row.status for row in result.rows] == ["ok", "ok", "oom_host", "ok"]
-    assert (result.exit_code, result.rows[2].message) == (Exit.OK, "scripted oom_host")
+    assert [row.status for row in result.points] == ["ok", "ok", "oom_host", "ok"]
+    assert (result.exit_code, result.points[2].message) == (Exit.OK, "scripted oom_host")
     study = {record.study.study_id for record in records_of_series(tmp_path)}
     assert study == {result.study_id}
     assert [record.study.position for record in records_of_series(tmp_path)] == [1, 2, 3, 4]
@@ -64,13 +57,13 @@ def test_out_of_memory_is_a_point_and_the_sweep_continues(tmp_path):
 
 def test_a_point_with_more_devices_than_there_are_is_a_result_and_the_sweep_continues(tmp_path):
     result = run_sweep("smoke-lora", ["devices.count=1,64,2"], Options(), ScriptedBench(tmp_path).bench)
-    assert [row.status for row in result.rows] == ["ok", "unsupported", "ok"]
-    assert "give --devices 16 or less" in result.rows[1].message
+    assert [row.status for row in result.points] == ["ok", "unsupported", "ok"]
+    assert "give --devices 16 or less" in result.points[1].message
 
 
 def test_a_point_with_too_few_steady_steps_has_no_speed_and_says_why(tmp_path):
     scripted = ScriptedBench(tmp_path, lambda plan, _ran: {"steps": 12 if plan.batch.micro_batch == 4 else 120})
-    few, first, other = run_sweep("smoke-lora", ["batch_size=4,8,16"], Options(), scripted.bench).rows
+    few, first, other = run_sweep("smoke-lora", ["batch_size=4,8,16"], Options(), scripted.bench).points
     assert (few.status, few.speed, few.tokens_per_s) == ("timeout", None, None)
     assert "the time limit of 40 s left 2 steps after warm-up; a result needs 20" in few.message
     assert (first.speed, first.warnings) == (1.0, ())
@@ -105,13 +98,13 @@ def test_again_starts_another_series_which_can_be_resumed(tmp_path):
 def test_repeats_are_runs_of_one_point_with_median_and_ends(tmp_path):
     scripted = ScriptedBench(tmp_path, lambda _plan, ran: {"step_s": (0.1, 0.2, 0.4)[ran], "noise": 0.0})
     result = run_sweep("smoke-lora", [], Options(), scripted.bench, repeats=3)
-    (row,) = result.rows
+    (row,) = result.points
     assert (result.kind, row.runs, row.ok) == ("repeat", 3, 3)
     assert (row.step_time_s, row.tokens_per_s) == (pytest.approx(0.2), pytest.approx(2560))
-    assert (row.tokens_per_s_lowest, row.tokens_per_s_highest) == (pytest.approx(1280), pytest.approx(5120))
+    assert row.tokens_per_s_range == (pytest.approx(1280), pytest.approx(5120))
     further = one_more_run([1280, 2560, 5120])
-    assert (row.tokens_per_s_low, row.tokens_per_s_high) == (pytest.approx(further.low), pytest.approx(further.high))
-    table = points_table(result.rows)
+    assert row.tokens_per_s_interval == (pytest.approx(further.low), pytest.approx(further.high))
+    (table,) = result.shown()
     cells = {column.header: next(iter(column.cells)).plain for column in table.columns}
     assert cells["lowest to highest"] == "1,280 to 5,120"
     assert cells["95% for one more run"] == f"{significant(further.low)} to {significant(further.high)}"
@@ -119,14 +112,28 @@ def test_repeats_are_runs_of_one_point_with_median_and_ends(tmp_path):
     assert {record.division for record in records_of_series(tmp_path)} == {Division.STANDARD}
 
 
-def test_axes_that_mean_nothing_here_are_left_out(tmp_path):
+def test_axes_that_mean_nothing_here_are_left_out_and_the_card_itself_is_named_by_the_first(tmp_path):
     scripted = ScriptedBench(tmp_path)
-    options = Options(weights="random", data="synthetic")
-    run_sweep("bert-emotion", [], options, scripted.bench)
+    run_sweep("bert-emotion", [], Options(weights="random", data="synthetic"), scripted.bench)
     assert not [point for point in scripted.ran if "neuron" in point]
-    assert scripted.ran[0] == "as given"
-    assert "batch.micro_batch=64" in scripted.ran
-    assert "batch.micro_batch=8" not in scripted.ran
+    assert scripted.ran[:2] == ["batch.micro_batch=8", "batch.micro_batch=2"]
+    assert len(scripted.ran) == len(set(scripted.ran)) == 25
+
+
+def one_sweep(bench):
+    run_sweep("smoke-lora", ["batch_size=4"], Options(), bench)
+
+
+def one_trial(bench):
+    run_tune("smoke-lora", TUNE_OPTIONS.having(overrides=("compile=none",)), bench, runs=1)
+
+
+@pytest.mark.parametrize(("command", "kinds"), [(one_sweep, {"sweep"}), (one_trial, {"tune", "repeat"})])
+def test_a_series_of_one_point_is_named_as_its_kind_is(tmp_path, command, kinds):
+    command(ScriptedBench(tmp_path, speed()).bench)
+    assert {record.study.kind for record in records_of_series(tmp_path)} == kinds
+    verdicts = [judge(path, FACTS) for path in tmp_path.rglob("*.json")]
+    assert not [problem for verdict in verdicts for problem in verdict.problems if problem.field.startswith("study")]
 
 
 def test_an_invalid_file_of_the_series_is_named(tmp_path):
@@ -176,7 +183,7 @@ def test_a_difference_is_found_on_a_machine_that_drifts(tmp_path):
     assert result.throughput.verdict == "higher"
     assert result.throughput.change.low < 0.25 < result.throughput.change.high
     assert result.step_time.verdict == "lower"
-    assert "B is faster" in "\n".join(verdict(result))
+    assert "B is faster" in "\n".join(result.shown())
 
 
 def test_a_setting_that_changes_the_loss_is_reported(tmp_path):
@@ -186,7 +193,7 @@ def test_a_setting_that_changes_the_loss_is_reported(tmp_path):
     result, _ = compare(tmp_path, script)
     # The pair with a crash is left out.
     assert (result.pairs, result.loss_changed) == (4, True)
-    assert "not comparable" in "\n".join(verdict(result))
+    assert "not comparable" in "\n".join(result.shown())
 
 
 def test_compilation_pays_off_after_its_overhead_over_the_gain(tmp_path):
@@ -197,25 +204,25 @@ def test_compilation_pays_off_after_its_overhead_over_the_gain(tmp_path):
     for cold, caches in ((False, "the caches as they were; --set cold=true measures it with empty ones"), (True, "empty caches")):
         result = run_ab("smoke-lora", A, B, Options(cold=cold), ScriptedBench(tmp_path, compiling).bench, pairs=4)
         assert result.compiling_pays_after_steps == pytest.approx(200)
-        assert verdict(result)[-1] == f"compiling pays off after 200 steps with {caches}"
+        assert list(result.shown())[-1] == f"compiling pays off after 200 steps with {caches}"
 
 
 def test_both_runs_of_a_pair_have_one_seed_and_each_pair_another(tmp_path):
-    result, scripted = compare(tmp_path, drifting, pairs=3)
+    _, scripted = compare(tmp_path, drifting, pairs=3)
     # The arms take turns in going first.
     assert [point[0] for point in scripted.ran] == list("abbaab")
-    seeds = {run.point: run.record.submission.plan.measurement.seed for run in result.runs}
+    runs = records_of_series(tmp_path)
+    seeds = {run.study.point: run.plan.measurement.seed for run in runs}
     first = FACTS.workload("smoke-lora").seed
     for pair in (1, 2, 3):
         assert {seed for point, seed in seeds.items() if point.endswith(f"pair {pair}")} == {first + pair - 1}
-    last = result.runs[-1].record.submission
-    assert last.requested.seed == last.plan.measurement.seed
+    assert runs[-1].requested.seed == runs[-1].plan.measurement.seed
 
 
 @pytest.mark.parametrize(("better", "said"), [(0.05, "accuracy: no significant difference: +5.0"), (0.2, "accuracy: B differs: +20.0")])
 def test_accuracies_within_two_standard_errors_do_not_differ(tmp_path, better, said):
     result, _ = compare(tmp_path, lambda plan, ran: {**drifting(plan, ran), "accuracy": 0.7 + better * is_b(plan)}, pairs=3)
-    assert said in "\n".join(verdict(result))
+    assert said in "\n".join(result.shown())
 
 
 def test_an_arm_that_does_not_fit_ends_it_without_a_verdict(tmp_path):
@@ -243,9 +250,6 @@ def test_arms_that_cannot_be_compared_are_refused_before_anything_runs(tmp_path,
     assert scripted.ran == []
 
 
-PLAIN = FrontierQuestion()
-
-
 def fits_tokens(most):
     return lambda plan, _ran: {
         "status": Status.OK if plan.batch.micro_batch * plan.data.sequence_length <= most else Status.OOM_HOST,
@@ -253,8 +257,8 @@ def fits_tokens(most):
     }
 
 
-def frontier(scripted, question=PLAIN, workload="smoke-lora", **options):
-    return Frontier.of(workload, Options(**options), scripted.bench, question)
+def frontier(scripted, **question):
+    return run_frontier("smoke-lora", Options(), scripted.bench, **question)
 
 
 @given(st.integers(0, 3000), st.integers(1, 4000), st.integers(1, 4000))
@@ -269,7 +273,7 @@ def test_the_largest_that_fits_is_found_with_few_questions(edge, start, most):
 def test_the_largest_micro_batch_and_the_first_that_failed_are_found(tmp_path):
     scripted = ScriptedBench(tmp_path, fits_tokens(128 * 11))
     search = frontier(scripted)
-    assert search.search() is None
+    assert search.ended is None
     (edge,) = search.edges
     assert (edge.sequence_length, edge.micro_batch, edge.first_failed) == (128, 11, "12 rows")
     assert edge.tries == len(scripted.ran) == 6
@@ -277,42 +281,37 @@ def test_the_largest_micro_batch_and_the_first_that_failed_are_found(tmp_path):
 
 
 def test_the_longest_sequence_is_found_within_the_models_context(tmp_path):
-    search = frontier(ScriptedBench(tmp_path, fits_tokens(4 * 300)), FrontierQuestion(over=Over.SEQUENCE_LENGTH))
-    search.search()
+    search = frontier(ScriptedBench(tmp_path, fits_tokens(4 * 300)), over=Over.SEQUENCE_LENGTH)
     assert [(edge.sequence_length, edge.micro_batch, edge.first_failed) for edge in search.edges] == [(256, 4, "320 tokens")]
-    unlimited = frontier(ScriptedBench(tmp_path / "all", fits_tokens(10**9)), FrontierQuestion(over=Over.SEQUENCE_LENGTH))
-    unlimited.search()
+    unlimited = frontier(ScriptedBench(tmp_path / "all", fits_tokens(10**9)), over=Over.SEQUENCE_LENGTH)
     assert unlimited.edges[0].sequence_length == FACTS.model("tiny-llama").context_length
 
 
 def test_both_gives_the_micro_batch_at_each_length_that_fits(tmp_path):
-    search = frontier(ScriptedBench(tmp_path, fits_tokens(500)), FrontierQuestion(over=Over.BOTH))
-    search.search()
+    search = frontier(ScriptedBench(tmp_path, fits_tokens(500)), over=Over.BOTH)
     assert [(edge.sequence_length, edge.micro_batch) for edge in search.edges] == [(448, 1), (128, 3), (256, 1)]
     # A failure that is not memory ends the search with its reason.
     failing = ScriptedBench(tmp_path / "other", lambda _plan, ran: {"status": Status.CRASH if ran else Status.OK, "steps": 3})
-    assert "scripted crash" in frontier(failing).search()
+    assert "scripted crash" in frontier(failing).ended
 
 
 def test_a_stopped_search_resumes_with_its_results(tmp_path):
     def interrupted(plan, ran):
         return {"status": Status.INTERRUPTED} if ran == 3 else fits_tokens(128 * 11)(plan, ran)
 
-    assert "the same command resumes" in frontier(ScriptedBench(tmp_path, interrupted)).search()
+    assert "the same command resumes" in frontier(ScriptedBench(tmp_path, interrupted)).ended
     later = ScriptedBench(tmp_path, fits_tokens(128 * 11))
     search = frontier(later)
-    assert search.search() is None
+    assert search.ended is None
     assert search.edges[0].micro_batch == 11
     assert len(later.ran) == 3
 
 
 def test_a_run_that_ends_above_the_limit_does_not_fit(tmp_path):
     # Each scripted run has a peak of half a GiB.
-    below = frontier(ScriptedBench(tmp_path / "below", fits_tokens(1024)), FrontierQuestion(limit_bytes=2**28))
-    below.search()
+    below = frontier(ScriptedBench(tmp_path / "below", fits_tokens(1024)), limit_bytes=2**28)
     assert below.edges[0].micro_batch is None
-    above = frontier(ScriptedBench(tmp_path / "above", fits_tokens(1024)), FrontierQuestion(limit_bytes=2**30))
-    above.search()
+    above = frontier(ScriptedBench(tmp_path / "above", fits_tokens(1024)), limit_bytes=2**30)
     assert above.edges[0].micro_batch == 8
 
 
@@ -375,8 +374,7 @@ def test_the_fastest_settings_are_found_and_measured_beside_the_cards(tmp_path):
     assert verdicts["compile=blocks, frozen_weights=fp8"] == "no gain"
     reasons = [tried.reason for tried in result.tries if tried.verdict == "excluded"]
     assert len(reasons) == len(set(reasons))
-    shown = tries_table(result.tries)
-    assert shown.row_count == len(result.tries)
+    assert next(result.shown()).row_count == len(result.tries)
 
 
 def test_a_smaller_micro_batch_is_chosen_where_the_cards_does_not_fit(tmp_path):
@@ -426,6 +424,18 @@ def test_a_resumed_search_has_only_what_earlier_trials_left_of_the_budget(tmp_pa
     assert scripted.ran
 
 
+def test_no_trial_begins_that_cannot_end_in_what_is_left(tmp_path, monkeypatch):
+    clock = Clock(monkeypatch)
+    tuned(tmp_path / "all", clock.script, budget_s=10_000.0)
+    trials = (record for record in records_of_series(tmp_path / "all") if record.study.kind == "tune")
+    walls_s = [record.process.wall_s for record in trials][:3]
+    assert min(walls_s) < max(walls_s)
+    # More than the shortest of them takes is left after three, and less than the longest.
+    clock.now_s, clock.limits_s = 0.0, []
+    tuned(tmp_path / "three", clock.script, budget_s=sum(walls_s) + (min(walls_s) + max(walls_s)) / 2)
+    assert len(clock.limits_s) == 3
+
+
 def test_no_trial_may_take_longer_than_what_is_left_and_one_that_the_budget_ended_is_run_again(tmp_path, monkeypatch):
     clock = Clock(monkeypatch)
     result, _ = tuned(tmp_path, clock.script, budget_s=60.0)
@@ -445,7 +455,7 @@ def test_an_interrupted_search_resumes_at_the_try(tmp_path):
         return {"status": Status.INTERRUPTED} if ran == 2 else speed()(plan, ran)
 
     stopped, _ = tuned(tmp_path, interrupted)
-    assert "the same command resumes there" in stopped.ended
+    assert "the same command resumes the series" in stopped.ended
     assert stopped.exit_code is Exit.UNTRUSTWORTHY
     result, scripted = tuned(tmp_path, speed())
     assert result.best == "compile=blocks"

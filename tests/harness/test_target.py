@@ -9,10 +9,10 @@ import pytest
 import yaml
 from harness_making import ROOT, tunemark
 
+from tunemark.harness.plan.machine import machine_with
 from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import resolve
-from tunemark.harness.plan.target import machine_with
 from tunemark.schema.errors import TunemarkError
 
 SCRIPTS = ROOT / "harness/scripts"

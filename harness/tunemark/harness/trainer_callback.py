@@ -72,9 +72,8 @@ class TunemarkCallback(TrainerCallback):  # type: ignore[misc] # transformers ha
         if full_rows and sequence_length is None:
             raise TunemarkError("full_rows", full_rows, "give sequence_length too; rows are full at that length")
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, *_: object, **__: object) -> None:
         """Start the clock."""
-        del control
         self._device = args.device
         self._first_step, self._paused_s = state.global_step, 0.0
         self._paused_at: float | None = None
@@ -84,24 +83,21 @@ class TunemarkCallback(TrainerCallback):  # type: ignore[misc] # transformers ha
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
 
-    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+    def on_step_begin(self, *_: object, **__: object) -> None:
         """Resume the clock after evaluation or saving."""
-        del args, state, control
         if self._paused_at is not None:
             self._paused_s += self._now() - self._paused_at
             self._paused_at = None
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+    def on_step_end(self, _: TrainingArguments, state: TrainerState, control: TrainerControl, **__: object) -> None:
         """Begin the timed window after the warm-up, and stop the clock before evaluation or saving."""
-        del args
         if self._window is None and state.global_step - self._first_step >= self.warmup_steps:
             self._window, self._paused_s = (self._now(), state.global_step, state.num_input_tokens_seen), 0.0
         if control.should_evaluate or control.should_save:
             self._paused_at = self._now()
 
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **context: Any) -> None:  # noqa: ANN401
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, _: TrainerControl, **context: Any) -> None:  # noqa: ANN401
         """Write the record."""
-        del control
         ended = self._now() if self._paused_at is None else self._paused_at
         if state.is_world_process_zero:
             write_atomically(self.path, canonical_json(self._record(args, state, context["model"], ended)))
@@ -118,10 +114,16 @@ class TunemarkCallback(TrainerCallback):  # type: ignore[misc] # transformers ha
         name, backend = _device(self._device)
         card = self.facts.accelerators[self.accelerator] if self.accelerator else self.facts.recognise_device(name, backend)
         devices = args.world_size * max(1, args.n_gpu)
+        adapters: Mapping[str, Any] = getattr(model, "peft_config", {})
+        if any(str(getattr(adapter.peft_type, "value", adapter.peft_type)) == "LORA" for adapter in adapters.values()):
+            method = Method.QLORA if getattr(model, "is_loaded_in_4bit", False) else Method.LORA
+        else:
+            # Full if every weight is trained; else another method with a frozen base.
+            method = Method.FULL if not adapters and all(weight.requires_grad for weight in model.parameters()) else Method.PEFT
         rows = args.per_device_train_batch_size * args.gradient_accumulation_steps * devices
         conditions = Conditions(
-            model=self.model or _model_key(self.facts, model),
-            method=_method(model),
+            model=self.model or self._model_key(model),
+            method=method,
             accelerator=card.key if card else None,
             accelerator_count=devices,
             micro_batch=args.per_device_train_batch_size,
@@ -145,6 +147,14 @@ class TunemarkCallback(TrainerCallback):  # type: ignore[misc] # transformers ha
             status=PublishedStatus.OK if state.global_step >= state.max_steps else PublishedStatus.PARTIAL,
             note="Timed by a callback, with data loading and logging, without evaluation and saving. It followed no workload card.",
         )
+
+    def _model_key(self, model: torch.nn.Module) -> str | None:
+        """Return the card of the name that the model was loaded from, or None."""
+        name = str(getattr(getattr(model, "config", None), "_name_or_path", "") or "")
+        try:
+            return self.facts.model(name).key if name else None
+        except TunemarkError:
+            return next((card.key for card in self.facts.models.values() if card.hub_id == name), None)
 
     def _claims(self, state: TrainerState, rows: int, ended: float) -> dict[str, Claim]:
         """Return the figures of the run; rates only if steps were completed after the warm-up."""
@@ -172,23 +182,6 @@ class TunemarkCallback(TrainerCallback):  # type: ignore[misc] # transformers ha
 
 def _claim(value: float, note: str | None = None) -> Claim:
     return Claim(value=value, printed=f"{value:.12g}", note=note)
-
-
-def _method(model: torch.nn.Module) -> Method:
-    """Return the method: of the adapters if there are any, full if every weight is trained, else another with a frozen base."""
-    adapters: Mapping[str, Any] = getattr(model, "peft_config", {})
-    if any(str(getattr(adapter.peft_type, "value", adapter.peft_type)) == "LORA" for adapter in adapters.values()):
-        return Method.QLORA if getattr(model, "is_loaded_in_4bit", False) else Method.LORA
-    return Method.FULL if not adapters and all(weight.requires_grad for weight in model.parameters()) else Method.PEFT
-
-
-def _model_key(facts: FactBase, model: torch.nn.Module) -> str | None:
-    """Return the card of the name that the model was loaded from, or None."""
-    name = str(getattr(getattr(model, "config", None), "_name_or_path", "") or "")
-    try:
-        return facts.model(name).key if name else None
-    except TunemarkError:
-        return next((card.key for card in facts.models.values() if card.hub_id == name), None)
 
 
 def _device(device: torch.device) -> tuple[str, Backend]:

@@ -5,10 +5,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -24,7 +23,6 @@ from tunemark.harness.run.show import answers, print_json
 from tunemark.harness.vendors.protocol import DeviceUnavailable, vendor_of
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
@@ -35,10 +33,10 @@ from tunemark.schema.vocabulary import PACKAGES, Backend, Dtype
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 REQUIRED = ("torch", "transformers", "peft", "accelerate")
-
-
 SLOW_STEP_S = 30.0
 """Workloads whose step takes longer are called slow."""
+BUSY_SHARE = 0.25
+"""Share of the usable cores above which other work disturbs a measurement."""
 
 
 @app.command()
@@ -86,14 +84,16 @@ def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
             "                The probe of a run multiplies in the format of that run, so its rate can differ from this one.", soft_wrap=True
         )
     for row in content["workloads"]:
-        verdict, why = "[green]can run[/green]      ", row["title"]
+        verdict, why, step_s = "[green]can run[/green]      ", row["title"], row["products_s"] or 0.0
         if row["reason"] is not None:
             verdict, why = "[red]cannot run[/red]   ", row["reason"]
         elif row["too_large"]:
             verdict, why = "[yellow]too large[/yellow]    ", row["memory_problem"]
-        elif (row["products_s"] or 0.0) > SLOW_STEP_S:
+        elif step_s > SLOW_STEP_S:
+            # The self-test is too short for more digits than whole hours.
+            takes = f"{step_s / formats.HOUR_S:,.0f} h" if step_s >= formats.HOUR_S else formats.estimated_duration(step_s)
             verdict = "[yellow]can run, slow[/yellow]"
-            why = f"the matrix products of a step take about {_step_words(row['products_s'])} at the {tests[0].dtype} rate of the self-test"
+            why = f"the matrix products of a step take about {takes} at the {tests[0].dtype} rate of the self-test"
         screen.print(f"  {verdict} {row['workload']}: {escape(why)}")
     if content["missing_required"]:
         screen.print(
@@ -101,29 +101,21 @@ def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
         )
 
 
-def _step_words(step_s: float) -> str:
-    """Return the time of a step in words, from an hour on in whole hours: the self-test is too short for more digits."""
-    return f"{step_s / formats.HOUR_S:,.0f} h" if step_s >= formats.HOUR_S else formats.estimated_duration(step_s)
-
-
-def _card_words(card: AcceleratorCard) -> str:
-    """Return the key of a card with its peaks, and for a CPU the clock and the cores that they are for."""
-    peaks = ", ".join(f"{dtype.value} {peak:g}" for dtype, peak in card.peak_tflops.items())
-    cpu = f" with {card.cpu.cores} cores {clock_words(card.cpu)}" if card.cpu and card.peak_tflops else ""
-    return f"{card.key}: {f'dense peak in TFLOP/s: {peaks}' if peaks else 'its peak is unknown'}{cpu}"
-
-
 def _machine_table(content: dict[str, Any]) -> Table:
-    machine = content["machine"]
-    cores = f"{machine['cpu_usable_cores']} of {machine['cpu_logical_cores']} hardware threads"
+    machine, load, usable = content["machine"], content["load"], content["machine"]["cpu_usable_cores"]
     swap = f"{formats.gib(machine['swap_bytes'])} of swap" if machine["swap_bytes"] else "no swap"
+    other = "unknown: this system reports no load"
+    if load is not None:
+        other = f"{load:.1f} runnable threads on {usable:g} cores in the last minute"
+        busy = load > BUSY_SHARE * usable
+        other = f"[yellow]{other}: stop other programs before you measure[/yellow]" if busy else f"little: {other}"
     packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
     rows = {
         "device": f"{len(machine['devices'])} x {machine['devices'][0]['name']} ({machine['backend']}: {machine['backend_reason']})",
         "catalogue": content["catalogue"],
         "compute": ", ".join(machine["compute_dtypes"]),
-        "host": f"{machine['cpu']}, {cores}, {formats.gib(machine['memory_bytes'])}, {swap}",
-        "other work": _load_words(content["load"], machine["cpu_usable_cores"]),
+        "host": f"{machine['cpu']}, {usable} of {machine['cpu_logical_cores']} hardware threads, {formats.gib(machine['memory_bytes'])}, {swap}",
+        "other work": other,
         "disk": f"{formats.gib(machine['free_disk_bytes'])} free here",
         "software": f"{machine['os']}, Python {machine['python']}, {packages}",
         "not installed": ", ".join(content["missing_required"] + content["missing_optional"]) or "nothing",
@@ -133,18 +125,6 @@ def _machine_table(content: dict[str, Any]) -> Table:
     for label, value in rows.items():
         table.add_row(label, value)
     return table
-
-
-BUSY_SHARE = 0.25
-"""Share of the usable cores above which other work disturbs a measurement."""
-
-
-def _load_words(load: float | None, cores: float) -> str:
-    """Return the load of the last minute, in runnable threads, and advice if it would disturb a measurement."""
-    if load is None:
-        return "unknown: this system reports no load"
-    shown = f"{load:.1f} runnable threads on {cores:g} cores in the last minute"
-    return f"[yellow]{shown}: stop other programs before you measure[/yellow]" if load > BUSY_SHARE * cores else f"little: {shown}"
 
 
 @app.command()
@@ -176,9 +156,9 @@ def runnable(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = ()
     `products_s` is the time of a step's FLOPs at the rate of the slowest self-test, in its number format; None without one.
     """
     rows = []
+    rate = min((test.flop_per_s for test in tests if test.flop_per_s), default=None)
     for key, workload in facts.workloads.items():
-        memory = StepMemory(None, None)
-        products_s: float | None = None
+        memory, products_s = StepMemory(None, None), None
         try:
             resolved = resolve(key, facts, machine, Options())
             reason = resolved.unsupported
@@ -187,9 +167,8 @@ def runnable(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = ()
         else:
             plan, card = resolved.plan, facts.model(resolved.plan.model.key)
             memory = step_memory(plan, card, machine)
-            rates = [test.flop_per_s for test in tests if test.flop_per_s]
-            if rates and not shape_problem(plan, card):
-                products_s = flops_ledger(shape_of_plan(plan, card)).executed * plan.batch.gradient_accumulation / min(rates)
+            if rate and not shape_problem(plan, card):
+                products_s = flops_ledger(shape_of_plan(plan, card)).executed * plan.batch.gradient_accumulation / rate
         row: dict[str, Any] = {"workload": key, "title": workload.title, "reason": reason, "products_s": products_s}
         sizes = {"needed_bytes": memory.needed, "memory_bytes": memory.has}
         rows.append(row | sizes | {"too_large": memory.too_large, "memory_problem": memory.problem})
@@ -206,11 +185,17 @@ def formats_of(facts: FactBase, machine: Machine) -> tuple[Dtype, ...]:
 def report(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = (), load: float | None = None) -> dict[str, Any]:
     """Return the report as plain data: the machine, its load in runnable threads, missing packages, hub access, self-tests, workloads."""
     card = facts.recognise_device(machine.devices[0].name, machine.backend)
+    catalogue = missing_card(machine.devices[0].name, machine.backend)
+    if card:
+        peaks = ", ".join(f"{dtype.value} {peak:g}" for dtype, peak in card.peak_tflops.items())
+        # The peaks of a CPU are for a clock and a number of cores.
+        cpu = f" with {card.cpu.cores} cores {clock_words(card.cpu)}" if card.cpu and peaks else ""
+        catalogue = f"{card.key}: {f'dense peak in TFLOP/s: {peaks}' if peaks else 'its peak is unknown'}{cpu}"
     return {
         "machine": {key: value for key, value in asdict(machine).items() if key not in {"devices", "family"}}
         | {"devices": [device.model_dump() for device in machine.devices], "compute_dtypes": formats_of(facts, machine)},
         "accelerator": card.key if card else None,
-        "catalogue": _card_words(card) if card else missing_card(machine.devices[0].name, machine.backend),
+        "catalogue": catalogue,
         "load": load,
         "missing_required": [package for package in REQUIRED if package not in machine.packages],
         "missing_optional": [package for package in PACKAGES if package not in machine.packages and package not in REQUIRED],
@@ -232,6 +217,7 @@ PRODUCTS = 3
 """One matrix product forward and two backward."""
 TOLERANCE = {Dtype.FP32: 1e-4, Dtype.TF32: 1e-2, Dtype.BF16: 5e-2, Dtype.FP16: 1e-2}
 """Largest difference from the CPU's fp32 result, relative to its spread, that rounding may cause."""
+WRONG = "install a release of torch that supports this device; if the error remains, the device may be faulty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,79 +227,66 @@ class SelfTest:
     device: int
     """Place among the visible devices."""
     name: str
-    passed: bool | None
-    """None if the device was not tested, with the reason in `problem`."""
     dtype: str
     """Number format of the products."""
+    passed: bool | None
+    """None if the device was not tested, with the reason in `problem`."""
     flop_per_s: float | None = None
     """Rate of the products, with their backward pass."""
-    seconds: float | None = None
-    """Time of the products."""
     problem: str | None = None
     fix: str | None = None
 
 
-Answer = dict[str, Any]
-"""`flop_per_s` and `seconds`, or `message` and `fix`."""
-Ask = Callable[[Backend, int, Dtype, int], Answer]
-"""Test the device at a place of a family in a number format, with this many CPU threads. A test has a scripted one."""
-
-
-def self_tests(machine: Machine, dtype: Dtype, ask: Ask | None = None) -> list[SelfTest]:
+def self_tests(machine: Machine, dtype: Dtype) -> list[SelfTest]:
     """Test all visible devices at the same time; return one answer per device, in their order."""
-    ask = ask or ask_process
     cores = min(machine.cpu_usable_cores, machine.cpu_physical_cores or machine.cpu_usable_cores)
 
     def test(place: int) -> SelfTest:
-        here = partial(SelfTest, place, machine.devices[place].name, dtype=dtype.value)
+        name = machine.devices[place].name
         if vendor_of(machine.backend).probe_size is None:
-            return here(passed=None, problem="not tested: its compiler would need minutes for the first product")
-        answer = ask(machine.backend, place, dtype, cores)
-        if "message" in answer:
-            return here(passed=False, problem=answer["message"], fix=answer["fix"])
-        return here(passed=True, flop_per_s=answer["flop_per_s"], seconds=answer["seconds"])
+            return SelfTest(place, name, dtype, None, problem="not tested: its compiler would need minutes for the first product")
+        answer = ask_process(machine.backend, place, dtype, cores)
+        return SelfTest(place, name, dtype, "problem" not in answer, **answer)
 
     with ThreadPoolExecutor(len(machine.devices)) as pool:
         return list(pool.map(test, range(len(machine.devices))))
 
 
-def ask_process(backend: Backend, place: int, dtype: Dtype, threads: int) -> Answer:
-    """Run the self-test in a process and return its answer, or the cause if it gives none."""
+def ask_process(backend: Backend, place: int, dtype: Dtype, threads: int) -> dict[str, Any]:
+    """Run the self-test in a process; return its `flop_per_s`, or `problem` and `fix`."""
     command = [sys.executable, "-m", MODULE, backend.value, str(place), dtype.value, str(threads)]
     variables = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     try:
         done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False, env=variables)  # noqa: S603 - our own module
     except subprocess.TimeoutExpired:
-        return {"message": f"no answer after {LIMIT_S:g} s", "fix": "end other processes on the device, or restart its driver"}
+        return {"problem": f"no answer after {LIMIT_S:g} s", "fix": "end other processes on the device, or restart its driver"}
     lines = done.stdout.decode(errors="replace").splitlines()
     if lines and lines[-1].startswith("{"):
-        answer: Answer = json.loads(lines[-1])
+        answer: dict[str, Any] = json.loads(lines[-1])
         return answer
     output = done.stderr.decode(errors="replace").strip()
     meaning = judge(output)
     last = output.splitlines()[-1][:300] if output else "it printed nothing"
     fix = meaning[1] if meaning else "reinstall torch for this device, and its driver"
-    return {"message": f"the process ended with code {done.returncode}: {last}", "fix": fix}
-
-
-# In the process
+    return {"problem": f"the process ended with code {done.returncode}: {last}", "fix": fix}
 
 
 def main() -> None:
-    """Test the device that the arguments name, and print the answer."""
+    """Test the device that the arguments name, in the process of its own, and print the answer."""
     backend, place, dtype, threads = sys.argv[1:]
     try:
         answer = work(Backend(backend), int(place), Dtype(dtype), int(threads), WORK_S)
+    except DeviceUnavailable as error:
+        # Its message ends with its own fix.
+        answer = {"problem": str(error)}
     except BaseException as error:  # noqa: BLE001 - any failure is an answer
         found = describe(error)
-        # The message of a device that cannot be used ends with its own fix.
-        known = isinstance(error, DeviceUnavailable)
-        answer = {"message": str(error) if known else found["message"], "fix": None if known else found["fix"]}
+        answer = {"problem": found["message"], "fix": found["fix"]}
     sys.stdout.write(json.dumps(answer) + "\n")
 
 
-def work(backend: Backend, place: int, dtype: Dtype, threads: int, seconds: float) -> Answer:
-    """Multiply matrices forward and backward for some seconds, and return the rate. Raise an error if a result is wrong."""
+def work(backend: Backend, place: int, dtype: Dtype, threads: int, seconds: float) -> dict[str, Any]:
+    """Multiply matrices forward and backward for some seconds, and return the rate, or the problem if a result is wrong."""
     import torch  # noqa: PLC0415 - only the process needs it
 
     vendor = vendor_of(backend)
@@ -327,7 +300,7 @@ def work(backend: Backend, place: int, dtype: Dtype, threads: int, seconds: floa
     expected = hosts[0][:1].float() @ hosts[1].float()
     difference = float(((left @ right)[:1].detach().cpu().float() - expected).abs().max() / expected.std())
     if not difference <= TOLERANCE[dtype]:
-        return {"message": f"a matrix product differs from the CPU's by {difference:.1e} of its spread", "fix": WRONG}
+        return {"problem": f"a matrix product differs from the CPU's by {difference:.1e} of its spread", "fix": WRONG}
     rounds, started_s = 0, time.monotonic()
     while time.monotonic() - started_s < seconds:
         left.grad = right.grad = None
@@ -336,11 +309,8 @@ def work(backend: Backend, place: int, dtype: Dtype, threads: int, seconds: floa
         rounds += 1
     elapsed_s = time.monotonic() - started_s
     if not all(bool(torch.isfinite(matrix.grad).all()) and bool(torch.count_nonzero(matrix.grad)) for matrix in (left, right)):
-        return {"message": "a backward pass gives gradients that are zero or not finite", "fix": WRONG}
-    return {"flop_per_s": PRODUCTS * rounds * 2 * size**3 / elapsed_s, "seconds": elapsed_s}
-
-
-WRONG = "install a release of torch that supports this device; if the error remains, the device may be faulty"
+        return {"problem": "a backward pass gives gradients that are zero or not finite", "fix": WRONG}
+    return {"flop_per_s": PRODUCTS * rounds * 2 * size**3 / elapsed_s}
 
 
 if __name__ == "__main__":

@@ -6,11 +6,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
-from tunemark.harness.plan.machine import detect
+from tunemark.harness.plan.machine import detect, machine_with, too_large
 from tunemark.harness.plan.memory_check import refuse_too_large, step_memory
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
 from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, refuse_unsupported, resolve
-from tunemark.harness.plan.target import machine_with, too_large
 from tunemark.harness.run.show import answers, as_text, print_json, say
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
@@ -134,18 +133,18 @@ def run(
     from tunemark.harness.run.show import print_summary, summary  # noqa: PLC0415
 
     if repeats > 1:
-        from tunemark.harness.commands.studies import show_sweep  # noqa: PLC0415 - only a series needs statistics
+        from tunemark.harness.commands.studies import answer  # noqa: PLC0415 - only a series needs statistics
         from tunemark.harness.studies.series import Bench  # noqa: PLC0415
         from tunemark.harness.studies.sweep import run_repeats  # noqa: PLC0415
 
         if supersedes is not None:
             raise TunemarkError("--supersedes", supersedes, "only a single run can replace a result; remove --repeats")
-        show_sweep(workload, run_repeats(workload, options, Bench.here(options, out), repeats), as_json=as_json)
+        answer(run_repeats(workload, options, Bench.here(options, out), repeats), as_json=as_json)
     facts, machine = FactBase.of_project(), detect(options.backend)
     resolved = resolve(workload, facts, machine, options)
     warn_of_shared_cores(resolved, machine)
     refuse_missing_devices(options, machine)
-    if resolved.node.rank:
+    if resolved.node_rank:
         raise typer.Exit(Exit.UNTRUSTWORTHY if help_another_node(resolved, facts, machine) else Exit.OK)
     replaced = superseded(supersedes, reason, resolved.plan, out)
     if not force and not resolved.unsupported:

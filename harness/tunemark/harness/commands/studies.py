@@ -1,35 +1,34 @@
 """`tunemark sweep`, `frontier`, `tune`, `ab` and `predict`: series of runs, and a whole job predicted from short runs."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from tunemark.harness.plan.options import Json, Options, Workload, count, fraction, takes_run_options
-from tunemark.harness.run.show import answers, print_json, say
+from tunemark.harness.run.show import answers, print_json, say, table
 from tunemark.harness.studies.ab_test import run_ab
-from tunemark.harness.studies.frontier import Frontier, FrontierQuestion, Over
-from tunemark.harness.studies.report import edges_table, points_table, prediction_table, tries_table, verdict
-from tunemark.harness.studies.series import Bench, read_submission
-from tunemark.harness.studies.sweep import SweepResult, run_sweep
+from tunemark.harness.studies.frontier import Over, run_frontier
+from tunemark.harness.studies.series import Bench, StudyResult, read_submission
+from tunemark.harness.studies.sweep import run_sweep
 from tunemark.harness.studies.tune import run_tune
 from tunemark.schema import formats
-from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.utilisation import units_per_node
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.comparison import FEWEST_PAIRS
+from tunemark.schema.statistics.intervals import Interval
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 
 OVER = "Vary this setting; several form a grid. Without values: those of the card. Without --over: the card's axes, one at a time."
 AGAIN = "Start again instead of resuming an earlier series of the same command."
-ONE_RUN = "The 95% interval covers this run only, since a single run cannot show the difference between processes; --repeats 3 measures it."
 LIMIT = "Limit the resident host memory of a run, over all its processes. Default: 80% of host memory."
+LENGTHS = "Find the largest micro-batch at these numbers of tokens in a row."
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="FOLDER", help="Write the submissions there. Default: submissions/ of the checkout.")
 ]
@@ -41,16 +40,16 @@ def _study(name: str, text: str, metavar: str | None = None, **settings: object)
     return option
 
 
-def _answer(content: dict[str, Any], shown: Iterable[Table | str], code: Exit, *, ended: str | None = None, as_json: bool) -> NoReturn:
-    """Print a result as JSON, or its tables and lines, then why it ended early, and exit with its code."""
+def answer(result: StudyResult, *, as_json: bool) -> NoReturn:
+    """Print the result of a series as JSON, or its tables and lines, then why it ended early, and exit with its code."""
     if as_json:
-        print_json(content)
+        print_json(asdict(result))
     else:
-        for part in shown:
+        for part in result.shown():
             answers().print(part, soft_wrap=isinstance(part, str), markup=False)
-    if ended:
-        say(f"tunemark: {ended}")
-    raise typer.Exit(code)
+    if result.ended:
+        say(f"tunemark: {result.ended}")
+    raise typer.Exit(result.exit_code)
 
 
 @app.command()
@@ -78,16 +77,12 @@ def sweep(
 
     - `tunemark sweep smoke-lora --repeats 5`
     """
-    show_sweep(workload, run_sweep(workload, over or (), options, Bench.here(options, out), repeats=repeats, again=again), as_json=as_json)
+    answer(run_sweep(workload, over or (), options, Bench.here(options, out), repeats=repeats, again=again), as_json=as_json)
 
 
-def show_sweep(workload: str, result: SweepResult, *, as_json: bool) -> NoReturn:
-    """Print the points of a sweep and exit with its code."""
-    head = {"workload": workload, "kind": result.kind, "study_id": result.study_id, "missing": result.missing}
-    shown: list[Table | str] = [points_table(result.rows)] if result.rows else []
-    if any(row.runs == 1 and row.tokens_per_s_low is not None for row in result.rows):
-        shown.append(ONE_RUN)
-    _answer({**head, "points": [asdict(row) for row in result.rows]}, shown, result.exit_code, as_json=as_json)
+def counts(text: str | tuple[int, ...]) -> tuple[int, ...]:
+    """Return the whole numbers of a list, for typer, which also gives the default."""
+    return text if isinstance(text, tuple) else tuple(count(part) for part in text.split(",") if part.strip())
 
 
 @app.command()
@@ -96,7 +91,7 @@ def frontier(
     workload: Workload,
     *,
     over: Annotated[Over, _study("--over", "Find the largest value of this setting.")] = Over.MICRO_BATCH,
-    seq: Annotated[str | None, _study("--seq", "Find the largest micro-batch at these numbers of tokens in a row.", "N,N,..")] = None,
+    seq: Annotated[Any, _study("--seq", LENGTHS, "N,N,..", parser=counts)] = (),  # noqa: ANN401 - what the parser returns
     limit_memory: Annotated[float | None, _study("--limit-memory", LIMIT, "GIB", min=0.1)] = None,
     most: Annotated[int, _study("--most", "Try micro-batches up to this size.", "N", parser=count)] = 65_536,
     within: Annotated[str | None, _study("--within", "Stop within this tolerance, such as 10%. Default: exact.", "SHARE")] = None,
@@ -118,19 +113,9 @@ def frontier(
 
     - `tunemark frontier smoke-lora --over both`
     """
-    question = FrontierQuestion(
-        over=over,
-        lengths=tuple(count(part) for part in (seq or "").split(",") if part.strip()),
-        limit_bytes=None if limit_memory is None else int(limit_memory * formats.GIB),
-        most=most,
-        within=fraction("--within", within) if within else 0.0,
-    )
-    search = Frontier.of(workload, options, Bench.here(options, out), question, again=again)
-    ended = search.search()
-    head = {"workload": workload, "kind": "frontier", "study_id": search.series.study_id, "ended": ended}
-    shown = [edges_table(search.edges)] if search.edges else []
-    code = Exit.UNTRUSTWORTHY if ended else Exit.OK
-    _answer({**head, "edges": [asdict(edge) for edge in search.edges]}, shown, code, ended=ended, as_json=as_json)
+    question = {"over": over, "lengths": seq, "most": most, "within": fraction("--within", within) if within else 0.0}
+    limit_bytes = None if limit_memory is None else int(limit_memory * formats.GIB)
+    answer(run_frontier(workload, options, Bench.here(options, out), limit_bytes=limit_bytes, again=again, **question), as_json=as_json)
 
 
 @app.command()
@@ -164,14 +149,7 @@ def tune(
 
     - `tunemark tune full-8b --devices 8 --set compile=none --json`
     """
-    result = run_tune(workload, options, Bench.here(options, out), budget_s=60 * minutes, runs=repeats, again=again)
-    compared = result.comparison
-    content = {"workload": workload, "kind": "tune", **asdict(replace(result, comparison=None))}
-    content["comparison"] = compared and asdict(replace(compared, runs=()))
-    best = f"best: {result.best}" + ("" if result.complete else " (the search is not complete)")
-    shown: list[Table | str] = [tries_table(result.tries)] if result.tries else []
-    shown += [best, *(verdict(compared) if compared else ())]
-    _answer(content, shown, result.exit_code, ended=result.ended, as_json=as_json)
+    answer(run_tune(workload, options, Bench.here(options, out), budget_s=60 * minutes, runs=repeats, again=again), as_json=as_json)
 
 
 @app.command()
@@ -199,10 +177,7 @@ def ab(
 
     - `tunemark ab smoke-lora --a attention=eager --b attention=sdpa --repeats 8`
     """
-    result = run_ab(workload, a, b, options, Bench.here(options, out), pairs=repeats, again=again)
-    runs = [str(run.record.path) for run in result.runs]
-    content = {**asdict(replace(result, runs=())), "workload": workload, "loss_changed": result.loss_changed, "runs": runs}
-    _answer(content, verdict(result), result.exit_code, ended=result.ended, as_json=as_json)
+    answer(run_ab(workload, a, b, options, Bench.here(options, out), pairs=repeats, again=again), as_json=as_json)
 
 
 @app.command()
@@ -238,14 +213,29 @@ def predict(
     runs = read_runs(submissions)
     if steps is None and tokens is None and samples is None:
         samples = runs[0].plan.data.training_rows
-    usd, price = hourly(runs[0], FactBase.of_project(), usd_per_hour)
-    prediction = predict_job(runs, Job(steps=steps, samples=samples, tokens=tokens, epochs=epochs), usd)
+    usd_hourly, price = hourly(runs[0], FactBase.of_project(), usd_per_hour)
+    prediction = predict_job(runs, Job(steps=steps, samples=samples, tokens=tokens, epochs=epochs), usd_hourly)
     if as_json:
-        print_json({"label": "predicted", "runs": len(runs), **asdict(prediction), "usd_per_hour": usd, "price": price})
+        print_json({"label": "predicted", "runs": len(runs), **asdict(prediction), "usd_per_hour": usd_hourly, "price": price})
         return
-    answers().print(prediction_table(prediction, price))
+    usd, columns = prediction.usd, ("", "predicted", "95% interval")
+    rows = [
+        ("optimizer steps", f"{prediction.steps:,}", ""),
+        ("one step", formats.duration(prediction.step_time_s.value), _between(prediction.step_time_s)),
+        ("start-up", formats.duration(prediction.once_s), ""),
+        ("training", formats.duration(prediction.train_s.value), _between(prediction.train_s)),
+        ("evaluations", formats.duration(prediction.evaluation_s), ""),
+        ("whole job", formats.duration(prediction.wall_s.value), _between(prediction.wall_s)),
+        *([("cost", formats.usd(usd.value), f"{formats.usd(usd.low)} to {formats.usd(usd.high)}")] if usd else []),
+        ("price", price, ""),
+    ]
+    answers().print(table(columns, rows, folded=columns))
     for warning in prediction.caveats:
         answers().print(f"  [yellow]warning[/yellow] {escape(warning)}", soft_wrap=True)
+
+
+def _between(interval: Interval) -> str:
+    return f"{formats.duration(interval.low)} to {formats.duration(interval.high)}"
 
 
 def read_runs(paths: Sequence[Path]) -> list[Submission]:

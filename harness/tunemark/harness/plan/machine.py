@@ -1,9 +1,11 @@
-"""Find this machine's devices and facts, without torch: a fixed list that does not identify it."""
+"""Find this machine's devices and facts, without torch: a fixed list that does not identify it. Or make those of another to plan for."""
 
 import importlib.metadata
+import math
 import os
 import platform
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -11,8 +13,12 @@ import psutil
 from tunemark.harness.vendors.protocol import FoundDevice, Vendor, all_vendors
 from tunemark.harness.vendors.vendor_tools import UnusableMask, cpu_model, hides_all
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.formats import GIB
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.processes import usable_cores
+from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import PACKAGES, VENDOR_PACKAGES, Backend
 
 
@@ -22,18 +28,30 @@ def detect(requested: Backend | None = None) -> Machine:
     Raises TunemarkError when the requested device family is not here, and UnusableMask when a device mask
     selects none of its devices.
     """
-    vendors = [(vendor, devices) for vendor in all_vendors() if (devices := _find(vendor, requested))]
-    chosen = next(((vendor, devices) for vendor, devices in vendors if requested in {None, vendor.backend}), None)
+    here: list[tuple[Vendor, list[FoundDevice]]] = []
+    for vendor in all_vendors():
+        try:
+            here += [(vendor, devices)] if (devices := vendor.find()) else []
+        except UnusableMask:
+            # A wrong mask matters only where these devices would be used.
+            if requested in {None, vendor.backend}:
+                raise
+    chosen = next(((vendor, devices) for vendor, devices in here if requested in {None, vendor.backend}), None)
+    missing = hidden = ""
+    if chosen is None or chosen[0].on_host:
+        # The tools without which a vendor's devices cannot be found here, and the variables that hide all devices.
+        missing = "".join(f"; {problem}" for vendor in all_vendors() if (problem := vendor.missing_tool()))
+        masks = ((name, os.environ[name]) for vendor in all_vendors() for name in vendor.masks if name in os.environ)
+        hidden = "".join(f"; {name}={value!r} hides all devices" for name, value in masks if hides_all(value))
     if chosen is None:
-        here = ", ".join(vendor.backend.value for vendor, _ in vendors)
-        raise TunemarkError("--set backend", str(requested), f"this machine has {here}{_missing_tools()}", exit_code=Exit.UNSUPPORTED)
+        names = ", ".join(vendor.backend.value for vendor, _ in here)
+        raise TunemarkError("--set backend", str(requested), f"this machine has {names}{missing}", exit_code=Exit.UNSUPPORTED)
     vendor, devices = chosen
-    reason = vendor.found_by + (_missing_tools() + _hidden() if vendor.on_host else "")
     release = platform.release().split("-")[0].split(".")
     return Machine(
         backend=vendor.backend,
         family=vendor.family,
-        backend_reason=reason,
+        backend_reason=f"{vendor.found_by}{missing}{hidden}",
         devices=tuple(device.facts for device in devices),
         # More of a kernel's release may name its builder or owner.
         os=f"{platform.system()} {'.'.join(release[:2])} {platform.machine()}",
@@ -50,27 +68,6 @@ def detect(requested: Backend | None = None) -> Machine:
     )
 
 
-def _find(vendor: Vendor, requested: Backend | None) -> list[FoundDevice]:
-    """Return the visible devices of a family. A wrong mask matters only where these devices would be used."""
-    try:
-        return vendor.find()
-    except UnusableMask:
-        if requested in {None, vendor.backend}:
-            raise
-        return []
-
-
-def _missing_tools() -> str:
-    """Return the tools without which a vendor's devices cannot be found here, as the end of a sentence."""
-    return "".join(f"; {problem}" for vendor in all_vendors() if (problem := vendor.missing_tool()))
-
-
-def _hidden() -> str:
-    """Return the environment variables that hide all devices, as the end of a sentence."""
-    masks = ((name, os.environ[name]) for vendor in all_vendors() for name in vendor.masks if name in os.environ)
-    return "".join(f"; {name}={value!r} hides all devices" for name, value in masks if hides_all(value))
-
-
 def package_versions() -> dict[str, str]:
     """Return the versions of the installed packages that can affect a measurement."""
     versions = {}
@@ -80,3 +77,64 @@ def package_versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
+
+
+# Another machine to plan for: that of an accelerator card, never the local one
+
+
+def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) -> Machine:
+    """Return one of the machines that together have some devices of an accelerator, with all packages. On Neuron each core is a device.
+
+    Raises TunemarkError for a name that is not in data/, and for a number of devices that the machines cannot share.
+    """
+    if devices % nodes:
+        raise TunemarkError("--devices", devices, f"is for all {nodes} nodes together; give a multiple of {nodes}")
+    card = _card(facts, accelerator)
+    vendor = _vendor(card)
+    memory = None if card.memory_gib is None else int(card.memory_gib * GIB) // _devices_in(card, vendor)
+    names = (*PACKAGES, *VENDOR_PACKAGES) if vendor.backend is Backend.NEURON else PACKAGES
+    return replace(
+        detect(),
+        backend=vendor.backend,
+        family=vendor.family,
+        backend_reason=f"{card.name} was requested",
+        devices=(DeviceFacts(name=card.name, memory_bytes=memory),) * (devices // nodes),
+        memory_bytes=None,
+        packages=dict.fromkeys(names, "to be installed"),
+    )
+
+
+def too_large(facts: FactBase, accelerator: str, devices: int, nodes: int) -> str | None:
+    """Return a note if no instance has this number of accelerators, else None."""
+    card = _card(facts, accelerator)
+    each = math.ceil(devices / nodes / _devices_in(card, _vendor(card)))
+    most = max((row.accelerator_count for row in facts.prices if row.accelerator == card.key), default=math.inf)
+    if each <= most:
+        return None
+    fix = f"use --set nodes={math.ceil(each * nodes / most)} to split them"
+    return f"no instance in data/prices has {each} x {card.name} (at most {most:g}); {fix}"
+
+
+def _devices_in(card: AcceleratorCard, vendor: Vendor) -> int:
+    """Return the number of devices in one accelerator: each NeuronCore is a device, and so is a whole GPU."""
+    return card.cores_per_unit or 1 if vendor.backend is Backend.NEURON else 1
+
+
+def _card(facts: FactBase, name: str) -> AcceleratorCard:
+    """Return the card of an accelerator. Raises TunemarkError with the candidates for a name such as `h100`, which several share."""
+    sharing = [key for key in facts.accelerators if set(name.lower().split()) <= set(key.split("-"))]
+    if facts.recognise_accelerator(name) is None and len(sharing) > 1:
+        raise TunemarkError("--accelerator", name, f"may be {' or '.join(sharing)}; give one of them")
+    try:
+        return facts.accelerator(name)
+    except TunemarkError as error:
+        raise TunemarkError("--accelerator", name, error.fix) from error
+
+
+def _vendor(card: AcceleratorCard) -> Vendor:
+    known = {vendor.card_vendor: vendor for vendor in all_vendors() if vendor.card_vendor}
+    if card.unit == "cpu":
+        raise TunemarkError("--accelerator", card.key, "is a CPU; plan on the CPU itself, without this option")
+    if card.vendor not in known:
+        raise TunemarkError("--accelerator", card.key, f"plans are for accelerators of {', '.join(sorted(known))}, not of {card.vendor}")
+    return known[card.vendor]

@@ -7,12 +7,10 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.memory import CONTEXT, estimate_memory
 from tunemark.schema.physics.memory_states import state_lines
-from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
+from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Checkpointing, Method
-
-FEWER_STATES = "choose method=lora or qlora, or a smaller model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,10 @@ def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
     on_device = StepMemory(needed, machine.devices[0].memory_bytes or share, fix=_less_memory(plan))
     if shape is None or not shape.offload or on_device.too_large:
         return on_device
-    on_host = StepMemory(processes * offloaded_bytes(shape), host, "of host memory", "the host", FEWER_STATES)
+    # Parameters, gradients and optimizer states that a device keeps in host memory.
+    kept, offloaded = (sum(line.bytes for line in state_lines(replace(shape, offload=there))) for there in (False, True))
+    fewer = "choose method=lora or qlora, or a smaller model"
+    on_host = StepMemory(processes * (kept - offloaded), host, "of host memory", "the host", fewer)
     return on_host if on_host.too_large else on_device
 
 
@@ -67,12 +68,6 @@ def _less_memory(plan: Plan) -> str:
     smaller = {Method.FULL: ", choose --method lora or qlora", Method.LORA: ", choose --method qlora"}.get(plan.method, "")
     recompute = ", use --checkpointing full" if plan.model.gradient_checkpointing is Checkpointing.NONE else ""
     return f"lower {rows}--seq{smaller}{recompute}"
-
-
-def offloaded_bytes(shape: TrainingShape) -> int:
-    """Return the bytes of parameters, gradients and optimizer states that a device keeps in host memory."""
-    kept, offloaded = (sum(line.bytes for line in state_lines(replace(shape, offload=there))) for there in (False, True))
-    return kept - offloaded
 
 
 def refuse_too_large(plan: Plan, card: ModelCard, machine: Machine) -> None:

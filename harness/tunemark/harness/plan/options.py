@@ -5,20 +5,19 @@ The fields, their types and bounds are those of the record's `Requested`. What i
 """
 
 import inspect
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any, get_type_hints
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 from pydantic import Field, ValidationError
-from typer.models import OptionInfo
 
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError, must_be
+from tunemark.schema.plan.overrides import ALIASES
 from tunemark.schema.records.plan import OPTIONS, SET_NAMES, RunOptions
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Workload = Annotated[str, typer.Argument(help="Name of a workload; `tunemark workloads` lists them.")]
-PANEL = "What is run"
 
 
 def count(text: str | int) -> int:
@@ -40,11 +39,6 @@ def fraction(option: str, text: str) -> float:
     return value
 
 
-def _option(name: str, help_text: str, metavar: str, **settings: Any) -> Any:  # noqa: ANN401 - typer's settings
-    return typer.Option(name, help=help_text, metavar=metavar, rich_help_panel=PANEL, show_default=False, **settings)
-
-
-WEIGHTS = "Use card, random, pretrained, or pretrained:HUB_ID_OR_DIRECTORY."
 DATA = "Use card, synthetic, file:PATH (.txt, .csv or .jsonl, or a folder with train and test files), or hub:NAME."
 
 
@@ -69,15 +63,22 @@ class Options(RunOptions):
         options, sets = self, list(self.overrides)
         for assignment in assignments:
             name, equals, text = assignment.partition("=")
-            if not equals or name not in SETTINGS:
+            field = SETTINGS.get(ALIASES.get(name, name)) if equals else None
+            if field is None:
                 sets.append(assignment)
-                continue
-            value = fraction(f"--set {name}", text) if name == "until_ci" else text
-            try:
-                options = Options.model_validate(dict(options) | {SETTINGS[name]: value})
-            except ValidationError as error:
-                raise TunemarkError(f"--set {name}", text, must_be(error.errors()[0]["msg"])) from error
+            else:
+                value = fraction(f"--set {name}", text) if name == "until_ci" else text
+                options = _valid({**dict(options), field: value}, {field: f"--set {name}"})
         return options.having(overrides=tuple(sets))
+
+
+def _valid(content: dict[str, Any], names: Mapping[str, str]) -> Options:
+    """Return options with this content. Raises TunemarkError for a wrong value, by the name of its field."""
+    try:
+        return Options.model_validate(content)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise TunemarkError(names[str(wrong["loc"][0])], wrong["input"], must_be(wrong["msg"])) from error
 
 
 RARE = {SET_NAMES.get(name, name): name for name in Options.model_fields if name not in {*OPTIONS, "data_sha256"}}
@@ -85,56 +86,81 @@ RARE = {SET_NAMES.get(name, name): name for name in Options.model_fields if name
 SETTINGS = RARE | {"devices.count": "devices", "devices.strategy": "strategy", "devices.offload": "offload"}
 """All settings that are the run's and not the card's. A series varies the devices by the names of the card."""
 SET = f"Change a setting: of the card, such as compile=blocks, which leaves the standard division, or of the run: {', '.join(RARE)}."
-RUN_OPTIONS: dict[str, tuple[Any, OptionInfo]] = {
-    "overrides": (list[str] | None, _option("--set", SET, "NAME=VALUE")),
-    "weights": (str, _option("--weights", WEIGHTS, "WEIGHTS")),
-    "data": (str, _option("--data", DATA, "DATA")),
-    "max_steps": (int | None, _option("--steps", "Run exactly N optimizer steps.", "N", parser=count)),
-    "devices": (int | None, _option("--devices", "Train on N devices, over all machines.", "N", parser=count)),
-    "strategy": (str | None, _option("--sharding", "Use ddp, fsdp2, zero1, zero2 or zero3.", "NAME")),
+
+
+class Shared(NamedTuple):
+    """An option of all commands that plan or run a workload."""
+
+    name: str
+    help_text: str
+    metavar: str
+    kind: Any = str | None
+    setting: str | None = None
+    """The setting of the card that it stands for; None for a field of the request."""
+    parser: Callable[[str | int], int] | None = None
+
+
+SHARED: dict[str, Shared] = {
+    "method": Shared("--method", "Use full, lora or qlora.", "METHOD", setting="method"),
+    "rank": Shared("--rank", "Rank of the adapters.", "N", int | None, "lora.rank", count),
+    "seq": Shared("--seq", "Tokens in a row.", "N", int | None, "data.sequence_length", count),
+    "micro_batch": Shared("--micro-batch", "Rows of one forward pass on one device.", "N", int | None, "batch.micro_batch", count),
+    "checkpointing": Shared("--checkpointing", "Use none, selective or full.", "KIND", setting="gradient_checkpointing"),
+    "overrides": Shared("--set", SET, "NAME=VALUE", list[str] | None),
+    "weights": Shared("--weights", "Use card, random, pretrained, or pretrained:HUB_ID_OR_DIRECTORY.", "WEIGHTS", str),
+    "data": Shared("--data", DATA, "DATA", str),
+    "max_steps": Shared("--steps", "Run exactly N optimizer steps.", "N", int | None, parser=count),
+    "devices": Shared("--devices", "Train on N devices, over all machines.", "N", int | None, parser=count),
+    "strategy": Shared("--sharding", "Use ddp, fsdp2, zero1, zero2 or zero3.", "NAME"),
 }
-"""Fields with an option of their own."""
-CARD_OPTIONS: dict[str, tuple[str, Any, OptionInfo]] = {
-    "method": ("method", str | None, _option("--method", "Use full, lora or qlora.", "METHOD")),
-    "rank": ("lora.rank", int | None, _option("--rank", "Rank of the adapters.", "N", parser=count)),
-    "seq": ("data.sequence_length", int | None, _option("--seq", "Tokens in a row.", "N", parser=count)),
-    "micro_batch": (
-        "batch.micro_batch",
-        int | None,
-        _option("--micro-batch", "Rows of one forward pass on one device.", "N", parser=count),
-    ),
-    "checkpointing": ("gradient_checkpointing", str | None, _option("--checkpointing", "Use none, selective or full.", "KIND")),
-}
-"""Options that stand for a setting of the card -> that setting."""
+"""Parameter of a command, which for the request is a field of Options, and its option."""
 
 
 def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with the options above, which it receives as its parameter `options`. Its own ones of the same name stay its own."""
+    """Return a command with the options above, which it receives as its parameter `options`. Its own ones of the same name stay its own.
+
+    Its errors name options and settings as the user typed them.
+    """
     hints, parameters = get_type_hints(command, include_extras=True), inspect.signature(command).parameters
-    own = [parameters[name].replace(annotation=hints[name]) for name in parameters if name != "options"]
-    short = {name: declared for name, declared in CARD_OPTIONS.items() if name not in parameters}
+    shared = {name: option for name, option in SHARED.items() if name not in parameters}
 
     def run(**arguments: Any) -> None:  # noqa: ANN401 - what typer read
-        given = {name: arguments.pop(name) for name in short}
-        chosen = {name: arguments.pop(name) for name in RUN_OPTIONS}
-        sets = [f"{short[name][0]}={value}" for name, value in given.items() if value is not None]
+        given = {name: arguments.pop(name) for name in shared}
+        assigned = given.pop("overrides") or ()
+        typed, sets, request = dict[str, str](), list[str](), dict[str, Any]()
+        for name, value in given.items():
+            setting = shared[name].setting
+            if setting is None:
+                request[name] = value
+            elif value is not None:
+                typed[setting] = shared[name].name
+                sets.append(f"{setting}={value}")
+        for name in (assignment.partition("=")[0] for assignment in assigned):
+            setting = ALIASES.get(name, name)
+            typed[OPTIONS.get(SETTINGS.get(setting, ""), setting)] = f"--set {name}"
         try:
-            options = Options(**chosen | {"overrides": ()})
-        except ValidationError as error:
-            wrong = error.errors()[0]
-            # typer keeps the name of an annotated option as its default.
-            option = str(RUN_OPTIONS[str(wrong["loc"][0])][1].default)
-            raise TunemarkError(option, wrong["input"], must_be(wrong["msg"])) from error
-        options = options.setting((*sets, *(chosen["overrides"] or ())))
-        command(**arguments, options=options)
+            command(**arguments, options=_valid(request, OPTIONS).setting((*sets, *assigned)))
+        except TunemarkError as error:
+            raise _as_typed(error, typed, command.__name__) from error
 
-    shared = [*((name, kind, info, None) for name, (_, kind, info) in short.items())]
-    for name, (kind, info) in RUN_OPTIONS.items():
-        shared.append((name, kind, info, Options.model_fields[name].default or None))
-    further = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
-        for name, kind, info, default in shared
-    ]
-    run.__signature__ = inspect.Signature([*own, *further])  # type: ignore[attr-defined]
+    own = [parameters[name].replace(annotation=hints[name]) for name in parameters if name != "options"]
+    for name, (option, text, metavar, kind, _, parser) in shared.items():
+        info = typer.Option(option, help=text, metavar=metavar, parser=parser, rich_help_panel="What is run", show_default=False)
+        default = (Options.model_fields[name].default or None) if name in Options.model_fields else None
+        own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]))
+    run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     return run
+
+
+def _as_typed(error: TunemarkError, typed: Mapping[str, str], command: str) -> TunemarkError:
+    """Return an error that names the options that were typed; `typed` is by the setting, or by the option that has the same meaning."""
+    field, value, fix = error.field, error.value, error.fix
+    if field == "--set" and value in typed and typed[str(value)] != f"--set {value}":
+        field, value = str(value), None
+    if field == "--set" and fix.endswith("with its settings"):
+        fix += f", and `tunemark {command} --help` those of a run"
+    # One rule may be about several settings: `--set method, lora`.
+    first, *others = field.removeprefix("--set ").split(", ")
+    names = (typed.get(first, field.split(", ")[0]), *(typed.get(name, f"--set {name}") for name in others))
+    return type(error)(", ".join(dict.fromkeys(names)), value, fix, exit_code=error.exit_code)

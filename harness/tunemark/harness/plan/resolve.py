@@ -1,6 +1,6 @@
 """Resolve what a user asked for on this machine: paths are read here, and everything else is `tunemark.schema.plan`."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tunemark.harness.plan.options import Options
@@ -16,15 +16,6 @@ from tunemark.schema.vocabulary import DataSource
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """One machine among several."""
-
-    rank: int = 0
-    rendezvous: str | None = None
-    """HOST:PORT of the first node; None for one node."""
-
-
-@dataclass(frozen=True, slots=True)
 class Resolved:
     """A request and its plan, with facts that the worker needs and a submission must not hold, such as paths of this machine."""
 
@@ -37,8 +28,10 @@ class Resolved:
     """Hub id or path of the samples."""
     unsupported: str | None
     """Why this machine cannot run it, decided before any time is spent."""
-    node: Node = field(default_factory=Node)
-    """This machine among several."""
+    node_rank: int = 0
+    """Number of this machine among several."""
+    rendezvous: str | None = None
+    """HOST:PORT of the first of several machines; None for one."""
     limit_memory_bytes: int | None = None
     """Host memory that each worker process may use; None for all of it."""
 
@@ -72,7 +65,8 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         directory if plan.model.local else plan.model.hub_id,
         None if plan.data.source is DataSource.SYNTHETIC else data,
         unsupported,
-        Node(options.node_rank, options.rendezvous),
+        options.node_rank,
+        options.rendezvous,
     )
 
 

@@ -4,36 +4,25 @@ The record of a run whose parent was killed is written later, from its folder.
 """
 
 import contextlib
-import math
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
 from pydantic import BaseModel, ValidationError
 
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
-from tunemark.harness.run.process import Ended, Worker, processes_of, stop_signals
-from tunemark.harness.run.record import Superseded, assemble, write
-from tunemark.harness.run.run_log import (
-    FOLDER_PREFIX,
-    LOG_FILE,
-    ORDER_FILE,
-    OUTPUT_FILE,
-    STOP_FILE,
-    LogReader,
-    Order,
-    RunLog,
-)
+from tunemark.harness.run import run_log
+from tunemark.harness.run.process import POLL_S, Worker, processes_of, stop_signals
+from tunemark.harness.run.record import Superseded, assemble, submissions, write
 from tunemark.harness.run.run_outcome import CacheState, Finished, refused_run
 from tunemark.harness.run.show import RunProgress
 from tunemark.harness.run.telemetry import Telemetry, open_sampler
@@ -41,18 +30,14 @@ from tunemark.schema import files
 from tunemark.schema.derive import rates_over
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.files import project_root
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names
-from tunemark.schema.records.division import Override
-from tunemark.schema.records.plan import Measurement, Plan, Requested
+from tunemark.schema.records.plan import Measurement, Plan
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
 from tunemark.schema.statistics.steady_state import settled_after, steady_window
 from tunemark.schema.vocabulary import DataSource, Phase, Status
 
-POLL_S = 0.1
-GRACE_S = 5.0
 OUTPUT_TAIL_BYTES = 8_000
 NOTE_FILE = "recovery.json"
 SOURCE = Path(__file__).resolve()
@@ -70,24 +55,44 @@ def run_once(
 ) -> tuple[Submission, Path]:
     """Run a plan and write its submission; return both.
 
-    Raises TunemarkError before the run starts if the plan identifies this machine. If the submission cannot be
-    written, it is printed on standard output instead.
+    Raises TunemarkError before the run starts if the plan identifies this machine, or no submission can be written to the folder. If
+    the submission cannot be written after all, it is printed on standard output instead.
     """
     refuse_identity(resolved)
-    refuse_unwritable(out)
+    files.refuse_unwritable("--out", submissions(out))
     # A second Ctrl-C while the record is written would lose the run, so signals are held until then.
     with stop_signals() as stopped:
-        finished = (
-            refused_run(resolved.unsupported)
-            if resolved.unsupported
-            else launch(resolved, facts, machine, stopped, _recovery_note(resolved, machine, out, supersedes, study))
-        )
+        if resolved.unsupported:
+            finished = refused_run(resolved.unsupported)
+        else:
+            note = RecoveryNote(
+                parent_pid=os.getpid(),
+                parent_created_s=psutil.Process().create_time(),
+                started_at=datetime.now(UTC),
+                source=SOURCE,
+                # Where the run itself would have written it, wherever it is recovered.
+                out=submissions(out).absolute(),
+                supersedes=supersedes,
+                study=study,
+                resolved=resolved,
+                machine=machine,
+                model_cache=hub_cache(resolved),
+            )
+            finished = launch(resolved, facts, machine, stopped, note)
         golden = facts.golden_losses(resolved.plan.workload)
         submission = assemble(resolved, machine, finished, supersedes=supersedes, study=study, golden=golden)
         if submission.outcome.status is Status.CRASH and finished.output_tail.strip():
             # It may contain paths, so it is printed on the terminal and never recorded.
             sys.stderr.write(f"--- the worker's last output\n{finished.output_tail.rstrip()}\n---\n")
-        return submission, _write(submission, out)
+        try:
+            return submission, write(submission, out)
+        except OSError as error:
+            fix = f"could not write ({error.strerror}); the submission was printed instead: save it, free space or name another folder"
+            failure = TunemarkError("--out", str(error.filename or out or "submissions"), fix, exit_code=Exit.INTERNAL)
+        except TunemarkError as error:
+            failure = error
+        sys.stdout.write(submission.model_dump_json() + "\n")
+        raise failure
 
 
 def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> int:
@@ -100,29 +105,13 @@ def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> 
     return finished.exit_code
 
 
-def _write(submission: Submission, out: Path | None) -> Path:
-    try:
-        return write(submission, out)
-    except OSError as error:
-        fix = f"could not write ({error.strerror}); the submission was printed instead: save it, free space or name another folder"
-        failure = TunemarkError("--out", str(error.filename or out or "submissions"), fix, exit_code=Exit.INTERNAL)
-    except TunemarkError as error:
-        failure = error
-    sys.stdout.write(submission.model_dump_json() + "\n")
-    raise failure
-
-
 # Checks before a run
 
 
 def refuse_identity(resolved: Resolved) -> None:
     """Raise TunemarkError if the plan contains something that a submission must not, such as a path."""
-    overrides = [override.model_dump(mode="json") for override in resolved.overrides]
-    content = {
-        "requested": resolved.requested.model_dump(mode="json"),
-        "plan": resolved.plan.model_dump(mode="json"),
-        "overrides": overrides,
-    }
+    content: dict[str, Any] = {name: getattr(resolved, name).model_dump(mode="json") for name in ("requested", "plan")}
+    content["overrides"] = [override.model_dump(mode="json") for override in resolved.overrides]
     for field, value, what in identity_leaks(content, machine_names()):
         raise TunemarkError(field, value, f"looks like {what}, which no submission may hold; give local data with --data file:PATH")
 
@@ -135,24 +124,18 @@ def superseded(identity: str | None, reason: str | None, plan: Plan, out: Path |
         return None
     if not (reason or "").strip():
         raise TunemarkError("--supersedes", identity, "say with --reason TEXT why the earlier result is replaced")
-    folder = (out or project_root() / "submissions") / plan.workload
-    known = [path.stem.rsplit("-", 1)[-1] for path in folder.glob("*.json")]
+    known = [path.stem.rsplit("-", 1)[-1] for path in (submissions(out) / plan.workload).glob("*.json")]
     if identity not in known:
         suggestion = did_you_mean(identity, known) if known else "there is none yet"
         raise TunemarkError("--supersedes", identity, f"no result of {plan.workload} has this id; {suggestion}")
     return Superseded(identity, reason or "")
 
 
-def refuse_unwritable(out: Path | None) -> None:
-    """Raise TunemarkError if no submission can be written to the folder."""
-    files.refuse_unwritable("--out", out or project_root() / "submissions")
-
-
 # Start a worker and wait for its end
 
 
 class RecoveryNote(BaseModel):
-    """What the parent knows about a run, besides the order and the log."""
+    """What `tunemark recover` needs besides the log if this process is killed."""
 
     parent_pid: int
     parent_created_s: float
@@ -162,62 +145,26 @@ class RecoveryNote(BaseModel):
     out: Path
     supersedes: Superseded | None
     study: Study | None
-    requested: Requested
-    overrides: tuple[Override, ...]
+    resolved: Resolved
     machine: Machine
     model_cache: CacheState
 
-    @property
-    def parent_alive(self) -> bool:
-        """True if the process that started the run is still there."""
-        try:
-            return abs(psutil.Process(self.parent_pid).create_time() - self.parent_created_s) < 1
-        except psutil.Error:
-            return False
 
-
-def _recovery_note(
-    resolved: Resolved, machine: Machine, out: Path | None, supersedes: Superseded | None, study: Study | None
-) -> RecoveryNote:
-    """Return the note that `tunemark recover` needs if this process is killed."""
-    return RecoveryNote(
-        parent_pid=os.getpid(),
-        parent_created_s=psutil.Process().create_time(),
-        started_at=datetime.now(UTC),
-        source=SOURCE,
-        # Where the run itself would have written it, wherever it is recovered.
-        out=(out or project_root() / "submissions").absolute(),
-        supersedes=supersedes,
-        study=study,
-        requested=resolved.requested,
-        overrides=resolved.overrides,
-        machine=machine,
-        model_cache=hub_cache(resolved),
-    )
-
-
-def launch(
-    resolved: Resolved,
-    facts: FactBase,
-    machine: Machine,
-    stopped: threading.Event,
-    note: RecoveryNote | None = None,
-) -> Finished:
+def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threading.Event, note: RecoveryNote | None = None) -> Finished:
     """Run this machine's worker to its end, with progress on the terminal; `stopped` ends it early.
 
     `note` is kept beside the log while the run lasts, so that the run can be recovered. Whatever happens here, no worker is left running.
     """
-    plan = resolved.plan
+    plan, rules = resolved.plan, resolved.plan.measurement
     indexes = machine.indexes[: plan.device.count // plan.device.nodes]
     with (
         RunProgress(plan) as progress,
-        tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name,
+        tempfile.TemporaryDirectory(prefix=run_log.FOLDER_PREFIX) as name,
         open_sampler(plan.device.backend, indexes) as sampler,
     ):
         folder = Path(name)
-        cache = note.model_cache if note else hub_cache(resolved)
         kills, started_at, spawned_at_s = _oom_kills(), datetime.now(UTC), time.monotonic()
-        order = Order(
+        order = run_log.Order(
             plan=plan,
             card=facts.model(plan.model.key),
             device_name=machine.devices[0].name,
@@ -225,18 +172,33 @@ def launch(
             data_from=resolved.data_from,
             spawned_at_s=spawned_at_s,
         )
-        (folder / ORDER_FILE).write_text(order.model_dump_json(), encoding="utf-8")
+        (folder / run_log.ORDER_FILE).write_text(order.model_dump_json(), encoding="utf-8")
         if note is not None:
             (folder / NOTE_FILE).write_text(note.model_dump_json(), encoding="utf-8")
-        reader = LogReader(folder / LOG_FILE)
-        process, ended = Worker(resolved, folder), None
+        reader, judge, watchdog = run_log.LogReader(folder / run_log.LOG_FILE), SteadinessJudge(rules), Watchdog(rules, spawned_at_s)
+        process, ended, ended_by = Worker(resolved, folder), None, None
         sampler.follow(process.pid, spawned_at_s)
         try:
-            ended_by, ended = _watch(process, reader, plan, folder, stopped, progress, spawned_at_s=spawned_at_s)
+            while (ended := process.poll()) is None:
+                log = reader.read()
+                progress(log)
+                if judge.sure(log):
+                    # A full disk must not end the run.
+                    with contextlib.suppress(OSError):
+                        (folder / run_log.STOP_FILE).touch()
+                ended_by = "interrupted" if stopped.is_set() else watchdog.expired(log, time.monotonic())
+                if ended_by:
+                    ended = process.end()
+                    break
+                stopped.wait(POLL_S)
+            progress(reader.read())
         finally:
             if ended is None:
-                _end(process)
-            end_leftovers(folder)
+                process.end()
+            # Launchers leave their processes behind when they are killed.
+            for leftover in processes_of(folder):
+                with contextlib.suppress(psutil.Error):
+                    leftover.kill()
         return Finished(
             log=merge_failures(reader.finish(), folder),
             telemetry=sampler.telemetry,
@@ -245,63 +207,14 @@ def launch(
             **ended._asdict(),
             ended_by=ended_by,
             host_oom_kills=_oom_kills() - kills,
-            model_cache=cache,
-            output_tail=(folder / OUTPUT_FILE).read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace"),
+            model_cache=note.model_cache if note else "none",
+            output_tail=(folder / run_log.OUTPUT_FILE).read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace"),
         )
 
 
-def _watch(
-    process: Worker,
-    reader: LogReader,
-    plan: Plan,
-    folder: Path,
-    stopped: threading.Event,
-    on_progress: Callable[[RunLog], None],
-    *,
-    spawned_at_s: float,
-) -> tuple[str | None, Ended]:
-    """Follow the worker until it ends; end it on request or when its time is over."""
-    judge, watchdog = SteadinessJudge(plan.measurement), Watchdog(plan.measurement, spawned_at_s)
-    while True:
-        ended = process.poll()
-        log = reader.read()
-        on_progress(log)
-        if ended is not None:
-            return None, ended
-        if judge.sure(log):
-            # A full disk must not end the run.
-            with contextlib.suppress(OSError):
-                (folder / STOP_FILE).touch()
-        ended_by = "interrupted" if stopped.is_set() else watchdog.expired(log, time.monotonic())
-        if ended_by:
-            return ended_by, _end(process)
-        stopped.wait(POLL_S)
-
-
-def _end(process: Worker) -> Ended:
-    """End the worker's process group: first with a request, after some seconds by force."""
-    for number, grace_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, math.inf)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        until_s = time.monotonic() + grace_s
-        while time.monotonic() < until_s:
-            ended = process.poll()
-            if ended is not None:
-                return ended
-            time.sleep(POLL_S)
-    raise AssertionError
-
-
-def end_leftovers(folder: Path) -> None:
-    """Kill the remaining processes of a run: launchers leave them behind when they are killed."""
-    for process in processes_of(folder):
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-
-
-def merge_failures(log: RunLog, folder: Path) -> RunLog:
+def merge_failures(log: run_log.RunLog, folder: Path) -> run_log.RunLog:
     """Return the log with the first failure of any process: the others only fail because that one left."""
-    failures = [(path, LogReader(path).finish().failure) for path in sorted(folder.glob(f"rank-*-{LOG_FILE}"))]
+    failures = [(path, run_log.LogReader(path).finish().failure) for path in sorted(folder.glob(f"rank-*-{run_log.LOG_FILE}"))]
     known = [(failure["at_s"], path, failure) for path, failure in failures if failure]
     first = min(known, key=lambda entry: entry[0], default=None)
     if first and (log.failure is None or first[0] < log.failure["at_s"]):
@@ -349,7 +262,7 @@ class Watchdog:
         self._rules, self._started_s = rules, now_s
         self._progress, self._progress_s = (0, 0), now_s
 
-    def expired(self, log: RunLog, now_s: float) -> Literal["timeout", "no step"] | None:
+    def expired(self, log: run_log.RunLog, now_s: float) -> Literal["timeout", "no step"] | None:
         """Return the limit that is exceeded, or None."""
         progress = (len(log.phases), len(log.steps))
         if progress != self._progress:
@@ -378,7 +291,7 @@ class SteadinessJudge:
         self._rules = rules
         self._next = rules.min_warmup_steps + 20
 
-    def sure(self, log: RunLog) -> bool:
+    def sure(self, log: run_log.RunLog) -> bool:
         """Return True if the interval of throughput over a steady window is narrow enough."""
         limit = self._rules.until_relative_ci
         if limit is None or len(log.steps) < self._next:
@@ -399,13 +312,16 @@ WORKER_ENDS_S = 15.0
 
 def orphans() -> Iterator[tuple[Path, RecoveryNote]]:
     """Yield the folders of this source's runs without a parent, oldest first."""
-    folders = sorted(Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"), key=lambda folder: folder.stat().st_mtime)
+    folders = sorted(Path(tempfile.gettempdir()).glob(f"{run_log.FOLDER_PREFIX}*"), key=lambda folder: folder.stat().st_mtime)
     for folder in folders:
         try:
             note = RecoveryNote.model_validate_json((folder / NOTE_FILE).read_bytes())
         except (OSError, ValidationError):
             continue
-        if note.source == SOURCE and not note.parent_alive:
+        alive = False
+        with contextlib.suppress(psutil.Error):
+            alive = abs(psutil.Process(note.parent_pid).create_time() - note.parent_created_s) < 1
+        if note.source == SOURCE and not alive:
             yield folder, note
 
 
@@ -423,20 +339,17 @@ def recover(folder: Path, note: RecoveryNote, facts: FactBase) -> tuple[Submissi
 
     The run ends with its last log line: the times of its processes are unknown, and nothing was sampled from outside.
     """
-    order = Order.model_validate_json((folder / ORDER_FILE).read_bytes())
-    log = LogReader(folder / LOG_FILE).finish()
-    marks = [mark["at_s"] for mark in log.phases] + [step["completed_at_s"] for step in log.steps]
+    log = run_log.LogReader(folder / run_log.LOG_FILE).finish()
     finished = Finished(
         log=log,
         telemetry=Telemetry(),
         started_at=note.started_at,
-        wall_s=max(marks, default=0.0),
+        wall_s=max([mark["at_s"] for mark in log.phases] + [step["completed_at_s"] for step in log.steps], default=0.0),
         ended_by="parent killed",
         model_cache=note.model_cache,
     )
-    resolved = Resolved(note.requested, order.plan, note.overrides, None, None, None)
-    golden = facts.golden_losses(order.plan.workload)
-    submission = assemble(resolved, note.machine, finished, supersedes=note.supersedes, study=note.study, golden=golden)
+    golden = facts.golden_losses(note.resolved.plan.workload)
+    submission = assemble(note.resolved, note.machine, finished, supersedes=note.supersedes, study=note.study, golden=golden)
     path = write(submission, note.out)
     shutil.rmtree(folder)
     return submission, path

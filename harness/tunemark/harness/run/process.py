@@ -1,11 +1,13 @@
 """The worker's process: its command line, environment and end, and the signals that ask a run to stop."""
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,11 +23,13 @@ from tunemark.schema.records.plan import DeviceChoice, Plan
 from tunemark.schema.vocabulary import Backend, Dtype
 
 if TYPE_CHECKING:
-    from tunemark.harness.plan.resolve import Node, Resolved
+    from tunemark.harness.plan.resolve import Resolved
 
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "ACCELERATE_")
 """Variables of an enclosing distributed job. The worker would mistake the processes of that job for its own."""
 WORKER = "tunemark.harness.worker.entry"
+POLL_S = 0.1
+GRACE_S = 5.0
 LIMIT = "import os, resource, sys; most = int(sys.argv[1]); resource.setrlimit(resource.RLIMIT_DATA, (most, most)); os.execv(sys.argv[2], sys.argv[2:])"
 """Limits data memory, not address space: libraries reserve far more addresses than they use."""
 
@@ -44,9 +48,12 @@ class Worker:
     """A worker in a fresh process. It leads a process group of its own."""
 
     def __init__(self, resolved: "Resolved", folder: Path) -> None:
+        # Excess use fails in the worker and not on the whole machine. The limit is set in a process that becomes the worker: a function
+        # between fork and exec may hang where there are threads.
+        limit = [sys.executable, "-c", LIMIT, str(resolved.limit_memory_bytes)] if resolved.limit_memory_bytes is not None else []
         with (folder / OUTPUT_FILE).open("wb") as output:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
-                with_memory_limit(command(resolved.plan.device, folder, resolved.node), resolved.limit_memory_bytes),
+                [*limit, *command(resolved, folder)],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -64,10 +71,23 @@ class Worker:
         self._process.returncode = os.waitstatus_to_exitcode(status)
         return Ended(self._process.returncode, usage.ru_utime, usage.ru_stime, usage.ru_maxrss * MAXRSS_UNIT)
 
+    def end(self) -> Ended:
+        """End its process group: first with a request, after some seconds by force."""
+        for number, grace_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, math.inf)):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+            until_s = time.monotonic() + grace_s
+            while time.monotonic() < until_s:
+                ended = self.poll()
+                if ended is not None:
+                    return ended
+                time.sleep(POLL_S)
+        raise AssertionError
 
-def command(device: DeviceChoice, folder: Path, node: "Node") -> list[str]:
+
+def command(resolved: "Resolved", folder: Path) -> list[str]:
     """Return the command that runs the worker: python for one process, torchrun or accelerate for several."""
-    host, _, port = (node.rendezvous or "").rpartition(":")
+    device, (host, _, port) = resolved.plan.device, (resolved.rendezvous or "").rpartition(":")
     # The Neuron stack needs a process group for one process too.
     if device.launcher is None and device.backend is not Backend.NEURON:
         return [sys.executable, "-m", WORKER, str(folder)]
@@ -75,16 +95,16 @@ def command(device: DeviceChoice, folder: Path, node: "Node") -> list[str]:
         launcher = ["accelerate.commands.launch", f"--num_processes={device.count}", f"--num_machines={device.nodes}"]
         # With --cpu it requires MPI; with --multi_gpu it starts plain processes, whatever they compute on.
         launcher += ["--mixed_precision=no", "--dynamo_backend=no", "--multi_gpu"]
-        if node.rendezvous is not None:
-            launcher += [f"--machine_rank={node.rank}", f"--main_process_ip={host}", f"--main_process_port={port}"]
+        if resolved.rendezvous is not None:
+            launcher += [f"--machine_rank={resolved.node_rank}", f"--main_process_ip={host}", f"--main_process_port={port}"]
         return [sys.executable, "-m", *launcher, "--module", WORKER, str(folder)]
     processes = device.count // device.nodes
     launcher = ["torch.distributed.run", f"--nproc-per-node={processes}", f"--nnodes={device.nodes}", "--max-restarts=0"]
-    if node.rendezvous is None:
+    if resolved.rendezvous is None:
         launcher += ["--standalone"]
     else:
         # The first node writes the record, so ranks follow the given node numbers.
-        launcher += [f"--node-rank={node.rank}", f"--master-addr={host}", f"--master-port={port}"]
+        launcher += [f"--node-rank={resolved.node_rank}", f"--master-addr={host}", f"--master-port={port}"]
     return [sys.executable, "-m", *launcher, "-m", WORKER, str(folder)]
 
 
@@ -96,16 +116,6 @@ def processes_of(folder: Path) -> list[psutil.Process]:
             if str(folder) in process.cmdline():
                 found.append(process)
     return found
-
-
-def with_memory_limit(arguments: list[str], most_bytes: int | None) -> list[str]:
-    """Return a command under a memory limit per process, so excess use fails in the worker and not on the whole machine.
-
-    The limit is set in a process that becomes the worker: a function between fork and exec may hang where there are threads.
-    """
-    if most_bytes is None:
-        return arguments
-    return [sys.executable, "-c", LIMIT, str(most_bytes), *arguments]
 
 
 def environment(device: DeviceChoice) -> dict[str, str]:

@@ -9,7 +9,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import Finished, outcome_of
 from tunemark.harness.run.telemetry import memory_used, utilisation, window_times
 from tunemark.schema import VERSION
@@ -35,7 +34,7 @@ from tunemark.schema.records.submission import (
     Utilisation,
     submission_name,
 )
-from tunemark.schema.records.trace import Energy, Probe, StepTrace, Study
+from tunemark.schema.records.trace import Energy, StepTrace, Study
 from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import EAGER_UPDATE, HOST_INTERVAL_S, Division, Phase, WarningKind
 
@@ -73,6 +72,11 @@ def assemble(
     plan, log = resolved.plan, finished.log
     division = division_of(plan, resolved.overrides)
     cache = log.compile_cache or {"state": "none", "reason": None}
+    before, after = log.probes.get("before"), log.probes.get("after") or {"flop_per_s": None}
+    probe = before and {name: before[name] for name in ("dtype", "size")}
+    if probe and before:
+        # With several processes, the first one's.
+        probe |= {"before_flop_per_s": before["flop_per_s"], "after_flop_per_s": after["flop_per_s"]}
     gates: tuple[Any, ...] = tuple(log.gates)
     if plan.measurement.gates and log.steps:
         gates = (*gates, loss_band(golden, plan, log.trace(), changed=division is Division.OPEN))
@@ -98,7 +102,7 @@ def assemble(
             "trace": log.trace(),
             "effective": log.effective,
             "gates": gates,
-            "probe": _probe(log),
+            "probe": probe,
             "events": tuple({"step": event["step"], "kind": event["what"], "amount": event["amount"]} for event in log.events),
             "ranks": tuple(log.ranks),
             "memory": memory(finished, plan.device.nodes),
@@ -129,19 +133,6 @@ def observed_warnings(
         yield MeasurementWarning(kind=WarningKind.LOW_DISK, message=message)
     if torn:
         yield MeasurementWarning(kind=WarningKind.TRUNCATED_LOG, message="a line of the worker's log was cut off and left out")
-
-
-def _probe(log: RunLog) -> Probe | None:
-    """Return the device's matrix rate before and after training; with several processes, the first one's."""
-    before, after = log.probes.get("before"), log.probes.get("after")
-    if before is None:
-        return None
-    return Probe(
-        dtype=before["dtype"],
-        size=before["size"],
-        before_flop_per_s=before["flop_per_s"],
-        after_flop_per_s=after["flop_per_s"] if after else None,
-    )
 
 
 def environment(machine: Machine, count: int, runtime: Mapping[str, str] | None = None) -> Environment:
@@ -190,6 +181,11 @@ def _utilisation(plan: Plan, finished: Finished, trace: StepTrace, window: Stead
     return utilisation(finished.telemetry, *window_times(trace, window))
 
 
+def submissions(folder: Path | None) -> Path:
+    """Return the folder of submissions: that of the checkout unless another one is given."""
+    return folder or project_root() / "submissions"
+
+
 def write(submission: Submission, folder: Path | None = None) -> Path:
     """Write a submission under the name of its content; return the file.
 
@@ -199,7 +195,7 @@ def write(submission: Submission, folder: Path | None = None) -> Path:
     for field, value, what in identity_leaks(submission.model_dump(mode="json"), machine_names()):
         fix = f"looks like {what}; a submission must not identify a machine; please report this"
         raise TunemarkError(field, value, fix, exit_code=Exit.INTERNAL)
-    path = (folder or project_root() / "submissions") / submission.workload / submission_name(submission, content)
+    path = submissions(folder) / submission.workload / submission_name(submission, content)
     write_atomically(path, content)
     return path
 

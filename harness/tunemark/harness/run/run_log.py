@@ -113,16 +113,14 @@ class RunLog:
         names = ("completed_at_s", *COUNT_COLUMNS, "loss")
         columns: dict[str, tuple[Any, ...]] = {name: tuple(step[name] for step in self.steps) for name in names}
         waited_s = self.data_wait["seconds"] if self.data_wait and self.steps else None
-        return StepTrace(started_at_s=self.started_at_s, **columns, micro_completed_at_s=self._micro_steps(), data_wait_s=waited_s)
-
-    def _micro_steps(self) -> tuple[tuple[float, ...], ...]:
-        """Return the micro-step times by step. In a long run only the last steps have them, to limit the size of the record."""
-        columns, left = [], MOST_MICRO_STEPS
+        # In a long run only the last steps have the times of their micro-steps, to limit the size of the record.
+        micro, left = list[tuple[float, ...]](), MOST_MICRO_STEPS
         for step in reversed(self.steps):
             times = tuple(step.get("micro_completed_at_s", ()))
             left -= len(times)
-            columns.append(times if left >= 0 else ())
-        return tuple(reversed(columns)) if any(columns) else ()
+            micro.append(times if left >= 0 else ())
+        known = tuple(reversed(micro)) if any(micro) else ()
+        return StepTrace(started_at_s=self.started_at_s, **columns, micro_completed_at_s=known, data_wait_s=waited_s)
 
 
 class LogReader:

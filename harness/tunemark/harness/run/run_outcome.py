@@ -125,76 +125,57 @@ def killed_by(finished: Finished) -> tuple[str, signal.Signals] | None:
 MESSAGE_LINES = 4
 LOOK = "read the worker's output above; `tunemark doctor` shows this machine's software"
 LESS_MEMORY = "lower batch.micro_batch or data.sequence_length, or use --set gradient_checkpointing=full"
-GATED = "accept the model's licence on its hub page and log in with `hf auth login`, or use --weights random"
-OFFLINE = "no network, or HF_HUB_OFFLINE is set: use --weights pretrained:DIRECTORY, --weights random, or --data file:PATH"
 WEIGHTS = (
     "--weights needs a folder or hub repository with config.json, safetensors and, for text, a tokenizer, all of the card's model; "
     "--set model=KEY names another card of data/models, --set labels=N the classes of a head"
 )
-DEVICE_MEMORY_WORDS = (
-    "outofmemoryerror",
-    "cuda out of memory",
-    "mps backend out of memory",
-    "error: out of memory",
-    "alloc_failed",
-    "'out of memory'",
-    "nrt_resource",
-    "resource_exhausted",
-)
-HOST_MEMORY_WORDS = (
-    "memoryerror: ",
-    "\nmemoryerror",
-    "can't allocate memory",
-    "defaultcpuallocator",
-    "cannot allocate memory",
-    "memory allocation still failed",
-)
-HUB_WORDS = ("is not a valid model identifier", "repositorynotfound", "datasetnotfound", "doesn't exist on the hub")
-OFFLINE_WORDS = (
-    "couldn't connect",
-    "offline",
-    "connecterror",
-    "connectionerror",
-    "localentrynotfound",
-    "cannot find the requested files",
-    "max retries",
-    "failed to resolve",
-)
-WEIGHTS_WORDS = (
-    "couldn't instantiate the backend tokenizer",
-    "unrecognized model in",
-    "no file named model.safetensors",
-    "no file named pytorch_model.bin",
-    "the weights are not those of model card",
-    "ignore_mismatched_sizes",
-)
-RULES: tuple[tuple[tuple[str, ...], Status, str], ...] = (
-    (("lossnotfinite",), Status.NAN, "lower optimizer.learning_rate, or use a wider number format"),
+RULES: tuple[tuple[str, Status, str], ...] = (
+    ("lossnotfinite", Status.NAN, "lower optimizer.learning_rate, or use a wider number format"),
     (
-        ("no kernel image is available", "is not compatible with the current pytorch installation"),
+        "no kernel image is available|is not compatible with the current pytorch installation",
         Status.UNSUPPORTED,
         "this build of torch has no kernels for this GPU; install one that lists its compute capability in torch.cuda.get_arch_list()",
     ),
     (
-        ("driver version is insufficient", "driver on your system is too old", "unsupported toolchain"),
+        "driver version is insufficient|driver on your system is too old|unsupported toolchain",
         Status.UNSUPPORTED,
         "update the driver, or install a build of torch for an older CUDA",
     ),
-    (("deviceunavailable",), Status.UNSUPPORTED, "run `tunemark doctor`; install a torch build for this device"),
-    (DEVICE_MEMORY_WORDS, Status.OOM_DEVICE, LESS_MEMORY),
-    (HOST_MEMORY_WORDS, Status.OOM_HOST, LESS_MEMORY),
+    ("deviceunavailable", Status.UNSUPPORTED, "run `tunemark doctor`; install a torch build for this device"),
     (
-        ("no space left on device", "disk quota exceeded", "file too large"),
-        Status.CRASH,
-        "free disk space, or name another folder with TMPDIR",
+        "outofmemoryerror|(cuda|mps backend|error:) out of memory|'out of memory'|alloc_failed|nrt_resource|resource_exhausted",
+        Status.OOM_DEVICE,
+        LESS_MEMORY,
     ),
-    (HUB_WORDS, Status.CRASH, "no such repository on the hub, or it is private: check its name, or log in with `hf auth login`"),
-    (("gatedrepoerror", "gated repo", "401 client error"), Status.CRASH, GATED),
-    (OFFLINE_WORDS, Status.CRASH, OFFLINE),
-    (WEIGHTS_WORDS, Status.CRASH, WEIGHTS),
-    (("modulenotfounderror", "importerror"), Status.UNSUPPORTED, "install the missing package; `tunemark doctor` lists the installed ones"),
+    (
+        r"memoryerror: |\nmemoryerror|(can't|cannot) allocate memory|defaultcpuallocator|memory allocation still failed",
+        Status.OOM_HOST,
+        LESS_MEMORY,
+    ),
+    ("no space left on device|disk quota exceeded|file too large", Status.CRASH, "free disk space, or name another folder with TMPDIR"),
+    (
+        "is not a valid model identifier|repositorynotfound|datasetnotfound|doesn't exist on the hub",
+        Status.CRASH,
+        "no such repository on the hub, or it is private: check its name, or log in with `hf auth login`",
+    ),
+    (
+        "gatedrepoerror|gated repo|401 client error",
+        Status.CRASH,
+        "accept the model's licence on its hub page and log in with `hf auth login`, or use --weights random",
+    ),
+    (
+        "couldn't connect|offline|connecterror|connectionerror|localentrynotfound|cannot find the requested files|max retries|failed to resolve",
+        Status.CRASH,
+        "no network, or HF_HUB_OFFLINE is set: use --weights pretrained:DIRECTORY, --weights random, or --data file:PATH",
+    ),
+    (
+        r"instantiate the backend tokenizer|unrecognized model in|no file named (model\.safe|pytorch_model)|are not those of model card|ignore_mismatched",
+        Status.CRASH,
+        WEIGHTS,
+    ),
+    ("modulenotfounderror|importerror", Status.UNSUPPORTED, "install the missing package; `tunemark doctor` lists the installed ones"),
 )
-"""Words in an exception's name and text, the status they mean, and what to do. The first match counts."""
+"""Pattern in an exception's name and text, in any case, the status that it means, and what to do. The first match counts."""
 
 
 def describe(error: BaseException) -> dict[str, str]:
@@ -208,5 +189,4 @@ def describe(error: BaseException) -> dict[str, str]:
 
 def judge(text: str) -> tuple[Status, str] | None:
     """Return the meaning of an error's name and text, with the fix; None if no rule matches."""
-    lower = text.lower()
-    return next(((status, fix) for words, status, fix in RULES if any(word in lower for word in words)), None)
+    return next(((status, fix) for pattern, status, fix in RULES if re.search(pattern, text, re.IGNORECASE)), None)

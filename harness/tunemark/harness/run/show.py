@@ -3,12 +3,13 @@
 import json
 import os
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from tunemark.harness.run.run_log import RunLog
@@ -52,6 +53,15 @@ def say(text: str) -> None:
 def print_json(content: Any) -> None:  # noqa: ANN401 - any JSON value
     """Print JSON on standard output."""
     sys.stdout.write(json.dumps(content, indent=1, default=str) + "\n")
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, folded: Sequence[str] = ()) -> Table:
+    """Return a table whose folded columns are texts, and all others numbers on the right. A cell without a value is a missing one."""
+    columns = [Column(name, overflow="fold") if name in folded else Column(name, justify="right", no_wrap=True) for name in headings]
+    made = Table(*columns, box=None, padding=(0, 2, 0, 0))
+    for row in rows:
+        made.add_row(*as_text(*(formats.MISSING if cell is None else str(cell) for cell in row)))
+    return made
 
 
 def as_text(*cells: str) -> list[Text]:
@@ -138,8 +148,7 @@ def print_summary(submission: Submission, place: str) -> None:
     if outcome.fix:
         screen.print(f"  what to do: {escape(outcome.fix)}")
     table = Table(show_header=False, box=None, padding=(0, 2))
-    lines = [] if unsupported else [*_speed_lines(submission, derived), *_evidence_lines(submission, derived)]
-    for label, value in lines:
+    for label, value in () if unsupported else _lines(submission, derived):
         table.add_row(*as_text(label, value))
     screen.print(table)
     for warned in submission.warnings:
@@ -147,31 +156,51 @@ def print_summary(submission: Submission, place: str) -> None:
     screen.print(f"  {escape(place)}", soft_wrap=True)
 
 
-def _speed_lines(submission: Submission, derived: Derived) -> list[tuple[str, str]]:
-    lines = [("steps", f"{len(submission.trace)}, {derived.window.steps if derived.window else 0} of them steady")]
-    rate = derived.tokens_per_s
+def _lines(submission: Submission, derived: Derived) -> Iterator[tuple[str, str]]:
+    """Yield the label and text of each headline number."""
+    yield "steps", f"{len(submission.trace)}, {derived.window.steps if derived.window else 0} of them steady"
+    rate, micro, memory = derived.tokens_per_s, derived.micro_steps, derived.peak_memory
     if derived.step_time and rate and derived.samples_per_s:
         interval = "too few steps for an interval"
         if rate.bounded:
             interval = f"95% interval {formats.significant(rate.low)} to {formats.significant(rate.high)}"
-        median, p95 = formats.duration(derived.step_time.p50), formats.duration(derived.step_time.p95)
-        lines += [
-            ("step time", f"{median} median, p95 {p95}"),
-            ("tokens/s", f"{formats.significant(rate.value)}  ({interval})"),
-            ("samples/s", formats.significant(derived.samples_per_s.value)),
-        ]
-    if derived.micro_steps:
-        micro, which = derived.micro_steps, "steady steps" if derived.micro_steps.steady else "steps after the first, not steady"
-        lines.append(("micro-step time", f"{formats.duration(micro.time.p50)} median of {micro.count} in {which}"))
-    memory = derived.peak_memory
-    lines.append(("peak memory", f"{QUANTITIES['peak_memory_bytes'].text(memory.peak_bytes)} ({memory.method or memory.reason})"))
+        yield "step time", f"{formats.duration(derived.step_time.p50)} median, p95 {formats.duration(derived.step_time.p95)}"
+        yield "tokens/s", f"{formats.significant(rate.value)}  ({interval})"
+        yield "samples/s", formats.significant(derived.samples_per_s.value)
+    if micro:
+        which = "steady steps" if micro.steady else "steps after the first, not steady"
+        yield "micro-step time", f"{formats.duration(micro.time.p50)} median of {micro.count} in {which}"
+    yield "peak memory", f"{QUANTITIES['peak_memory_bytes'].text(memory.peak_bytes)} ({memory.method or memory.reason})"
     if derived.train_loss is not None and derived.loss_start is not None:
-        lines.append(("loss", f"{derived.loss_start:.3f} -> {derived.train_loss:.3f}"))
+        yield "loss", f"{derived.loss_start:.3f} -> {derived.train_loss:.3f}"
     held_out, error = submission.evaluation, derived.accuracy_standard_error
     if held_out and held_out.accuracy is not None and error is not None:
-        points = f"{held_out.accuracy:.1%}, standard error {100 * error:.1f} points"
-        lines.append(("accuracy", f"{points} ({held_out.split}: {held_out.rows})"))
-    return lines
+        yield "accuracy", f"{held_out.accuracy:.1%}, standard error {100 * error:.1f} points ({held_out.split}: {held_out.rows})"
+    yield from _evidence(submission, derived)
+
+
+def _evidence(submission: Submission, derived: Derived) -> Iterator[tuple[str, str]]:
+    """Yield the lines about utilisation, energy, compilation, ranks, phases and gates."""
+    figures = _physics(submission, derived)
+    # MFU where the device's peak is known, else the fraction of its measured matrix rate.
+    known = next(((name, figure) for name in ("mfu", "mafu") if (figure := figures.figures()[name]).value is not None), None)
+    if known:
+        yield QUANTITIES[known[0]].label, f"{formats.percent(known[1].value or 0.0)} ({known[1].reason.rpartition(': ')[2]})"
+    if figures.energy_per_sample_j.value is not None:
+        yield "energy", f"{formats.joules(figures.energy_per_sample_j.value)} per sample"
+    if derived.compile_overhead_s:
+        yield "compilation", f"{formats.duration(derived.compile_overhead_s)} beyond median steps"
+    if derived.slowest_rank:
+        slowest = derived.slowest_rank
+        yield "slowest rank", f"{slowest.rank}, {slowest.behind:.1%} behind the median of {len(submission.ranks)}"
+    wall_s = submission.process.wall_s
+    phases = ", ".join(f"{name} {seconds / (wall_s or 1):.0%}" for name, seconds in derived.phases.items())
+    yield "wall time", f"{formats.duration(wall_s)}: {phases}"
+    gates = [f"{gate.name} FAILED: {gate.detail}" for gate in submission.gates if gate.passed is False]
+    if passed := [gate.name for gate in submission.gates if gate.passed]:
+        gates.append(f"{', '.join(passed)} passed")
+    if submission.gates:
+        yield "gates", "; ".join(gates) or f"none checked: {submission.gates[0].detail}"
 
 
 def _physics(submission: Submission, derived: Derived) -> Physics:
@@ -183,31 +212,3 @@ def _physics(submission: Submission, derived: Derived) -> Physics:
     except TunemarkError:
         model = accelerator = None
     return physics(submission, derived, model, accelerator)
-
-
-def _evidence_lines(submission: Submission, derived: Derived) -> list[tuple[str, str]]:
-    figures, lines = _physics(submission, derived), []
-    # MFU where the device's peak is known, else the fraction of its measured matrix rate.
-    for name in ("mfu", "mafu"):
-        known = figures.figures()[name]
-        if known.value is not None:
-            lines.append((QUANTITIES[name].label, f"{formats.percent(known.value)} ({known.reason.rpartition(': ')[2]})"))
-            break
-    if figures.energy_per_sample_j.value is not None:
-        lines.append(("energy", f"{formats.joules(figures.energy_per_sample_j.value)} per sample"))
-    if derived.compile_overhead_s:
-        lines.append(("compilation", f"{formats.duration(derived.compile_overhead_s)} beyond median steps"))
-    if derived.slowest_rank:
-        slowest = derived.slowest_rank
-        lines.append(("slowest rank", f"{slowest.rank}, {slowest.behind:.1%} behind the median of {len(submission.ranks)}"))
-    wall_s = submission.process.wall_s
-    phases = ", ".join(f"{name} {seconds / (wall_s or 1):.0%}" for name, seconds in derived.phases.items())
-    lines.append(("wall time", f"{formats.duration(wall_s)}: {phases}"))
-
-    gates = [f"{gate.name} FAILED: {gate.detail}" for gate in submission.gates if gate.passed is False]
-    passed = [gate.name for gate in submission.gates if gate.passed]
-    if passed:
-        gates.append(f"{', '.join(passed)} passed")
-    if submission.gates:
-        lines.append(("gates", "; ".join(gates) or f"none checked: {submission.gates[0].detail}"))
-    return lines

@@ -93,25 +93,6 @@ class Telemetry:
 # Sample
 
 
-class Repeating(threading.Thread):
-    """A thread that calls a function again and again, by the clock, until the function returns True or the thread is stopped."""
-
-    def __init__(self, every_s: float, turn: Callable[[], bool | None]) -> None:
-        super().__init__(daemon=True)
-        self._every_s, self._turn, self._done = every_s, turn, threading.Event()
-
-    def run(self) -> None:
-        """Take turns. The time of a turn does not lower the rate; a missed turn is skipped."""
-        next_s = time.monotonic() + self._every_s
-        while not self._done.wait(max(0.0, next_s - time.monotonic())) and not self._turn():
-            next_s = max(next_s + self._every_s, time.monotonic())
-
-    def stop(self) -> None:
-        """End the thread after its turn."""
-        self._done.set()
-        self.join()
-
-
 class Sampler:
     """Samples the devices before the worker exists; while it lives, two threads sample its processes and the host, and the devices.
 
@@ -123,7 +104,8 @@ class Sampler:
         if monitor is not None:
             series = DeviceSeries(indexes, monitor.energy_reason, monitor.memory_method, monitor.interval_s)
         self.telemetry, self._monitor = Telemetry(devices=series), monitor
-        self._threads: list[Repeating] = []
+        self._threads: list[threading.Thread] = []
+        self._done = threading.Event()
 
     def __enter__(self) -> Self:
         """Sample the devices before the worker exists: idle power, memory in use, and the number of processes."""
@@ -137,19 +119,31 @@ class Sampler:
 
     def follow(self, pid: int, spawned_at_s: float) -> None:
         """Start sampling while a worker runs, given its process and when it was spawned."""
-        process = psutil.Process(pid)
+        process, monitor = psutil.Process(pid), self._monitor
         self._tree: list[psutil.Process] = []
         self._turn, self._before, self._listed_at_s = 0, (spawned_at_s, 0.0, _host_busy_s()), 0.0
-        self._threads.append(Repeating(HOST_INTERVAL_S, lambda: self._sample_host(process, spawned_at_s)))
-        if self._monitor is not None:
-            monitor = self._monitor
-            self._threads.append(Repeating(monitor.interval_s, lambda: self._sample_devices(monitor, process, spawned_at_s)))
-        for thread in self._threads:
-            thread.start()
+        self._repeat(HOST_INTERVAL_S, lambda: self._sample_host(process, spawned_at_s))
+        if monitor is not None:
+            self._repeat(monitor.interval_s, lambda: self._sample_devices(monitor, process, spawned_at_s))
+
+    def _repeat(self, every_s: float, turn: Callable[[], bool | None]) -> None:
+        """Take turns by the clock in a thread, until one returns True or the sampler is closed.
+
+        The time of a turn does not lower the rate; a missed turn is skipped.
+        """
+
+        def run() -> None:
+            next_s = time.monotonic() + every_s
+            while not self._done.wait(max(0.0, next_s - time.monotonic())) and not turn():
+                next_s = max(next_s + every_s, time.monotonic())
+
+        self._threads.append(threading.Thread(target=run, daemon=True))
+        self._threads[-1].start()
 
     def __exit__(self, *_: object) -> None:
+        self._done.set()
         for thread in self._threads:
-            thread.stop()
+            thread.join()
         if self._monitor is not None:
             self._monitor.close()
 
@@ -260,8 +254,17 @@ def device_uses(series: DeviceSeries, start_s: float, end_s: float) -> tuple[Dev
     moments, uses = series.between(start_s, end_s), []
     for place, index in enumerate(series.indexes if moments else ()):
         readings = [moment.readings[place] for moment in moments]
-        busy, power = _known(reading.busy for reading in readings), _known(reading.power_w for reading in readings)
-        clock = _known(reading.clock_mhz for reading in readings)
+        busy, power, clock, temperature = (
+            _known(getattr(reading, name) for reading in readings) for name in ("busy", "power_w", "clock_mhz", "temperature_c")
+        )
+        # A sample stands for the time since the one before it.
+        times = pairwise((start_s, *(moment.at_s for moment in moments)))
+        weighed = [(after_s - before_s, reading.throttle_reasons) for (before_s, after_s), reading in zip(times, readings, strict=True)]
+        total_s = sum(seconds for seconds, _ in weighed)
+        throttled = {
+            name: sum(seconds for seconds, reasons in weighed if name in reasons)
+            for name in sorted(set[str]().union(*(reasons for _, reasons in weighed)))
+        }
         use = DeviceUse(
             index=index,
             samples=len(readings),
@@ -271,40 +274,26 @@ def device_uses(series: DeviceSeries, start_s: float, end_s: float) -> tuple[Dev
             power_peak_w=max(power, default=None),
             clock_mean_mhz=fmean(clock) if clock else None,
             clock_min_mhz=min(clock, default=None),
-            temperature_peak_c=max(_known(reading.temperature_c for reading in readings), default=None),
-            memory_used_peak_bytes=_memory_peak(moments, place),
-            memory_used_before_bytes=_memory_before(series, place),
-            throttle_reasons=tuple(shares := _throttle_shares(moments, place, start_s)),
-            throttle_shares=shares,
+            temperature_peak_c=max(temperature, default=None),
+            memory_used_peak_bytes=max(_memory(moments, place), default=None),
+            memory_used_before_bytes=min(_memory(series.before, place), default=None),
+            throttle_reasons=tuple(throttled),
+            # A single sample at the very start of the window stands for no time.
+            throttle_shares={name: min(1.0, seconds / total_s) if total_s else 1.0 for name, seconds in throttled.items()},
         )
         uses.append(use)
     return tuple(uses)
 
 
-def _throttle_shares(moments: list[Moment], place: int, start_s: float) -> dict[str, float]:
-    """Return the share of time with each throttle reason, by name. A sample stands for the time since the one before it."""
-    starts = [start_s, *(moment.at_s for moment in moments[:-1])]
-    weighed = [(moment.at_s - before_s, moment.readings[place].throttle_reasons) for before_s, moment in zip(starts, moments, strict=True)]
-    total_s = sum(seconds for seconds, _ in weighed)
-    names = sorted(set[str]().union(*(reasons for _, reasons in weighed)))
-    with_reason = {name: sum(seconds for seconds, reasons in weighed if name in reasons) for name in names}
-    # A single sample at the very start of the window stands for no time.
-    return {name: min(1.0, seconds / total_s) if total_s else 1.0 for name, seconds in with_reason.items()}
-
-
-def _memory_peak(moments: list[Moment], place: int) -> int | None:
-    return max(_known(moment.readings[place].memory_used_bytes for moment in moments), default=None)
-
-
-def _memory_before(series: DeviceSeries, place: int) -> int | None:
-    """Return the memory in use before the run: the lowest, as an earlier process may still be leaving."""
-    return min(_known(moment.readings[place].memory_used_bytes for moment in series.before), default=None)
+def _memory(moments: list[Moment], place: int) -> list[int]:
+    """Return the memory in use on a device. Before the run the lowest counts, as an earlier process may still be leaving."""
+    return _known(moment.readings[place].memory_used_bytes for moment in moments)
 
 
 def memory_used(series: DeviceSeries) -> MemoryReading:
     """Return the highest memory in use over the run minus that before it, for the device where it is highest."""
-    pairs = [(_memory_before(series, place), _memory_peak(series.during, place)) for place in range(len(series.indexes))]
-    used = [max(0, peak - before) for before, peak in pairs if before is not None and peak is not None]
+    pairs = [(_memory(series.before, place), _memory(series.during, place)) for place in range(len(series.indexes))]
+    used = [max(0, max(during) - min(before)) for before, during in pairs if before and during]
     if not used:
         return MemoryReading(reason=series.reason if not series.during else "the monitor reports no memory in use")
     method = f"{series.memory_method} every {series.interval_s:g} s, minus what was in use before the run"

@@ -1,16 +1,17 @@
 """A/B: two settings in interleaved runs, each in a fresh process, and a verdict on their difference."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
+from typing import Any
 
 from tunemark.harness.plan.options import Options
-from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say
-from tunemark.harness.studies.series import Bench, Done, Point, Series, Stopped, card_with, settings_of
+from tunemark.harness.studies.series import Bench, Run, Series, Stopped, StudyResult, card_with, settings_of
+from tunemark.schema import formats
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.formats import counted
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.comparison import ARMS, ArmRun, Change, break_even_steps, loss_after, paired_change
 from tunemark.schema.statistics.intervals import ShareDifference, share_difference
@@ -21,15 +22,12 @@ LOSS_TOLERANCE = 0.01
 """Other kernels and number formats round differently. Above this difference in loss, the two arms do not train the same way."""
 HOPELESS = (Status.UNSUPPORTED, Status.OOM_DEVICE, Status.OOM_HOST)
 """Statuses that a retry of the same settings would reproduce."""
-Pair = tuple[Submission, Submission]
-DerivedPair = tuple[Derived, Derived]
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison(StudyResult):
     """B compared with A."""
 
-    study_id: str
     a: str
     b: str
     pairs: int
@@ -42,24 +40,47 @@ class Comparison:
     """Peak memory."""
     loss: Change | None
     """Training loss after equal tokens; None if it is not above 0."""
+    loss_changed: bool
+    """True if B trains differently from A, so that their speeds are not comparable."""
     accuracy: ShareDifference | None
     """Means over the pairs, on the evaluation rows that all runs share; None without classification."""
     compiling_pays_after_steps: float | None
     """Steps after which the longer compilation of B has paid off (definitions#compile-overhead), by the medians of the pairs, most of which
     find a warm cache; None when B is not faster, or does not compile longer."""
-    ended: str | None
-    """Why there are fewer pairs than requested, or None."""
-    runs: tuple[Done, ...]
-
-    @property
-    def loss_changed(self) -> bool:
-        """Return True if B trains differently from A, so that their speeds are not comparable."""
-        return self.loss is not None and self.loss.significant and abs(self.loss.change.value) > LOSS_TOLERANCE
+    cold: bool
+    """True if each run began with empty compile caches."""
+    runs: tuple[str, ...]
+    """Submissions."""
 
     @property
     def exit_code(self) -> Exit:
         """Return 0 if there is a verdict."""
         return Exit.OK if self.throughput and self.throughput.verdict != "too few pairs" else Exit.UNTRUSTWORTHY
+
+    def shown(self) -> Iterator[str]:
+        """Yield the findings about B compared with A, in sentences."""
+        yield f"B is {self.b}, A is {self.a}: {formats.counted(self.pairs, 'pair')}"
+        for quantity, change, higher, lower in (
+            ("throughput", self.throughput, "faster", "slower"),
+            ("median step", self.step_time, "longer", "shorter"),
+            ("peak memory", self.memory, "higher", "lower"),
+            ("loss after equal tokens", self.loss, "higher", "lower"),
+        ):
+            if change and change.verdict == "too few pairs":
+                yield f"{quantity}: {change.change.value:+.1%}, and too few pairs for an interval"
+            elif change:
+                word = {"higher": f"B is {higher}", "lower": f"B is {lower}"}.get(change.verdict, change.verdict)
+                yield f"{quantity}: {word}: {change.change.value:+.1%} (95% interval {change.change.low:+.1%} to {change.change.high:+.1%})"
+        if self.accuracy:
+            word = "B differs" if self.accuracy.significant else "no significant difference"
+            points, error = 100 * self.accuracy.difference, 100 * self.accuracy.standard_error
+            yield f"accuracy: {word}: {points:+.1f} points (standard error {error:.1f}; differences below two standard errors are not significant)"
+        if self.loss_changed:
+            yield "B does not train as A does, so its speed is not comparable"
+        if self.compiling_pays_after_steps is not None:
+            steps = formats.counted(math.ceil(round(self.compiling_pays_after_steps, 3)), "step")
+            caches = "empty caches" if self.cold else "the caches as they were; --set cold=true measures it with empty ones"
+            yield f"compiling pays off after {steps} with {caches}"
 
 
 def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pairs: int = 5, again: bool = False) -> Comparison:
@@ -70,7 +91,8 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
     """
     card = card_with(bench.facts.workload(workload), options)
     arms = {name: settings_of(text, f"--{name}", card) for name, text in zip(ARMS, (a, b), strict=True)}
-    plans = {name: bench.plan(workload, point.applied(options)) for name, point in arms.items()}
+    base = bench.plan(workload, options)
+    plans = {name: bench.plan_of(point, workload, options, f"--{name}") for name, point in arms.items()}
     for name, plan in plans.items():
         if plan.unsupported:
             raise TunemarkError(f"--{name}", arms[name].text, plan.unsupported, exit_code=Exit.UNSUPPORTED)
@@ -81,72 +103,60 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
             raise TunemarkError("--steps", rules.max_steps, fix)
     if plans["a"].plan.model_dump(exclude={"reasons"}) == plans["b"].plan.model_dump(exclude={"reasons"}):
         raise TunemarkError("--b", arms["b"].text, "gives the same plan as --a; name a value that differs")
-    points = [_point_name(arm, arms[arm], 0) for arm in ARMS]
-    series = Series.find("ab", bench.plan(workload, options), points, bench, again=again, expected=2 * pairs)
-    say(f"{workload}: A/B {series.study_id}, {counted(pairs, 'pair')}")
-    turns = [(number, arm) for number in range(1, pairs + 1) for arm in order(number)]
+
+    def name_of(arm: str, pair: int = 0) -> str:
+        return ArmRun(arm, arms[arm].text, pair).point
+
+    series = Series.find("ab", base, [name_of(arm) for arm in ARMS], bench, again=again)
+    say(f"{workload}: A/B {series.study_id}, {formats.counted(pairs, 'pair')}")
     with series.stoppable():
-        for pair, arm in turns:
-            done = series.run(_point_name(arm, arms[arm], pair), plan_of_pair(plans[arm], pair))
-            if done.status in HOPELESS:
-                raise Stopped(f"{done.point} ({done.status.value}): retrying would fail the same way")
-    if series.ended:
-        say(series.ended)
-    return compare(series.study_id, arms, series.done, series.ended)
-
-
-def order(pair: int) -> tuple[str, ...]:
-    """Return the arms of a pair in running order: A B, B A, A B, .., so that a steady drift of the machine favours neither."""
-    return ARMS if pair % 2 else ARMS[::-1]
-
-
-def plan_of_pair(resolved: Resolved, pair: int) -> Resolved:
-    """Return the plan of a pair. Its two runs share a seed, and each pair has another, else all losses of an arm would be equal."""
-    return resolved.measured_with(seed=resolved.plan.measurement.seed + pair - 1)
-
-
-def _point_name(arm: str, point: Point, pair: int) -> str:
-    return ArmRun(arm, point.text, pair).point
-
-
-def compare(study_id: str, arms: dict[str, Point], runs: Sequence[Done], ended: str | None) -> Comparison:
-    """Return the comparison over the pairs whose runs are both ok and long enough for a rate."""
-    pairs = _pairs(arms, runs)
-    derived = [(derive(a), derive(b)) for a, b in pairs]
-    tokens = min((sum(run.trace.real_tokens) for pair in pairs for run in pair), default=0)
-    throughput = _change(derived, lambda figures: figures.tokens_per_s.value if figures.tokens_per_s else None)
-    if not pairs and ended is None:
+        for pair in range(1, pairs + 1):
+            # A B, B A, A B, .., so that a steady drift of the machine favours neither.
+            for arm in ARMS if pair % 2 else ARMS[::-1]:
+                # The two runs of a pair share a seed, and each pair has another, else all losses of an arm would be equal.
+                planned = plans[arm].measured_with(seed=plans[arm].plan.measurement.seed + pair - 1)
+                run = series.run(name_of(arm, pair), planned, of=2 * pairs)
+                if run.status in HOPELESS:
+                    raise Stopped(f"stopped at {run.point} ({run.status.value}): retrying would fail the same way")
+    usable = {run.point: run.submission for run in series.done if _usable(run)}
+    names = [(name_of("a", pair), name_of("b", pair)) for pair in range(1, pairs + 1)]
+    known = [(usable[a], usable[b]) for a, b in names if a in usable and b in usable]
+    ended = series.ended
+    if not known and ended is None:
         ended = f"no pair has two runs that are ok, pass their gates and have {RANKABLE_STEPS} steps after warm-up; raise --steps, or seconds with --set"
+    return _compared(known, workload=workload, study_id=series.study_id, ended=ended, a=arms["a"].text, b=arms["b"].text, runs=series.files)
+
+
+def _usable(run: Run) -> bool:
+    """Return True for a run that is ok, passed its gates and is long enough for a rate."""
+    window = derive(run.submission).window
+    long_enough = window is not None and window.steps >= RANKABLE_STEPS
+    return run.status is Status.OK and long_enough and all(gate.passed is not False for gate in run.submission.gates)
+
+
+def _compared(pairs: Sequence[tuple[Submission, Submission]], **study: Any) -> Comparison:  # noqa: ANN401 - fields of the comparison
+    """Return the comparison over some pairs."""
+    derived = [(derive(a), derive(b)) for a, b in pairs]
+
+    def change(figure: Callable[[Derived], float | None]) -> Change | None:
+        return _ratio([(figure(a), figure(b)) for a, b in derived])
+
+    tokens = min((sum(run.trace.real_tokens) for pair in pairs for run in pair), default=0)
+    throughput = change(lambda figures: figures.tokens_per_s.value if figures.tokens_per_s else None)
+    loss = _ratio([(loss_after(a.trace, tokens), loss_after(b.trace, tokens)) for a, b in pairs])
     return Comparison(
-        study_id=study_id,
-        a=arms["a"].text,
-        b=arms["b"].text,
+        **study,
+        kind="ab",
         pairs=len(pairs),
         throughput=throughput,
-        step_time=_change(derived, lambda figures: figures.step_time.p50 if figures.step_time else None),
-        memory=_change(derived, lambda figures: figures.peak_memory.peak_bytes),
-        loss=_ratio([(loss_after(a.trace, tokens), loss_after(b.trace, tokens)) for a, b in pairs]),
+        step_time=change(lambda figures: figures.step_time.p50 if figures.step_time else None),
+        memory=change(lambda figures: figures.peak_memory.peak_bytes),
+        loss=loss,
+        loss_changed=loss is not None and loss.significant and abs(loss.change.value) > LOSS_TOLERANCE,
         accuracy=_accuracy(pairs),
-        compiling_pays_after_steps=_pays_after(derived, throughput),
-        ended=ended,
-        runs=tuple(runs),
+        compiling_pays_after_steps=_pays_after(derived) if throughput and throughput.verdict == "higher" else None,
+        cold=bool(pairs) and all(run.plan.measurement.cold for pair in pairs for run in pair),
     )
-
-
-def _pairs(arms: dict[str, Point], runs: Sequence[Done]) -> list[Pair]:
-    usable: dict[str, Submission] = {}
-    for run in runs:
-        submission = run.record.submission
-        window = derive(submission).window
-        long_enough = window is not None and window.steps >= RANKABLE_STEPS
-        if run.status is Status.OK and long_enough and all(gate.passed is not False for gate in submission.gates):
-            usable[run.point] = submission
-    names = [(_point_name("a", arms["a"], pair), _point_name("b", arms["b"], pair)) for pair in range(1, len(runs) + 1)]
-    return [(usable[a], usable[b]) for a, b in names if a in usable and b in usable]
-
-
-def _change(pairs: Sequence[DerivedPair], figure: Callable[[Derived], float | None]) -> Change | None:
-    return _ratio([(figure(a), figure(b)) for a, b in pairs])
 
 
 def _ratio(pairs: Sequence[tuple[float | None, float | None]]) -> Change | None:
@@ -155,7 +165,7 @@ def _ratio(pairs: Sequence[tuple[float | None, float | None]]) -> Change | None:
     return paired_change([a for a, _ in known], [b for _, b in known]) if known else None
 
 
-def _accuracy(pairs: Sequence[Pair]) -> ShareDifference | None:
+def _accuracy(pairs: Sequence[tuple[Submission, Submission]]) -> ShareDifference | None:
     evaluated = [(a.evaluation, b.evaluation) for a, b in pairs if a.evaluation and b.evaluation]
     known = [(a, b) for a, b in evaluated if a.accuracy is not None and b.accuracy is not None]
     if not known:
@@ -164,9 +174,7 @@ def _accuracy(pairs: Sequence[Pair]) -> ShareDifference | None:
     return share_difference(first, min(a.rows for a, _ in known), second, min(b.rows for _, b in known))
 
 
-def _pays_after(derived: Sequence[DerivedPair], throughput: Change | None) -> float | None:
-    if throughput is None or throughput.verdict != "higher":
-        return None
+def _pays_after(derived: Sequence[tuple[Derived, Derived]]) -> float | None:
     gain_s = median(a.step_time.p50 - b.step_time.p50 for a, b in derived if a.step_time and b.step_time)
     overhead_s = median((b.compile_overhead_s or 0.0) - (a.compile_overhead_s or 0.0) for a, b in derived)
     return break_even_steps(overhead_s, gain_s) if overhead_s > 0 else None

@@ -1,15 +1,17 @@
 """The frontier: the largest micro-batch and the longest sequence that fit, with each trial in a short run of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from rich.table import Table
 
 from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved
-from tunemark.harness.run.show import say
-from tunemark.harness.studies.series import Bench, Point, Series, card_with
+from tunemark.harness.run.show import say, table
+from tunemark.harness.studies.series import Bench, Point, Series, Stopped, StudyResult, card_with, short
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
@@ -33,25 +35,6 @@ class Over(StrEnum):
     BOTH = "both"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontierQuestion:
-    """What a frontier searches for."""
-
-    over: Over = Over.MICRO_BATCH
-    lengths: tuple[int, ...] = ()
-    """Sequence lengths at which to find the largest micro-batch; empty: the card's, or those that fit."""
-    limit_bytes: int | None = None
-    """Host memory that the worker's processes may use together."""
-    most: int = 65_536
-    """Largest micro-batch to try."""
-    within: float = 0.0
-    """Tolerance as a fraction; 0 is exact."""
-
-
-class Failed(Exception):
-    """A try failed for a reason other than memory."""
-
-
 @dataclass(frozen=True, slots=True)
 class Edge:
     """The frontier at one sequence length or micro-batch."""
@@ -66,72 +49,105 @@ class Edge:
     tries: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierResult(StudyResult):
+    """The edges that were found."""
+
+    edges: tuple[Edge, ...]
+
+    def shown(self) -> Iterator[Table]:
+        """Yield the table of the edges."""
+        rows = (
+            (
+                str(edge.sequence_length),
+                str(edge.micro_batch or "none"),
+                edge.first_failed,
+                edge.peak_memory_bytes and formats.gib(edge.peak_memory_bytes),
+                str(edge.tries),
+            )
+            for edge in self.edges
+        )
+        if self.edges:
+            yield table(("sequence length", "largest micro-batch", "first failure", "peak memory", "tries"), rows)
+
+
+def run_frontier(
+    workload: str,
+    options: Options,
+    bench: Bench,
+    *,
+    limit_bytes: int | None = None,
+    again: bool = False,
+    **question: Any,  # noqa: ANN401 - fields of `Search`
+) -> FrontierResult:
+    """Find all edges that are not known yet. The question consists of other fields of `Search`.
+
+    Raises TunemarkError before anything runs if this machine cannot run the workload.
+    """
+    card = card_with(bench.facts.workload(workload), options)
+    tried = full_rows(card, options)
+    host_bytes = bench.machine.memory_bytes
+    if limit_bytes is None and host_bytes is not None and vendor_of(bench.machine.backend).on_host:
+        limit_bytes = int(HOST_SHARE * host_bytes)
+    base = limited(bench.plan(workload, tried), limit_bytes)
+    if base.unsupported:
+        raise TunemarkError("workload", workload, base.unsupported, exit_code=Exit.UNSUPPORTED)
+    series = Series.find("frontier", base, [f"memory {base.limit_memory_bytes}"], bench, again=again)
+    say(f"{workload}: frontier {series.study_id}")
+    search = Search(card, tried, bench, series, limit_bytes, **question)
+    with series.stoppable():
+        search.find_edges()
+    return FrontierResult(workload=workload, kind="frontier", study_id=series.study_id, ended=series.ended, edges=tuple(search.edges))
+
+
 @dataclass
-class Frontier:
+class Search:
     """A search on one bench."""
 
-    workload: str
     card: WorkloadCard
     options: Options
     bench: Bench
-    question: FrontierQuestion
     series: Series
+    limit_bytes: int | None
+    """Host memory that the worker's processes may use together."""
+    over: Over = Over.MICRO_BATCH
+    lengths: tuple[int, ...] = ()
+    """Sequence lengths at which to find the largest micro-batch; empty: the card's, or those that fit."""
+    most: int = 65_536
+    """Largest micro-batch to try."""
+    within: float = 0.0
+    """Tolerance as a fraction; 0 is exact."""
     edges: list[Edge] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, workload: str, options: Options, bench: Bench, question: FrontierQuestion, *, again: bool = False) -> "Frontier":
-        """Return a search that resumes an earlier one with the same settings."""
-        card = card_with(bench.facts.workload(workload), options)
-        short = short_options(card, options)
-        host_bytes = bench.machine.memory_bytes
-        if question.limit_bytes is None and host_bytes is not None and vendor_of(bench.machine.backend).on_host:
-            question = replace(question, limit_bytes=int(HOST_SHARE * host_bytes))
-        base = limited(bench.plan(workload, short), question.limit_bytes)
-        if base.unsupported:
-            raise TunemarkError("workload", workload, base.unsupported, exit_code=Exit.UNSUPPORTED)
-        series = Series.find("frontier", base, [f"memory {base.limit_memory_bytes}"], bench, again=again)
-        return cls(workload, card, short, bench, question, series)
-
-    def search(self) -> str | None:
-        """Find all edges. Return the reason if the search ended early, else None."""
-        say(f"{self.workload}: frontier {self.series.study_id}")
-        over, card_length = self.question.over, self.card.data.sequence_length
-        lengths = sorted(self.question.lengths)
-        try:
-            with self.series.stoppable():
-                if over is not Over.MICRO_BATCH:
-                    longest = self._search_length(self.card.batch.micro_batch if over is Over.SEQUENCE_LENGTH else 1)
-                    if over is Over.SEQUENCE_LENGTH or longest is None:
-                        return None
-                    doubled = [card_length * 2**power for power in range(32) if card_length * 2**power <= longest]
-                    lengths = lengths or doubled or [longest]
-                for length in lengths or [card_length]:
-                    self._search_micro_batch(length)
-        except Failed as failed:
-            return str(failed)
-        return f"{self.series.ended}; the same command resumes there" if self.series.ended else None
+    def find_edges(self) -> None:
+        """Find all edges in turn."""
+        over, length = self.over, self.card.data.sequence_length
+        lengths = sorted(self.lengths)
+        if over is not Over.MICRO_BATCH:
+            longest = self._search_length(self.card.batch.micro_batch if over is Over.SEQUENCE_LENGTH else 1)
+            if over is Over.SEQUENCE_LENGTH or longest is None:
+                return
+            lengths = lengths or [length * 2**power for power in range(32) if length * 2**power <= longest] or [longest]
+        for each in lengths or [length]:
+            self._search_micro_batch(each)
 
     def _search_length(self, micro_batch: int) -> int | None:
         """Find the longest sequence that fits with a micro-batch, in whole units of tokens; None if not even one unit fits."""
-        card_length = self.card.data.sequence_length
+        card_length, before = self.card.data.sequence_length, len(self.series.done)
         unit = min(UNIT_TOKENS, card_length)
         most = max(1, self.bench.facts.model(self.card.model).context_length // unit)
-        before = len(self.series.done)
-        largest = find_largest(
-            lambda units: self._fits(self._point(units * unit, micro_batch)), card_length // unit, most, self.question.within
-        )
-        longest = None if largest.fits is None else largest.fits * unit
-        failed = None if largest.fails is None else f"{largest.fails * unit} tokens"
-        self._add_edge(longest or unit, micro_batch if longest else None, failed, before)
+        fits, fails = find_largest(lambda units: self._fits(self._point(units * unit, micro_batch)), card_length // unit, most, self.within)
+        longest = None if fits is None else fits * unit
+        self._add_edge(longest or unit, micro_batch if longest else None, None if fails is None else f"{fails * unit} tokens", before)
         return longest
 
     def _search_micro_batch(self, length: int) -> None:
         before = len(self.series.done)
         # Start with the tokens that fitted at the previous length; without one, with the rows that the memory model predicts.
-        known = [edge for edge in self.edges if edge.micro_batch]
-        start = known[-1].sequence_length * (known[-1].micro_batch or 1) // length if known else self._predicted_rows(length)
-        largest = find_largest(lambda rows: self._fits(self._point(length, rows)), start, self.question.most, self.question.within)
-        self._add_edge(length, largest.fits, None if largest.fails is None else formats.counted(largest.fails, "row"), before)
+        known = [edge.sequence_length * edge.micro_batch // length for edge in self.edges if edge.micro_batch]
+        start = known[-1] if known else self._predicted_rows(length)
+        fits, fails = find_largest(lambda rows: self._fits(self._point(length, rows)), start, self.most, self.within)
+        self._add_edge(length, fits, None if fails is None else formats.counted(fails, "row"), before)
 
     def _predicted_rows(self, length: int) -> int:
         """Return the most rows that fit into the memory of the device by the memory model; the card's micro-batch on a host."""
@@ -140,44 +156,44 @@ class Frontier:
             return self.card.batch.micro_batch
 
         def fits(rows: int) -> bool:
-            plan = self.bench.plan(self.workload, self._point(length, rows).applied(self.options)).plan
+            plan = self.bench.plan(self.card.key, self._point(length, rows).applied(self.options)).plan
             return step_memory(plan, card, machine).problem is None
 
-        return find_largest(fits, self.card.batch.micro_batch, self.question.most, self.question.within).fits or 1
+        return find_largest(fits, self.card.batch.micro_batch, self.most, self.within).fits or 1
 
     def _add_edge(self, length: int, rows: int | None, first_failed: str | None, before: int) -> None:
         """Add the edge that the tries since `before` have found, with the peak memory of the largest that fits."""
         name, peak = self._point(length, rows or 0).text, None
-        for done in self.series.done:
-            if done.point == name or done.point.startswith(f"{name}, "):
-                peak = derive(done.record.submission).peak_memory.peak_bytes
+        for run in self.series.done:
+            if run.point == name or run.point.startswith(f"{name}, "):
+                peak = derive(run.submission).peak_memory.peak_bytes
         self.edges.append(Edge(length, rows, first_failed, peak, len(self.series.done) - before))
 
     def _point(self, length: int, rows: int) -> Point:
         return Point((("data.sequence_length", str(length)), ("batch.micro_batch", str(rows))))
 
     def _fits(self, point: Point) -> bool:
-        """Return True if a point fits."""
-        plan = limited(self.bench.plan(self.workload, point.applied(self.options)), self.question.limit_bytes)
-        done = self.series.run(point.text + limit_words(plan), plan)
-        outcome = done.record.submission.outcome
-        if plan.limit_memory_bytes and outcome.phase is Phase.IMPORT and done.status in (*DOES_NOT_FIT, Status.CRASH):
+        """Return True if a point fits. Raises Stopped if it failed for a reason other than memory."""
+        plan = limited(self.bench.plan(self.card.key, point.applied(self.options)), self.limit_bytes)
+        run = self.series.run(point.text + limit_words(plan), plan)
+        outcome = run.submission.outcome
+        if plan.limit_memory_bytes and outcome.phase is Phase.IMPORT and run.status in (*DOES_NOT_FIT, Status.CRASH):
             given = f"--limit-memory {formats.gib(plan.limit_memory_bytes)} for each process"
-            raise Failed(f"the libraries alone could not be loaded with {given} ({outcome.message}); raise the limit")
-        if done.status in DOES_NOT_FIT:
+            raise Stopped(f"the libraries alone could not be loaded with {given} ({outcome.message}); raise the limit")
+        if run.status in DOES_NOT_FIT:
             return False
-        if done.status is not Status.OK:
-            raise Failed(f"{done.point} ended with status {done.status.value} ({outcome.message}); {outcome.fix or 'fix that first'}")
-        peak, limit = derive(done.record.submission).peak_memory.peak_bytes, self.question.limit_bytes
+        if run.status is not Status.OK:
+            raise Stopped(f"{run.point} ended with status {run.status.value} ({outcome.message}); {outcome.fix or 'fix that first'}")
+        peak, limit = derive(run.submission).peak_memory.peak_bytes, self.limit_bytes
         # The limit stops allocations only; other memory of a process counts too.
         if peak is None or limit is None or peak <= limit:
             return True
-        say(f"{done.point} ran, but its peak of {formats.gib(peak)} is over the limit of {formats.gib(limit)}: it does not fit")
+        say(f"{run.point} ran, but its peak of {formats.gib(peak)} is over the limit of {formats.gib(limit)}: it does not fit")
         return False
 
 
-def short_options(card: WorkloadCard, options: Options) -> Options:
-    """Return the options of a try: few steps on full rows, and only training. The changes are declared as overrides."""
+def full_rows(card: WorkloadCard, options: Options) -> Options:
+    """Return the options of a try: few steps on full rows."""
     sets = []
     if card.data.evaluation_rows:
         sets.append("data.evaluation_rows=0")
@@ -187,22 +203,14 @@ def short_options(card: WorkloadCard, options: Options) -> Options:
     if card.batch.gradient_accumulation > TRY_STEPS - 1:
         sets.append(f"batch.gradient_accumulation={TRY_STEPS - 1}")
     elsewhere = options.data == "card" and card.data.source is not DataSource.SYNTHETIC
-    return options.having(
-        overrides=(*sets, *options.overrides),
-        data="synthetic" if elsewhere else options.data,
-        max_steps=options.max_steps or TRY_STEPS,
-        until_ci=None,
-        probe=False,
-        gates=False,
-        save=False,
-    )
+    return short(options, *sets, data="synthetic" if elsewhere else options.data, max_steps=options.max_steps or TRY_STEPS)
 
 
 def limited(resolved: Resolved, limit_bytes: int | None) -> Resolved:
     """Return the plan with the memory limit of its processes. Raises TunemarkError for a device with its own memory."""
     device = resolved.plan.device
     if vendor_of(device.backend).on_host:
-        return replace(resolved, limit_memory_bytes=None if limit_bytes is None else limit_bytes // (device.count // device.nodes))
+        return replace(resolved, limit_memory_bytes=limit_bytes and limit_bytes // (device.count // device.nodes))
     if limit_bytes is not None:
         fix = f"only host memory can be limited; a {device.backend.value} device is tested up to its own memory"
         raise TunemarkError("--limit-memory", formats.gib(limit_bytes), fix)
@@ -235,7 +243,6 @@ def find_largest(fits: Callable[[int], bool], start: int, most: int, within: flo
             low, at = at, min(2 * at, most)
         else:
             high = at
-            break
     while low == 0 and high > 1:
         at = high // 2
         low, high = (at, high) if fits(at) else (low, at)

@@ -15,26 +15,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout
+from rich.table import Table
 
 from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.options import SETTINGS, Options
 from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, resolve
 from tunemark.harness.run.process import stop_signals
-from tunemark.harness.run.record import environment, source_content
+from tunemark.harness.run.record import environment, source_content, submissions
 from tunemark.harness.run.show import say
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard
-from tunemark.schema.files import project_root
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.plan.overrides import ALIASES, apply_overrides, similar_settings
 from tunemark.schema.records.base import canonical_json, content_id, flattened
-from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.reading import InvalidRecord, read_record
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
@@ -93,10 +92,13 @@ def axis_of(text: str, card: WorkloadCard) -> Axis:
 def star_of_card(card: WorkloadCard) -> list[Point]:
     """Return the points that the card lists: the card itself, each value of its axes with the rest unchanged, and its points.
 
-    Axes are varied one at a time, as their source did; all combinations would be thousands.
+    Axes are varied one at a time, as their source did; all combinations would be thousands. The card itself is named by its value of
+    the first setting that varies.
     """
-    along = [{**axis.at, axis.field: value} for axis in card.axes for value in axis.values]
-    return [Point(tuple((field, written(value)) for field, value in settings.items())) for settings in ({}, *along, *card.points)]
+    along = [*({**axis.at, axis.field: value} for axis in card.axes for value in axis.values), *card.points]
+    own, fields = dict(flattened(card.model_dump(mode="json"))), {field: None for settings in along for field in settings}
+    itself = [{field: own[field]} for field in fields if own.get(field) is not None][:1]
+    return [Point(tuple((field, written(value)) for field, value in settings.items())) for settings in (*itself, *along)]
 
 
 def written(value: object) -> str:
@@ -124,6 +126,12 @@ def settings_of(text: str, option: str, card: WorkloadCard) -> Point:
     return Point(tuple(settings))
 
 
+def short(options: Options, *sets: str, **changes: Any) -> Options:  # noqa: ANN401 - of any field
+    """Return the options of a try, which only trains; `sets` are declared as overrides."""
+    changes |= {"until_ci": None, "probe": False, "gates": False, "save": False}
+    return options.having(overrides=(*sets, *options.overrides), **changes)
+
+
 def card_with(card: WorkloadCard, options: Options) -> WorkloadCard:
     """Return the card as `--set` changes it for the whole series."""
     return apply_overrides(card, options.overrides)[0]
@@ -139,7 +147,7 @@ TRIED_AGAIN = (Status.INTERRUPTED, Status.CRASH, Status.TIMEOUT)
 
 
 class Stopped(Exception):
-    """The series ends here, at the request of the user or because going on is useless. Finished runs are kept."""
+    """The series ends here, for the reason in its text: the user asked for it, or going on is useless. Finished runs are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,36 +176,53 @@ class Bench:
         """Return the plan of a run of the series."""
         return resolve(workload, self.facts, self.machine, options)
 
+    def plan_of(self, point: Point, workload: str, options: Options, option: str) -> Resolved:
+        """Return the plan of a point. Call after `plan`: any error is then the point's, and names the option that it was given with."""
+        try:
+            return self.plan(workload, point.applied(options))
+        except TunemarkError as error:
+            raise TunemarkError(option, point.text, error.fix, exit_code=error.exit_code) from error
+
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """A submission of a series and its file."""
+class Run:
+    """A run of a series and its file."""
 
     submission: Submission
+    study: Study
     path: Path
-
-    @property
-    def study(self) -> Study:
-        """The series that it belongs to."""
-        if self.submission.study is None:
-            msg = f"{self.path} is no record of a series"
-            raise ValueError(msg)
-        return self.submission.study
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A point of a series with its record."""
-
-    point: str
-    record: Record
-    earlier: bool
+    earlier: bool = True
     """True if it was completed before this command started."""
 
     @property
+    def point(self) -> str:
+        """Name of the point."""
+        return self.study.point
+
+    @property
     def status(self) -> Status:
-        """Return the status of its run."""
-        return self.record.submission.outcome.status
+        """How the run ended."""
+        return self.submission.outcome.status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyResult:
+    """The result of a series. A command prints its fields as JSON."""
+
+    workload: str
+    kind: Kind
+    study_id: str
+    ended: str | None
+    """Why it ended early; None if it is complete."""
+
+    @property
+    def exit_code(self) -> Exit:
+        """Return 0 if it is complete."""
+        return Exit.UNTRUSTWORTHY if self.ended else Exit.OK
+
+    def shown(self) -> Iterator[Table | str]:
+        """Yield its tables and sentences for the terminal."""
+        raise NotImplementedError
 
 
 @dataclass
@@ -208,73 +233,84 @@ class Series:
     study_id: str
     settings_sha256: str
     bench: Bench
-    earlier: list[Record]
-    expected: int | None = None
-    """Number of runs, if it is known in advance."""
-    done: list[Done] = field(default_factory=list)
+    earlier: list[Run]
+    done: list[Run] = field(default_factory=list)
     ended: str | None = None
     """Why the series ended early; None while it runs and when it is complete."""
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
-    def find(cls, kind: Kind, base: Resolved, points: Sequence[str], bench: Bench, *, again: bool, expected: int | None = None) -> "Series":
-        """Return the series of these points: the newest of the same settings by this source and software on this machine, or a new one."""
-        settings, identity, records = find_series(kind, base.plan, points, bench.machine, bench.out, again=again)
-        return cls(kind, identity, settings, bench, records, expected)
+    def find(cls, kind: Kind, base: Resolved, points: Sequence[str], bench: Bench, *, again: bool) -> "Series":
+        """Return the series of these points: the newest of the same settings by this source and software on this machine, or a new one.
+
+        With `again`, it is a new one. The request is hashed as a plan, since options may hold paths, and a file's content counts, not
+        its path.
+        """
+        request = {"kind": kind, "plan": base.plan.model_dump(mode="json", exclude={"reasons"}), "points": list(points)}
+        settings = sha256(canonical_json(request)).hexdigest()
+        facts = environment(bench.machine, base.plan.device.count).model_dump(mode="json")
+        here = {"settings": settings, "environment": facts, "source": source_content()}
+        newest, runs = "", list[Run]()
+        for attempt in itertools.count():
+            identity = content_id(canonical_json({**here, "attempt": attempt}))
+            later = _runs_of(identity, base.plan.workload, bench.out)
+            if not later and (again or not attempt):
+                return cls(kind, identity, settings, bench, [])
+            if not later:
+                break
+            newest, runs = identity, later
+        return cls(kind, newest, settings, bench, runs)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The submissions."""
+        return tuple(str(run.path) for run in self.done)
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:
         """Treat Ctrl-C as a request to stop, also between two runs. During a run it ends the run, which leaves its record.
 
-        `ended` then names the point where it stopped. Raises TunemarkError when another command of this user runs the same
+        `ended` then holds the reason. Raises TunemarkError when another command of this user runs the same
         points into the same folder: both would disturb each other.
         """
         folder = self.bench.out.resolve() if self.bench.out else ""
         name = sha256(f"{getpass.getuser()} {self.settings_sha256} {folder}".encode()).hexdigest()
-        lock = FileLock(Path(tempfile.gettempdir()) / f"tunemark-{name[:16]}.lock")
         try:
-            lock.acquire(blocking=False)
+            with FileLock(Path(tempfile.gettempdir()) / f"tunemark-{name[:16]}.lock", timeout=0), stop_signals() as self._stopped:
+                yield
         except Timeout:
             fix = "another command runs this series now; wait until it has ended, or stop it with Ctrl-C and the next run resumes it"
             raise TunemarkError(self.kind, self.study_id, fix) from None
-        try:
-            with stop_signals() as self._stopped:
-                yield
         except Stopped as stopped:
-            self.ended = f"stopped at {stopped}"
-        finally:
-            lock.release()
+            self.ended = str(stopped)
 
-    def finished(self, point: str) -> Record | None:
-        """Return the last earlier record of a point that is a result of it, or None if the point must be run."""
-        records = (record for record in reversed(self.earlier) if record.study.point == point)
-        return next((record for record in records if record.submission.outcome.status not in TRIED_AGAIN), None)
+    def finished(self, point: str) -> Run | None:
+        """Return the last earlier run of a point that is a result of it, or None if the point must be run."""
+        return next((run for run in reversed(self.earlier) if run.point == point and run.status not in TRIED_AGAIN), None)
 
-    def run(self, point: str, resolved: Resolved) -> Done:
-        """Return the record of a point: the earlier one, or that of a new run. Raises Stopped when the user stopped it.
+    def run(self, point: str, resolved: Resolved, of: int | None = None) -> Run:
+        """Return the run of a point: the earlier one, or a new one. Raises Stopped when the user stopped it.
 
-        An interrupted run leaves its record, and the next command runs it again.
+        An interrupted run leaves its record, and the next command runs it again. `of` is the number of runs, if it is known in advance.
         """
-        record = self.finished(point)
-        if record is not None:
-            done = Done(point, record, earlier=True)
-        elif self._stopped.is_set():
-            raise Stopped(point)
-        else:
-            last = max((record.study.position for record in self.earlier), default=0)
-            position = last + sum(not done.earlier for done in self.done) + 1
+        run = self.finished(point)
+        if run is None:
+            if self._stopped.is_set():
+                raise Stopped(f"stopped at {point}; the same command resumes the series")
+            last = max((run.study.position for run in self.earlier), default=0)
+            position = last + sum(not run.earlier for run in self.done) + 1
             study = Study(kind=self.kind, study_id=self.study_id, point=point, position=position, settings_sha256=self.settings_sha256)
             submission, path = self.bench.runner(resolved, study)
-            if submission.outcome.status is Status.INTERRUPTED:
-                raise Stopped(point)
-            done = Done(point, Record(submission, path), earlier=False)
-        self.done.append(done)
-        total = f"/{self.expected}" if self.expected else ""
-        say(f"{len(self.done)}{total} {done.point}: {'done before, ' if done.earlier else ''}{in_short(done.record.submission)}")
-        return done
+            run = Run(submission, study, path, earlier=False)
+            if run.status is Status.INTERRUPTED:
+                raise Stopped(f"stopped at {point}; the same command resumes the series")
+        self.done.append(run)
+        total = f"/{of}" if of else ""
+        say(f"{len(self.done)}{total} {point}: {'done before, ' if run.earlier else ''}{_in_short(run.submission)}")
+        return run
 
 
-def in_short(submission: Submission) -> str:
+def _in_short(submission: Submission) -> str:
     """Return status, step time, rate and memory of a run in one line."""
     derived, outcome = derive(submission), submission.outcome
     parts = [outcome.status.value]
@@ -287,36 +323,15 @@ def in_short(submission: Submission) -> str:
     return ", ".join(parts)
 
 
-# What identifies a series
-
-
-def find_series(
-    kind: Kind, plan: Plan, points: Sequence[str], machine: Machine, out: Path | None, *, again: bool
-) -> tuple[str, str, list[Record]]:
-    """Return the hash of a request, and id and records of the newest series of it by this source and software on this machine.
-
-    With `again`, the id is that of a new series. The request is hashed as a plan, since options may hold paths, and a file's content
-    counts, not its path.
-    """
-    request = {"kind": kind, "plan": plan.model_dump(mode="json", exclude={"reasons"}), "points": list(points)}
-    settings = sha256(canonical_json(request)).hexdigest()
-    facts = environment(machine, plan.device.count).model_dump(mode="json")
-    here = {"settings": settings, "environment": facts, "source": source_content()}
-    newest, records, attempt = "", list[Record](), 0
-    while True:
-        identity = content_id(canonical_json({**here, "attempt": attempt}))
-        later = records_of(identity, plan.workload, out)
-        if not later:
-            return (settings, identity, []) if again or not attempt else (settings, newest, records)
-        newest, records, attempt = identity, later, attempt + 1
-
-
-def records_of(identity: str, workload: str, out: Path | None) -> list[Record]:
-    """Return the submissions of a series in a folder, in the order in which they ran."""
-    contents = {path: path.read_bytes() for path in sorted(((out or project_root() / "submissions") / workload).glob("*.json"))}
-    found = {path: read_submission(path, content) for path, content in contents.items() if identity.encode() in content}
-    records = [Record(submission, path) for path, submission in found.items() if submission is not None and submission.study is not None]
-    return sorted((record for record in records if record.study.study_id == identity), key=lambda record: record.study.position)
+def _runs_of(identity: str, workload: str, out: Path | None) -> list[Run]:
+    """Return the runs of a series in a folder, in the order in which they ran."""
+    runs = []
+    for path in (submissions(out) / workload).glob("*.json"):
+        content = path.read_bytes()
+        submission = read_submission(path, content) if identity.encode() in content else None
+        if submission is not None and submission.study is not None and submission.study.study_id == identity:
+            runs.append(Run(submission, submission.study, path))
+    return sorted(runs, key=lambda run: (run.study.position, run.path.name))
 
 
 def read_submission(path: Path, content: bytes) -> Submission | None:

@@ -1,72 +1,182 @@
 """A sweep: every point of a grid, repeated as requested, in fresh processes. A point that fails is a result and stops nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
+
+from rich.table import Table
 
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved
-from tunemark.harness.run.show import say
-from tunemark.harness.studies.report import Row, summarise_points
-from tunemark.harness.studies.series import Bench, Kind, Point, Series, axis_of, card_with, grid, star_of_card
+from tunemark.harness.run.show import say, table
+from tunemark.harness.studies.series import Bench, Kind, Point, Run, Series, StudyResult, axis_of, card_with, grid, star_of_card
+from tunemark.schema import formats
+from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.formats import counted
+from tunemark.schema.statistics.intervals import one_more_run
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
+from tunemark.schema.vocabulary import Status, WarningKind
+
+ALL_RUNS = (WarningKind.RANDOM_WEIGHTS, WarningKind.UNKNOWN_ACCELERATOR, WarningKind.DIRTY_SOURCE)
+"""Warnings that apply to every point alike."""
+ONE_RUN = "The 95% interval covers this run only, since a single run cannot show the difference between processes; --repeats 3 measures it."
+Range = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class SweepResult:
+class Row:
+    """One point, summarised over its runs.
+
+    With several runs, times, rates and losses are medians.
+    """
+
+    point: str
+    status: str
+    """`ok` when one of its runs is; else the status of the first."""
+    runs: int
+    ok: int
+    """Number of runs that are ok."""
+    step_time_s: float | None
+    """Median step."""
+    tokens_per_s: float | None
+    tokens_per_s_interval: Range | None
+    """95% interval: of the run, or with several runs for one more run (see `one_more_run`)."""
+    tokens_per_s_range: Range | None
+    """The slowest and the fastest run."""
+    peak_memory_bytes: int | None
+    """The highest."""
+    train_loss: float | None
+    speed: float | None
+    """Throughput relative to the first point with enough steady steps; null if either has too few."""
+    warnings: tuple[str, ...]
+    """Warnings by name, without those that apply to every run of the workload."""
+    message: str | None
+    """Why it is not ok."""
+    files: tuple[str, ...]
+    """Its submissions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepResult(StudyResult):
     """The points of a sweep."""
 
-    kind: Kind
-    study_id: str
-    rows: list[Row]
     missing: int
     """Runs without a record, because the user stopped the sweep."""
+    points: tuple[Row, ...]
 
     @property
     def exit_code(self) -> Exit:
         """Return 0 when every run has a record and one of them is ok."""
-        good = any(row.ok for row in self.rows) and not self.missing
-        return Exit.OK if good else Exit.UNTRUSTWORTHY
+        return Exit.OK if any(row.ok for row in self.points) and not self.missing else Exit.UNTRUSTWORTHY
+
+    def shown(self) -> Iterator[Table | str]:
+        """Yield the table of the points."""
+        if self.points:
+            yield points_table(self.points)
+        if any(row.runs == 1 and row.tokens_per_s_interval for row in self.points):
+            yield ONE_RUN
 
 
 def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Bench, *, repeats: int = 1, again: bool = False) -> SweepResult:
     """Run all points that are not done yet. Raises TunemarkError before anything runs for an unknown name, or if nothing varies."""
     card = card_with(bench.facts.workload(workload), options)
-    if not overs and not card.axes and not card.points and repeats == 1:
-        fix = "the card has no axes; name what to vary, such as --over batch_size=8,16,32, or repeat it with --repeats N"
-        raise TunemarkError("--over", card.key, fix)
+    if not overs and not card.axes and not card.points:
+        if repeats > 1:
+            return run_repeats(workload, options, bench, repeats, again=again)
+        fix = f"is missing, and {card.key} has no axes of its own; name what to vary, such as --over batch_size=8,16,32, or repeat it with --repeats N"
+        raise TunemarkError("--over", None, fix)
+    base = bench.plan(workload, options)
     points = grid([axis_of(text, card) for text in overs]) if overs else star_of_card(card)
-    plans = {point: bench.plan(workload, point.applied(options)) for point in points}
-    return _run_points(workload, options, bench, plans if overs else different(plans), repeats, again=again)
+    plans = {point: bench.plan_of(point, workload, options, "--over") for point in points}
+    if not overs:
+        # An axis includes the card's own value, and some settings have no effect here.
+        first: dict[str, Point] = {}
+        for point, resolved in plans.items():
+            first.setdefault(resolved.plan.model_dump_json(exclude={"reasons"}), point)
+        plans = {point: plans[point] for point in first.values()}
+    return _run_points("sweep", base, bench, plans, repeats, again=again)
 
 
 def run_repeats(workload: str, options: Options, bench: Bench, repeats: int, *, again: bool = False) -> SweepResult:
     """Run the workload as requested, `repeats` times, in fresh processes."""
-    return _run_points(workload, options, bench, {Point(()): bench.plan(workload, options)}, repeats, again=again)
+    base = bench.plan(workload, options)
+    return _run_points("repeat", base, bench, {Point(()): base}, repeats, again=again)
 
 
-def _run_points(workload: str, options: Options, bench: Bench, plans: dict[Point, Resolved], repeats: int, *, again: bool) -> SweepResult:
+def _run_points(kind: Kind, base: Resolved, bench: Bench, plans: dict[Point, Resolved], repeats: int, *, again: bool) -> SweepResult:
     # All points once, then all again, so a drift of the machine affects all points equally.
-    runs = [
-        (point.text if repeats == 1 else f"{point.text}, repeat {number}", point) for number in range(1, repeats + 1) for point in plans
-    ]
-    kind: Kind = "repeat" if len(plans) == 1 else "sweep"
-    base = next(iter(plans.values())) if kind == "repeat" else bench.plan(workload, options)
-    series = Series.find(kind, base, [text for text, _ in runs], bench, again=again, expected=len(runs))
-    say(f"{workload}: {kind} {series.study_id}, {counted(len(runs), 'run')}")
+    turns = [(number, point) for number in range(1, repeats + 1) for point in plans]
+    names = [f"{point.text}, repeat {number}" if repeats > 1 or kind == "repeat" else point.text for number, point in turns]
+    series, total, workload = Series.find(kind, base, names, bench, again=again), formats.counted(len(turns), "run"), base.plan.workload
+    say(f"{workload}: {kind} {series.study_id}, {total}")
+    groups: dict[str, list[Run]] = {}
     with series.stoppable():
-        for text, point in runs:
-            series.run(text, plans[point])
-    missing = len(runs) - len(series.done)
-    if series.ended:
-        say(f"{series.ended}; {missing} of {counted(len(runs), 'run')} not done; the same command resumes the series")
-    texts = {text: point.text for text, point in runs}
-    return SweepResult(kind, series.study_id, summarise_points(series.done, texts), missing)
+        for name, (_, point) in zip(names, turns, strict=True):
+            run = series.run(name, plans[point], of=len(turns))
+            groups.setdefault(point.text, []).append(run)
+    missing = len(turns) - len(series.done)
+    ended = series.ended and f"{series.ended}; {missing} of {total} not done"
+    rows: list[Row] = []
+    for name, runs in groups.items():
+        rows.append(_row(name, runs, next((row.tokens_per_s for row in rows if row.speed), None)))
+    return SweepResult(workload=workload, kind=kind, study_id=series.study_id, ended=ended, missing=missing, points=tuple(rows))
 
 
-def different(plans: dict[Point, Resolved]) -> dict[Point, Resolved]:
-    """Return the points whose plans differ: an axis includes the card's own value, and some settings have no effect here."""
-    seen: dict[str, Point] = {}
-    for point, resolved in plans.items():
-        seen.setdefault(resolved.plan.model_dump_json(exclude={"reasons"}), point)
-    return {point: plans[point] for point in seen.values()}
+def _row(point: str, runs: Sequence[Run], first: float | None) -> Row:
+    """Return the row of a point; `first` is the throughput that its speed is relative to, or None for the first one."""
+    good = [run.submission for run in runs if run.status is Status.OK]
+    derived = [derive(submission) for submission in good]
+    rates = [figures.tokens_per_s for figures in derived if figures.tokens_per_s]
+    values = [rate.value for rate in rates]
+    # Of the only run, or with several for one more.
+    interval = rates[0] if len(runs) == 1 and rates and rates[0].bounded else None
+    if len(runs) > 1 and len(rates) > 1:
+        interval = one_more_run(values)
+    rate = median(values) if values else None
+    peaks = [derive(run.submission).peak_memory.peak_bytes for run in runs]
+    losses = [figures.train_loss for figures in derived if figures.train_loss is not None]
+    steps = [figures.step_time.p50 for figures in derived if figures.step_time]
+    comparable = all(figures.window is not None and figures.window.steps >= RANKABLE_STEPS for figures in derived)
+    warnings = [warned.kind for submission in good for warned in submission.warnings]
+    return Row(
+        point=point,
+        status=Status.OK.value if good else runs[0].status.value,
+        runs=len(runs),
+        ok=len(good),
+        step_time_s=median(steps) if steps else None,
+        tokens_per_s=rate,
+        tokens_per_s_interval=(interval.low, interval.high) if interval else None,
+        tokens_per_s_range=(min(values), max(values)) if values else None,
+        peak_memory_bytes=max((peak for peak in peaks if peak is not None), default=None),
+        train_loss=median(losses) if losses else None,
+        speed=rate / (first or rate) if rate and comparable else None,
+        warnings=tuple(dict.fromkeys(warning.value for warning in warnings if warning not in ALL_RUNS)),
+        message=next((run.submission.outcome.message for run in runs if run.status is not Status.OK), None),
+        files=tuple(str(run.path) for run in runs),
+    )
+
+
+def points_table(rows: Sequence[Row]) -> Table:
+    """Return the rows as a table."""
+    repeated = any(row.runs > 1 for row in rows)
+    spread = ("95% for one more run", "lowest to highest") if repeated else ("95% interval",)
+
+    def cells(row: Row) -> list[object]:
+        ranges = [
+            between and f"{formats.significant(between[0])} to {formats.significant(between[1])}"
+            for between in (row.tokens_per_s_interval, row.tokens_per_s_range)
+        ]
+        return [
+            row.point,
+            row.status if row.runs == 1 else f"{row.status} ({row.ok} of {row.runs})",
+            row.step_time_s and formats.duration(row.step_time_s),
+            row.tokens_per_s and formats.significant(row.tokens_per_s),
+            *ranges[: len(spread)],
+            row.peak_memory_bytes and formats.gib(row.peak_memory_bytes),
+            None if row.train_loss is None else f"{row.train_loss:.3f}",
+            row.speed and formats.ratio(row.speed),
+            ", ".join(row.warnings),
+        ]
+
+    headings = ("point", "status", "step time", "tokens/s", *spread, "peak memory", "loss", "speed", "warnings")
+    return table(headings, map(cells, rows), folded=("point", "status", "warnings"))

@@ -5,16 +5,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
-from tunemark.harness.vendors.protocol import (
-    HOPPER_ONLY,
-    NO_FP8,
-    NO_MODEL_PARALLEL,
-    WITHOUT_FP8,
-    EventDevice,
-    FoundDevice,
-    LibraryMonitor,
-    Vendor,
-)
+from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors.vendor_tools import MonitorUnavailable, text_of, visible_indexes
 from tunemark.schema.features import Feature
 from tunemark.schema.formats import MIB
@@ -25,7 +16,7 @@ from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend,
 INSTALL = "nvidia-ml-py is not installed: pip install 'tunemark[nvidia]'"
 
 
-class Cuda(EventDevice):
+class Cuda(protocol.EventDevice):
     """Trains on one GPU."""
 
     hint = "if the driver is too old for this build of torch, update the driver or install torch for an older CUDA"
@@ -43,7 +34,7 @@ class Cuda(EventDevice):
         return {library: version for library, version in versions.items() if version}
 
 
-def find() -> list[FoundDevice]:
+def find() -> list[protocol.FoundDevice]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES leaves visible, in PCI order; empty without a driver or nvidia-ml-py."""
     with contextlib.suppress(MonitorUnavailable), contextlib.closing(NvmlMonitor.open()) as monitor:
         return monitor.devices()
@@ -79,7 +70,7 @@ def _lowered(nvml: Any, gpu: Any) -> frozenset[str]:  # noqa: ANN401 - the modul
     return frozenset(name for constant, name in THROTTLE_REASONS.items() if bits & getattr(nvml, constant))
 
 
-class NvmlMonitor(LibraryMonitor):
+class NvmlMonitor(protocol.LibraryMonitor):
     """Lists and monitors GPUs by their NVML numbers."""
 
     interval_s = DEVICE_INTERVAL_S[Backend.CUDA]
@@ -125,12 +116,12 @@ class NvmlMonitor(LibraryMonitor):
         """Return the version of the driver."""
         return text_of(self._library.nvmlSystemGetDriverVersion())
 
-    def devices(self) -> list[FoundDevice]:
+    def devices(self) -> list[protocol.FoundDevice]:
         """Return the visible GPUs of all that the monitor was opened for."""
         uuids = [self.ask(place, lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu)) or "" for place in range(len(self._handles))]
         places = visible_indexes(len(uuids), names=uuids)
         asked = {place: {field: self.ask(place, question) for field, question in self.facts.items()} for place in places}
-        return [FoundDevice(place, DeviceFacts(driver=self.driver(), **facts)) for place, facts in asked.items()]
+        return [protocol.FoundDevice(place, DeviceFacts(driver=self.driver(), **facts)) for place, facts in asked.items()]
 
 
 EXPANDABLE = "expandable_segments:True"
@@ -140,10 +131,10 @@ NO_FLASH = dict.fromkeys(
     (Feature.FLASH_ATTENTION, Feature.VARLEN_ATTENTION, Feature.CUDNN_ATTENTION),
     "its kernels need compute capability 8.0 (Ampere) or newer; use attention=sdpa",
 )
-NO_FLASH_3 = {Feature.FLASH_ATTENTION_3: HOPPER_ONLY}
-NO_FP8_HERE = dict.fromkeys(NO_FP8, f"NVIDIA's matrix units have fp8 since compute capability 8.9 (Ada); {WITHOUT_FP8}")
+NO_FLASH_3 = {Feature.FLASH_ATTENTION_3: protocol.HOPPER_ONLY}
+NO_FP8_HERE = dict.fromkeys(protocol.NO_FP8, f"NVIDIA's matrix units have fp8 since compute capability 8.9 (Ada); {protocol.WITHOUT_FP8}")
 NO_TRITON = "Triton needs compute capability 7.0 (Volta) or newer; use"
-VENDOR = Vendor(
+VENDOR = protocol.Vendor(
     backend=Backend.CUDA,
     device=Cuda,
     formats=(Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32),
@@ -154,7 +145,7 @@ VENDOR = Vendor(
     preference=50,
     monitor=NvmlMonitor.open,
     card_vendor="NVIDIA",
-    cannot=NO_MODEL_PARALLEL,
+    cannot=protocol.NO_MODEL_PARALLEL,
     # Rows of changing length would otherwise leave holes that no later tensor fits into.
     environment={"PYTORCH_ALLOC_CONF": EXPANDABLE},
     # "Compute Capabilities" of the CUDA programming guide: fp16 tensor cores since 7.0, bf16 and tf32 since 8.0. torch emulates

@@ -13,17 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors import vendor_tools as tools
-from tunemark.harness.vendors.protocol import (
-    NVIDIA_ONLY,
-    WITHOUT_FP8,
-    Device,
-    DeviceReading,
-    DeviceUnavailable,
-    FoundDevice,
-    LineMonitor,
-    Vendor,
-)
 from tunemark.schema.features import Feature
 from tunemark.schema.plan.families import Need
 from tunemark.schema.records.submission import DeviceFacts
@@ -49,7 +40,7 @@ class Fetched:
         return self._values[index]
 
 
-class Neuron(Device):
+class Neuron(protocol.Device):
     """Trains on one NeuronCore. XLA has no name for it."""
 
     collectives = "xla"
@@ -77,7 +68,7 @@ class Neuron(Device):
             return cls(xm)
         except (ImportError, RuntimeError) as error:
             msg = f"no NeuronCore for this process ({type(error).__name__}); install torch-neuronx of the Neuron SDK, stop other users of the cores"
-            raise DeviceUnavailable(msg) from error
+            raise protocol.DeviceUnavailable(msg) from error
 
     def synchronise(self) -> None:
         """Submit the recorded work and wait until the device is idle."""
@@ -107,14 +98,14 @@ class Neuron(Device):
         return self.now()
 
 
-def find(info: Path = DRIVER_INFO, version: Path = DRIVER_VERSION) -> list[FoundDevice]:
+def find(info: Path = DRIVER_INFO, version: Path = DRIVER_VERSION) -> list[protocol.FoundDevice]:
     """Return the cores that NEURON_RT_VISIBLE_CORES leaves visible; empty without a driver."""
     answer = tools.ask_json("neuron-ls", "--json-output")
     words = (tools.text_of(path.read_text().split("\n")[0]) if path.is_file() else None for path in (info / "device_name", version))
     return parse(answer, *words) if answer else []
 
 
-def parse(answer: Any, chip: str | None, driver: str | None) -> list[FoundDevice]:  # noqa: ANN401 - JSON of a tool
+def parse(answer: Any, chip: str | None, driver: str | None) -> list[protocol.FoundDevice]:  # noqa: ANN401 - JSON of a tool
     """Return the visible cores of `neuron-ls --json-output`, which lists chips with their number of cores and memory."""
     cores = []
     for entry in tools.dicts(answer):
@@ -122,14 +113,14 @@ def parse(answer: Any, chip: str | None, driver: str | None) -> list[FoundDevice
         # A core does not have the chip's name: the chip's peak and price are for all of its cores.
         name = f"{chip or 'Neuron'} core (1 of {count})"
         cores += [DeviceFacts(name=name, memory_bytes=int(memory / count) if memory and count else None, driver=driver)] * count
-    return [FoundDevice(index, cores[index]) for index in tools.visible_indexes(len(cores), MASK)]
+    return [protocol.FoundDevice(index, cores[index]) for index in tools.visible_indexes(len(cores), MASK)]
 
 
 METRICS = [{"type": "neuroncore_counters"}, {"type": "memory_used"}]
 CONFIG = {"period": "1s", "neuron_runtimes": [{"tag_filter": ".*", "metrics": METRICS}], "system_metrics": []}
 
 
-class NeuronMonitor(LineMonitor):
+class NeuronMonitor(protocol.LineMonitor):
     """Monitors NeuronCores by their numbers on the instance. neuron-monitor prints a JSON line per second."""
 
     interval_s = DEVICE_INTERVAL_S[Backend.NEURON]
@@ -142,7 +133,7 @@ class NeuronMonitor(LineMonitor):
         """Start neuron-monitor. Raises MonitorUnavailable without it."""
         return cls(tools.LineStream(["neuron-monitor", "-c"], config=CONFIG), indexes)
 
-    def read(self) -> tuple[DeviceReading, ...]:
+    def read(self) -> tuple[protocol.DeviceReading, ...]:
         """Return the readings of the last line, summed over processes; empty without a new line."""
         lines = self._lines.new_lines()
         report = tools.parse_json(lines[-1]) if lines else None
@@ -163,7 +154,7 @@ class NeuronMonitor(LineMonitor):
                 if parts:
                     memory[core] = memory.get(core, 0) + int(sum(parts))
         self._processes = tuple(frozenset(pids[index]) for index in self._indexes)
-        return tuple(DeviceReading(busy=min(1.0, busy[index]), memory_used_bytes=memory.get(index)) for index in self._indexes)
+        return tuple(protocol.DeviceReading(busy=min(1.0, busy[index]), memory_used_bytes=memory.get(index)) for index in self._indexes)
 
     def processes(self) -> tuple[frozenset[int], ...] | None:
         """Return the processes on each core in the last line."""
@@ -173,7 +164,7 @@ class NeuronMonitor(LineMonitor):
 TRAINER = Need("optimum-neuron", "pip install 'optimum-neuron[training]==0.4.5' on the Neuron stack")
 # The NKI kernel and the sharding of states and layers are parts of optimum-neuron.
 PARTS_OF_TRAINER = (Feature.FLASH_ATTENTION, Feature.ZERO, Feature.TENSOR_PARALLEL, Feature.PIPELINE_PARALLEL)
-VENDOR = Vendor(
+VENDOR = protocol.Vendor(
     backend=Backend.NEURON,
     device=Neuron,
     formats=(Dtype.BF16, Dtype.FP32),
@@ -190,8 +181,8 @@ VENDOR = Vendor(
         Feature.PACKING: "the attention kernels of optimum-neuron ignore document borders; use data.document_borders=false",
         Feature.SELECTIVE_CHECKPOINTING: "PyTorch/XLA recomputes whole blocks; use gradient_checkpointing=full or none",
         Feature.FLEX_ATTENTION: "it has no kernel for these devices; use attention=sdpa",
-        **NVIDIA_ONLY,
-        **dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"optimum-neuron trains in bf16 and fp32; {WITHOUT_FP8}"),
+        **protocol.NVIDIA_ONLY,
+        **dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"optimum-neuron trains in bf16 and fp32; {protocol.WITHOUT_FP8}"),
         Feature.LIGER: "its kernels are written in Triton, which has no Neuron back end; use fused_kernels=none",
         Feature.COMPILE: "the Neuron compiler compiles each graph anyway; use compile=none",
         Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has no kernels for Neuron; use optimizer.name=adamw",

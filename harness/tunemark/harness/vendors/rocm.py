@@ -4,30 +4,11 @@ Written from the documentation of amd-smi and amdsmi; not yet run on such a GPU.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
-from tunemark.harness.vendors.protocol import (
-    NO_FP8,
-    NO_MODEL_PARALLEL,
-    NVIDIA_ONLY,
-    WITHOUT_FP8,
-    EventDevice,
-    FoundDevice,
-    LibraryMonitor,
-    Vendor,
-)
-from tunemark.harness.vendors.vendor_tools import (
-    MonitorUnavailable,
-    ask_json,
-    bytes_of,
-    dicts,
-    nested,
-    number,
-    positive,
-    text_of,
-    visible_indexes,
-)
+from tunemark.harness.vendors import protocol
+from tunemark.harness.vendors import vendor_tools as tools
 from tunemark.schema.features import Feature
 from tunemark.schema.plan.families import Generation
 from tunemark.schema.records.submission import DeviceFacts
@@ -36,10 +17,10 @@ from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend,
 RUNTIME_MASK, HIP_MASKS = "ROCR_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """The runtime hides some devices, and HIP hides some of the rest. HIP reads the first of its two variables that is set, as torch does."""
 MICRO = 1e-6
-POWERS = ("current_", "average_", "")
+POWERS = ("current_socket_power", "average_socket_power", "socket_power")
 
 
-class Rocm(EventDevice):
+class Rocm(protocol.EventDevice):
     """Trains on one GPU. Its name is not compared: torch and AMD's tools spell the same GPU differently."""
 
     build = "hip"
@@ -50,40 +31,36 @@ class Rocm(EventDevice):
         return {"hip": self._torch.version.hip}
 
 
-def find() -> list[FoundDevice]:
+def find() -> list[protocol.FoundDevice]:
     """Return the GPUs that the environment leaves visible; empty without a driver."""
-    devices = parse_amd_smi(ask_json("amd-smi", "static", "--asic", "--vram", "--driver", "--limit", "--json"))
+    devices = parse_amd_smi(tools.ask_json("amd-smi", "static", "--asic", "--vram", "--driver", "--limit", "--json"))
     for variable in (RUNTIME_MASK, next((name for name in HIP_MASKS if name in os.environ), HIP_MASKS[0])):
-        devices = [devices[index] for index in visible_indexes(len(devices), variable)]
+        devices = [devices[index] for index in tools.visible_indexes(len(devices), variable)]
     return devices
 
 
-def parse_amd_smi(answer: Any) -> list[FoundDevice]:  # noqa: ANN401 - JSON of a tool
+def parse_amd_smi(answer: Any) -> list[protocol.FoundDevice]:  # noqa: ANN401 - JSON of a tool
     """Return the GPUs of `amd-smi static --json`: a list, since ROCm 7 inside `gpu_data`."""
     devices = []
-    for place, entry in enumerate(dicts(answer.get("gpu_data") if isinstance(answer, dict) else answer)):
-        asic, limit = nested(entry, "asic"), nested(entry, "limit")
-        name = text_of(asic.get("market_name"))
+    for place, entry in enumerate(tools.dicts(answer.get("gpu_data") if isinstance(answer, dict) else answer)):
+        asic, limit = tools.nested(entry, "asic"), tools.nested(entry, "limit")
+        name = tools.text_of(asic.get("market_name"))
         if name is None:
             continue
         facts = DeviceFacts(
             name=name,
-            memory_bytes=bytes_of(nested(entry, "vram").get("size")),
-            driver=text_of(nested(entry, "driver").get("version")),
-            power_limit_w=positive(limit.get("socket_power_limit", limit.get("socket_power", limit.get("max_power")))),
-            target=text_of(asic.get("target_graphics_version")),
+            memory_bytes=tools.bytes_of(tools.nested(entry, "vram").get("size")),
+            driver=tools.text_of(tools.nested(entry, "driver").get("version")),
+            power_limit_w=tools.positive(limit.get("socket_power_limit", limit.get("socket_power", limit.get("max_power")))),
+            target=tools.text_of(asic.get("target_graphics_version")),
         )
-        index = int(number(entry["gpu"]) or 0) if "gpu" in entry else place
-        devices.append(FoundDevice(index, facts))
+        index = int(tools.number(entry["gpu"]) or 0) if "gpu" in entry else place
+        devices.append(protocol.FoundDevice(index, facts))
     return devices
 
 
-def _first(numbers: Iterable[float | None]) -> float | None:
-    return next(filter(None, numbers), None)
-
-
 def _share(percent: object) -> float | None:
-    value = number(percent)
+    value = tools.number(percent)
     return None if value is None else min(1.0, value / 100)
 
 
@@ -95,11 +72,11 @@ def _energy_j(smi: Any, gpu: Any) -> float | None:  # noqa: ANN401 - the module 
 
 def _lowered(smi: Any, gpu: Any) -> frozenset[str]:  # noqa: ANN401 - the module and a handle
     """Return one name for all causes, since the bits differ by chip. All ones mean that the chip does not report them."""
-    bits = number(smi.amdsmi_get_gpu_metrics_info(gpu)["indep_throttle_status"])
+    bits = tools.number(smi.amdsmi_get_gpu_metrics_info(gpu)["indep_throttle_status"])
     return frozenset({"throttled"}) if bits and bits < 2**63 else frozenset()
 
 
-class AmdMonitor(LibraryMonitor):
+class AmdMonitor(protocol.LibraryMonitor):
     """Monitors GPUs by their amd-smi numbers, through amdsmi, which comes with ROCm."""
 
     interval_s = DEVICE_INTERVAL_S[Backend.ROCM]
@@ -108,16 +85,16 @@ class AmdMonitor(LibraryMonitor):
     readings: ClassVar = {
         "busy": lambda smi, gpu: _share(smi.amdsmi_get_gpu_activity(gpu)["gfx_activity"]),
         # Which of these is reported depends on the chip.
-        "power_w": lambda smi, gpu: _first(number(smi.amdsmi_get_power_info(gpu).get(f"{kind}socket_power")) for kind in POWERS),
-        "clock_mhz": lambda smi, gpu: number(smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.GFX)["clk"]),
-        "temperature_c": lambda smi, gpu: number(
+        "power_w": lambda smi, gpu: next(filter(None, (tools.number(smi.amdsmi_get_power_info(gpu).get(name)) for name in POWERS)), None),
+        "clock_mhz": lambda smi, gpu: tools.number(smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.GFX)["clk"]),
+        "temperature_c": lambda smi, gpu: tools.number(
             smi.amdsmi_get_temp_metric(gpu, smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT)
         ),
         "memory_used_bytes": lambda smi, gpu: int(smi.amdsmi_get_gpu_memory_usage(gpu, smi.AmdSmiMemoryType.VRAM)),
         "energy_j": _energy_j,
         "throttle_reasons": _lowered,
     }
-    processes_on = staticmethod(lambda smi, gpu: [int(process["pid"]) for process in dicts(smi.amdsmi_get_gpu_process_list(gpu))])
+    processes_on = staticmethod(lambda smi, gpu: [int(process["pid"]) for process in tools.dicts(smi.amdsmi_get_gpu_process_list(gpu))])
 
     def __init__(self, smi: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
         handles = smi.amdsmi_get_processor_handles()
@@ -125,7 +102,7 @@ class AmdMonitor(LibraryMonitor):
 
     @classmethod
     def open(cls, indexes: Sequence[int]) -> Self:
-        """Return a monitor of the GPUs. Raises MonitorUnavailable without amdsmi or without a driver."""
+        """Return a monitor of the GPUs. Raises tools.MonitorUnavailable without amdsmi or without a driver."""
         try:
             import amdsmi  # noqa: PLC0415 - comes with ROCm
 
@@ -133,12 +110,14 @@ class AmdMonitor(LibraryMonitor):
             return cls(amdsmi, indexes)
         except Exception as error:  # without ROCm the import itself fails with a KeyError
             msg = f"amdsmi cannot be used here ({type(error).__name__}); install the one that comes with ROCm"
-            raise MonitorUnavailable(msg) from error
+            raise tools.MonitorUnavailable(msg) from error
 
 
 OLD_AMD = "AMD's matrix units have it since gfx908 (MI100) and gfx11 (RX 7000); use compute=fp16 or fp32"
-NO_FP8_HERE = dict.fromkeys(NO_FP8, f"AMD's matrix units have fp8 since gfx942 (MI300) and gfx12 (RX 9000); {WITHOUT_FP8}")
-VENDOR = Vendor(
+NO_FP8_HERE = dict.fromkeys(
+    protocol.NO_FP8, f"AMD's matrix units have fp8 since gfx942 (MI300) and gfx12 (RX 9000); {protocol.WITHOUT_FP8}"
+)
+VENDOR = protocol.Vendor(
     backend=Backend.ROCM,
     device=Rocm,
     formats=(Dtype.BF16, Dtype.FP16, Dtype.FP32),
@@ -148,7 +127,7 @@ VENDOR = Vendor(
     monitor=AmdMonitor.open,
     card_vendor="AMD",
     masks=(RUNTIME_MASK, HIP_MASKS[0]),
-    cannot=NO_MODEL_PARALLEL | NVIDIA_ONLY,
+    cannot=protocol.NO_MODEL_PARALLEL | protocol.NVIDIA_ONLY,
     # LLVM's processor table for AMDGPU: matrix instructions on bf16 in gfx908 and later of CDNA, gfx11 and later of RDNA.
     generations=(
         Generation(

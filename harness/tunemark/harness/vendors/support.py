@@ -8,13 +8,11 @@ from tunemark.schema.facts.fact_base import SupportMatrix
 from tunemark.schema.features import Feature
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.records.base import canonical_json
-from tunemark.schema.vocabulary import Backend
 
 
 def support_matrix() -> SupportMatrix:
-    """Return the capabilities of each device family. The scripted one measures nothing and is left out."""
-    families = {vendor.backend: vendor.family for vendor in all_vendors() if vendor.backend is not Backend.FAKE}
-    return SupportMatrix(features=tuple(Feature), families=families)
+    """Return the capabilities of each device family."""
+    return SupportMatrix(features=tuple(Feature), families={vendor.backend: vendor.family for vendor in all_vendors()})
 
 
 if __name__ == "__main__":

@@ -28,20 +28,20 @@ class MonitorUnavailable(RuntimeError):
     """The vendor's library or tool cannot be used here. The message becomes the reason in the record."""
 
 
-def ask(*command: str, timeout_s: float = QUERY_TIMEOUT_S) -> str | None:
-    """Return the output of a tool; None when it is missing, fails, or takes longer than `timeout_s`."""
+def ask(*command: str) -> str | None:
+    """Return the output of a tool; None when it is missing, fails, or takes too long."""
     if shutil.which(command[0]) is None:
         return None
     try:
-        done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=True)  # noqa: S603 - fixed commands
+        done = subprocess.run(command, capture_output=True, timeout=QUERY_TIMEOUT_S, check=True)  # noqa: S603 - fixed commands
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.decode(errors="replace")
 
 
-def ask_json(*command: str, timeout_s: float = QUERY_TIMEOUT_S) -> Any:  # noqa: ANN401 - any JSON value
+def ask_json(*command: str) -> Any:  # noqa: ANN401 - any JSON value
     """Return the JSON output of a tool, or None."""
-    return parse_json(ask(*command, timeout_s=timeout_s))
+    return parse_json(ask(*command))
 
 
 def parse_json(text: str | None) -> Any:  # noqa: ANN401 - any JSON value
@@ -85,12 +85,6 @@ def positive(value: Any) -> float | None:  # noqa: ANN401 - any JSON value
     """Return a number above zero, or None: tools print 0 for an unknown limit."""
     result = number(value)
     return result if result is not None and result > 0 else None
-
-
-def whole(value: Any) -> int | None:  # noqa: ANN401 - any JSON value
-    """Return a number above zero as an integer, or None."""
-    result = positive(value)
-    return None if result is None else int(result)
 
 
 def bytes_of(value: Any) -> int | None:  # noqa: ANN401 - any JSON value
@@ -203,18 +197,17 @@ class LineStream:
         if shutil.which(command[0]) is None:
             msg = f"{command[0]} is not installed"
             raise MonitorUnavailable(msg)
-        self._config: Path | None = None
+        # Deleted when the tool is stopped, or with this object.
+        self._folder = tempfile.TemporaryDirectory(prefix="tunemark-monitor-")
         if config is not None:
-            with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="tunemark-", delete=False) as file:
-                json.dump(config, file)
-            self._config = Path(file.name)
-            command = [*command, file.name]
+            path = Path(self._folder.name) / "config.json"
+            path.write_text(json.dumps(config), encoding="utf-8")
+            command = [*command, str(path)]
         try:
             self._process = subprocess.Popen(  # noqa: S603 - fixed commands
                 command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, errors="replace"
             )
         except OSError as error:
-            self._delete_config()
             msg = f"{command[0]} could not be started ({error.strerror})"
             raise MonitorUnavailable(msg) from error
         # A deque may be filled by one thread and emptied by another.
@@ -236,8 +229,4 @@ class LineStream:
             self._process.kill()
             self._process.wait()
         self._thread.join(timeout=2)
-        self._delete_config()
-
-    def _delete_config(self) -> None:
-        if self._config is not None:
-            self._config.unlink(missing_ok=True)
+        self._folder.cleanup()

@@ -7,17 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tunemark.harness.vendors.protocol import (
-    NO_MODEL_PARALLEL,
-    NVIDIA_ONLY,
-    WITHOUT_FP8,
-    DeviceReading,
-    EventDevice,
-    FoundDevice,
-    LineMonitor,
-    Vendor,
-)
-from tunemark.harness.vendors.vendor_tools import LineStream, ask, ask_json, dicts, number, text_of, visible_indexes, whole
+from tunemark.harness.vendors import protocol
+from tunemark.harness.vendors.vendor_tools import LineStream, ask, ask_json, dicts, number, positive, text_of, visible_indexes
 from tunemark.schema.features import Feature
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
@@ -34,7 +25,7 @@ METRICS = "0,1,2,3,8,18"
 """Utilisation, power, frequency, core temperature, energy, memory used. The header names the columns."""
 
 
-class Xpu(EventDevice):
+class Xpu(protocol.EventDevice):
     """Trains on one GPU, or one tile. Its name is not compared: torch and Intel's tools spell the same GPU differently."""
 
     family = build = "xpu"
@@ -51,7 +42,7 @@ class Xpu(EventDevice):
         return {"dpcpp": compiler} if compiler else {}
 
 
-def find() -> list[FoundDevice]:
+def find() -> list[protocol.FoundDevice]:
     """Return the GPUs that ZE_AFFINITY_MASK leaves visible; empty without a driver."""
     answer = ask_json("xpu-smi", "discovery", "-j")
     indexes = [device.index for device in parse_discovery(answer, {})]
@@ -60,7 +51,7 @@ def find() -> list[FoundDevice]:
     return [devices[index] for index in visible_indexes(len(devices), MASK)]
 
 
-def parse_discovery(answer: Any, details: dict[int, Any]) -> list[FoundDevice]:  # noqa: ANN401 - JSON of a tool
+def parse_discovery(answer: Any, details: dict[int, Any]) -> list[protocol.FoundDevice]:  # noqa: ANN401 - JSON of a tool
     """Return the GPUs of `xpu-smi discovery -j`; `details` holds the same command's answer for each one."""
     devices = []
     for entry in dicts(answer.get("device_list") if isinstance(answer, dict) else None):
@@ -69,19 +60,19 @@ def parse_discovery(answer: Any, details: dict[int, Any]) -> list[FoundDevice]: 
         if name is None or index is None or _display_only(name) or entry.get("device_function_type", "physical") != "physical":
             continue
         (detail,) = dicts([details.get(int(index))]) or [{}]
-        memory, driver = whole(detail.get("memory_physical_size_byte")), text_of(detail.get("driver_version"))
-        devices.append(FoundDevice(int(index), DeviceFacts(name=name, memory_bytes=memory, driver=driver)))
+        memory, driver = positive(detail.get("memory_physical_size_byte")), text_of(detail.get("driver_version"))
+        devices.append(protocol.FoundDevice(int(index), DeviceFacts(name=name, memory_bytes=memory and int(memory), driver=driver)))
     return devices
 
 
-def parse_sycl_ls(text: str) -> list[FoundDevice]:
+def parse_sycl_ls(text: str) -> list[protocol.FoundDevice]:
     """Return the Level Zero GPUs of `sycl-ls`, which prints a line per device without memory or power."""
-    devices: list[FoundDevice] = []
+    devices: list[protocol.FoundDevice] = []
     for line in text.splitlines():
         match = SYCL_LINE.match(line.strip())
         if match and not _display_only(match["device"]):
             facts = DeviceFacts(name=ARCHITECTURE.sub("", match["device"]), driver=match["driver"])
-            devices.append(FoundDevice(len(devices), facts))
+            devices.append(protocol.FoundDevice(len(devices), facts))
     return devices
 
 
@@ -89,7 +80,7 @@ def _display_only(name: str) -> bool:
     return any(word in name for word in DISPLAY_ONLY)
 
 
-class XpuSmiMonitor(LineMonitor):
+class XpuSmiMonitor(protocol.LineMonitor):
     """Monitors GPUs by their xpu-smi numbers. xpu-smi prints a CSV line per device and second."""
 
     interval_s = DEVICE_INTERVAL_S[Backend.XPU]
@@ -105,9 +96,9 @@ class XpuSmiMonitor(LineMonitor):
         """Start xpu-smi. Raises MonitorUnavailable without it."""
         return cls(LineStream(["xpu-smi", "dump", "-d", ",".join(map(str, indexes)), "-m", METRICS, "-i", "1"]), indexes)
 
-    def read(self) -> tuple[DeviceReading, ...]:
+    def read(self) -> tuple[protocol.DeviceReading, ...]:
         """Return the readings of the last lines; empty without a new line."""
-        latest: dict[int, DeviceReading] = {}
+        latest: dict[int, protocol.DeviceReading] = {}
         for line in self._lines.new_lines():
             cells = [cell.strip() for cell in line.split(",")]
             if cells[0] == "Timestamp":
@@ -117,7 +108,7 @@ class XpuSmiMonitor(LineMonitor):
                 continue
             row = list(zip(self._header, cells, strict=True))
             busy, memory = _value(row, "GPU Utilization"), _value(row, "GPU Memory Used")
-            latest[int(_value(row, "DeviceId") or 0)] = DeviceReading(
+            latest[int(_value(row, "DeviceId") or 0)] = protocol.DeviceReading(
                 busy=None if busy is None else min(1.0, busy / 100),
                 power_w=_value(row, "GPU Power"),
                 clock_mhz=_value(row, "GPU Frequency"),
@@ -125,7 +116,7 @@ class XpuSmiMonitor(LineMonitor):
                 memory_used_bytes=None if memory is None else int(memory * MIB),
                 energy_j=_value(row, "GPU Energy Consumed (J)"),
             )
-        return tuple(latest.get(index, DeviceReading()) for index in self._indexes) if latest else ()
+        return tuple(latest.get(index, protocol.DeviceReading()) for index in self._indexes) if latest else ()
 
 
 def _value(row: list[tuple[str, str]], column: str) -> float | None:
@@ -133,7 +124,7 @@ def _value(row: list[tuple[str, str]], column: str) -> float | None:
     return next((number(cell) for name, cell in row if name.startswith(column)), None)
 
 
-VENDOR = Vendor(
+VENDOR = protocol.Vendor(
     backend=Backend.XPU,
     device=Xpu,
     formats=(Dtype.BF16, Dtype.FP16, Dtype.FP32),  # Intel's tools report no generation, and every card we list has bf16.
@@ -143,11 +134,11 @@ VENDOR = Vendor(
     monitor=XpuSmiMonitor.open,
     card_vendor="Intel",
     masks=(MASK,),
-    cannot=NO_MODEL_PARALLEL
+    cannot=protocol.NO_MODEL_PARALLEL
     | {
         Feature.FLASH_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
-        **NVIDIA_ONLY,
-        **dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"not tried on these GPUs in this version; {WITHOUT_FP8}"),
+        **protocol.NVIDIA_ONLY,
+        **dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"not tried on these GPUs in this version; {protocol.WITHOUT_FP8}"),
         Feature.ENERGY: "xpu-smi reports power once per second, too coarse to integrate",
     },
 )

@@ -30,7 +30,11 @@ def packed_arguments(attention: str, places: Places, window: int | None, *, mixe
         return cumulative_lengths(places)
 
     def mask(span: int | None) -> Any:  # noqa: ANN401 - a torch tensor, or blocks
-        return document_blocks(places, span) if attention == "flex_attention" else _kernel_mask(packed_mask(places, span), attention)
+        if attention == "flex_attention":
+            return document_blocks(places, span)
+        seen = packed_mask(places, span)
+        # Booleans for sdpa, values that are added to the scores for eager.
+        return torch.from_numpy(seen if attention == "sdpa" else np.where(seen, np.float32(0), np.finfo(np.float32).min))
 
     if mixed_windows:
         return {"attention_mask": {"full_attention": mask(None), "sliding_attention": mask(window)}}
@@ -60,11 +64,6 @@ def _begins(places: Places) -> Places:
     return begins
 
 
-def _kernel_mask(seen: NDArray[np.bool_], attention: str) -> Any:  # noqa: ANN401 - a torch tensor
-    """Return a mask for the kernel: booleans for sdpa, values that are added to the scores for eager."""
-    return torch.from_numpy(seen if attention == "sdpa" else np.where(seen, np.float32(0), np.finfo(np.float32).min))
-
-
 # Cumulative lengths
 
 
@@ -79,32 +78,10 @@ def cumulative_lengths(places: Places) -> dict[str, Any]:
     return {"cu_seq_lens_q": lengths, "cu_seq_lens_k": lengths, "max_length_q": longest, "max_length_k": longest}
 
 
-def varlen_kernel(
-    query: Any,  # noqa: ANN401 - torch tensors
-    key: Any,  # noqa: ANN401
-    value: Any,  # noqa: ANN401
-    lengths: Any,  # noqa: ANN401
-    longest: int,
-    *,
-    scale: float | None,
-    window: tuple[int, int],
-) -> Any:  # noqa: ANN401
-    """Return causal attention inside each of the pieces that are laid end to end, shape (tokens, heads, width).
-
-    Keys and values may have fewer heads. `window` is the number of tokens that a token sees before and after itself; -1 stands
-    for all. This is torch's FlashAttention kernel, which comes with torch and runs on CUDA only.
-    """
-    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - in torch since 2.10
-
-    # Before torch 2.12 the kernel takes fewer heads of keys without being told.
-    grouped = {"enable_gqa": True} if query.shape[1] != key.shape[1] and TELLS_GROUPS else {}
-    return varlen_attn(query, key, value, lengths, lengths, longest, longest, scale=scale, window_size=window, **grouped)
-
-
 def _tells_groups() -> bool:
     """Return True if torch's function has a parameter for grouped heads, as it has since torch 2.12."""
     try:
-        from torch.nn.attention import varlen  # noqa: PLC0415
+        from torch.nn.attention import varlen  # noqa: PLC0415 - in torch since 2.10
     except ImportError:
         return False
     return "enable_gqa" in inspect.signature(varlen.varlen_attn).parameters
@@ -127,9 +104,9 @@ def varlen_attention(
     max_length_q: int | None = None,
     **_others: object,
 ) -> tuple[Any, None]:
-    """Return attention by the variable-length kernel, shape (rows, length, heads, width), as transformers calls it.
+    """Return attention by torch's FlashAttention kernel for pieces laid end to end, shape (rows, length, heads, width), for transformers.
 
-    Without lengths each row is one piece: padding is on its right, where no earlier token looks.
+    Keys and values may have fewer heads. Without lengths each row is one piece: padding is on its right, where no earlier token looks.
     """
     if dropout or attention_mask is not None:
         msg = f"attention={VARLEN} of {type(module).__name__} takes neither dropout nor a mask; use attention=sdpa"
@@ -141,9 +118,15 @@ def varlen_attention(
     # (rows, heads, length, width) -> (rows x length, heads, width). Rotary embeddings leave queries and keys in fp32 under autocast.
     laid = (part.to(value.dtype).transpose(1, 2).reshape(rows * length, part.shape[1], -1) for part in (query, key, value))
     queries, keys, values = laid
+    # Tokens that a token sees before and after itself; -1 stands for all.
     limited = sliding_window is not None and sliding_window < max_length_q
-    before = sliding_window - 1 if limited and sliding_window is not None else -1
-    result = varlen_kernel(queries, keys, values, cu_seq_lens_q, max_length_q, scale=scaling, window=(before, 0))
+    window = (sliding_window - 1 if limited and sliding_window is not None else -1, 0)
+    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - in torch since 2.10
+
+    # Before torch 2.12 the kernel takes fewer heads of keys without being told.
+    grouped = {"enable_gqa": True} if queries.shape[1] != keys.shape[1] and TELLS_GROUPS else {}
+    lengths, longest = cu_seq_lens_q, max_length_q
+    result = varlen_attn(queries, keys, values, lengths, lengths, longest, longest, scale=scaling, window_size=window, **grouped)
     return result.reshape(rows, length, heads, width), None
 
 

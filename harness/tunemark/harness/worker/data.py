@@ -107,8 +107,7 @@ def tensors_of(plan: Plan, rows: list[Any], model: Shape) -> dict[str, Any]:
     """Return the model's keyword arguments for rows, padded to one rectangle or packed."""
     if plan.data.packing and not plan.data.document_borders:
         ids = np.stack([row.ids for row in rows])
-        joined: dict[str, Any] = {"input_ids": torch.from_numpy(ids), "labels": torch.from_numpy(ids.copy())}
-        return joined | _row_lengths(plan, *ids.shape)
+        return {"input_ids": torch.from_numpy(ids), "labels": torch.from_numpy(ids.copy()), **_row_lengths(plan, *ids.shape)}
     if plan.data.packing:
         return packed_tensors(rows, plan.model.attention, model.window, mixed_windows=model.mixed_windows)
     lengths = [len(sample["input_ids"]) for sample in rows]
@@ -119,18 +118,15 @@ def tensors_of(plan: Plan, rows: list[Any], model: Shape) -> dict[str, Any]:
         ids[row, : lengths[row]] = sample["input_ids"]
         mask[row, : lengths[row]] = 1
     tensors: dict[str, Any] = {"input_ids": torch.from_numpy(ids)}
-    whole = _row_lengths(plan, *ids.shape) if plan.model.task is Task.CAUSAL_LM else {}
-    if whole:
+    generative = plan.model.task is Task.CAUSAL_LM
+    if generative and (whole := _row_lengths(plan, *ids.shape)):
         # Padding is on the right, where no real token looks. With a mask each layer would wait for the device to find it.
         tensors |= whole
     elif min(lengths) < width:
         # Only where needed: a mask of ones may prevent a faster attention kernel.
         tensors["attention_mask"] = torch.from_numpy(mask)
-    if plan.model.task is Task.CAUSAL_LM:
-        tensors["labels"] = torch.from_numpy(np.where(mask == 1, ids, IGNORED))
-    else:
-        tensors["labels"] = torch.tensor([sample["label"] for sample in rows])
-    return tensors
+    labels = torch.from_numpy(np.where(mask == 1, ids, IGNORED)) if generative else torch.tensor([sample["label"] for sample in rows])
+    return {**tensors, "labels": labels}
 
 
 def _row_lengths(plan: Plan, rows: int, length: int) -> dict[str, Any]:
@@ -203,40 +199,37 @@ class Samples:
 
 
 def load_samples(plan: Plan, vocabulary: int, data_from: str | None, weights_from: str | None) -> Samples:
-    """Return the samples of a plan. `vocabulary` is the model's."""
-    data = plan.data
+    """Return the samples of a plan. `vocabulary` is the model's. Raises ValueError for text without the place of the data."""
+    data, seed = plan.data, plan.measurement.seed
     if data.source is DataSource.SYNTHETIC:
-        generate, seed = GENERATORS[data.name], plan.measurement.seed
-        training = generate(vocabulary, data.sequence_length, plan.model.labels, seed)
+        training, others = (
+            GENERATORS[data.name](vocabulary, data.sequence_length, plan.model.labels, each) for each in (seed, seed + EVALUATION_SEED)
+        )
         lengths = None
         if data.training_rows is not None:
             finite = list(islice(training, data.training_rows))
             training, lengths = cycle(finite), lengths_of(finite)
-        others = generate(vocabulary, data.sequence_length, plan.model.labels, seed + EVALUATION_SEED)
         held_out = list(islice(others, data.evaluation_rows))
         return Samples(training, data.training_rows, held_out, "synthetic rows from another seed", None, lengths)
     if data_from is None:
         msg = "a plan with text needs the place of the data"
         raise ValueError(msg)
-    return _text_samples(plan, vocabulary, data_from, weights_from)
-
-
-def _text_samples(plan: Plan, vocabulary: int, data_from: str, weights_from: str | None) -> Samples:
-    data = plan.data
     rows = text.read_split(data.source, data_from, "train", data.template)[1][: data.training_rows]
     split, all_held_out = text.read_split(data.source, data_from, "evaluation", data.template) if data.evaluation_rows else ("", [])
     held_out = all_held_out[: data.evaluation_rows]
     trained = data.tokenizer == "word-level"
     tokenizer = text.word_level_tokenizer(rows, vocabulary) if trained else transformers.AutoTokenizer.from_pretrained(weights_from)
     labels = text.label_ids(rows, plan.model.labels) if plan.model.labels else None
-    training = text.tokenize(tokenizer, rows, data.sequence_length, labels)
+    samples = text.tokenize(tokenizer, rows, data.sequence_length, labels)
+    # Packed rows are those that all tokens fill.
+    filled = max(1, sum(len(sample["input_ids"]) for sample in samples) // data.sequence_length)
     return Samples(
-        _shuffled(training, plan.measurement.seed),
-        rows_of_an_epoch(plan, training),
+        _shuffled(samples, seed),
+        filled if data.packing else len(samples),
         text.tokenize(tokenizer, held_out, data.sequence_length, labels) if held_out else [],
         f"{'all' if len(held_out) == len(all_held_out) else 'the first'} rows of {split}",
         len(tokenizer) if trained else None,
-        lengths_of(training),
+        lengths_of(samples),
     )
 
 
@@ -248,18 +241,10 @@ def lengths_of(samples: list[Sample]) -> dict[str, Any]:
     return {"rows": len(lengths), "mean": float(lengths.mean())} | dict(zip(shares, map(int, quantiles), strict=True))
 
 
-def rows_of_an_epoch(plan: Plan, samples: list[Sample]) -> int:
-    """Return the rows that all samples make: one each, or the packed rows that their tokens fill."""
-    if not plan.data.packing:
-        return len(samples)
-    return max(1, sum(len(sample["input_ids"]) for sample in samples) // plan.data.sequence_length)
-
-
 def _shuffled(samples: list[Sample], seed: int) -> Iterator[Sample]:
     rng = np.random.default_rng(seed)
     while True:
-        for index in rng.permutation(len(samples)):
-            yield samples[index]
+        yield from (samples[index] for index in rng.permutation(len(samples)))
 
 
 # Prepare the micro-batches of coming steps in a thread, so that the training thread, and so the device, does not wait for them.

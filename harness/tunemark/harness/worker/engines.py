@@ -32,7 +32,6 @@ from tunemark.schema.vocabulary import Dtype, Strategy
 LOADING = timedelta(hours=12)
 """Time that processes may wait while one loads the model; torch's own limit is 10 minutes with NCCL."""
 STAGES = {Strategy.ZERO1: 1, Strategy.ZERO2: 2, Strategy.ZERO3: 3}
-Signature = list[tuple[str, tuple[int, ...], str]]
 
 
 @dataclass(slots=True)
@@ -199,19 +198,17 @@ def _zero_plugin(plan: Plan, *, load_sharded: bool) -> Any:  # noqa: ANN401 - a 
     if plan.device.strategy is Strategy.ZERO3:
         # DeepSpeed gathers weights for saving only if configured to.
         zero["stage3_gather_16bit_weights_on_model_save"] = plan.measurement.save
-    return DeepSpeedPlugin(
-        zero3_init_flag=load_sharded,
-        hf_ds_config={
-            "train_micro_batch_size_per_gpu": plan.batch.micro_batch,
-            "gradient_accumulation_steps": plan.batch.gradient_accumulation,
-            "gradient_clipping": plan.optimizer.max_grad_norm or 0.0,
-            "zero_optimization": zero,
-            "zero_allow_untested_optimizer": True,
-            "zero_force_ds_cpu_optimizer": False,
-            "bf16": {"enabled": plan.precision.parameters is Dtype.BF16},
-            "fp16": {"enabled": plan.precision.compute is Dtype.FP16},
-        },
-    )
+    config = {
+        "train_micro_batch_size_per_gpu": plan.batch.micro_batch,
+        "gradient_accumulation_steps": plan.batch.gradient_accumulation,
+        "gradient_clipping": plan.optimizer.max_grad_norm or 0.0,
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "bf16": {"enabled": plan.precision.parameters is Dtype.BF16},
+        "fp16": {"enabled": plan.precision.compute is Dtype.FP16},
+    }
+    return DeepSpeedPlugin(zero3_init_flag=load_sharded, hf_ds_config=config)
 
 
 # FSDP2: the first process builds the model, and its blocks are broadcast and sharded one after the other. The others build
@@ -248,19 +245,15 @@ def shard(plan: Plan, model: Any, device: Device, *, drawn: bool) -> None:  # no
 
 def refuse_another_model(model: Any) -> None:  # noqa: ANN401 - a torch module
     """Raise RuntimeError if the tensors of this process differ from those of the first one: broadcasting would hang."""
-    own = signature(model)
+    tensors = chain(model.named_parameters(), model.named_buffers())
+    # In broadcast order; a tied tensor once.
+    own = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors]
     shared: list[Any] = [own]
     dist.broadcast_object_list(shared, src=0)
-    first: Signature = shared[0]
-    if own != first:
-        other = sorted(set(own) ^ set(first)) or own
+    if own != shared[0]:
+        other = sorted(set(own) ^ set(shared[0])) or own
         msg = f"process {dist.get_rank()} and the first one built different models: {other[0]} is in one of them only, or elsewhere"
         raise RuntimeError(msg)
-
-
-def signature(model: Any) -> Signature:  # noqa: ANN401 - a torch module
-    """Return name, shape and number format of each tensor in broadcast order; a tied tensor once."""
-    return [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in chain(model.named_parameters(), model.named_buffers())]
 
 
 def receive(unit: Any, device: str) -> None:  # noqa: ANN401 - a torch module

@@ -85,11 +85,7 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
     from tunemark.harness.worker.data import load_samples, micro_batches, shape_of  # noqa: PLC0415 - the import phase is over
     from tunemark.harness.worker.engines import open_accelerator, save_weights, shapes_only  # noqa: PLC0415
     from tunemark.harness.worker.gates import check, evaluate  # noqa: PLC0415
-    from tunemark.harness.worker.levers import (  # noqa: PLC0415
-        cache_state,
-        compile_model,
-        states_of,
-    )
+    from tunemark.harness.worker.levers import cache_state, compile_model, states_of  # noqa: PLC0415
     from tunemark.harness.worker.loop import report_ranks, stop_rule  # noqa: PLC0415
     from tunemark.harness.worker.models import build_model, drawn_on_device, loaded_sharded, model_facts  # noqa: PLC0415
 

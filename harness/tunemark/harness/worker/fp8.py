@@ -28,13 +28,6 @@ SMALLEST_ROW = 2.0**-100
 """Lower bound of a row's largest value, so that a row of zeros has a scale."""
 
 
-def fp8_format(device: str) -> Any:  # noqa: ANN401 - a torch dtype
-    """Return the e4m3 format that the matrix units of a device multiply."""
-    if torch.version.hip and device.startswith("cuda") and torch.cuda.get_device_properties(device).gcnArchName.startswith(FNUZ_TARGET):
-        return torch.float8_e4m3fnuz
-    return torch.float8_e4m3fn
-
-
 def rounded(rows: Any, form: Any) -> tuple[Any, Any]:  # noqa: ANN401 - torch tensors and a dtype
     """Return a matrix in fp8, and its scales in fp32, shape (rows, 1): `rows = fp8 x scales` apart from rounding.
 
@@ -79,7 +72,10 @@ class FrozenFp8Linear(torch.nn.Linear):  # type: ignore[misc] # its base class h
 
     def __init__(self, layer: Any, device: str) -> None:  # noqa: ANN401 - a linear layer
         super().__init__(layer.in_features, layer.out_features, bias=False, device="meta")
-        self.bias, self.form = layer.bias, fp8_format(device)
+        own = (
+            torch.version.hip and device.startswith("cuda") and torch.cuda.get_device_properties(device).gcnArchName.startswith(FNUZ_TARGET)
+        )
+        self.bias, self.form = layer.bias, torch.float8_e4m3fnuz if own else torch.float8_e4m3fn
         self.weight = frozen(torch.empty(layer.weight.shape, dtype=torch.uint8, device="meta"))
         self.weight_scales = frozen(torch.empty(layer.out_features, dtype=torch.float32, device="meta"))
         if not layer.weight.is_meta:
@@ -90,10 +86,6 @@ class FrozenFp8Linear(torch.nn.Linear):  # type: ignore[misc] # its base class h
         with torch.no_grad():
             stored, scales = rounded(weight, self.form)
         self.weight, self.weight_scales = frozen(stored.view(torch.uint8)), frozen(scales.view(-1))
-
-    def restored(self) -> Any:  # noqa: ANN401 - a torch tensor
-        """Return the stored weight in fp32."""
-        return self.weight.view(self.form).float() * self.weight_scales.float().view(-1, 1)
 
     def forward(self, inputs: Any) -> Any:  # noqa: ANN401 - torch tensors
         """Return the product in bf16, with the bias."""

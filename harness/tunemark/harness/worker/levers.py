@@ -96,13 +96,11 @@ def limit_sdpa(plan: Plan) -> None:
     """Leave torch only the kernel of the plan for scaled dot product attention; it raises where that cannot run."""
     import torch  # noqa: PLC0415
 
-    if plan.model.sdpa_kernel != "auto":
+    # Torch's switches have another name for one kernel.
+    chosen = {"efficient": "mem_efficient"}.get(plan.model.sdpa_kernel, plan.model.sdpa_kernel)
+    if chosen != "auto":
         for name in ("flash", "mem_efficient", "cudnn", "math"):
-            getattr(torch.backends.cuda, f"enable_{name}_sdp")(name == SDPA_SWITCHES.get(plan.model.sdpa_kernel, plan.model.sdpa_kernel))
-
-
-SDPA_SWITCHES = {"efficient": "mem_efficient"}
-"""Kernels that torch's switches have another name for."""
+            getattr(torch.backends.cuda, f"enable_{name}_sdp")(name == chosen)
 
 
 def compiled_graphs() -> int:
@@ -135,6 +133,10 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
         compiled = "blocks, inductor"
     if compiled != "none" and plan.model.compile_mode != "default":
         compiled += f", {plan.model.compile_mode}"
+    rounding: bool | None = type(bare).__name__ == STOCHASTIC_OPTIMIZER
+    if plan.device.backend is Backend.NEURON:
+        # The setting of the runtime; None if it has none.
+        rounding = {"0": False, "1": True}.get(os.environ.get(STOCHASTIC_ROUNDING, ""))
     return {
         "attention": str(getattr(inner.config, "_attn_implementation", "unknown")),
         "fused_kernels": "liger" if liger else "none",
@@ -145,20 +147,13 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
         "fp8_training": fp8_recipe(inner),
         "parameters_on": places_of(inner.parameters()),
         "expandable_segments": expandable_segments(inner),
-        "stochastic_rounding": rounds_stochastically(plan, bare),
+        "stochastic_rounding": rounding,
         "optimizer": f"{type(bare).__module__.split('.')[0]} {type(bare).__name__}",
         "trainable_dtypes": sorted({str(parameter.dtype).removeprefix("torch.") for parameter in trained}),
         "processes": processes,
         "process_group": process_group,
         "sharding": sharding,
     }
-
-
-def rounds_stochastically(plan: Plan, optimizer: Any) -> bool | None:  # noqa: ANN401 - a torch optimizer
-    """Return True if the optimizer rounds its updates stochastically; on Neuron, the setting of the runtime, None if it has none."""
-    if plan.device.backend is Backend.NEURON:
-        return {"0": False, "1": True}.get(os.environ.get(STOCHASTIC_ROUNDING, ""))
-    return type(optimizer).__name__ == STOCHASTIC_OPTIMIZER
 
 
 def expandable_segments(model: Any) -> bool | None:  # noqa: ANN401 - a torch module
@@ -206,28 +201,23 @@ def states_of(optimizer: Any) -> list[str]:  # noqa: ANN401 - a torch optimizer
 
 
 def attention_kernel(plan: Plan, model: Any) -> str | None:  # noqa: ANN401 - a torch module
-    """Return the only kernel of the attention implementation, or the one that torch selects for the plan's shapes; None if unknown."""
-    kernels = ATTENTION_KERNELS.get(str(getattr(model.config, "_attn_implementation", None)), ())
-    return kernels[0] if len(kernels) == 1 else sdpa_kernel(plan, model)
+    """Return the only kernel of the attention implementation, or the one of sdpa that torch selects for the plan's shapes; None if unknown.
 
-
-def sdpa_kernel(plan: Plan, model: Any) -> str | None:  # noqa: ANN401 - a torch module
-    """Return the attention kernel that torch selects for the plan's shapes on this device; None without sdpa.
-
-    This asks torch and observes no run: a compiled graph, or rows without padding where some have it, can get another kernel.
+    The latter asks torch and observes no run: a compiled graph, or rows without padding where some have it, can get another kernel.
     """
     import torch  # noqa: PLC0415
 
-    config = model.config
-    if getattr(config, "_attn_implementation", None) != "sdpa" or plan.model.compile != "none":
+    config, device = model.config, next(model.parameters()).device
+    implementation = str(getattr(config, "_attn_implementation", None))
+    kernels = ATTENTION_KERNELS.get(implementation, ())
+    if len(kernels) == 1:
+        return kernels[0]
+    # On other devices the question itself would queue work.
+    if implementation != "sdpa" or plan.model.compile != "none" or device.type not in {"cpu", "cuda", "xpu"}:
         return None
     try:
-        heads, hidden = config.num_attention_heads, config.hidden_size
-        width = getattr(config, "head_dim", None) or hidden // heads
-        device = next(model.parameters()).device
-        if device.type not in {"cpu", "cuda", "xpu"}:
-            # On other devices the question itself would queue work.
-            return None
+        heads = config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // heads
         kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(plan.precision.compute.value, torch.float32)
         length, masked = plan.data.sequence_length, plan.data.packing
         # One row: the choice does not depend on their number, and memory must not be disturbed.
@@ -291,10 +281,10 @@ def fresh(folder: Path) -> dict[str, str]:
 
 
 def cache_state(plan: Plan) -> dict[str, Any]:
-    """Return the state for the log: `cold` when anything was compiled, `warm` from the cache, `none` without compilation."""
-    if plan.device.backend is not Backend.NEURON:
-        return {"state": torch_state(), "reason": None}
-    return {"state": None, "reason": UNCOUNTED} if compiled_graphs() else {"state": "none", "reason": None}
+    """Return the state for the log: `cold` when anything was compiled, `warm` if every graph came from the cache, `none` without any."""
+    if plan.device.backend is Backend.NEURON:
+        return {"state": None, "reason": UNCOUNTED} if compiled_graphs() else {"state": "none", "reason": None}
+    return {"state": torch_state(), "reason": None}
 
 
 def torch_state() -> str:
@@ -307,4 +297,4 @@ def torch_state() -> str:
     if counters.get("fxgraph_cache_hit", 0):
         return "warm"
     # With its cache turned off torch counts neither, and everything is compiled.
-    return "cold" if dynamo and dynamo.counters["stats"]["unique_graphs"] else "none"
+    return "cold" if compiled_graphs() else "none"

@@ -17,7 +17,7 @@ from tunemark.harness.worker.attention import prepare_transformers
 from tunemark.harness.worker.fp8 import FrozenFp8Linear, layers_in_fp8, store_frozen, train_in_fp8
 from tunemark.harness.worker.levers import blocks, fuse, limit_sdpa, recompute
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.records.plan import LoraSettings, Plan, Quantisation
+from tunemark.schema.records.plan import LoraSettings, Plan, Precision, Quantisation
 from tunemark.schema.vocabulary import (
     BLOCK_OFFSET,
     BLOCK_SCALES,
@@ -109,18 +109,15 @@ def _load(
         else:
             config = transformers.AutoConfig.from_pretrained(weights_from, **labels)
         drawn = not empty and drawn_on_device(plan, card, device)
-        fp8 = plan.model.frozen_weights == "fp8"
-        if drawn and fp8 and NEWEST_INITIALISERS:
+        if drawn and NEWEST_INITIALISERS and (plan.quantisation is not None or plan.model.frozen_weights == "fp8"):
             with torch.device("meta"):
                 model = auto.from_config(config, **settings)
+            if plan.quantisation is not None:
+                return quantised_as_drawn(plan.quantisation, plan.precision, model, device.torch_name)
             store_frozen(blocks(model), device.torch_name)
             draw(model, model, device.torch_name)
             return model
-        if drawn and plan.quantisation is not None and NEWEST_INITIALISERS:
-            with torch.device("meta"):
-                model = auto.from_config(config, **settings)
-            return quantised_as_drawn(plan, model, device.torch_name)
-        with drawing_place(device, drawn=drawn):
+        with torch.device(device.torch_name) if drawn else nullcontext():
             model = auto.from_config(config, **settings)
         if empty or plan.quantisation is None:
             return model
@@ -246,9 +243,14 @@ def gradients_of(model: Any) -> Gradients:  # noqa: ANN401 - a torch module
     return Gradients(held, None) if held else Gradients(None, "no parameter holds a visible gradient")
 
 
+def local(tensor: Any) -> Any:  # noqa: ANN401 - a torch tensor
+    """Return the part of a tensor that this process holds, sharing its memory."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 def bytes_here(tensor: Any) -> int:  # noqa: ANN401 - a torch tensor
     """Return the bytes of a tensor that this process holds; for a sharded tensor, its own part."""
-    own = int((tensor.to_local() if hasattr(tensor, "to_local") else tensor).nbytes)
+    own = int(local(tensor).nbytes)
     # ZeRO 3 keeps a process's part aside, and empties the parameter while it is not in use.
     part = getattr(tensor, "ds_tensor", None)
     return own if part is None else own + int(part.nbytes)
@@ -258,8 +260,7 @@ def number_of_weights(parameter: Any) -> int:  # noqa: ANN401 - a torch paramete
     """Return the number of weights of a whole parameter: unpacked for four-bit formats, unsharded for sharded ones."""
     state = getattr(parameter, "quant_state", None)
     # DeepSpeed stores the full size of a parameter that it has sharded.
-    whole = getattr(parameter, "ds_numel", None)
-    return int(state.shape.numel()) if state is not None else int(whole) if whole is not None else int(parameter.numel())
+    return int(state.shape.numel() if state is not None else getattr(parameter, "ds_numel", parameter.numel()))
 
 
 # Random weights drawn on the device that trains, by its own generator: seconds where one thread of a CPU needs minutes.
@@ -283,11 +284,6 @@ def loaded_sharded(plan: Plan, card: ModelCard) -> bool:
 
 def _large(card: ModelCard) -> bool:
     return (card.parameters or 0) > DRAWN_ON_HOST
-
-
-def drawing_place(device: Device, *, drawn: bool) -> Any:  # noqa: ANN401 - a context manager
-    """Return the context in which transformers builds a model where its weights are drawn."""
-    return torch.device(device.torch_name) if drawn else nullcontext()
 
 
 def draw(unit: Any, model: Any, device: str) -> None:  # noqa: ANN401 - torch modules
@@ -329,20 +325,17 @@ def is_four_bit(module: Any) -> bool:  # noqa: ANN401 - a torch module
     return type(module).__name__ == "Linear4bit"
 
 
-def quantised_as_drawn(plan: Plan, model: Any, device: str) -> Any:  # noqa: ANN401 - a torch module
+def quantised_as_drawn(quantisation: Quantisation, precision: Precision, model: Any, device: str) -> Any:  # noqa: ANN401 - a torch module
     """Return a model that has shapes only with four-bit layers, as transformers makes them, and with random weights on a device.
 
     Nothing is saved: the disk would need room for the model in its own format, and the device too before it is quantised.
     """
     from transformers.quantizers import AutoHfQuantizer  # noqa: PLC0415 - imports the library of each format
 
-    if plan.quantisation is None:
-        msg = "the plan has no four-bit weights"
-        raise ValueError(msg)
-    quantiser = AutoHfQuantizer.from_config(four_bit(plan.quantisation, plan.precision.compute), pre_quantized=False)
+    quantiser = AutoHfQuantizer.from_config(four_bit(quantisation, precision.compute), pre_quantized=False)
     default = torch.get_default_dtype()
     # New layers get this format, as the others have it.
-    torch.set_default_dtype(torch_dtype(plan.precision.parameters))
+    torch.set_default_dtype(torch_dtype(precision.parameters))
     try:
         quantiser.preprocess_model(model=model, device_map={"": device})
     finally:

@@ -31,8 +31,6 @@ from tunemark.schema.vocabulary import Checkpointing, Dtype, Phase, Strategy, We
 
 OPTIMIZERS = {"adamw": "adamw_torch", "sgd": "sgd"}
 WEIGHT_FORMATS = {Dtype.BF16: "bfloat16", Dtype.FP32: "float32"}
-WRAPPING = {"autocast_adapter_dtype": False}
-"""Further keywords of `optimum.neuron.peft.get_peft_model`: adapters keep the format of the weights."""
 
 
 def run_by_trainer(order: Order, device: Device, log: LogWriter, folder: Path) -> Trainer:
@@ -49,15 +47,29 @@ def run_by_trainer(order: Order, device: Device, log: LogWriter, folder: Path) -
         log.event("row_lengths", **samples.lengths)
     log.phase(Phase.LOAD, device.now())
     arguments = NeuronTrainingArguments(**training_arguments(plan, planned_steps(plan, samples.training_rows), folder / "trainer"))
-    processes = assert_world(plan, int(arguments.world_size))
-    whole = whole_model_facts(plan, card, samples.vocabulary)
+    # Its world size is the number of data-parallel replicas.
+    if int(arguments.world_size) != plan.batch.data_parallel:
+        msg = f"optimum-neuron has {arguments.world_size} data-parallel replicas, the plan has {plan.batch.data_parallel}"
+        raise RuntimeError(msg)
+    replica = rank_of_this_process()
+    if plan.batch.data_parallel != plan.device.count:
+        from neuronx_distributed.parallel_layers import parallel_state  # noqa: PLC0415
+
+        replica = int(parallel_state.get_data_parallel_rank())
+    # Each core holds a part of the model: the whole one is counted without memory for it.
+    with torch.device("meta"):
+        counted = transformers.AutoModelForCausalLM.from_config(config_of(card, vocabulary=samples.vocabulary))
+        if plan.lora is not None:
+            counted = peft.get_peft_model(counted, peft.LoraConfig(**lora_keywords(plan.lora)))
+    facts = model_facts(counted)
+    whole = {name: facts[name] for name in ("parameters", "trainable_parameters")}
     model = build_neuron_model(plan, card, order.weights_from, samples.vocabulary, arguments.trn_config)
     log.event("model", **model_facts(model) | whole)
     for name in GATES if plan.measurement.gates else ():
         log.event("gate", name=name, passed=None, detail="not checked: optimum-neuron's trainer prepares the model itself")
-    rows = Rows(micro_batches(plan, samples.training, shape_of(plan, card), data_rank(plan), plan.batch.data_parallel))
+    rows = Rows(micro_batches(plan, samples.training, shape_of(plan, card), replica, plan.batch.data_parallel))
     trainer: Any = Trainer(
-        engine=SimpleNamespace(processes=processes),  # type: ignore[arg-type] # the trainer does the work; only its world size is read
+        engine=SimpleNamespace(processes=plan.device.count),  # type: ignore[arg-type] # the trainer does the work; only its world size is read
         scheduler=None,
         device=device,
         log=log,
@@ -67,7 +79,7 @@ def run_by_trainer(order: Order, device: Device, log: LogWriter, folder: Path) -
         strict=plan.measurement.timing == "strict",
     )
     recorder = Recorder(plan, trainer, rows)
-    theirs = NeuronTrainer(**trainer_keywords(model, arguments, rows, recorder))
+    theirs = NeuronTrainer(model=model, args=arguments, train_dataset=rows, data_collator=collate, callbacks=[recorder])
     theirs.training_step = recorder.watching(theirs.training_step)
     log.phase(Phase.TRAIN, device.now())
     try:
@@ -82,38 +94,18 @@ def run_by_trainer(order: Order, device: Device, log: LogWriter, folder: Path) -
     return trainer  # type: ignore[no-any-return]
 
 
-def assert_world(plan: Plan, data_parallel: int) -> int:
-    """Return the number of processes. Raises RuntimeError when it is not the plan's.
-
-    `NeuronTrainingArguments.world_size` is the number of data-parallel replicas.
-    """
-    if data_parallel != plan.batch.data_parallel:
-        msg = f"optimum-neuron has {data_parallel} data-parallel replicas, the plan has {plan.batch.data_parallel}"
-        raise RuntimeError(msg)
-    return data_parallel * plan.device.tensor_parallel * plan.device.pipeline_parallel
-
-
-def data_rank(plan: Plan) -> int:
-    """Return the number of the data-parallel replica that this process belongs to."""
-    if plan.batch.data_parallel == plan.device.count:
-        return rank_of_this_process()
-    from neuronx_distributed.parallel_layers import parallel_state  # noqa: PLC0415
-
-    return int(parallel_state.get_data_parallel_rank())
-
-
 def build_neuron_model(plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None, parallel: Any) -> Any:  # noqa: ANN401 - objects of the libraries
     """Return optimum-neuron's model, with adapters if the method has them. `parallel` is its TrainingNeuronConfig."""
     from optimum.neuron.models.training import NeuronModelForCausalLM  # noqa: PLC0415 - on Neuron machines only
 
     torch.manual_seed(plan.measurement.seed)
-    keywords = pretrained_keywords(plan)
+    dtype, attention = WEIGHT_FORMATS[plan.precision.parameters], NEURON_ATTENTION[plan.model.attention]
     if plan.model.weights is Weights.PRETRAINED:
-        model = NeuronModelForCausalLM.from_pretrained(weights_from, parallel, **keywords)
+        model = NeuronModelForCausalLM.from_pretrained(weights_from, parallel, dtype=dtype, attn_implementation=attention)
     else:
         config = config_of(card, vocabulary=vocabulary)
-        config.dtype = getattr(torch, keywords["dtype"])
-        config._attn_implementation = keywords["attn_implementation"]  # noqa: SLF001 - where transformers keeps it
+        config.dtype = getattr(torch, dtype)
+        config._attn_implementation = attention  # noqa: SLF001 - where transformers keeps it
         model = NeuronModelForCausalLM.from_config(config, parallel)
     if plan.lora is None:
         return model
@@ -121,32 +113,12 @@ def build_neuron_model(plan: Plan, card: ModelCard, weights_from: str | None, vo
 
     if plan.model.gradient_checkpointing is Checkpointing.FULL:
         model.enable_input_require_grads()
-    return get_peft_model(model, peft.LoraConfig(**lora_keywords(plan.lora)), **WRAPPING)
-
-
-def whole_model_facts(plan: Plan, card: ModelCard, vocabulary: int | None) -> dict[str, Any]:
-    """Return the parameter counts of the whole model, without memory for them: each core holds a part."""
-    with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(config_of(card, vocabulary=vocabulary))
-        if plan.lora is not None:
-            model = peft.get_peft_model(model, peft.LoraConfig(**lora_keywords(plan.lora)))
-    facts = model_facts(model)
-    return {name: facts[name] for name in ("parameters", "trainable_parameters")}
-
-
-def sharding(plan: Plan) -> str | None:
-    """Return optimum-neuron's name for how the cores share the model; None for one core."""
-    if plan.device.count == 1:
-        return None
-    zero = "ZeRO-1, " if plan.device.strategy is Strategy.ZERO1 else ""
-    return f"optimum-neuron {zero}tensor parallel {plan.device.tensor_parallel}, pipeline parallel {plan.device.pipeline_parallel}"
-
-
-# The keywords that optimum-neuron is called with. A test compares each one with its API.
+    # Adapters keep the format of the weights.
+    return get_peft_model(model, peft.LoraConfig(**lora_keywords(plan.lora)), autocast_adapter_dtype=False)
 
 
 def training_arguments(plan: Plan, steps: int | None, scratch: Path) -> dict[str, Any]:
-    """Return the keywords of `NeuronTrainingArguments`.
+    """Return the keywords of `NeuronTrainingArguments`; a test compares each one with its API.
 
     The trainer logs, saves and reports nothing, and none of its own metrics is used: each of these waits for the device. It
     never decays norms and biases, which our own loop does. In this version of optimum-neuron, master weights in fp32 exist
@@ -188,16 +160,6 @@ def training_arguments(plan: Plan, steps: int | None, scratch: Path) -> dict[str
         "enable_mfu_metrics": False,
         "enable_efficiency_metrics": False,
     }
-
-
-def trainer_keywords(model: Any, arguments: Any, rows: Any, callback: Any) -> dict[str, Any]:  # noqa: ANN401 - objects of the libraries
-    """Return the keywords of `NeuronTrainer`."""
-    return {"model": model, "args": arguments, "train_dataset": rows, "data_collator": collate, "callbacks": [callback]}
-
-
-def pretrained_keywords(plan: Plan) -> dict[str, Any]:
-    """Return the keywords of `NeuronModelForCausalLM.from_pretrained`; `dtype` is a name in torch."""
-    return {"dtype": WEIGHT_FORMATS[plan.precision.parameters], "attn_implementation": NEURON_ATTENTION[plan.model.attention]}
 
 
 # Data: our micro-batches as rows, which the trainer's loader combines again in the same order
@@ -269,8 +231,13 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
         trainer = self._trainer
         model = getattr(objects["model"], "original_torch_module", objects["model"])
         processes = trainer.engine.processes
-        group = "xla" if processes > 1 else None
-        trainer.log.event("effective", **effective(self._plan, model, objects["optimizer"], processes, group, sharding(self._plan)))
+        group = sharding = None
+        if processes > 1:
+            device = self._plan.device
+            zero = "ZeRO-1, " if device.strategy is Strategy.ZERO1 else ""
+            group = "xla"
+            sharding = f"optimum-neuron {zero}tensor parallel {device.tensor_parallel}, pipeline parallel {device.pipeline_parallel}"
+        trainer.log.event("effective", **effective(self._plan, model, objects["optimizer"], processes, group, sharding))
         trainer.device.begin()
         self._started_s, self._graphs = trainer.device.now(), compiled_graphs()
         self._reader = StepReader(trainer, self._pending, self._started_s, None)

@@ -9,7 +9,7 @@ import torch
 from tunemark.harness.run.run_log import rank_of_this_process
 from tunemark.harness.run.run_outcome import describe
 from tunemark.harness.worker.levers import blocks
-from tunemark.harness.worker.models import bytes_here
+from tunemark.harness.worker.models import bytes_here, local
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import DEVICE_ROUNDING_CHUNK, MASTER_CHUNK, ROUNDING_CHUNK, SHARDED_WEIGHTS
 
@@ -143,14 +143,16 @@ class StochasticAdamW(torch.optim.AdamW):  # type: ignore[misc] # its base class
         if not state:
             state["step"], state["exp_avg"], state["exp_avg_sq"] = 0, torch.zeros_like(weight), torch.zeros_like(weight)
         state["step"] += 1
-        tensors = [flat(tensor) for tensor in (weight, weight.grad, state["exp_avg"], state["exp_avg_sq"])]
+        # As vectors: the kernel would be compiled again for views of tensors with another number of dimensions. `data` is not a view for it.
+        own = (local(tensor) for tensor in (weight, weight.grad, state["exp_avg"], state["exp_avg_sq"]))
+        tensors = [tensor.data.reshape(-1).data for tensor in own]
         device, count, done = tensors[0].device, len(tensors[0]), 0
         if device not in self._settings:
             self._settings[device] = StepSettings(device)
         settings = self._settings[device].of(group, state["step"], self._seed)
         if weight not in self._keys:
-            own = (key(f"{name} {self._seed} {self._numbers[weight]}") for name in ("place", "order"))
-            self._keys[weight] = tuple(torch.full((), number, dtype=torch.int32, device=device) for number in own)
+            bits = (key(f"{name} {self._seed} {self._numbers[weight]}") for name in ("place", "order"))
+            self._keys[weight] = tuple(torch.full((), number, dtype=torch.int32, device=device) for number in bits)
         keys = self._keys[weight]
         if self._compiled is not None:
             # The kernel takes two rows or more.
@@ -256,23 +258,10 @@ def key(name: str) -> int:
     return int.from_bytes(hashlib.blake2s(name.encode(), digest_size=4).digest(), signed=True)
 
 
-def flat(tensor: Any) -> Any:  # noqa: ANN401 - a torch tensor
-    """Return the part of a tensor that this process holds as a vector, sharing its memory where it is contiguous.
-
-    A compiled kernel would be compiled again for views of tensors with another number of dimensions. `data` is not a view for it.
-    """
-    return local(tensor).data.reshape(-1).data
-
-
 def rounding_seed(plan: Plan) -> int:
     """Return the seed of the random bits: the same for all replicas, so that they stay equal, and another for each shard of the weights."""
     shards = plan.device.strategy in SHARDED_WEIGHTS
     return plan.measurement.seed * plan.device.count + (rank_of_this_process() if shards else 0)
-
-
-def local(tensor: Any) -> Any:  # noqa: ANN401 - a torch tensor
-    """Return the part of a tensor that this process holds, sharing its memory."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def parameter_groups(plan: Plan, model: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - a torch module
