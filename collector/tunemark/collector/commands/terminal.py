@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.names import suggest_accelerator
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING, seconds_of, whole_number
 from tunemark.schema.records.reading import Problem
@@ -113,15 +112,8 @@ def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[st
 
 
 def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCELERATOR) -> list[AcceleratorCard]:
-    """Return the cards of accelerators; raises TunemarkError with similar names for one that no card has."""
-    cards = []
-    for name in names:
-        card = facts.recognise_accelerator(name)
-        if card is None:
-            fix = f"is no accelerator of data/accelerators; {suggest_accelerator(name, facts.accelerators)}"
-            raise TunemarkError(option, name, fix if name.strip() else "give the name of an accelerator, such as 'RTX 4090'")
-        cards.append(card)
-    return cards
+    """Return the cards of accelerators; raises TunemarkError about the option for one that no card has."""
+    return [facts.accelerator(name, option) for name in names]
 
 
 def row_length(card: ModelCard, text: str | None = None) -> int:

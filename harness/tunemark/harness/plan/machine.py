@@ -89,7 +89,7 @@ def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) ->
     """
     if devices % nodes:
         raise TunemarkError("--devices", devices, f"is for all {nodes} nodes together; give a multiple of {nodes}")
-    card = _card(facts, accelerator)
+    card = facts.accelerator(accelerator, "--accelerator")
     vendor = _vendor(card)
     memory = None if card.memory_gib is None else int(card.memory_gib * GIB) // _devices_in(card, vendor)
     names = (*PACKAGES, *VENDOR_PACKAGES) if vendor.backend is Backend.NEURON else PACKAGES
@@ -106,7 +106,7 @@ def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) ->
 
 def too_large(facts: FactBase, accelerator: str, devices: int, nodes: int) -> str | None:
     """Return a note if no instance has this number of accelerators, else None."""
-    card = _card(facts, accelerator)
+    card = facts.accelerator(accelerator, "--accelerator")
     each = math.ceil(devices / nodes / _devices_in(card, _vendor(card)))
     most = max((row.accelerator_count for row in facts.prices if row.accelerator == card.key), default=math.inf)
     if each <= most:
@@ -118,17 +118,6 @@ def too_large(facts: FactBase, accelerator: str, devices: int, nodes: int) -> st
 def _devices_in(card: AcceleratorCard, vendor: Vendor) -> int:
     """Return the number of devices in one accelerator: each NeuronCore is a device, and so is a whole GPU."""
     return card.cores_per_unit or 1 if vendor.backend is Backend.NEURON else 1
-
-
-def _card(facts: FactBase, name: str) -> AcceleratorCard:
-    """Return the card of an accelerator. Raises TunemarkError with the candidates for a name such as `h100`, which several share."""
-    sharing = [key for key in facts.accelerators if set(name.lower().split()) <= set(key.split("-"))]
-    if facts.recognise_accelerator(name) is None and len(sharing) > 1:
-        raise TunemarkError("--accelerator", name, f"may be {' or '.join(sharing)}; give one of them")
-    try:
-        return facts.accelerator(name)
-    except TunemarkError as error:
-        raise TunemarkError("--accelerator", name, error.fix) from error
 
 
 def _vendor(card: AcceleratorCard) -> Vendor:

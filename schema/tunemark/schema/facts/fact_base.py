@@ -29,6 +29,8 @@ from tunemark.schema.vocabulary import Backend
 
 SUPPORT_FILE = "support.json"
 GATE_SCORES_FILE = "evaluations/gate.csv"
+MOST_SHARING = 8
+"""Accelerators that a message lists as what a part of a name may mean."""
 BASIS_FILE = "basis.toml"
 """File of the price basis, in data/prices."""
 
@@ -151,12 +153,20 @@ class FactBase:
             return self.models[key]
         raise TunemarkError("model", name, f"not in data/models; {suggest_card(name, self.models.values())}")
 
-    def accelerator(self, name: str) -> AcceleratorCard:
-        """Return an accelerator card by key, name or alias. Raise TunemarkError with a suggestion for an unknown name."""
+    def accelerator(self, name: str, option: str = "accelerator") -> AcceleratorCard:
+        """Return an accelerator card by key, name or alias.
+
+        Raise TunemarkError about the option with a suggestion for an unknown name, and with the candidates for one such as `h100`.
+        """
         card = self.recognise_accelerator(name)
         if card is not None:
             return card
-        raise TunemarkError("accelerator", name, f"not in data/accelerators; {suggest_accelerator(name, self.accelerators)}")
+        words = set(name.lower().split())
+        sharing = [key for key in self.accelerators if words and words <= set(key.split("-"))]
+        fix = f"not in data/accelerators; {suggest_accelerator(name, self.accelerators)}"
+        if 1 < len(sharing) <= MOST_SHARING:
+            fix = f"may be {' or '.join(sharing)}; give one of them"
+        raise TunemarkError(option, name, fix if words else "give the name of an accelerator, such as 'RTX 4090'")
 
     def recognise_accelerator(self, reported: str) -> AcceleratorCard | None:
         """Return the card of a device by the name that it reports, or None if there is no card with exactly that name."""
