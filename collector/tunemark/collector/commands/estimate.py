@@ -18,8 +18,8 @@ from tunemark.collector.commands.terminal import (
     chosen,
     job_tokens,
     named_accelerators,
+    named_as,
     named_settings,
-    options_named,
     parse_count,
     print_json,
     print_table,
@@ -58,7 +58,7 @@ FORMATS = {"parameters", "activations", "autocast", "adapters"}
 ADAPTERS = {"lora_rank", "lora_targets", "lora_dropout", "adapters"}
 
 
-@options_named(OPTIONS | OPTIONS_OF_SHAPE)
+@named_as(OPTIONS | OPTIONS_OF_SHAPE)
 def estimate(
     model: ModelName,
     method: Annotated[str, typer.Option("--method", help="full, lora or qlora.")] = "lora",

@@ -24,8 +24,8 @@ from tunemark.collector.commands.terminal import (
     database_of,
     job_tokens,
     named_accelerators,
+    named_as,
     named_settings,
-    options_named,
     parse_count,
     parse_seconds,
     price_kind,
@@ -60,7 +60,7 @@ SETTINGS = {"trust": "predicted", "max_memory": "", "start_up": "5min"}
 """Rare settings and their defaults."""
 
 
-@options_named(OPTIONS | OPTIONS_OF_QUESTION)
+@named_as(OPTIONS | OPTIONS_OF_QUESTION)
 def recommend(
     model: ModelName,
     tokens: Tokens = None,

@@ -52,12 +52,13 @@ LARGEST_PLAIN = 1e6
 
 
 @contextmanager
-def options_named(options: Mapping[str, str]) -> Iterator[None]:
-    """Name the option as it is typed, in an error about a field that it sets. Also a decorator of a command."""
+def named_as(options: Mapping[str, str] | str) -> Iterator[None]:
+    """Name what was typed in an error: by the field that it sets, or always the same. Also a decorator of a command."""
     try:
         yield
     except TunemarkError as error:
-        raise TunemarkError(options.get(error.field, error.field), error.value, error.fix, exit_code=error.exit_code) from error
+        field = options if isinstance(options, str) else options.get(error.field, error.field)
+        raise TunemarkError(field, error.value, error.fix, exit_code=error.exit_code) from error
 
 
 def database_of(path: Path | None) -> Path:
@@ -84,15 +85,6 @@ def chosen(option: str, word: str, known: Iterable[Word]) -> Word:
 def price_kind(word: str) -> PriceKind:
     """Return the kind of price that `--kind` names; prices of owned hardware are not in the price book."""
     return chosen("--kind", word.replace("-", "_"), [kind for kind in PriceKind if kind is not PriceKind.OWNED])
-
-
-@contextmanager
-def named_as(option: str) -> Iterator[None]:
-    """Let an error about a name from the facts begin with the option that was typed."""
-    try:
-        yield
-    except TunemarkError as error:
-        raise TunemarkError(option, error.value, error.fix, exit_code=error.exit_code) from error
 
 
 def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[str, str]:
