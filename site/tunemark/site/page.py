@@ -26,7 +26,7 @@ class Page:
     """Path in the site without its ending, such as `results/003-001`."""
     title: str
     template: str
-    """A file of templates/. `tables.md.j2` shows an introduction and a list of tables."""
+    """A file of templates/."""
     context: Mapping[str, object]
     crumbs: tuple[Crumb, ...] = ()
     wide: bool = True
@@ -41,14 +41,6 @@ class Fact:
     value: str
     note: str = ""
     href: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A titled list of facts."""
-
-    title: str
-    facts: tuple[Fact, ...] = ()
 
 
 def result_path(result_id: str) -> str:

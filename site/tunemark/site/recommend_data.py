@@ -12,9 +12,6 @@ from tunemark.site.render import compact_json
 from tunemark.site.tables import Row
 
 DATA_PATH = "data/recommend.json"
-ASKED = (
-    "select model, name, context_length as longest from models where hub_id is not null and exists (from known_rates) order by name, model"
-)
 MODELS = """
     select model as key, name, family, hidden_size, intermediate_size, layers, attention_heads, key_value_heads, head_dim, vocabulary, context_length,
         tied_embeddings, sliding_window, sliding_window_every, experts, active_experts

@@ -155,7 +155,7 @@ def _cells(context: Context, row: TableRow, table: Table) -> Markup:
 
 
 def _cell(context: Context, cell: Cell, column: Column[Any], *, first: bool, stacked: bool) -> str:
-    tag, classes = "th" if first else "td", [name for name, wanted in (("tm-num", column.numeric), ("tm-tight", column.tight)) if wanted]
+    tag, classes = "th" if first else "td", ["tm-num"] if column.numeric else []
     parts = ["<th scope=row" if first else "<td"]
     if classes:
         parts.append(f' class="{" ".join(classes)}"')

@@ -7,11 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from tunemark.schema.formats import MISSING
-
 Item = TypeVar("Item")
-Show = Callable[[Any], str]
-"""Formats a value for readers."""
 Row = dict[str, Any]
 """A row of the database, by column."""
 
@@ -45,8 +41,6 @@ class Column(Generic[Item]):
     cell: Callable[[Item], Cell]
     numeric: bool = False
     """Right-align the digits."""
-    tight: bool = False
-    """Keep the text on one line."""
     explained: str = ""
     """One sentence, shown on hover and read by screen readers."""
 
@@ -96,14 +90,3 @@ def table(
     shown = listed[:most]
     rows = tuple(TableRow(tuple(column.cell(item) for column in columns), last=last(item)) for item in shown)
     return Table(name, tuple(columns), rows, interactive, searchable, stacked, len(listed) - len(shown), all_rows)
-
-
-def text(value: object, *, href: str | None = None, small: str = "", sort: float | str | None = None) -> Cell:
-    """Return a cell with text; a dash if the value is None or empty."""
-    shown = MISSING if value is None or value == "" else str(value)
-    return Cell(shown, small=small, href=href, sort=None if shown == MISSING else shown.lower() if sort is None else sort)
-
-
-def number(value: float | None, show: Callable[[Any], str] = str) -> Cell:
-    """Return a cell with a formatted number; a dash if it is unknown."""
-    return Cell(MISSING if value is None else show(value), sort=value)

@@ -221,11 +221,6 @@ def trust_meaning(trust: str, source: str) -> str:
     return f"{MLPERF_LABEL}." if trust_label(trust, source) == MLPERF_SHORT else TRUST.get(trust, "")
 
 
-def trust(row: Row) -> str:
-    """Return the trust label of a result."""
-    return trust_label(row["trust"], row["source"])
-
-
 def trust_in_full(row: Row) -> str:
     """Return the meaning of a result's trust label."""
     return trust_meaning(row["trust"], row["source"])
@@ -293,11 +288,6 @@ def offer_text(instances: float | None, provider: str | None, instance: str | No
         return ""
     several = f"{instances:.0f}{TIMES}" if instances and instances > 1 else ""
     return f"{several}{provider_name(provider)} {instance}, {words(kind)}, {effective_on}"
-
-
-def offer(cost: Row | None) -> str:
-    """Return the offer that a cost is based on; empty without one."""
-    return "" if cost is None else offer_text(*(cost[name] for name in ("instances", "provider", "instance", "kind", "effective_on")))
 
 
 def result_title(row: Row) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from tunemark.collector.gate.cross_file_checks import (
-    SECOND_RUN,
+    CONFIRMED_BY,
     Candidate,
     FileProblems,
     Subject,
@@ -213,7 +213,7 @@ def validate_all(files: Sequence[Path], root: Path, facts: FactBase, cards: Sequ
         stopped = (error.field, Problem("file", repr(error.value) if error.value else "", error.fix))
         return Validation(0, wrong or [stopped], [], len(cards), judged=False)
     problems = [*wrong, *sorted(accepted.problems, key=lambda pair: pair[0])]
-    doubts = [(file, replace(doubt, fix=f"{doubt.fix}; {SECOND_RUN}")) for file, doubt in accepted.doubts]
+    doubts = [(file, replace(doubt, fix=f"{doubt.fix}; {CONFIRMED_BY}")) for file, doubt in accepted.doubts]
     return Validation(len(files), problems, [*accepted.notes, *doubts], len(cards))
 
 

@@ -16,7 +16,7 @@ CLOCK = timedelta(days=1)
 """Clocks are often wrong by hours but seldom by days."""
 FileProblems = list[tuple[str, Problem]]
 """Problems, each with its file."""
-SECOND_RUN = "the record stays valid, and a second run can confirm it"
+CONFIRMED_BY = "the record stays valid, and a second run can confirm it"
 """How an accepted submission that is unlikely is marked."""
 
 

@@ -133,11 +133,6 @@ class MemoryLedger:
         """Return the verdict on a device of this memory; see `fit_limits`."""
         return next((verdict for verdict, least in self.fit_limits.items() if device_bytes >= least), "no")
 
-    @property
-    def model_memory(self) -> int:
-        """Bytes of weights, quantisation constants and adapters."""
-        return sum(line.bytes for line in self.lines if line.group == "model")
-
 
 NOT_REUSED = 0.5
 """Share of the tensors that are not alive at the peak for which the caching allocator reserves memory beside the peak's.

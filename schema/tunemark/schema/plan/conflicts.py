@@ -4,13 +4,11 @@ import re
 from collections.abc import Iterator, Mapping
 
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import block_linears
+from tunemark.schema.physics.architecture import FAMILIES, block_linears
 from tunemark.schema.records.effective import NEURON_ATTENTION
 from tunemark.schema.records.plan import DeviceChoice, Plan, needless_rounding
 from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task
 
-LEARNED_POSITIONS = ("bert", "gpt2")
-"""Model families with a position table, which has an end."""
 SOFT_CAP = "the model soft-caps attention scores, which torch's {} kernel does not support{}; use attention=eager"
 DROPOUT = "the model drops attention scores, which the kernel does not support; use attention=sdpa"
 ATTENTION_WITHOUT: dict[str, dict[str, str]] = {
@@ -155,7 +153,7 @@ def torch_conflict(plan: Plan, packages: Mapping[str, str]) -> str | None:
 def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:
     """Yield settings that the family or the shape of a model does not allow, with these packages."""
     # A model with rotary positions can read rows longer than its context length.
-    if card.family in LEARNED_POSITIONS and plan.data.sequence_length > card.context_length:
+    if FAMILIES[card.family].learned_positions and plan.data.sequence_length > card.context_length:
         yield f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
     cause = ATTENTION_WITHOUT.get(plan.model.attention, {}).get(card.family)
     if cause is not None:

@@ -1,8 +1,8 @@
 """The end of warm-up and the steady window, decided from the raw step log by one rule. See definitions#steady-window.
 
-At least ten warm-up steps, then until no change of the step time is left; a window of at least 100 steps or 60 s; at least
-20 steps to be ranked. A window with a change is kept with `stable = False`. `benchmarks/synthetic_steps.py` measures how often
-`stable` is right.
+At least ten warm-up steps (`WARMUP_STEPS` of records/plan.py, unless a card says otherwise), then until no change of the step time is left;
+a window of at least 100 steps or 60 s; at least 20 steps to be ranked. A window with a change is kept with `stable = False`.
+`benchmarks/synthetic_steps.py` measures how often `stable` is right.
 """
 
 import math
