@@ -10,7 +10,7 @@ intervals of the throughput model, for any software of the level.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -87,10 +87,10 @@ class Evidence:
     results: tuple[KnownRate, ...]
 
     @classmethod
-    def of_rows(
-        cls, results: Iterable[Mapping[str, Any]], parameters: Iterable[Mapping[str, Any]], covariances: Iterable[Mapping[str, Any]]
-    ) -> "Evidence":
-        """Return the evidence in rows of the tables `known_rates`, `throughput_model` and `throughput_covariances`."""
+    def of_database(cls, read: Callable[[str], Iterable[Mapping[str, Any]]]) -> "Evidence":
+        """Return the evidence in the database; `read` returns the rows of a query."""
+        tables = ("known_rates", "throughput_model", "throughput_covariances")
+        results, parameters, covariances = (read(f"from {table} order by all") for table in tables)
         means = {row["parameter"]: row["mean"] for row in parameters}
         known = {(row["parameter"], row["other"]): row["covariance"] for row in covariances}
         places = {name: place for place, name in enumerate(dict.fromkeys(name for name, _ in known))}

@@ -1,6 +1,6 @@
 """The answer on the home page to a usual question. The script of the page answers other questions."""
 
-from tunemark.schema.option_rates import rates_for
+from tunemark.schema.option_rates import Evidence, rates_for
 from tunemark.schema.recommendation import Question, recommend
 from tunemark.site import recommend_data
 from tunemark.site.answer import answer_html
@@ -13,7 +13,7 @@ TOKENS, LENGTH = 10_000_000, 2_048
 
 def first_answer(database: Database) -> str:
     """Return the answer to the usual question as HTML; empty if nothing can be recommended, as with an empty database."""
-    evidence, model = recommend_data.evidence_of(database.rows), recommend_data.models(database.rows).get(USUAL)
+    evidence, model = Evidence.of_database(database.rows), recommend_data.models(database.rows).get(USUAL)
     if model is None or not evidence.results:
         return ""
     cards, offers = recommend_data.accelerators(database.rows), recommend_data.offers(database.rows)

@@ -26,14 +26,13 @@ PEAKS = (Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32)
 OFFERS = (
     "from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region, effective_on desc, price"
 )
-EVIDENCE = {"results": "from known_rates", "parameters": "from throughput_model", "covariances": "from throughput_covariances"}
 Read = Callable[..., list[Row]]
 """Returns the rows of a query with its parameters."""
 
 
 def data_file(read: Read) -> str:
     """Return the file of the home page."""
-    evidence = evidence_of(read)
+    evidence = Evidence.of_database(read)
     content = {
         "accelerators": {row["key"]: row for row in accelerator_rows(read)},
         "models": {row["key"]: row for row in read(MODELS)},
@@ -43,12 +42,6 @@ def data_file(read: Read) -> str:
         "results": columnar([asdict(each) for each in evidence.results]),
     }
     return compact_json(content)
-
-
-def evidence_of(read: Read) -> Evidence:
-    """Return the fitted throughput model."""
-    results, parameters, covariances = (read(f"{query} order by all") for query in EVIDENCE.values())
-    return Evidence.of_rows(results, parameters, covariances)
 
 
 def accelerator_rows(read: Read) -> list[Row]:
@@ -112,7 +105,7 @@ OPTIONS = """struct(
 
 def rates(read: Read, asked: list[Row], devices: int | None = None) -> list[Row]:
     """Return the rates of plain software for models and row lengths: of each accelerator with a number of devices, or of all offers."""
-    evidence, cards, known = evidence_of(read), accelerators(read), models(read)
+    evidence, cards, known = Evidence.of_database(read), accelerators(read), models(read)
     if devices is None:
         question = Question(ANY, 1, 1, kinds=tuple(PriceKind))
         places = [(cards[key], count) for key, count in places_of(question, offers(read))]

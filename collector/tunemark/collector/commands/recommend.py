@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from difflib import get_close_matches
 from math import inf
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -46,7 +46,6 @@ SHOWN = 10
 """Options in each table; JSON has all of them."""
 REALLY_SIMILAR = 0.75
 """Minimum difflib ratio of a suggested provider: their names are short, and a wrong one gives a wrong answer."""
-EVIDENCE = ("from known_rates", "from throughput_model", "from throughput_covariances")
 PRICES = "select * from current_prices order by price"
 OPTIONS_OF_QUESTION = {
     "tokens": "--tokens",
@@ -200,10 +199,12 @@ def read_options(database: Path, facts: FactBase) -> tuple[Evidence, list[Offer]
     """Return the fitted throughput model and all offers. Raises TunemarkError without a database."""
     from tunemark.collector.store.sql_query import run_query  # noqa: PLC0415 - needs duckdb, which --help does not
 
-    results, parameters, covariances = (run_query(query, database).records() for query in EVIDENCE)
+    def read(query: str) -> list[dict[str, Any]]:
+        return run_query(query, database).records()
+
     names = {key: known.name for key, known in facts.accelerators.items() if known.unit != "cpu"}
     watts = {key: known.tdp_w for key, known in facts.accelerators.items() if known.tdp_w}
-    return Evidence.of_rows(results, parameters, covariances), offers_of(run_query(PRICES, database).records(), names, watts)
+    return Evidence.of_database(read), offers_of(read(PRICES), names, watts)
 
 
 def _check_providers(providers: Iterable[str], offers: Iterable[Offer]) -> None:
