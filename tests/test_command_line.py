@@ -125,6 +125,9 @@ def test_a_reader_that_has_seen_enough_is_no_error(command):
         ("run smoke-lora --set packin=1", "--set: 'packin': not a setting of the workload card; did you mean 'data.packing'? `tunemark workloads --json` shows each card with its settings, and `tunemark run --help` those of a run"),
         ("plan smoke-lora --accelerator nvidia-h1000", "--accelerator: 'nvidia-h1000': not in data/accelerators; did you mean 'nvidia-h100"),
         ("plan smoke-lora --accelerator h100", "--accelerator: 'h100': may be nvidia-h100-80gb-pcie or nvidia-h100-80gb-sxm or nvidia-h100-94gb-nvl; give one"),
+        ("run 'Smoke LoRA'", "workload: 'Smoke LoRA': give the name of a workload; `tunemark workloads` lists them"),
+        ("plan smoke-lora --data ''", "--data: must have at least 1 character"),
+        ("frontier smoke-lora --seq ''", "--seq: '': must be a whole number of 1"),
         ("sweep smoke-bert", "--over: is missing, and smoke-bert has no axes of its own; name what to vary, such as --over batch_size=8,16,32"),
         ("run smoke-lora --seq 999999999", "--seq: 999999999: must be less than or equal to 2097152"),
         ("run smoke-lora --set packing=foo", "--set packing: 'foo': must be true or false"),
@@ -137,7 +140,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(command):
     ],
 )  # fmt: skip
 def test_every_usage_error_is_one_line_that_names_option_and_value(monkeypatch, capsys, arguments, message):
-    monkeypatch.setattr(sys, "argv", ["tunemark", *arguments.split()])
+    monkeypatch.setattr(sys, "argv", ["tunemark", *shlex.split(arguments)])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     out, err = capsys.readouterr()

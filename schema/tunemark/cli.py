@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from tunemark.schema import VERSION
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, must_be
+from tunemark.schema.safe_text import terminal
 
 DOCTOR, RUN, STUDIES = (f"tunemark.harness.commands.{module}" for module in ("doctor", "run", "studies"))
 COLLECTOR, SITE = (f"tunemark.{room}.commands" for room in ("collector", "site"))
@@ -115,7 +116,8 @@ def main() -> NoReturn:
     try:
         _run()
     except TunemarkError as error:
-        sys.stderr.write(f"tunemark: {error}\n")
+        # A name in a message may come from a stranger's file.
+        sys.stderr.write("\n".join(map(terminal, f"tunemark: {error}".split("\n"))) + "\n")
         sys.exit(error.exit_code)
     except SystemExit as ended:
         # typer and rich end with 1 when the reader of the pipe, such as `head`, has seen enough.

@@ -8,7 +8,6 @@ from test_throughput_model import CHIPS, FACTS, combination, made_up, row_of
 
 from tunemark.collector.predict.fit import fit
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.formats import GIB
 from tunemark.schema.option_rates import Evidence, Planner, consistent, option_rates
 from tunemark.schema.recommendation import DisputedRate, Rate
 from tunemark.schema.throughput import Combination, predict
@@ -117,4 +116,11 @@ def test_the_first_plan_that_fits_is_the_fastest_one() -> None:
     assert (plan.shape.checkpointing, plan.shape.micro_batch) == (Checkpointing.FULL, 1)
     plan, verdict = sharded.best_on(large, Method.FULL, 8, tuned=False)
     assert (plan.shape.sharding, verdict) == ("fsdp2", "tight")
-    assert sharded.candidates(Method.FULL, 8, bf16=True, tuned=False)[0].fit_on(40 * GIB) == "no"
+    assert sharded.best_on(small, Method.FULL, 8, tuned=False)[1] == "no"
+
+
+def test_short_rows_are_computed_many_at_a_time_and_a_smaller_micro_batch_is_tried_before_one_row() -> None:
+    known = evidence(sequence_length=512)
+    rate = rates(known, 100, (H100, 1))["lora", "plain", H100, 1]
+    assert (rate.reason, rate.micro_batch) == (None, 40)
+    assert 1 < rates(known, 128, ("nvidia-rtx-4090", 1))["lora", "plain", "nvidia-rtx-4090", 1].micro_batch < 32

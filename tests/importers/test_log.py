@@ -96,6 +96,7 @@ def test_a_real_training_with_transformers_is_imported_whole(tmp_path: Path, tun
     said = tunemark("import", "log", tmp_path / "trainer_state.json", *CONDITIONS, "--json")
     assert said.code == 0
     claims = json.loads(said.out)[0]["record"]["claims"]
+    assert "grad_norm" in json.loads(said.out)[0]["not_used"]
     final = state["log_history"][-1]
     assert claims["tokens"]["value"] == 6 * 2 * 32
     assert claims["steps"]["value"] == 6

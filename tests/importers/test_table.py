@@ -125,6 +125,11 @@ def test_rows_are_left_out_only_by_a_rule_and_with_its_reason(tmp_path: Path) ->
         imported(make_map(table={"skip": []}), tmp_path)
 
 
+def test_a_column_of_the_map_that_the_table_lacks_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TunemarkError, match=r"README.md:12: column: 'Batch size'.*has no such column; known: Batch"):
+        imported(make_map(table={"columns": COLUMNS | {"Batch size": {"field": "micro_batch"}}}), tmp_path)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [

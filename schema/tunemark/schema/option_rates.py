@@ -34,6 +34,8 @@ SAME_LENGTH = 1.1
 """Results with rows that are longer or shorter by at most this factor count as direct evidence."""
 MOST_SLOTS = 4096
 """Tokens of a micro-batch above which more rows hardly change the rate of tokens."""
+SHORT, SHORT_ENCODED = 512, 128
+"""Tokens of a decoder's, and of an encoder's, row that results usually have at least."""
 RANK = 16
 """Rank of adapters, on all linear layers."""
 APPLE = "Apple"
@@ -153,31 +155,30 @@ class Planner:
 
     model: ModelCard
     length: int
-    known: dict[tuple[object, ...], list[Candidate]] = field(default_factory=dict)
+    known: dict[tuple[object, ...], Candidate] = field(default_factory=dict)
 
     def best_on(self, card: AcceleratorCard, method: Method, devices: int, *, tuned: bool) -> tuple[Candidate, MemoryVerdict]:
         """Return the fastest plan that fits or probably fits devices of this memory, else one that is tight, else the smallest.
 
-        Fastest first: without sharding before sharded, without recomputation before with it, then larger micro-batches.
+        Fastest first: without sharding before sharded, without recomputation before with it, then larger micro-batches. `tuned` is with
+        fused kernels.
         """
-        memory, tried = memory_of(card), self.candidates(method, devices, bf16=has_bf16(card), tuned=tuned)
-        verdicts = [(candidate, candidate.fit_on(memory)) for candidate in tried]
-        fitting = next((pair for pair in verdicts if pair[1] in {"fits", "probably"}), None)
-        return fitting or min(verdicts, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
-
-    def candidates(self, method: Method, devices: int, *, bf16: bool, tuned: bool) -> list[Candidate]:
-        """Return the plans for a number of devices, fastest first; `tuned` is with fused kernels, `bf16` on devices that multiply it."""
-        key = (method, devices, bf16, tuned)
-        if key not in self.known:
-            shardings: tuple[Sharding, ...] = ("single",)
-            if devices > 1:
-                shardings = ("fsdp2",) if method is Method.FULL else ("ddp", "fsdp2")
-            sizes = dict.fromkeys((max(1, MOST_SLOTS // self.length), 1))
-            ways = product(shardings, (Checkpointing.NONE, Checkpointing.FULL), sizes)
-            shapes = [self.shape(method, devices, rows, kept, sharding, bf16=bf16, tuned=tuned) for sharding, kept, rows in ways]
-            ledgers = [(shape, estimate_memory(shape)) for shape in shapes]
-            self.known[key] = [Candidate(shape, ledger.needed, ledger.fit_limits) for shape, ledger in ledgers]
-        return self.known[key]
+        memory, bf16 = memory_of(card), has_bf16(card)
+        shardings: tuple[Sharding, ...] = ("single",)
+        if devices > 1:
+            shardings = ("fsdp2",) if method is Method.FULL else ("ddp", "fsdp2")
+        tried: list[tuple[Candidate, MemoryVerdict]] = []
+        for sharding, kept, rows in product(shardings, (Checkpointing.NONE, Checkpointing.FULL), micro_batches(self.length)):
+            key = (method, devices, bf16, tuned, sharding, kept, rows)
+            if key not in self.known:
+                shape = self.shape(method, devices, rows, kept, sharding, bf16=bf16, tuned=tuned)
+                ledger = estimate_memory(shape)
+                self.known[key] = Candidate(shape, ledger.needed, ledger.fit_limits)
+            verdict = self.known[key].fit_on(memory)
+            if verdict in {"fits", "probably"}:
+                return self.known[key], verdict
+            tried.append((self.known[key], verdict))
+        return min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
 
     def shape(
         self, method: Method, devices: int, rows: int, checkpointing: Checkpointing, sharding: Sharding, *, bf16: bool, tuned: bool
@@ -200,6 +201,14 @@ class Planner:
             activations=stored,
             autocast=Dtype.FP16 if mixed else None,
         )
+
+
+def micro_batches(length: int) -> list[int]:
+    """Return rows of a micro-batch to choose from: as many as make it large, and halves of that down to one."""
+    sizes = [max(1, MOST_SLOTS // length)]
+    while sizes[-1] > 1:
+        sizes.append(sizes[-1] // 2)
+    return sizes
 
 
 def has_bf16(card: AcceleratorCard) -> bool:
@@ -230,7 +239,7 @@ def option_rates(
 
     Vendors' own software has rates only where a result has it. Raises TunemarkError for rows that the model cannot read.
     """
-    _check_length(model, length, evidence)
+    _check_length(length, model, longest_row(model, evidence))
     of_model, planner = _by_step(evidence.results, architecture_of(model)), Planner(model, length)
     levels = {(row.vendor, row.level) for row in evidence.results}
     reasons: dict[tuple[object, ...], str | None] = {}
@@ -239,7 +248,9 @@ def option_rates(
     def reason(method: Method, card: AcceleratorCard, slots: int) -> str | None:
         key = (method, generation_of(card), slots)
         if key not in reasons:
-            reasons[key] = unmeasured(evidence.results, model, method, card, length, slots)
+            # Short rows are computed many at a time: their rate of tokens is that of the shortest usual ones.
+            least = SHORT_ENCODED if FAMILIES[model.family].encoder else SHORT
+            reasons[key] = unmeasured(evidence.results, model, method, card, max(length, least), slots)
         return reasons[key]
 
     for (card, devices), method, level in product(places, TRAINED, software):
@@ -285,11 +296,14 @@ def _by_step(results: Iterable[KnownRate], architecture: str) -> dict[tuple[str,
     return groups
 
 
-def _check_length(model: ModelCard, length: int, evidence: Evidence) -> None:
-    """Refuse rows longer than the model's context, unless there are results of such rows."""
+def longest_row(model: ModelCard, evidence: Evidence) -> int:
+    """Return the tokens of the longest rows of a model: its context, or what its results have if its positions are not learned."""
     architecture, learned = architecture_of(model), FAMILIES[model.family].learned_positions
     measured = [row.sequence_length for row in evidence.results if row.architecture == architecture and not learned]
-    longest = max([model.context_length, *measured])
+    return max([model.context_length, *measured])
+
+
+def _check_length(length: int, model: ModelCard, longest: int) -> None:
     if length > longest:
         raise TunemarkError("sequence_length", length, f"{model.name} reads rows of at most {longest:,} tokens")
 

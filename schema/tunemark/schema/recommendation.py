@@ -148,7 +148,7 @@ class Question:
         for name in ("tokens", "sequence_length", "deadline_s", "budget_usd", "most_devices"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise TunemarkError(name, value, "must be above 0")
+                raise TunemarkError(name, value, "must be above 0, and not infinite")
         if not 0 <= self.startup_s < math.inf:
             raise TunemarkError("startup_s", self.startup_s, "must be 0 or more")
         for name, known in (("objective", OBJECTIVES), ("trust", TRUSTS)):

@@ -22,7 +22,7 @@ ENTRIES = {
     "tunemark.schema.formats": ("duration", "flop", "gib", "percent", "plain", "seconds_of", "significant", "usd", "whole_number"),
     "tunemark.schema.owned_hardware": ("HOURS_PER_YEAR", "OwnedHardware"),
     "tunemark.schema.facts.cards": ("OVERSIZED", "cheapest_offer", "current_prices"),
-    "tunemark.schema.option_rates": ("Evidence", "KnownRate", "rates_for"),
+    "tunemark.schema.option_rates": ("Evidence", "KnownRate", "longest_row", "rates_for"),
     "tunemark.schema.throughput": ("Effects",),
     "tunemark.schema.recommendation": ("OWN", "Offer", "Question", "Rate", "places_of", "recommend"),
     "tunemark.site.answer": ("answer_html",),
@@ -54,9 +54,21 @@ METHODS = _words("""
     startswith strip values
 """)
 """What python.js offers; a test compares them."""
-MOST_ARGUMENTS = {"range": 2, "sum": 1, "strip": 0, "split": 1, "startswith": 1}
+MOST_ARGUMENTS = {
+    "range": 2,
+    "sum": 1,
+    "strip": 0,
+    "split": 1,
+    "startswith": 1,
+    "replace": 2,
+    "format": 1,
+    "enumerate": 1,
+    "getattr": 2,
+    "map": 2,
+}
+MOST_ARGUMENTS |= {"math.log": 1, "log": 1}
 """Fewer than Python has."""
-FORMAT = re.compile(r"0?\d*,?(\.(\d+)?)?[df]?|(\.\d+)?g|\.\d+%")
+FORMAT = re.compile(r"0?\d*,?d?|0?\d*,?(\.\d+)?f|(\.\d+)?g|\.\d+%")
 ERROR_FIELDS = ("field", "value", "fix")
 OPERATORS = {ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
 CALLED = {ast.Add: "add", ast.Mod: "mod", ast.FloorDiv: "floordiv", ast.BitOr: "merged", ast.BitAnd: "common"}
@@ -360,7 +372,7 @@ class _Writer:
                 return f"py.set({self.loops(self.expression(element), loops)})"
             case ast.DictComp(key, value, loops):
                 return f"py.dict({self.loops(f'[{self.expression(key)}, {self.expression(value)}]', loops)})"
-            case ast.Lambda(arguments, body):
+            case ast.Lambda(arguments, body) if not arguments.defaults:
                 return f"(({', '.join(_name(each.arg) for each in arguments.args)}) => {self.expression(body)})"
             case ast.IfExp(test, body, otherwise):
                 return f"({self.test(test)} ? {self.expression(body)} : {self.expression(otherwise)})"
@@ -368,6 +380,8 @@ class _Writer:
                 return self.chosen(node, operator, values)
             case ast.BinOp(left, operator, right):
                 return self.binary(left, operator, right)
+            case ast.UnaryOp(ast.UAdd() | ast.Invert(), _):
+                raise self.unknown(node)
             case ast.UnaryOp(operator, operand):
                 return f"!{self.test(operand)}" if isinstance(operator, ast.Not) else f"(-{self.expression(operand)})"
             case ast.Compare():
@@ -500,7 +514,12 @@ class _Writer:
         named = ", ".join(f"{name}: {value}" if name else f"...py.object({value})" for name, value in by_name.items())
         method = isinstance(node.func, ast.Attribute) and not self.is_module(node.func.value)
         last = node.func.attr if isinstance(node.func, ast.Attribute) and method else ast.unparse(node.func)
-        if len(node.args) > MOST_ARGUMENTS.get(last, len(node.args)):
+        spread = [each for each in node.keywords if each.arg is None]
+        if (
+            len(node.args) > MOST_ARGUMENTS.get(last, len(node.args))
+            or len(spread) > 1
+            or (last == "startswith" and isinstance(node.args[0], ast.Tuple))
+        ):
             raise self.unknown(node)
         if last == "get_args":
             return arguments
@@ -523,7 +542,7 @@ class _Writer:
     def given(self, node: ast.Call, names: Sequence[str]) -> str:
         """Return the arguments of a call of our own by position."""
         by_name = {each.arg: self.expression(each.value) for each in node.keywords}
-        if set(by_name) - set(names):
+        if set(by_name) - set(names) or (by_name and any(isinstance(each, ast.Starred) for each in node.args)):
             raise self.unknown(node)
         end = max((names.index(name) + 1 for name in by_name if name), default=0)
         return ", ".join([*map(self.expression, node.args), *(by_name.get(name, "undefined") for name in names[len(node.args) : end])])

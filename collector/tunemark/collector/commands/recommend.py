@@ -200,7 +200,12 @@ def read_options(database: Path, facts: FactBase) -> tuple[Evidence, list[Offer]
     from tunemark.collector.store.sql_query import run_query  # noqa: PLC0415 - needs duckdb, which --help does not
 
     def read(query: str) -> list[dict[str, Any]]:
-        return run_query(query, database).records()
+        try:
+            return run_query(query, database).records()
+        except TunemarkError as error:
+            if error.field != "SQL":
+                raise
+            raise TunemarkError("--db", str(database), "was written by another version; run `tunemark collect` again") from error
 
     names = {key: known.name for key, known in facts.accelerators.items() if known.unit != "cpu"}
     watts = {key: known.tdp_w for key, known in facts.accelerators.items() if known.tdp_w}

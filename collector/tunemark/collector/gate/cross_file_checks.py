@@ -157,8 +157,10 @@ def committed_files(root: Path) -> frozenset[str]:
 
 
 def submitters(root: Path) -> dict[str, str]:
-    """Return who added each submission, by its path from the root: the author of that commit. Empty without git."""
-    log = git_or_none(root, "log", "--diff-filter=A", "--no-renames", "--name-only", "--format=%x01%ae", "--", SUBMISSIONS)
+    """Return who added each submission, by its path from the root: the author of that commit. Empty without git or its whole history."""
+    if git_or_none(root, "rev-parse", "--is-shallow-repository") != "false":
+        return {}
+    log = git_or_none(root, "log", "--diff-filter=A", "--no-renames", "--name-only", "--relative", "--format=%x01%aE", "--", SUBMISSIONS)
     added: dict[str, str] = {}
     author = ""
     for line in (log or "").splitlines():

@@ -69,6 +69,8 @@ class OwnLog:
     out_of_memory: int | None = None
     """Line of an out-of-memory error."""
     notes: list[str] = field(default_factory=list)
+    unused: set[str] = field(default_factory=set)
+    """Names in the log without a meaning here."""
 
     def problem(self, line: int | None, reason: str, *, noted: bool = False) -> None:
         """Add a problem of a line."""
@@ -131,14 +133,33 @@ class Column(NamedTuple):
     note: str | None = None
 
 
+BOOKKEEPING = frozenset(
+    (
+        *(
+            "best_model_checkpoint",
+            "best_global_step",
+            "epoch",
+            "eval_steps",
+            "global_step",
+            "is_hyper_param_search",
+            "is_local_process_zero",
+        ),
+        *("is_world_process_zero", "log_history", "logging_steps", "max_steps", "num_input_tokens_seen", "num_train_epochs", "save_steps"),
+        *("stateful_callbacks", "step", "total_flos", "train_batch_size", "trial_name", "trial_params"),
+    )
+)
+"""Fields of a Trainer's state that are read by name, or are the Trainer's own."""
+
+
 def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column], losses: Collection[str] = ()) -> dict[str, list[float]]:
-    """Add the figures of entries, and return their numbers by name. Names without a meaning are ignored, and known figures are kept.
+    """Add the figures of entries, and return their numbers by name. Names without a meaning are listed as unused, and known figures are kept.
 
     Zero is a loss or an accuracy; of other figures it means that nothing was counted.
     """
     found: dict[str, list[float]] = {}
     last: dict[str, Any] = {}
     for values, line in entries:
+        log.unused |= {name for name in values if name not in losses and name not in columns and name not in BOOKKEEPING}
         for name, value in values.items():
             if (name in losses or name in columns) and (number := log.number(name, value, line)) is not None:
                 (log.losses if name in losses else found.setdefault(name, [])).append(number)

@@ -131,6 +131,12 @@ def import_tables(mapping: Map, tables: dict[str, TextTable]) -> Imported:
         if unknown is not None:
             fix = f"the map of table {wanted.key!r} gives this column no meaning; {did_you_mean(unknown, meanings)}"
             raise TunemarkError(f"{text.file}:{text.line}: column", unknown, fix, exit_code=Exit.INVALID)
+        parts = {name for column in meanings.values() if column.split for name in re.compile(column.split).groupindex}
+        own = [name for variant in wanted.variants for name in variant.own if meanings[name].ignore is None and name not in parts]
+        missing = next((name for name in own if name not in text.header), None)
+        if missing is not None:
+            fix = f"table {wanted.key!r} has no such column; {did_you_mean(missing, text.header)}"
+            raise TunemarkError(f"{text.file}:{text.line}: column", missing, fix, exit_code=Exit.INVALID)
         for line, row in text.rows:
             cells, place = dict(zip(text.header, row, strict=True)), f"{text.file}:{line}"
             skipped = next((rule for rule in wanted.skip if rule.holds(cells)), None)

@@ -140,6 +140,8 @@ class Variant(Frozen):
 
     conditions: dict[str, Scalar] = Field(default_factory=dict)
     columns: dict[str, Column] = Field(default_factory=dict)
+    own: tuple[Text, ...] = ()
+    """Columns of the table and of the variant, which the table must have; those of the map may be in other tables."""
     note: Text | None = None
 
     @model_validator(mode="after")
@@ -231,7 +233,7 @@ def _complete(table: dict[str, Any], shared: dict[str, Any], content: dict[str, 
                 if values not in shared["values"]:
                     raise ValueError(f"values is {values!r}; {did_you_mean(values, shared['values'])}")
                 merged["columns"][name] = column | {"values": shared["values"][values]}
-        variants.append(variant | merged)
+        variants.append(variant | merged | {"own": [*table.get("columns", {}), *variant.get("columns", {})]})
     # The rules of a table come before those of the map, but its amendments after them: the nearest one counts.
     rules = {name: [*table.get(name, ()), *content.get(name, ())] for name in ("skip", "outcome")}
     rules["amend"] = [*content.get("amend", ()), *table.get("amend", ())]

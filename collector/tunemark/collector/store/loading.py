@@ -300,7 +300,9 @@ def _pooled(name: str, rows: Sequence[Row], submitters: Mapping[str, str]) -> Ro
     pooled = one_more_run(rates) if len(rates) > 1 else None
     of_submitter: dict[str, list[float]] = {}
     for row in rows:
-        of_submitter.setdefault(submitters.get(row["file"], ""), []).append(row["tokens_per_s"])
+        # A result that is not committed is of nobody yet.
+        if row["file"] in submitters:
+            of_submitter.setdefault(submitters[row["file"]], []).append(row["tokens_per_s"])
     means = [log(geometric_mean(each)) for each in of_submitter.values()]
     reproduced = any(abs(one - other) <= log1p(AGREEMENT) for one, other in combinations(means, 2))
     if reproduced:
@@ -309,7 +311,7 @@ def _pooled(name: str, rows: Sequence[Row], submitters: Mapping[str, str]) -> Ro
     return {
         "configuration": name,
         "runs": len(rows),
-        "submitters": len(of_submitter),
+        "submitters": max(1, len(of_submitter)),
         "tokens_per_s": pooled.value if pooled else rates[0],
         "tokens_per_s_low": pooled.low if pooled else None,
         "tokens_per_s_high": pooled.high if pooled else None,

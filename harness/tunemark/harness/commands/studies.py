@@ -82,7 +82,7 @@ def sweep(
 
 def counts(text: str | tuple[int, ...]) -> tuple[int, ...]:
     """Return the whole numbers of a list, for typer, which also gives the default."""
-    return text if isinstance(text, tuple) else tuple(count(part) for part in text.split(",") if part.strip())
+    return text if isinstance(text, tuple) else tuple(count(part) for part in text.split(","))
 
 
 @app.command()

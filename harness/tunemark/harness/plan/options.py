@@ -77,8 +77,15 @@ def _valid(content: dict[str, Any], names: Mapping[str, str]) -> Options:
     try:
         return Options.model_validate(content)
     except ValidationError as error:
-        wrong = error.errors()[0]
-        raise TunemarkError(names[str(wrong["loc"][0])], wrong["input"], must_be(wrong["msg"])) from error
+        raise _refused(error, names) from error
+
+
+def _refused(error: ValidationError, names: Mapping[str, str]) -> TunemarkError:
+    """Return the first wrong value as an error, by the name of its field."""
+    wrong = error.errors()[0]
+    name = str(wrong["loc"][0])
+    fix = "give the name of a workload; `tunemark workloads` lists them" if name == "workload" else must_be(wrong["msg"])
+    return TunemarkError(names.get(name, name), wrong["input"], fix)
 
 
 RARE = {SET_NAMES.get(name, name): name for name in Options.model_fields if name not in {*OPTIONS, "data_sha256"}}
@@ -142,6 +149,9 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
             command(**arguments, options=_valid(request, OPTIONS).setting((*sets, *assigned)))
         except TunemarkError as error:
             raise _as_typed(error, typed, command.__name__) from error
+        except ValidationError as error:
+            # Of the request: an empty text, which no record may hold.
+            raise _refused(error, OPTIONS) from error
 
     own = [parameters[name].replace(annotation=hints[name]) for name in parameters if name != "options"]
     for name, (option, text, metavar, kind, _, parser) in shared.items():

@@ -15,7 +15,7 @@ globalThis.tunemarkPython = (() => {
       this.map.set(known, [this.map.has(known) ? this.map.get(known)[0] : key, value]);
     }
     has(key) { return this.map.has(keyOf(key)); }
-    get(key, otherwise = null) { return this.map.get(keyOf(key))?.[1] ?? otherwise; }
+    get(key, otherwise = null) { return this.has(key) ? this.map.get(keyOf(key))[1] : otherwise; }
     setdefault(key, value) {
       if (!this.has(key)) this.put(key, value);
       return this.get(key);

@@ -3,7 +3,7 @@
   const { decoded, el } = globalThis.tunemarkCommon, { dict, make } = globalThis.tunemarkPython, { answer_html } = globalThis.tunemark.answer;
   const { seconds_of, whole_number } = globalThis.tunemark.formats;
   const { OWN, Offer, Question, places_of, recommend } = globalThis.tunemark.recommendation;
-  const { Evidence, KnownRate, rates_for } = globalThis.tunemark.option_rates, { Effects } = globalThis.tunemark.throughput;
+  const { Evidence, KnownRate, longest_row, rates_for } = globalThis.tunemark.option_rates, { Effects } = globalThis.tunemark.throughput;
   const form = document.getElementById("tm-question");
   if (!form) return;
   const answerBox = document.getElementById("tm-answer");
@@ -164,14 +164,22 @@
     });
   };
 
-  let turn = 0;
+  let turn = 0, modelChanged = false;
   const update = async () => {
     const mine = (turn += 1);
     for (const marked of form.querySelectorAll("[aria-invalid]")) marked.removeAttribute("aria-invalid");
     try {
       if (unknown) throw new Error(unknown);
       const index = await load();
-      if (mine === turn) show(index, questionOf(index));
+      if (mine !== turn) return;
+      const longest = longest_row(index.models[field("model").value], index.evidence);
+      // A model that reads shorter rows gets its longest ones.
+      if (modelChanged && Number(field("length").value) > longest) {
+        field("length").value = longest;
+        remember();
+      }
+      modelChanged = false;
+      show(index, questionOf(index));
     } catch (error) {
       if (mine === turn) complain(error);
     }
@@ -184,9 +192,7 @@
   let waiting;
   form.addEventListener("input", ({ target }) => {
     unknown = "";
-    // A model with a shorter context gets its longest rows.
-    const longest = Number(field("model").selectedOptions[0]?.dataset.longest);
-    if (target.name === "model" && Number(field("length").value) > longest) field("length").value = longest;
+    modelChanged ||= target.name === "model";
     clearTimeout(waiting);
     waiting = setTimeout(() => {
       remember();
