@@ -68,7 +68,7 @@ MOST_ARGUMENTS = {
 }
 MOST_ARGUMENTS |= {"math.log": 1, "log": 1}
 """Fewer than Python has."""
-FORMAT = re.compile(r"0?\d*,?d?|0?\d*,?(\.\d+)?f|(\.\d+)?g|\.\d+%")
+FORMAT = re.compile(r"0?\d*,?d|,|0?\d*,?(\.\d+)?f|(\.\d+)?g|\.\d+%")
 ERROR_FIELDS = ("field", "value", "fix")
 OPERATORS = {ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
 CALLED = {ast.Add: "add", ast.Mod: "mod", ast.FloorDiv: "floordiv", ast.BitOr: "merged", ast.BitAnd: "common"}
