@@ -1,43 +1,31 @@
-"""A new importer is one source file: its command is found without any registration."""
+"""A new importer is one source file: it becomes a kind of `tunemark import` without an edit elsewhere."""
 
-import sys
 from pathlib import Path
 
 import pytest
 from factories import Tunemark
 
-from tunemark.collector import commands, importers
+from tunemark.collector import importers
 
 SOURCE = '''
-"""Notes of a benchmark that does not exist."""
+"""Lines of `NAME tokens/s`."""
 
 import typer
 
 
-def lab_notes(request) -> None:
-    """Read the notes of a lab."""
-    typer.echo(f"read {request.file()}")
+def speeds_of_a_friend(request):
+    """Print the figures of a file of `NAME tokens/s` lines."""
+    for line in request.file().read_text().splitlines():
+        name, speed = line.split()
+        typer.echo(f"{name}: {float(speed):,.0f} tokens/s, {request.settings.get('method')}")
 '''
 
 
-def forget(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
-    """Have modules imported again, now and after the test."""
-    for name in modules:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-
-
-@pytest.fixture
-def lab_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module `lab_notes` among the importers."""
-    (tmp_path / "lab_notes.py").write_text(SOURCE, encoding="utf-8")
-    monkeypatch.setattr(importers, "__path__", [*importers.__path__, str(tmp_path)])
-    monkeypatch.setattr(commands, "import_files", None, raising=False)
-    forget(monkeypatch, "tunemark.collector.commands.import_files", f"{importers.__name__}.lab_notes")
-
-
-@pytest.mark.usefixtures("lab_notes")
-def test_a_new_module_is_a_command_that_help_lists_and_that_runs(tunemark: Tunemark) -> None:
-    shown = tunemark("import", "--help").out
-    assert "lab-notes" in shown
-    assert "Read the notes of a lab." in shown
-    assert tunemark("import", "lab-notes", "a.txt").out == "read a.txt\n"
+def test_a_module_with_a_function_of_its_name_is_an_importer(tmp_path: Path, tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "importers").mkdir()
+    (tmp_path / "importers" / "speeds_of_a_friend.py").write_text(SOURCE, encoding="utf-8")
+    (tmp_path / "speeds.txt").write_text("L4 1500\nA10G 2500\n", encoding="utf-8")
+    monkeypatch.setattr(importers, "__path__", [*importers.__path__, str(tmp_path / "importers")])
+    said = tunemark("import", "speeds-of-a-friend", tmp_path / "speeds.txt", "--method", "lora")
+    assert said.out.splitlines() == ["L4: 1,500 tokens/s, lora", "A10G: 2,500 tokens/s, lora"]
+    assert "speeds-of-a-friend" in tunemark("import", "speeds-of-a-frend", tmp_path / "speeds.txt").err
