@@ -241,7 +241,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, remarks: Iterabl
     ):
         if options:
             _print_options(question, f"{title}: {min(SHOWN, len(options))} of {len(options)}", options[:SHOWN])
-    shown = list(filter(None, remarks))
+    shown = list(filter(None, (words.ORDER if answer.ranked else "", *remarks)))
     for line in ("", *shown) if shown else ():
         typer.echo(line)
     typer.echo(f"{words.startup(question)} {words.NOT_INCLUDED}")
