@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.studies.series import star_of_card
+from tunemark.harness.studies.series import Point, star_of_card
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import shared_settings
@@ -143,7 +143,7 @@ def is_of(row, plan, context):
 def test_a_card_of_a_source_fits_the_gpus_that_the_source_ran_it_on_or_names_the_one_that_it_does_not(key):
     card, found = FACTS.workload(key), 0
     too_small = re.search(r"do not fit the ([A-Z]\w+ \d+)", card.description)
-    for point in star_of_card(card):
+    for point in star_of_card(card) or [Point(())]:
         plan = resolve(key, FACTS, eight_gpus(), point.applied(Options())).plan
         for row in ran_on(card):
             if is_of(row, plan, FACTS.model(card.model).context_length):

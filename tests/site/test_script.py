@@ -10,7 +10,8 @@ from playwright.sync_api import Page
 from tunemark.schema import formats
 from tunemark.schema.owned_hardware import OwnedHardware
 from tunemark.site import script
-from tunemark.site.script import NotTranslatedError, translated
+from tunemark.site.python_module import NotTranslatedError
+from tunemark.site.script import translated
 
 FORMATS = ("duration", "estimated_duration", "flop", "gib", "percent", "plain", "significant", "usd")
 SAMPLE = """

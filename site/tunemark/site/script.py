@@ -10,11 +10,11 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from graphlib import TopologicalSorter
 from importlib import resources
-from importlib.util import find_spec
-from pathlib import Path
+
+from tunemark.site.python_module import Module, NotTranslatedError, is_module
 
 RUNTIME = "python.js"
 """Name of the asset that it begins with."""
@@ -30,7 +30,6 @@ ENTRIES = {
 """Module -> what the scripts of the pages use of it."""
 SCRIPTS = {"formats.js": tuple(ENTRIES)[:3], "recommendation.js": tuple(ENTRIES)}
 """Script -> its modules: the home page loads the second one, other pages the first."""
-OURS = "tunemark."
 OFFERED = "tunemark.schema.errors"
 """Module whose names python.js offers."""
 
@@ -55,18 +54,19 @@ METHODS = _words("""
 """)
 """What python.js offers; a test compares them."""
 MOST_ARGUMENTS = {
-    "range": 2,
-    "sum": 1,
     "strip": 0,
+    "sum": 1,
     "split": 1,
     "startswith": 1,
-    "replace": 2,
     "format": 1,
     "enumerate": 1,
+    "log": 1,
+    "math.log": 1,
+    "range": 2,
+    "replace": 2,
     "getattr": 2,
     "map": 2,
 }
-MOST_ARGUMENTS |= {"math.log": 1, "log": 1}
 """Fewer than Python has."""
 FORMAT = re.compile(r"0?\d*,?d|,|0?\d*,?(\.\d+)?f|(\.\d+)?g|\.\d+%")
 ERROR_FIELDS = ("field", "value", "fix")
@@ -75,54 +75,6 @@ CALLED = {ast.Add: "add", ast.Mod: "mod", ast.FloorDiv: "floordiv", ast.BitOr: "
 ORDERS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 BOOLEAN = frozenset({"all", "any", "isinstance"})
 """Functions that return True or False."""
-
-
-class NotTranslatedError(Exception):
-    """Python that this module does not translate, with its place."""
-
-
-@dataclass(frozen=True)
-class Module:
-    """A module with its definitions."""
-
-    name: str
-
-    @cached_property
-    def tree(self) -> ast.Module:
-        """The parsed source."""
-        spec = find_spec(self.name)
-        if spec is None or spec.origin is None:
-            raise NotTranslatedError(f"{self.name} is not found")
-        return ast.parse(Path(spec.origin).read_text(encoding="utf-8"), spec.origin)
-
-    @cached_property
-    def definitions(self) -> dict[str, ast.stmt]:
-        """Functions, classes and constants by name."""
-        found: dict[str, ast.stmt] = {}
-        for node in self.tree.body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                found[node.name] = node
-            elif isinstance(node, ast.Assign | ast.AnnAssign):
-                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                    found |= {each.id: node for each in ast.walk(target) if isinstance(each, ast.Name)}
-        return found
-
-    @cached_property
-    def imports(self) -> dict[str, tuple[str, str]]:
-        """Name -> module and name there, of what is imported from our own modules."""
-        nodes = [node for node in self.tree.body if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(OURS)]
-        return {alias.asname or alias.name: (str(node.module), alias.name) for node in nodes for alias in node.names}
-
-    def place(self, node: ast.expr) -> tuple[str, str] | None:
-        """Return module and name of what a name, or a name in an imported module, stands for; None if it is not ours."""
-        match node:
-            case ast.Name(name) if name in self.definitions:
-                return self.name, name
-            case ast.Name(name):
-                return self.imports.get(name)
-            case ast.Attribute(ast.Name(alias), name) if alias in self.imports and _is_module(".".join(self.imports[alias])):
-                return ".".join(self.imports[alias]), name
-        return None
 
 
 def script(name: str) -> str:
@@ -163,7 +115,7 @@ def _collect(modules: dict[str, Module], needed: dict[str, set[str]], module_nam
     needed.setdefault(module_name, set()).add(name)
     for used in _used(module.definitions[name]):
         place = module.place(used)
-        if place and place[0] != OFFERED and place[1] not in needed.get(place[0], ()) and not _is_module(".".join(place)):
+        if place and place[0] != OFFERED and place[1] not in needed.get(place[0], ()) and not is_module(".".join(place)):
             _collect(modules, needed, *place)
 
 
@@ -176,14 +128,6 @@ def _used(node: ast.AST) -> Iterator[ast.expr]:
         for each in value if isinstance(value, list) else [value]:
             if name not in skipped and isinstance(each, ast.AST):
                 yield from _used(each)
-
-
-@cache
-def _is_module(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def _short(module: str) -> str:

@@ -143,7 +143,7 @@ RULES: tuple[tuple[str, Status, str], ...] = (
     ),
     ("deviceunavailable", Status.UNSUPPORTED, "run `tunemark doctor`; install a torch build for this device"),
     (
-        "outofmemoryerror|(cuda|mps backend|error:) out of memory|'out of memory'|alloc_failed|nrt_resource|resource_exhausted",
+        r"outofmemoryerror|(cuda|mps backend|error:)\sout\sof\smemory|'out\sof\smemory'|alloc_failed|nrt_resource|resource_exhausted",
         Status.OOM_DEVICE,
         LESS_MEMORY,
     ),

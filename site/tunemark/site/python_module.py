@@ -1,0 +1,66 @@
+"""Modules of ours as the translator of script.py reads them: definitions and imports by name."""
+
+import ast
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.util import find_spec
+from pathlib import Path
+
+OURS = "tunemark."
+
+
+class NotTranslatedError(Exception):
+    """Python that this module does not translate, with its place."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module with its definitions."""
+
+    name: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The parsed source."""
+        spec = find_spec(self.name)
+        if spec is None or spec.origin is None:
+            raise NotTranslatedError(f"{self.name} is not found")
+        return ast.parse(Path(spec.origin).read_text(encoding="utf-8"), spec.origin)
+
+    @cached_property
+    def definitions(self) -> dict[str, ast.stmt]:
+        """Functions, classes and constants by name."""
+        found: dict[str, ast.stmt] = {}
+        for node in self.tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                found[node.name] = node
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    found |= {each.id: node for each in ast.walk(target) if isinstance(each, ast.Name)}
+        return found
+
+    @cached_property
+    def imports(self) -> dict[str, tuple[str, str]]:
+        """Name -> module and name there, of what is imported from our own modules."""
+        nodes = [node for node in self.tree.body if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(OURS)]
+        return {alias.asname or alias.name: (str(node.module), alias.name) for node in nodes for alias in node.names}
+
+    def place(self, node: ast.expr) -> tuple[str, str] | None:
+        """Return module and name of what a name, or a name in an imported module, stands for; None if it is not ours."""
+        match node:
+            case ast.Name(name) if name in self.definitions:
+                return self.name, name
+            case ast.Name(name):
+                return self.imports.get(name)
+            case ast.Attribute(ast.Name(alias), name) if alias in self.imports and is_module(".".join(self.imports[alias])):
+                return ".".join(self.imports[alias]), name
+        return None
+
+
+@cache
+def is_module(name: str) -> bool:
+    """Return True for the name of a module."""
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
