@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import TIMES
 from tunemark.schema.recommendation import (
     NODES,
@@ -207,6 +208,7 @@ def test_the_energy_of_an_option_is_that_of_its_accelerators_at_their_power_limi
 
 
 def test_of_each_instance_the_cheapest_region_is_offered() -> None:
+    card = AcceleratorCard.model_construct(key="fast", name="FAST", unit="device", tdp_w=None)
     row = {"provider": "cloud", "instance": "a", "kind": "on_demand", "accelerator": "fast", "accelerator_count": 1.0, "usd_per_hour": 3.0}
     row |= {"region": "west", "effective_on": "2026-01-01", "fabric": None, "provider_rank": 1}
     rows = [
@@ -215,7 +217,7 @@ def test_of_each_instance_the_cheapest_region_is_offered() -> None:
         row | {"instance": "half", "accelerator_count": 0.5},
         row | {"instance": "b", "provider_rank": None},
     ]
-    assert [(one.instance, one.region, one.usd_per_hour) for one in offers_of(rows, {"fast": "FAST"}, {})] == [("a", "east", 2.0)]
+    assert [(one.instance, one.region, one.usd_per_hour) for one in offers_of(rows, {"fast": card})] == [("a", "east", 2.0)]
 
 
 limits = st.none() | st.floats(0.01, 1e6)

@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any, Literal
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import HOUR_S
 
 Objective = Literal["cheapest", "fastest", "value"]
@@ -246,23 +247,22 @@ def provider_name(key: str) -> str:
     return PROVIDER_NAMES.get(key, key.capitalize())
 
 
-def offers_of(prices: Iterable[Mapping[str, object]], names: Mapping[str, str], watts: Mapping[str, float]) -> list[Offer]:
+def offers_of(prices: Iterable[Mapping[str, object]], cards: Mapping[str, AcceleratorCard]) -> list[Offer]:
     """Return the offers of rows of the view `current_prices`: of each instance and kind the cheapest region.
 
-    `names` are the accelerators to rent, by key, and `watts` their power limits; providers outside the price basis are kept for the kinds
-    that have no list price.
+    `cards` are accelerators by key; CPUs are not offered. Providers outside the price basis are kept for the kinds that have no list price.
     """
     cheapest: dict[tuple[str, str, str], Offer] = {}
     for row in prices:
-        accelerator, count, usd = str(row["accelerator"]), float(str(row["accelerator_count"])), float(str(row["usd_per_hour"]))
+        card, count, usd = cards.get(str(row["accelerator"])), float(str(row["accelerator_count"])), float(str(row["usd_per_hour"]))
         listed = row["provider_rank"] is not None or row["kind"] != "on_demand"
-        if accelerator not in names or not count.is_integer() or not listed:
+        if card is None or card.unit == "cpu" or not count.is_integer() or not listed:
             continue
         key = (str(row["provider"]), str(row["instance"]), str(row["kind"]))
         region = str(row["region"]) if row["region"] else None
         dated = (usd, region, str(row["effective_on"]))
-        shown = (provider_name(key[0]), watts.get(accelerator))
-        offer = Offer(accelerator, names[accelerator], int(count), *key, *dated, row["fabric"] is not None, *shown)
+        shown = (provider_name(key[0]), card.tdp_w)
+        offer = Offer(card.key, card.name, int(count), *key, *dated, row["fabric"] is not None, *shown)
         known = cheapest.get(key)
         if known is None or (usd, offer.region or "") < (known.usd_per_hour, known.region or ""):
             cheapest[key] = offer

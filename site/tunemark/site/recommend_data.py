@@ -71,9 +71,7 @@ def workloads(read: Read) -> dict[str, list[tuple[str, str, int]]]:
 
 def offers(read: Read) -> list[Offer]:
     """Return all offers in force."""
-    rows = read(ACCELERATORS)
-    names, watts = {row["key"]: row["name"] for row in rows}, {row["key"]: row["tdp_w"] for row in rows if row["tdp_w"]}
-    return offers_of(read(OFFERS), names, watts)
+    return offers_of(read(OFFERS), accelerators(read))
 
 
 def columnar(rows: list[Row]) -> dict[str, object]:

@@ -207,9 +207,7 @@ def read_options(database: Path, facts: FactBase) -> tuple[Evidence, list[Offer]
                 raise
             raise TunemarkError("--db", str(database), "was written by another version; run `tunemark collect` again") from error
 
-    names = {key: known.name for key, known in facts.accelerators.items() if known.unit != "cpu"}
-    watts = {key: known.tdp_w for key, known in facts.accelerators.items() if known.tdp_w}
-    return Evidence.of_database(read), offers_of(read(PRICES), names, watts)
+    return Evidence.of_database(read), offers_of(read(PRICES), facts.accelerators)
 
 
 def _check_providers(providers: Iterable[str], offers: Iterable[Offer]) -> None:

@@ -158,7 +158,7 @@ def committed_files(root: Path) -> frozenset[str]:
 
 def submitters(root: Path) -> dict[str, str]:
     """Return who added each submission, by its path from the root: the author of that commit. Empty without git or its whole history."""
-    if git_or_none(root, "rev-parse", "--is-shallow-repository") != "false":
+    if not _has_whole_history(root):
         return {}
     log = git_or_none(root, "log", "--diff-filter=A", "--no-renames", "--name-only", "--relative", "--format=%x01%aE", "--", SUBMISSIONS)
     added: dict[str, str] = {}
@@ -169,6 +169,10 @@ def submitters(root: Path) -> dict[str, str]:
         elif line:
             added[line] = author
     return added
+
+
+def _has_whole_history(root: Path) -> bool:
+    return git_or_none(root, "rev-parse", "--is-shallow-repository") == "false"
 
 
 def changed_submissions(root: Path) -> list[str]:
@@ -183,7 +187,7 @@ def known_commits(root: Path, commits: Sequence[str]) -> dict[str, datetime | No
     Without a complete history, return all commits without times.
     """
     unknown: dict[str, datetime | None] = dict.fromkeys(commits)
-    if git_or_none(root, "rev-parse", "--is-shallow-repository") != "false":
+    if not _has_whole_history(root):
         return unknown
     asked = "".join(f"{commit}^{{commit}}\n{commit}:{HARNESS}\n" for commit in commits)
     found = git_or_none(root, "cat-file", "--batch-check", content=asked.encode())

@@ -14,8 +14,8 @@ from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.formats import GIB, HOUR_S
-from tunemark.schema.option_rates import KnownRate, unmeasured
+from tunemark.schema.formats import HOUR_S
+from tunemark.schema.option_rates import KnownRate, memory_of, unmeasured
 from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
 from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.training_shape import TrainingShape
@@ -52,7 +52,7 @@ def memory_fits(shape: TrainingShape, accelerators: Iterable[AcceleratorCard]) -
     for card in accelerators:
         if card.memory_gib is not None:
             # A process may use only one of several cores of a card; the name then states that all of them count.
-            cores, memory = card.cores_per_unit or 1, int(card.memory_gib * GIB)
+            cores, memory = card.cores_per_unit or 1, memory_of(card)
             name = f"{card.name}, all {cores} cores" if cores > 1 else card.name
             verdict, largest = ledger.fit_on(memory), largest_micro_batch(shape, memory)
             fits.append(MemoryFit(card.key, name, memory, verdict, memory - ledger.needed, largest))
