@@ -2,15 +2,19 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from test_throughput_model import CHIPS, FACTS, combination, made_up, row_of
 
 from tunemark.collector.predict.fit import fit
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.option_rates import Evidence, Planner, consistent, option_rates
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.option_rates import Evidence, Planner, consistent, memory_of, option_rates
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import DisputedRate, Rate
-from tunemark.schema.throughput import Combination, predict
+from tunemark.schema.throughput import Combination, LogPrediction, predict
 from tunemark.schema.vocabulary import Checkpointing, Method
 
 MODEL, LARGE = FACTS.models["llama-3.1-8b"], FACTS.models["llama-3.1-70b"]
@@ -37,11 +41,18 @@ def rates(known: Evidence, length: int, *places: tuple[str, int], model: str = M
     return {(rate.method, rate.software, rate.accelerator, rate.devices): rate for rate in found}
 
 
+def seconds(card: AcceleratorCard, devices: int, shape: TrainingShape) -> float:
+    """Return the predicted device-seconds per token."""
+    predicted = predict(FITTED.effects, Combination(card, devices, shape, "plain"))
+    assert isinstance(predicted, LogPrediction)
+    return math.exp(predicted.log_seconds)
+
+
 def test_a_rate_is_the_prediction_for_the_plan_that_is_shown_and_cites_the_results_of_its_step() -> None:
     rate = rates(evidence(trust="measured"), 8192, (H100, 1))["lora", "plain", H100, 1]
     assert (rate.evidence, rate.trust, rate.result_ids, rate.results) == ("direct", "measured", (RESULT,), 1)
-    card, planner = FACTS.accelerators[H100], Planner(MODEL, 8192)
-    plans = [planner.best_on(card, method, 1, tuned=False)[0].shape for method in (Method.LORA, Method.FULL)]
+    card, planner = FACTS.accelerators[H100], Planner(MODEL, 8192, FITTED.effects)
+    plans = [planner.best_on(card, method, 1, "plain")[0].shape for method in (Method.LORA, Method.FULL)]
     assert (rate.micro_batch, rate.checkpointing) == (plans[0].micro_batch, plans[0].checkpointing.value)
     lora, full = (predict(FITTED.effects, Combination(card, 1, shape, "plain")) for shape in plans)
     assert rate.merged == "full", "of these results, LoRA was the slower one"
@@ -107,16 +118,28 @@ def test_a_prediction_for_lora_is_never_below_that_for_a_method_that_does_more_w
         assert consistent(kept) == kept
 
 
-def test_the_first_plan_that_fits_is_the_fastest_one() -> None:
-    small, large = (FACTS.accelerators[key] for key in ("nvidia-rtx-4090", H100))
-    planner, sharded = Planner(MODEL, 2048), Planner(LARGE, 2048)
-    plan, verdict = planner.best_on(large, Method.LORA, 1, tuned=False)
-    assert (plan.shape.checkpointing, verdict) == (Checkpointing.NONE, "fits")
-    plan, _ = planner.best_on(small, Method.LORA, 1, tuned=False)
-    assert (plan.shape.checkpointing, plan.shape.micro_batch) == (Checkpointing.FULL, 1)
-    plan, verdict = sharded.best_on(large, Method.FULL, 8, tuned=False)
+@pytest.mark.parametrize(("accelerator", "model", "method", "devices"), [
+    (H100, MODEL, Method.LORA, 1), ("nvidia-rtx-4090", MODEL, Method.LORA, 1), ("nvidia-rtx-4090", MODEL, Method.QLORA, 2),
+    ("nvidia-a100-40gb-pcie", LARGE, Method.LORA, 8), ("nvidia-a40", MODEL, Method.FULL, 4),
+])  # fmt: skip
+def test_no_other_plan_that_fits_is_predicted_to_be_more_than_a_percent_faster(
+    accelerator: str, model: ModelCard, method: Method, devices: int
+) -> None:
+    card, planner = FACTS.accelerators[accelerator], Planner(model, 512, FITTED.effects)
+    best, verdict = planner.best_on(card, method, devices, "plain")
+    assert verdict in {"fits", "probably"}
+    for sharding, kept, rows in product(("single",) if devices == 1 else ("ddp", "fsdp2"), Checkpointing, (1, 2, 4, 8, 16, 32)):
+        other = planner.shape(method, devices, rows, kept, sharding, bf16=True, tuned=False)
+        if kept is not Checkpointing.SELECTIVE and not (sharding == "ddp" and method is Method.FULL):
+            slower = seconds(card, devices, other) > 0.99 * seconds(card, devices, best.shape)
+            assert slower or estimate_memory(other).fit_on(memory_of(card)) in {"tight", "no"}
+
+
+def test_without_a_plan_that_fits_the_one_that_is_tight_is_shown_or_what_the_smallest_lacks() -> None:
+    planner = Planner(LARGE, 2048, FITTED.effects)
+    plan, verdict = planner.best_on(FACTS.accelerators[H100], Method.FULL, 8, "plain")
     assert (plan.shape.sharding, verdict) == ("fsdp2", "tight")
-    assert sharded.best_on(small, Method.FULL, 8, tuned=False)[1] == "no"
+    assert planner.best_on(FACTS.accelerators["nvidia-rtx-4090"], Method.FULL, 8, "plain")[1] == "no"
 
 
 def test_short_rows_are_computed_many_at_a_time_and_a_smaller_micro_batch_is_tried_before_one_row() -> None:

@@ -25,15 +25,16 @@ from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.recommendation import DisputedRate, Offer, Question, Rate, places_of
 from tunemark.schema.recommendation_words import METHODS
-from tunemark.schema.throughput import Combination, Effects, architecture_of, generation_of, interval_of, predict
+from tunemark.schema.throughput import Combination, Effects, architecture_of, generation_of, interval_of, predict, predicted_seconds
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
 LEVELS: tuple[SoftwareLevel, ...] = ("plain", "tuned", "vendor")
 SAME_LENGTH = 1.1
 """Results with rows that are longer or shorter by at most this factor count as direct evidence."""
-MOST_SLOTS = 4096
-"""Tokens of a micro-batch above which more rows hardly change the rate of tokens."""
+USUAL_SLOTS, MOST_SLOTS = 4096, 16_384
+"""Tokens of a micro-batch that keep an accelerator busy, and the most that a plan is looked for with."""
+MULTIPLES = (2, 4)
 SHORT, SHORT_ENCODED = 512, 128
 """Tokens of a decoder's, and of an encoder's, row that results usually have at least."""
 RANK = 16
@@ -151,34 +152,38 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Chooses plans for a model and a row length. Memory is estimated once for all accelerators with the same plan."""
+    """Chooses plans for a model and a row length. Plans and their memory are computed once for all accelerators."""
 
     model: ModelCard
     length: int
-    known: dict[tuple[object, ...], Candidate] = field(default_factory=dict)
+    effects: Effects
+    shapes: dict[tuple[object, ...], tuple[TrainingShape, ...]] = field(default_factory=dict)
+    candidates: dict[TrainingShape, Candidate] = field(default_factory=dict)
 
-    def best_on(self, card: AcceleratorCard, method: Method, devices: int, *, tuned: bool) -> tuple[Candidate, MemoryVerdict]:
-        """Return the fastest plan that fits or probably fits devices of this memory, else one that is tight, else the smallest.
+    def best_on(self, card: AcceleratorCard, method: Method, devices: int, level: SoftwareLevel) -> tuple[Candidate, MemoryVerdict]:
+        """Return the plan that is predicted to be fastest among those that fit or probably fit, else one that is tight, else the smallest."""
+        bf16, tuned = has_bf16(card), level != "plain"
+        key = (method, devices, bf16, tuned)
+        if key not in self.shapes:
+            self.shapes[key] = tuple(self._shapes(method, devices, bf16=bf16, tuned=tuned))
+        tried: list[tuple[Candidate, MemoryVerdict]] = []
+        for shape in fastest_first(self.effects, card, devices, level, self.shapes[key]):
+            if shape not in self.candidates:
+                ledger = estimate_memory(shape)
+                self.candidates[shape] = Candidate(shape, ledger.needed, ledger.fit_limits)
+            verdict = self.candidates[shape].fit_on(memory_of(card))
+            if verdict in {"fits", "probably"}:
+                return self.candidates[shape], verdict
+            tried.append((self.candidates[shape], verdict))
+        return min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
 
-        Fastest first: without sharding before sharded, without recomputation before with it, then larger micro-batches. `tuned` is with
-        fused kernels.
-        """
-        memory, bf16 = memory_of(card), has_bf16(card)
+    def _shapes(self, method: Method, devices: int, *, bf16: bool, tuned: bool) -> Iterable[TrainingShape]:
+        """Yield all plans, the usual ones first: without sharding, without recomputation, and with micro-batches of about `USUAL_SLOTS` tokens."""
         shardings: tuple[Sharding, ...] = ("single",)
         if devices > 1:
             shardings = ("fsdp2",) if method is Method.FULL else ("ddp", "fsdp2")
-        tried: list[tuple[Candidate, MemoryVerdict]] = []
         for sharding, kept, rows in product(shardings, (Checkpointing.NONE, Checkpointing.FULL), micro_batches(self.length)):
-            key = (method, devices, bf16, tuned, sharding, kept, rows)
-            if key not in self.known:
-                shape = self.shape(method, devices, rows, kept, sharding, bf16=bf16, tuned=tuned)
-                ledger = estimate_memory(shape)
-                self.known[key] = Candidate(shape, ledger.needed, ledger.fit_limits)
-            verdict = self.known[key].fit_on(memory)
-            if verdict in {"fits", "probably"}:
-                return self.known[key], verdict
-            tried.append((self.known[key], verdict))
-        return min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
+            yield self.shape(method, devices, rows, kept, sharding, bf16=bf16, tuned=tuned)
 
     def shape(
         self, method: Method, devices: int, rows: int, checkpointing: Checkpointing, sharding: Sharding, *, bf16: bool, tuned: bool
@@ -204,11 +209,24 @@ class Planner:
 
 
 def micro_batches(length: int) -> list[int]:
-    """Return rows of a micro-batch to choose from: as many as make it large, and halves of that down to one."""
-    sizes = [max(1, MOST_SLOTS // length)]
+    """Return rows of a micro-batch to choose from: the usual number, halves of it down to one, and then its multiples."""
+    usual = max(1, USUAL_SLOTS // length)
+    sizes = [usual]
     while sizes[-1] > 1:
         sizes.append(sizes[-1] // 2)
-    return sizes
+    return [*sizes, *(usual * times for times in MULTIPLES if usual * times * length <= MOST_SLOTS)]
+
+
+def fastest_first(
+    effects: Effects, card: AcceleratorCard, devices: int, level: SoftwareLevel, shapes: Sequence[TrainingShape]
+) -> list[TrainingShape]:
+    """Return plans by their predicted time on an accelerator. Plans that differ by less than 1% keep their order.
+
+    Without figures on the card nothing is predicted, and all keep their order.
+    """
+    times = [predicted_seconds(effects, Combination(card, devices, shape, level)) for shape in shapes]
+    first = times[0] or 1.0
+    return [shapes[place] for place in sorted(range(len(shapes)), key=lambda place: (round((times[place] or 1.0) / first, 2), place))]
 
 
 def has_bf16(card: AcceleratorCard) -> bool:
@@ -240,7 +258,7 @@ def option_rates(
     Vendors' own software has rates only where a result has it. Raises TunemarkError for rows that the model cannot read.
     """
     _check_length(length, model, longest_row(model, evidence))
-    of_model, planner = _by_step(evidence.results, architecture_of(model)), Planner(model, length)
+    of_model, planner = _by_step(evidence.results, architecture_of(model)), Planner(model, length, evidence.effects)
     levels = {(row.vendor, row.level) for row in evidence.results}
     reasons: dict[tuple[object, ...], str | None] = {}
     rates: list[Rate] = []
@@ -265,9 +283,9 @@ def option_rates(
         missing = _no_training(card, devices) or (
             f"no accepted result with {level} software on {card.vendor} devices" if (card.vendor, level) not in levels else None
         )
-        missing = missing or (None if direct else reason(method, card, MOST_SLOTS))
+        missing = missing or (None if direct else reason(method, card, USUAL_SLOTS))
         if missing is None:
-            plan, verdict = planner.best_on(card, method, devices, tuned=level != "plain")
+            plan, verdict = planner.best_on(card, method, devices, level)
             rate = _planned(rate, plan, verdict, memory_of(card))
             missing = None if direct else reason(method, card, plan.shape.slots)
             if direct and verdict in {"tight", "no"}:

@@ -70,6 +70,12 @@ class Combination:
         return generation_of(self.accelerator)
 
     @property
+    def chip(self) -> str:
+        """The compute units and their clock: cards that differ in memory or power, such as A100 40GB and 80GB, or H100 and H200, share them."""
+        peaks = self.accelerator.peak_tflops
+        return f"{self.generation} of {max(peaks.values(), default=0):g} TFLOP/s"
+
+    @property
     def architecture(self) -> str:
         """The numbers of the model that determine the time per token."""
         return architecture_of(self.shape.model)
@@ -120,7 +126,8 @@ EFFECTS: dict[str, float] = {
     "release": 0.1,
     "generation": 0.15,
     "stack, generation": 0.1,
-    "accelerator": 0.08,
+    "chip": 0.06,
+    "accelerator": 0.05,
     "stack, accelerator": 0.08,
     "model": 0.08,
 }
@@ -128,7 +135,8 @@ EFFECTS: dict[str, float] = {
 
 Software differs by how far it is tuned (`level`), by training loop (`stack`), by method, and from round to round (`release`). How
 close to the peak a device gets depends on its generation and on the kernels that a loop has for it (`stack, generation`). Devices of
-one generation differ in clocks and power (`accelerator`), and shapes suit kernels more or less (`model`).
+one generation differ in units and clocks (`chip`), in power and cooling (`accelerator`), and shapes suit kernels more or less (`model`).
+That cards with one chip share an effect keeps a card without results from being faster than one that it is inferior to.
 """
 SLOPES: dict[str, Prior] = {
     "devices doubled": Prior(0.03, 0.03, "a few percent for each doubling of the devices"),
@@ -153,7 +161,7 @@ def factors_of(config: Combination, term: Term) -> tuple[str, ...]:
 
 def effects_of(config: Combination) -> dict[str, float]:
     """Return the effects on a combination with their weights."""
-    method, chip, software = config.shape.method.value, config.accelerator.key, config.software
+    method, accelerator, software = config.shape.method.value, config.accelerator.key, config.software
     effects = {
         f"level: {config.level}": 1.0,
         f"level, method: {config.level}, {method}": 1.0,
@@ -161,8 +169,9 @@ def effects_of(config: Combination) -> dict[str, float]:
         f"stack, method: {software}, {method}": 1.0,
         f"generation: {config.generation}": 1.0,
         f"stack, generation: {software}, {config.generation}": 1.0,
-        f"accelerator: {chip}": 1.0,
-        f"stack, accelerator: {software}, {chip}": 1.0,
+        f"chip: {config.chip}": 1.0,
+        f"accelerator: {accelerator}": 1.0,
+        f"stack, accelerator: {software}, {accelerator}": 1.0,
         f"model: {config.architecture}": 1.0,
         "slope: devices doubled": math.log2(config.devices),
         "slope: devices per row doubled": math.log2(config.devices_per_row),
@@ -249,14 +258,26 @@ def interval_of(estimate: LogPrediction, devices: int) -> Range:
     return Range(middle, low, high)
 
 
+def predicted_seconds(effects: Effects, config: Combination) -> float | None:
+    """Return the predicted device-seconds per token without the effects, which are the same for all plans on the same devices."""
+    terms = work_seconds(config.shape, config.accelerator)
+    return None if isinstance(terms, Missing) else sum(_parts(effects, config, terms).values())
+
+
+def _parts(effects: Effects, config: Combination, terms: Mapping[Term, float]) -> dict[Term, float]:
+    """Return the predicted seconds of each class of work."""
+    return {
+        term: terms[term] * math.exp(sum(effects.mean_of(name) for name in factors_of(config, term))) for term in TERMS if terms[term] > 0
+    }
+
+
 def predict(effects: Effects, config: Combination) -> LogPrediction | Missing:
     """Return the prediction for a combination, or the reason why there is none."""
     terms = work_seconds(config.shape, config.accelerator)
     if isinstance(terms, Missing):
         return terms
-    factors = {term: factors_of(config, term) for term in TERMS if terms[term] > 0}
-    parts = {term: terms[term] * math.exp(sum(effects.mean_of(name) for name in names)) for term, names in factors.items()}
-    total, weights = sum(parts.values()), effects_of(config)
-    slopes = weights | {name: parts[term] / total for term, names in factors.items() for name in names}
+    parts, weights = _parts(effects, config, terms), effects_of(config)
+    total = sum(parts.values())
+    slopes = weights | {name: part / total for term, part in parts.items() for name in factors_of(config, term)}
     log_seconds = math.log(total) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
     return LogPrediction(log_seconds, math.sqrt(effects.variance(slopes) + ROW_VARIANCE))
