@@ -46,7 +46,7 @@ def dominating(cards: dict[str, AcceleratorCard]) -> Above:
 
 
 def most(field: str, one: str | int, other: str | int, above: Above) -> float | None:
-    """Return how many times as fast as `one` the `other` value of a field can be, or None if it can be any."""
+    """Return the most that `other` can be faster than `one`, as a factor, or None if a field does not say."""
     if field in {"sequence_length", "devices"}:
         times = int(other) / int(one)
         return (times if field == "devices" else 1.0) if times > 1 else None

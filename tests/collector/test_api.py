@@ -10,6 +10,7 @@ import tunemark
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.submission import Submission
+from tunemark.schema.vocabulary import Checkpointing
 
 RANKABLE = CHECKOUT / "submissions" / "smoke-lora" / "20261124-cpu-64bd0b9a841b.json"
 
@@ -44,7 +45,7 @@ def test_an_invalid_file_is_an_error_to_load_and_a_problem_to_validate(tmp_path:
 
 @pytest.mark.usefixtures("calibrated_once")
 def test_an_estimate_has_memory_fit_speed_time_and_cost() -> None:
-    answer = tunemark.estimate("llama-3.1-8b", accelerators=["H100 80GB", "L4"], tokens=10_000_000)
+    answer = tunemark.estimate("llama-3.1-8b", accelerators=["H100 80GB", "L4"], tokens=10_000_000, checkpointing=Checkpointing.NONE)
     assert [fit.accelerator for fit in answer.fits] == ["nvidia-l4", "nvidia-h100-80gb-sxm"]
     (small, large) = sorted(answer.jobs, key=lambda job: job.seconds is not None)
     assert "does not fit" in (small.no_data or "")

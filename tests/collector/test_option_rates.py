@@ -3,14 +3,16 @@
 import math
 from dataclasses import replace
 from itertools import product
+from statistics import geometric_mean
 
 import pytest
 from test_throughput_model import CHIPS, FACTS, combination, made_up, row_of
 
+from tunemark.collector.predict.estimate import Like, job_estimates
 from tunemark.collector.predict.fit import fit
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
-from tunemark.schema.option_rates import Evidence, Planner, consistent, memory_of, option_rates
+from tunemark.schema.option_rates import Evidence, Planner, consistent, division_of, memory_of, option_rates, step_on
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import DisputedRate, Rate
@@ -51,8 +53,8 @@ def seconds(card: AcceleratorCard, devices: int, shape: TrainingShape) -> float:
 def test_a_rate_is_the_prediction_for_the_plan_that_is_shown_and_cites_the_results_of_its_step() -> None:
     rate = rates(evidence(trust="measured"), 8192, (H100, 1))["lora", "plain", H100, 1]
     assert (rate.evidence, rate.trust, rate.result_ids, rate.results) == ("direct", "measured", (RESULT,), 1)
-    card, planner = FACTS.accelerators[H100], Planner(MODEL, 8192, FITTED.effects)
-    plans = [planner.best_on(card, method, 1, "plain")[0].shape for method in (Method.LORA, Method.FULL)]
+    card, planner = FACTS.accelerators[H100], Planner(FITTED.effects)
+    plans = [planner.best_on(card, step_on(card, MODEL, method, 8192, 1), "plain")[0].shape for method in (Method.LORA, Method.FULL)]
     assert (rate.micro_batch, rate.checkpointing) == (plans[0].micro_batch, plans[0].checkpointing.value)
     lora, full = (predict(FITTED.effects, Combination(card, 1, shape, "plain")) for shape in plans)
     assert rate.merged == "full", "of these results, LoRA was the slower one"
@@ -125,21 +127,44 @@ def test_a_prediction_for_lora_is_never_below_that_for_a_method_that_does_more_w
 def test_no_other_plan_that_fits_is_predicted_to_be_more_than_a_percent_faster(
     accelerator: str, model: ModelCard, method: Method, devices: int
 ) -> None:
-    card, planner = FACTS.accelerators[accelerator], Planner(model, 512, FITTED.effects)
-    best, verdict = planner.best_on(card, method, devices, "plain")
+    card, planner = FACTS.accelerators[accelerator], Planner(FITTED.effects)
+    step = step_on(card, model, method, 512, devices)
+    best, verdict = planner.best_on(card, step, "plain")
     assert verdict in {"fits", "probably"}
     for sharding, kept, rows in product(("single",) if devices == 1 else ("ddp", "fsdp2"), Checkpointing, (1, 2, 4, 8, 16, 32)):
-        other = planner.shape(method, devices, rows, kept, sharding, bf16=True, tuned=False)
+        other = replace(step, micro_batch=rows, checkpointing=kept, sharding=sharding)
         if kept is not Checkpointing.SELECTIVE and not (sharding == "ddp" and method is Method.FULL):
             slower = seconds(card, devices, other) > 0.99 * seconds(card, devices, best.shape)
             assert slower or estimate_memory(other).fit_on(memory_of(card)) in {"tight", "no"}
 
 
 def test_without_a_plan_that_fits_the_one_that_is_tight_is_shown_or_what_the_smallest_lacks() -> None:
-    planner = Planner(LARGE, 2048, FITTED.effects)
-    plan, verdict = planner.best_on(FACTS.accelerators[H100], Method.FULL, 8, "plain")
+    planner, large, small = Planner(FITTED.effects), FACTS.accelerators[H100], FACTS.accelerators["nvidia-rtx-4090"]
+    plan, verdict = planner.best_on(large, step_on(large, LARGE, Method.FULL, 2048, 8), "plain")
     assert (plan.shape.sharding, verdict) == ("fsdp2", "tight")
-    assert planner.best_on(FACTS.accelerators["nvidia-rtx-4090"], Method.FULL, 8, "plain")[1] == "no"
+    assert planner.best_on(small, step_on(small, LARGE, Method.FULL, 2048, 8), "plain")[1] == "no"
+
+
+def test_a_plan_keeps_what_is_asked_for_and_a_vendors_software_may_share_matrices() -> None:
+    planner, card = Planner(FITTED.effects), FACTS.accelerators[H100]
+    step = replace(step_on(card, MODEL, Method.LORA, 2048, 1), micro_batch=3, checkpointing=Checkpointing.FULL)
+    plan, _ = planner.best_on(card, step, "plain", ("micro_batch", "checkpointing"))
+    assert (plan.shape.micro_batch, plan.shape.checkpointing) == (3, Checkpointing.FULL)
+    several = step_on(card, LARGE, Method.LORA, 8192, 8)
+    shared, apart = (planner.best_on(card, several, level)[0].shape for level in ("vendor", "plain"))
+    assert (shared.tensor_parallel, shared.world_size, shared.fp8_frozen, division_of(shared)) == (2, 4, True, "tp2")
+    assert (apart.tensor_parallel, apart.fp8_frozen, division_of(apart)) == (1, False, "fsdp2")
+
+
+@pytest.mark.parametrize(("accelerator", "devices"), [(H100, 1), ("nvidia-rtx-4090", 1), (A100, 4)])
+def test_an_estimate_is_the_rate_that_a_recommendation_has_for_the_same_question(accelerator: str, devices: int) -> None:
+    card = FACTS.accelerators[accelerator]
+    found = rates(evidence(), 4096, (accelerator, devices))
+    rate = found["lora", "plain", accelerator, devices]
+    steps = [step_on(card, MODEL, method, 4096, devices) for method in ((Method.LORA, Method.FULL) if rate.merged else (Method.LORA,))]
+    jobs = [job for step in steps for job in job_estimates(FACTS, FITTED, step, [card], like=Like("plain"), tokens=None, usd_per_hour=None)]
+    assert (jobs[0].micro_batch, jobs[0].checkpointing, jobs[0].sharding) == (rate.micro_batch, rate.checkpointing, rate.sharding)
+    assert geometric_mean([job.tokens_per_s.value for job in jobs]) == pytest.approx(rate.tokens_per_s)
 
 
 def test_short_rows_are_computed_many_at_a_time_and_a_smaller_micro_batch_is_tried_before_one_row() -> None:

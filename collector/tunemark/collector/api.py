@@ -17,7 +17,7 @@ from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
-from tunemark.schema.option_rates import rates_for
+from tunemark.schema.option_rates import PLANNED, rates_for
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryLedger
 from tunemark.schema.physics.training_shape import TrainingShape
@@ -73,7 +73,7 @@ def estimate(
     *,
     accelerators: Iterable[str] = (),
     sequence_length: int | None = None,
-    micro_batch: int = 1,
+    micro_batch: int | None = None,
     tokens: int | None = None,
     usd_per_hour: float | None = None,
     software: str = "plain",
@@ -81,6 +81,7 @@ def estimate(
 ) -> Estimated:
     """Return memory, speed, time and cost of a training on accelerators (by name; all by default), before anything runs.
 
+    Speed is that of the fastest plan that fits; a given micro-batch, `checkpointing` or `sharding` stays.
     `tokens` counts every epoch; without it there is no time and cost. `software` is plain, tuned or vendor.
     Further settings are fields of `TrainingShape`, such as `lora_rank=16` or `checkpointing=Checkpointing.FULL`.
     """
@@ -91,12 +92,13 @@ def estimate(
     facts = FactBase.of_root(root)
     card = facts.model(model)
     length = row_length(card) if sequence_length is None else sequence_length
-    shape = TrainingShape(card, Method(method), length, micro_batch, **settings)
+    shape = TrainingShape(card, Method(method), length, micro_batch or 1, **settings)
     names = list(accelerators)
     cards = [facts.accelerator(name) for name in names] if names else [card for card in facts.accelerators.values() if card.unit != "cpu"]
     fitted = fit(calibrate(root, facts).rows)
     like = software_like(fitted, software)
-    jobs = job_estimates(facts, fitted, shape, cards, like=like, tokens=tokens, usd_per_hour=usd_per_hour)
+    fixed = tuple(name for name in PLANNED if name in settings or (name == "micro_batch" and micro_batch))
+    jobs = job_estimates(facts, fitted, shape, cards, like=like, tokens=tokens, usd_per_hour=usd_per_hour, fixed=fixed)
     return Estimated(estimate_memory(shape), memory_fits(shape, cards), tuple(jobs))
 
 

@@ -152,22 +152,25 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Chooses plans for a model and a row length. Plans and their memory are computed once for all accelerators."""
+    """Chooses plans for steps of a model. Plans and their memory are computed once for all accelerators."""
 
-    model: ModelCard
-    length: int
     effects: Effects
-    shapes: dict[tuple[object, ...], tuple[TrainingShape, ...]] = field(default_factory=dict)
+    plans: dict[tuple[TrainingShape, bool, tuple[str, ...]], tuple[TrainingShape, ...]] = field(default_factory=dict)
     candidates: dict[TrainingShape, Candidate] = field(default_factory=dict)
 
-    def best_on(self, card: AcceleratorCard, method: Method, devices: int, level: SoftwareLevel) -> tuple[Candidate, MemoryVerdict]:
-        """Return the plan that is predicted to be fastest among those that fit or probably fit, else one that is tight, else the smallest."""
-        bf16, tuned = has_bf16(card), level != "plain"
-        key = (method, devices, bf16, tuned)
-        if key not in self.shapes:
-            self.shapes[key] = tuple(self._shapes(method, devices, bf16=bf16, tuned=tuned))
+    def best_on(
+        self, card: AcceleratorCard, step: TrainingShape, level: SoftwareLevel, fixed: tuple[str, ...] = ()
+    ) -> tuple[Candidate, MemoryVerdict]:
+        """Return the plan of a step that is predicted to be fastest among those that fit or probably fit, else one that is tight, else the smallest.
+
+        `fixed` are those of `PLANNED` that keep the value of the step.
+        """
+        step, shared = with_software(step, card, level, fixed), level == "vendor"
+        key = (step, shared, fixed)
+        if key not in self.plans:
+            self.plans[key] = tuple(plans_of(step, fixed, shared=shared))
         tried: list[tuple[Candidate, MemoryVerdict]] = []
-        for shape in fastest_first(self.effects, card, devices, level, self.shapes[key]):
+        for shape in fastest_first(self.effects, card, level, self.plans[key]):
             if shape not in self.candidates:
                 ledger = estimate_memory(shape)
                 self.candidates[shape] = Candidate(shape, ledger.needed, ledger.fit_limits)
@@ -177,35 +180,68 @@ class Planner:
             tried.append((self.candidates[shape], verdict))
         return min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
 
-    def _shapes(self, method: Method, devices: int, *, bf16: bool, tuned: bool) -> Iterable[TrainingShape]:
-        """Yield all plans, the usual ones first: without sharding, without recomputation, and with micro-batches of about `USUAL_SLOTS` tokens."""
-        shardings: tuple[Sharding, ...] = ("single",)
-        if devices > 1:
-            shardings = ("fsdp2",) if method is Method.FULL else ("ddp", "fsdp2")
-        for sharding, kept, rows in product(shardings, (Checkpointing.NONE, Checkpointing.FULL), micro_batches(self.length)):
-            yield self.shape(method, devices, rows, kept, sharding, bf16=bf16, tuned=tuned)
 
-    def shape(
-        self, method: Method, devices: int, rows: int, checkpointing: Checkpointing, sharding: Sharding, *, bf16: bool, tuned: bool
-    ) -> TrainingShape:
-        """Return a plan. Devices without bf16, such as V100 and T4, compute in fp16; updates of fp16 weights underflow, so trained ones are in fp32."""
-        mixed = not bf16 and method is Method.FULL
-        stored = Dtype.BF16 if bf16 else Dtype.FP32 if mixed else Dtype.FP16
-        return TrainingShape(
-            self.model,
-            method,
-            self.length,
-            rows,
-            lora_rank=RANK,
-            checkpointing=checkpointing,
-            sharding=sharding,
-            world_size=devices,
-            loss="fused" if tuned else "upcast",
-            attention="eager" if self.model.family == "gemma2" else "sdpa",
-            parameters=stored,
-            activations=stored,
-            autocast=Dtype.FP16 if mixed else None,
-        )
+GROUPS = (2, 4, 8)
+"""Devices that share each matrix: those of one machine."""
+PLANNED = ("sharding", "checkpointing", "micro_batch")
+"""Fields of a step that a plan chooses."""
+
+
+def plans_of(step: TrainingShape, fixed: tuple[str, ...], *, shared: bool) -> Iterable[TrainingShape]:
+    """Yield the plans of a step, the usual ones first: without sharding, without recomputation, with micro-batches of about `USUAL_SLOTS` tokens.
+
+    With `shared`, devices may also share each matrix, as in vendors' own software.
+    """
+    shardings: tuple[Sharding, ...] = ("single",)
+    if step.world_size > 1:
+        shardings = ("fsdp2",) if step.method is Method.FULL else ("ddp", "fsdp2")
+    for sharding, kept, rows in product(
+        (step.sharding,) if "sharding" in fixed else shardings,
+        (step.checkpointing,) if "checkpointing" in fixed else (Checkpointing.NONE, Checkpointing.FULL),
+        [step.micro_batch] if "micro_batch" in fixed else micro_batches(step.sequence_length),
+    ):
+        yield replace(step, sharding=sharding, checkpointing=kept, micro_batch=rows)
+        for group in GROUPS if shared and sharding in {"single", "ddp"} and "sharding" not in fixed else ():
+            if step.world_size % group == 0:
+                apart: Sharding = "ddp" if step.world_size > group else "single"
+                plan = replace(step, sharding=apart, checkpointing=kept, micro_batch=rows, world_size=step.world_size // group)
+                yield replace(plan, tensor_parallel=group, sequence_parallel=True)
+
+
+def with_software(step: TrainingShape, card: AcceleratorCard, level: SoftwareLevel, fixed: tuple[str, ...] = ()) -> TrainingShape:
+    """Return a step as software of a level runs it: tuned loops have a fused loss, and vendors' own ones keep frozen weights in fp8 and adapters in 16 bits."""
+    if level == "plain":
+        return step
+    step = replace(step, loss=step.loss if "loss" in fixed else "fused")
+    if level == "tuned" or step.method is not Method.LORA:
+        return step
+    adapters = step.adapters if "adapters" in fixed else step.activations
+    return replace(step, fp8_frozen=step.fp8_frozen or Dtype.FP8 in card.peak_tflops, adapters=adapters)
+
+
+def division_of(shape: TrainingShape) -> str:
+    """Return the division of the work in a plan: its sharding, or the devices that share each matrix, such as `tp4`."""
+    return shape.sharding if shape.tensor_parallel == 1 else f"tp{shape.tensor_parallel}"
+
+
+def step_on(card: AcceleratorCard, model: ModelCard, method: Method, length: int, devices: int) -> TrainingShape:
+    """Return the step of an option. Devices without bf16, such as V100 and T4, compute in fp16; updates of fp16 weights underflow, so trained ones are in fp32."""
+    bf16 = has_bf16(card)
+    mixed = not bf16 and method is Method.FULL
+    stored = Dtype.BF16 if bf16 else Dtype.FP32 if mixed else Dtype.FP16
+    return TrainingShape(
+        model,
+        method,
+        length,
+        1,
+        lora_rank=RANK,
+        sharding="fsdp2" if devices > 1 else "single",
+        world_size=devices,
+        attention="eager" if model.family == "gemma2" else "sdpa",
+        parameters=stored,
+        activations=stored,
+        autocast=Dtype.FP16 if mixed else None,
+    )
 
 
 def micro_batches(length: int) -> list[int]:
@@ -217,14 +253,17 @@ def micro_batches(length: int) -> list[int]:
     return [*sizes, *(usual * times for times in MULTIPLES if usual * times * length <= MOST_SLOTS)]
 
 
-def fastest_first(
-    effects: Effects, card: AcceleratorCard, devices: int, level: SoftwareLevel, shapes: Sequence[TrainingShape]
-) -> list[TrainingShape]:
+def combination_on(card: AcceleratorCard, shape: TrainingShape, level: SoftwareLevel) -> Combination:
+    """Return a plan on an accelerator, with any software of a level."""
+    return Combination(card, shape.world_size * shape.tensor_parallel, shape, level, devices_per_row=float(shape.tensor_parallel))
+
+
+def fastest_first(effects: Effects, card: AcceleratorCard, level: SoftwareLevel, shapes: Sequence[TrainingShape]) -> list[TrainingShape]:
     """Return plans by their predicted time on an accelerator. Plans that differ by less than 1% keep their order.
 
     Without figures on the card nothing is predicted, and all keep their order.
     """
-    times = [predicted_seconds(effects, Combination(card, devices, shape, level)) for shape in shapes]
+    times = [predicted_seconds(effects, combination_on(card, shape, level)) for shape in shapes]
     first = times[0] or 1.0
     return [shapes[place] for place in sorted(range(len(shapes)), key=lambda place: (round((times[place] or 1.0) / first, 2), place))]
 
@@ -258,7 +297,7 @@ def option_rates(
     Vendors' own software has rates only where a result has it. Raises TunemarkError for rows that the model cannot read.
     """
     _check_length(length, model, longest_row(model, evidence))
-    of_model, planner = _by_step(evidence.results, architecture_of(model)), Planner(model, length, evidence.effects)
+    of_model, planner = _by_step(evidence.results, architecture_of(model)), Planner(evidence.effects)
     levels = {(row.vendor, row.level) for row in evidence.results}
     reasons: dict[tuple[object, ...], str | None] = {}
     rates: list[Rate] = []
@@ -285,7 +324,7 @@ def option_rates(
         )
         missing = missing or (None if direct else reason(method, card, USUAL_SLOTS))
         if missing is None:
-            plan, verdict = planner.best_on(card, method, devices, level)
+            plan, verdict = planner.best_on(card, step_on(card, model, method, length, devices), level)
             rate = _planned(rate, plan, verdict, memory_of(card))
             missing = None if direct else reason(method, card, plan.shape.slots)
             if direct and verdict in {"tight", "no"}:
@@ -294,7 +333,7 @@ def option_rates(
             elif verdict == "no":
                 missing = f"does not fit: each device lacks {gib(plan.needed_bytes - memory_of(card))}"
         if missing is None:
-            estimate = predict(evidence.effects, Combination(card, devices, plan.shape, level))
+            estimate = predict(evidence.effects, combination_on(card, plan.shape, level))
             if isinstance(estimate, Missing):
                 missing = estimate.reason
             else:
@@ -387,7 +426,7 @@ def _planned(rate: Rate, plan: Candidate, verdict: MemoryVerdict, memory_bytes: 
         micro_batch=shape.micro_batch,
         weight_format=shape.parameters.value,
         checkpointing=shape.checkpointing.value,
-        sharding=shape.sharding,
+        sharding=division_of(shape),
     )
 
 

@@ -259,9 +259,12 @@ def interval_of(estimate: LogPrediction, devices: int) -> Range:
 
 
 def predicted_seconds(effects: Effects, config: Combination) -> float | None:
-    """Return the predicted device-seconds per token without the effects, which are the same for all plans on the same devices."""
+    """Return the predicted device-seconds per token without the effects that are the same for all plans on the same devices."""
     terms = work_seconds(config.shape, config.accelerator)
-    return None if isinstance(terms, Missing) else sum(_parts(effects, config, terms).values())
+    if isinstance(terms, Missing):
+        return None
+    shared = effects.mean_of("slope: devices per row doubled") * math.log2(config.devices_per_row)
+    return sum(_parts(effects, config, terms).values()) * math.exp(shared)
 
 
 def _parts(effects: Effects, config: Combination, terms: Mapping[Term, float]) -> dict[Term, float]:

@@ -63,12 +63,16 @@ def estimate(
     model: ModelName,
     method: Annotated[str, typer.Option("--method", help="full, lora or qlora.")] = "lora",
     sequence_length: Length = None,
-    micro_batch: Annotated[str, typer.Option("--micro-batch", help="Rows of a micro-step on a device.")] = "1",
+    micro_batch: Annotated[
+        str | None, typer.Option("--micro-batch", help="Rows of a micro-step on a device. Default: 1 for memory.", show_default=False)
+    ] = None,
     *,
     accelerator: Accelerators = None,
     devices: Annotated[int, typer.Option("--devices", help="Data-parallel devices.")] = 1,
     sharding: Annotated[str | None, typer.Option("--sharding", help="ddp, zero1 to zero3, fsdp1 or fsdp2.")] = None,
-    checkpointing: Annotated[str, typer.Option("--checkpointing", help="none, selective or full.")] = "none",
+    checkpointing: Annotated[
+        str | None, typer.Option("--checkpointing", help="none, selective or full. Default: none for memory.", show_default=False)
+    ] = None,
     rank: Annotated[int | None, typer.Option("--rank", help="Rank of the adapters. Default: 16.", show_default=False)] = None,
     optimizer: Annotated[
         str, typer.Option("--optimizer", help="adamw, adamw-fused, adamw-8bit, paged-adamw, paged-adamw-8bit, sgd or adafactor.")
@@ -85,7 +89,8 @@ def estimate(
 
     Everything follows from the model card. The verdict is `fits` if the device has room for the upper end of the 90% interval and the
     cache of the allocator, `probably` without that cache, `tight` if it has room for the lower end only, and otherwise `no`.
-    With --tokens, --samples or --software, speed, time and cost are predicted from accepted results, each with a 90% interval.
+    With --tokens, --samples or --software, speed, time and cost are predicted from accepted results, each with a 90% interval, for the
+    fastest plan that fits; --micro-batch, --checkpointing and --sharding fix their part of it.
 
     Exit codes: 0 estimated, 2 an unknown model, accelerator or word.
 
@@ -108,13 +113,13 @@ def estimate(
         "attention": "eager" if card.family == "gemma2" else "sdpa",
         "activations": stored,
         "lora_rank": 16 if rank is None else rank,
-        "checkpointing": chosen("--checkpointing", checkpointing, Checkpointing),
+        "checkpointing": chosen("--checkpointing", checkpointing or "none", Checkpointing),
         "optimizer": optimizer,
         "sharding": sharding or ("fsdp2" if devices > 1 else "single"),
         "world_size": devices,
     }
     properties = known | {name: _property(name, text) for name, text in given.items()} | {"parameters": stored}
-    rows = parse_count("--micro-batch", micro_batch)
+    rows = parse_count("--micro-batch", micro_batch or "1")
     shape = TrainingShape(card, method_used, row_length(card, sequence_length), rows, **properties)
     from tunemark.collector.predict.estimate import memory_fits
     from tunemark.schema.throughput import LEVEL
@@ -135,7 +140,9 @@ def estimate(
         fitted = fit(calibrate(project_root(), facts).rows)
         like = software_like(fitted, software or "plain")
         assumed = f"{like.name} with the kernels and loss of its results, which can differ from those of the memory estimate"
-        jobs = list(job_estimates(facts, fitted, shape, cards, like=like, tokens=size, usd_per_hour=usd_per_hour))
+        asked = {"micro_batch": micro_batch, "checkpointing": checkpointing, "sharding": sharding}
+        fixed = tuple(name for name, value in (asked | given).items() if value is not None)
+        jobs = list(job_estimates(facts, fitted, shape, cards, like=like, tokens=size, usd_per_hour=usd_per_hour, fixed=fixed))
         throughput = {"label": "predicted", "level": LEVEL, "like": like.name, "assumes": assumed}
         answer["throughput"] = throughput | {"accelerators": [asdict(job) for job in jobs]}
     if as_json:
@@ -218,10 +225,23 @@ def _print_jobs(jobs: "Sequence[JobEstimate]", title: str) -> None:
     predicted = [(job, job.tokens_per_s) for job in jobs if job.tokens_per_s is not None]
     predicted.sort(key=lambda pair: -pair[1].value)
     if predicted:
-        columns = ["accelerator", "predicted tokens/s", "90% interval", "tuned", "time", "90% interval", "usd", "90% interval", "at"]
+        columns = [
+            "accelerator",
+            "plan",
+            "predicted tokens/s",
+            "90% interval",
+            "tuned",
+            "time",
+            "90% interval",
+            "usd",
+            "90% interval",
+            "at",
+        ]
         rows = [
             (
                 job.name,
+                f"micro-batch {job.micro_batch}, checkpointing {job.checkpointing}"
+                + (f", {job.sharding}" if job.sharding != "single" else ""),
                 *_with_interval(rate, formats.significant),
                 "" if job.tuned_tokens_per_s is None else formats.significant(job.tuned_tokens_per_s.value),
                 *_with_interval(job.seconds, formats.estimated_duration),

@@ -15,7 +15,7 @@ from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import HOUR_S
-from tunemark.schema.option_rates import KnownRate, memory_of, unmeasured
+from tunemark.schema.option_rates import KnownRate, Planner, combination_on, division_of, memory_of, unmeasured
 from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
 from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.training_shape import TrainingShape
@@ -163,6 +163,12 @@ class JobEstimate:
     """Why nothing is predicted."""
     tokens_per_s: Range | None = None
     """Predicted rate of all devices."""
+    micro_batch: int | None = None
+    """Rows of a micro-step of the plan that it is predicted for."""
+    checkpointing: str | None = None
+    sharding: str | None = None
+    memory: MemoryVerdict | None = None
+    """Whether this plan fits."""
     tuned_tokens_per_s: Range | None = None
     """Predicted rate with tuned software, for comparison."""
     rests_on: tuple[str, ...] = ()
@@ -188,18 +194,21 @@ def job_estimates(
     like: Like,
     tokens: int | None,
     usd_per_hour: float | None,
+    fixed: tuple[str, ...] = (),
 ) -> Iterator[JobEstimate]:
     """Yield the estimate for each accelerator, of its speed alone without `tokens`; a step that does not fit has no prediction.
 
+    It is that of the fastest plan of the step that fits, as `recommend` chooses it; `fixed` are the fields of a plan that keep their value.
     `like` is the software to predict for; `usd_per_hour` is the price of all devices, by default the price book's.
     """
     if usd_per_hour is not None and not 0 < usd_per_hour < math.inf:
         raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0, and not infinite")
-    devices = shape.world_size * shape.tensor_parallel
+    devices, planner = shape.world_size * shape.tensor_parallel, Planner(fitted.effects)
     for card in accelerators:
-        config = Combination(card, devices, shape, like.level, like.stack, like.release, float(shape.tensor_parallel))
-        short = next((-fit.margin_bytes for fit in memory_fits(shape, [card]) if fit.margin_bytes < 0), None)
-        predicted = predict(fitted, config) if short is None else Missing(f"does not fit: {formats.gib(short)} short")
+        plan, verdict = planner.best_on(card, shape, like.level, fixed)
+        config = replace(combination_on(card, plan.shape, like.level), stack=like.stack, release=like.release)
+        fits = verdict != "no" or card.memory_gib is None
+        predicted = predict(fitted, config) if fits else Missing(f"does not fit: {formats.gib(plan.needed_bytes - memory_of(card))} short")
         if isinstance(predicted, Missing):
             yield JobEstimate(card.key, card.name, predicted.reason)
             continue
@@ -212,6 +221,10 @@ def job_estimates(
             card.key,
             card.name,
             tokens_per_s=predicted.tokens_per_s,
+            micro_batch=plan.shape.micro_batch,
+            checkpointing=plan.shape.checkpointing.value,
+            sharding=division_of(plan.shape),
+            memory=verdict,
             tuned_tokens_per_s=None if isinstance(tuned, Missing) else tuned.tokens_per_s,
             rests_on=tuple(row.id for row in predicted.neighbours),
             unseen=predicted.unseen,

@@ -1,0 +1,27 @@
+"""The rates of options make sense: what cannot be faster is not."""
+
+from pathlib import Path
+
+import pytest
+from sense import measured
+
+ROOT = Path(__file__).parents[2]
+MOST = {"dominated accelerator": 0.01, "one plan": 0.005, "larger model": 0.005, "plain against tuned": 0.005}
+"""Check -> most violations as a share of its pairs. With another plan, less work can be slower for a reason, so those are not judged."""
+KNOWN = ("qlora against lora, one plan",)
+"""Sharded QLoRA gathers a quarter of LoRA's bytes."""
+
+
+def violated(every: int) -> dict[str, float]:
+    """Return the checks with too many violations, and their shares."""
+    shares = {name: count[True] / count.total() for name, count in measured(ROOT, every).items() if name not in KNOWN}
+    return {name: share for name, share in shares.items() if any(share > most for check, most in MOST.items() if check in name)}
+
+
+def test_what_cannot_be_faster_is_not_for_one_model_in_sixteen() -> None:
+    assert violated(16) == {}
+
+
+@pytest.mark.nightly
+def test_what_cannot_be_faster_is_not_for_any_model() -> None:
+    assert violated(1) == {}
