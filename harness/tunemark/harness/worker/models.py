@@ -37,6 +37,7 @@ CONFIG_FIELDS = {
     "hidden_size": "hidden_size",
     "intermediate_size": "intermediate_size",
     "n_inner": "intermediate_size",
+    "moe_intermediate_size": "intermediate_size",
     "num_hidden_layers": "layers",
     "num_attention_heads": "attention_heads",
     "num_key_value_heads": "key_value_heads",
@@ -56,7 +57,9 @@ FIXED_SHAPE = ("hidden_size", "intermediate_size", "layers", "attention_heads", 
 def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | None = None) -> Any:  # noqa: ANN401 - a transformers class
     """Return the transformers configuration of a card; `vocabulary` replaces the card's, `labels` makes it a classifier."""
     made = transformers.AutoConfig.for_model(card.family)
-    settings: dict[str, Any] = {theirs: getattr(card, ours) for theirs, ours in CONFIG_FIELDS.items() if hasattr(made, theirs)}
+    # Some configurations have a width of heads that they do not declare.
+    named = {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs == "head_dim" or hasattr(made, theirs)}
+    settings: dict[str, Any] = {theirs: getattr(card, ours) for theirs, ours in named.items()}
     if vocabulary is not None:
         settings["vocab_size"] = vocabulary
     if labels is not None:
@@ -149,9 +152,10 @@ def torch_dtype(dtype: Dtype) -> Any:  # noqa: ANN401 - a torch dtype
 
 def refuse_another_architecture(config: Any, card: ModelCard) -> None:  # noqa: ANN401 - a transformers class
     """Raise ValueError when pretrained weights do not match the card: their numbers would be published under its name."""
-    # Two names can stand for one field; a family has one of them.
-    theirs = [(ours, getattr(config, name, None)) for name, ours in CONFIG_FIELDS.items() if ours in FIXED_SHAPE]
-    other = {name: value for name, value in theirs if value is not None and value != getattr(card, name)}
+    # Of several names for one field, a family has one, or the last is that of its experts.
+    named = [(ours, getattr(config, name, None)) for name, ours in CONFIG_FIELDS.items() if ours in FIXED_SHAPE]
+    theirs = {name: value for name, value in named if value is not None}
+    other = {name: value for name, value in theirs.items() if value != getattr(card, name)}
     if other:
         differences = ", ".join(f"{name} {value} instead of {getattr(card, name)}" for name, value in other.items())
         msg = f"the weights are not those of model card {card.key}: {differences}; name weights of this model, or another one with --set model=KEY"
