@@ -16,6 +16,7 @@ from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HO
 from tunemark.harness.worker.attention import prepare_transformers
 from tunemark.harness.worker.fp8 import FrozenFp8Linear, layers_in_fp8, store_frozen, train_in_fp8
 from tunemark.harness.worker.levers import blocks, fuse, limit_sdpa, recompute
+from tunemark.schema.facts.any_model import CONFIG_FIELDS
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.plan import LoraSettings, Plan, Precision, Quantisation
 from tunemark.schema.vocabulary import (
@@ -33,23 +34,6 @@ from tunemark.schema.vocabulary import (
 TORCH_DTYPES = {Dtype.FP32: "float32", Dtype.TF32: "float32", Dtype.BF16: "bfloat16", Dtype.FP16: "float16"}
 DTYPE_NAMES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.uint8": "uint8", "torch.int8": "int8"}
 NO_TOKEN = 0
-CONFIG_FIELDS = {
-    "hidden_size": "hidden_size",
-    "intermediate_size": "intermediate_size",
-    "n_inner": "intermediate_size",
-    "moe_intermediate_size": "intermediate_size",
-    "num_hidden_layers": "layers",
-    "num_attention_heads": "attention_heads",
-    "num_key_value_heads": "key_value_heads",
-    "head_dim": "head_dim",
-    "vocab_size": "vocabulary",
-    "max_position_embeddings": "context_length",
-    "tie_word_embeddings": "tied_embeddings",
-    "sliding_window": "sliding_window",
-    "num_local_experts": "experts",
-    "num_experts_per_tok": "active_experts",
-}
-"""Name in transformers, which each configuration class maps to its own -> field of the model card."""
 FIXED_SHAPE = ("hidden_size", "intermediate_size", "layers", "attention_heads", "key_value_heads")
 """Fields of a card that its weights must match; a vocabulary may have been padded or extended."""
 
