@@ -32,7 +32,7 @@ TINY = {
     "head_dim": 16,
     "vocabulary": 256,
 }
-FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
+FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "olmo3")
 PACKED = ("data.packing=true", "data.name=random-documents", f"data.sequence_length={LENGTH}", f"batch.micro_batch={ROWS}", "compute=fp32")
 pieces = st.lists(st.lists(st.integers(1, 300), min_size=1, max_size=8), min_size=1, max_size=3)
 
@@ -48,7 +48,7 @@ def places_of(rows, length):
 def case(facts, family, tmp_path):
     """Return plan, model with the masked attention of the family, its shape, and packed rows."""
     card = next(card for card in facts.models.values() if card.family == family)
-    window = WINDOW if family in {"mistral", "gemma2"} else None
+    window = WINDOW if card.sliding_window else None
     changes = TINY | {"sliding_window": window} | ({"experts": 4, "active_experts": 2} if card.experts else {})
     card = card.model_copy(update=changes)
     masked = "eager" if family == "gemma2" else "sdpa"

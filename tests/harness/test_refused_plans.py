@@ -85,7 +85,7 @@ PLANNED = None
         ("cpu", "smoke-lora", "compile_mode=reduce-overhead compile=model", {}, "for NVIDIA GPUs only"),
         ("h100", "smoke-lora", f"{VARLEN}compile_mode=reduce-overhead compile=model", {}, "same shapes in each step"),
         ("h100", "smoke-lora", "fused_kernels=liger", {}, PLANNED),
-        ("h100", "smoke-bert", "fused_kernels=liger", {}, "not for bert; use fused_kernels=none"),
+        ("h100", "smoke-bert", "fused_kernels=liger", {}, "no kernels for bert; use fused_kernels=none"),
         # Number formats
         ("t4", "smoke-lora", "compute=bf16", {}, "bf16 on a Volta or Turing GPU: "),
         ("t4", "smoke-lora", "compute=tf32", {}, "use compute=fp16"),

@@ -8,15 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.cards import MIXTURES, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.architecture import FAMILIES as ARCHITECTURES
 from tunemark.schema.physics.architecture import TOKEN_TABLES, all_linears, count_parameters
 from tunemark.schema.physics.flops import attention_pairs, flops_ledger, palm_flops
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
 
 FACTS = FactBase(Path(__file__).parents[2] / "data")
-FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "gpt2", "bert")
+FAMILIES = tuple(ARCHITECTURES)
+WINDOWS = {"mistral": None, "gemma2": 2, "gemma3_text": 6, "olmo3": 4}
+"""Family with windows -> one in this many layers attends to all."""
 ROWS, LENGTH = 2, 24
 
 
@@ -37,18 +40,18 @@ def tiny(family: str, **changes: Any) -> ModelCard:
         "family": family,
         "hidden_size": 48,
         "intermediate_size": 80,
-        "layers": 3,
+        "layers": 6 if family in WINDOWS else 3,
         "attention_heads": 4,
         "key_value_heads": 2 if grouped else 4,
         "head_dim": 12,
         "vocabulary": 101,
         "context_length": 64,
-        "tied_embeddings": family in {"gemma", "gemma2", "gpt2", "bert"},
+        "tied_embeddings": family in {"gemma", "gemma2", "gemma3_text", "smollm3", "granite", "gpt2", "bert"},
         "source": "made for a test",
     }
-    if family in {"mistral", "gemma2"}:
-        content["sliding_window"] = 8
-    if family == "mixtral":
+    if family in WINDOWS:
+        content |= {"sliding_window": 8, "full_attention_every": WINDOWS[family]}
+    if family in MIXTURES:
         content |= {"experts": 4, "active_experts": 2}
     return ModelCard.model_validate(content | changes)
 

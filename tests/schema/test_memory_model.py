@@ -91,12 +91,14 @@ def small(family: str) -> ModelCard:
         "vocabulary": 128,
         "context_length": 128,
     }
-    if family in {"mistral", "gemma2"}:
+    if family in {"mistral", "gemma2", "gemma3_text", "olmo3"}:
         content["sliding_window"] = 64
     return ModelCard.model_validate(content | {"key": family, "name": family, "family": family, "source": "made for a test"})
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "gemma", "phi3", "gpt2", "bert"])
+@pytest.mark.parametrize(
+    "family", ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "olmo3", "gpt2", "bert"]
+)
 def test_the_activations_of_a_block_are_what_autograd_saves(family: str) -> None:
     shape = TrainingShape(small(family), Method.FULL, 64, 2)
     predicted = block_activations(shape).saved / shape.slots
@@ -104,7 +106,7 @@ def test_the_activations_of_a_block_are_what_autograd_saves(family: str) -> None
     assert predicted == pytest.approx(saved_bytes(small(family), Method.FULL, "sdpa"), rel=0.08)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma"])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma", "gemma3_text", "olmo2"])
 def test_the_activations_of_a_block_with_adapters_are_what_autograd_saves(family: str) -> None:
     shape = TrainingShape(small(family), Method.LORA, 64, 2, lora_rank=4)
     predicted = block_activations(shape).saved / shape.slots

@@ -15,6 +15,7 @@ from tunemark.collector.gate.read import SUBMISSIONS, find_records, records_in
 from tunemark.collector.predict.estimate import JobEstimate, MemoryFit, job_estimates, memory_fits, software_like
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.option_rates import PLANNED, rates_for
@@ -90,7 +91,7 @@ def estimate(
 
     root = project_root()
     facts = FactBase.of_root(root)
-    card = facts.model(model)
+    card = any_model(facts, model)
     length = row_length(card) if sequence_length is None else sequence_length
     shape = TrainingShape(card, Method(method), length, micro_batch or 1, **settings)
     names = list(accelerators)
@@ -120,7 +121,7 @@ def recommend(
 
     root = project_root()
     facts = FactBase.of_root(root)
-    card = facts.model(model)
+    card = any_model(facts, model)
     length = row_length(card) if sequence_length is None else sequence_length
     evidence, offers = read_options(Path(database) if database else root / "build" / "tunemark.duckdb", facts)
     question = Question(method, tokens, length, **limits)

@@ -14,7 +14,7 @@ from tunemark.site.tables import Row
 DATA_PATH = "data/recommend.json"
 MODELS = """
     select model as key, name, family, hidden_size, intermediate_size, layers, attention_heads, key_value_heads, head_dim, vocabulary, context_length,
-        tied_embeddings, sliding_window, sliding_window_every, experts, active_experts
+        tied_embeddings, sliding_window, full_attention_every, experts, active_experts
     from models where hub_id is not null order by key
 """
 ACCELERATORS = """

@@ -28,6 +28,7 @@ from tunemark.collector.commands.terminal import (
 )
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
@@ -105,7 +106,7 @@ def estimate(
     - `tunemark estimate -m llama-3.1-70b --devices 16 --set loss=fused`
     """
     facts = FactBase.of_project()
-    card, method_used = facts.model(model), chosen("--method", method, [known for known in Method if known is not Method.PEFT])
+    card, method_used = any_model(facts, model), chosen("--method", method, [known for known in Method if known is not Method.PEFT])
     given = named_settings(settings, SETTINGS)
     _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
     stored = chosen("--set parameters", given.get("parameters", "fp32" if method_used is Method.QLORA else "bf16"), Dtype)

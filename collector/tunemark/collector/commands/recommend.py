@@ -35,6 +35,7 @@ from tunemark.collector.commands.terminal import (
 )
 from tunemark.schema import formats, recommendation_words
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.option_rates import Evidence, rates_for
@@ -106,7 +107,7 @@ def recommend(
     - `tunemark recommend -m llama-2-70b --tokens 100M --objective fastest --json`
     """
     facts = FactBase.of_project()
-    card = facts.model(model)
+    card = any_model(facts, model)
     length = row_length(card, sequence_length)
     more = SETTINGS | named_settings(settings, SETTINGS)
     size = job_tokens(tokens, samples, length, epochs)

@@ -32,7 +32,7 @@ def _option(*names: str, help: str, metavar: str | None = None) -> Any:  # noqa:
 # Options of several commands: one name and one meaning everywhere.
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Database = Annotated[Path | None, _option("--db", help="The DuckDB file. Default: `build/tunemark.duckdb` of the checkout.")]
-ModelName = Annotated[str, _option("--model", "-m", help="A model card, by key or name.")]
+ModelName = Annotated[str, _option("--model", "-m", help="A model by name or hub id, its config.json, or a size such as 13B.")]
 Accelerators = Annotated[list[str] | None, _option("--accelerator", "-a", help="An accelerator, by key or name; repeatable. Default: all.")]
 Length = Annotated[str | None, _option("--seq", help="Tokens in a row. Default: 2048, or the model's context if shorter.")]
 Tokens = Annotated[str | None, _option("--tokens", help="Tokens of the data, such as 10M.")]

@@ -24,8 +24,8 @@ from tunemark.schema.vocabulary import Strategy, Task, Weights
 
 # Models ----------------------------------------------------------------------------------------------
 
-NAME_FACTOR = 1.4
-"""Names round: `1B` has 1.32e9 parameters, `8x7B` shares its attention (0.83 of the product), `7B` may leave out embeddings (8.5e9)."""
+NAME_FACTOR = 1.7
+"""Names round: `1B` may have 1.67e9 parameters (Falcon 3), `8x7B` shares its attention (0.83 of the product), `7B` may leave out embeddings (8.5e9)."""
 
 
 def model_problems(card: ModelCard, beside: Neighbours) -> Iterator[Problem]:
@@ -60,10 +60,11 @@ def _parameters(card: ModelCard) -> Iterator[Problem]:
         *(("aliases", alias) for alias in card.aliases),
         ("hub_id", card.hub_id or ""),
     ):
-        for _, printed in printed_sizes(name):
-            if not 1 / NAME_FACTOR <= counted / printed <= NAME_FACTOR:
-                fix = f"the shapes on this card have {counted / 1e9:.3g}e9 parameters; correct the name or the shapes"
-                yield Problem(where, repr(name), fix)
+        # A name may hold another number too: the active parameters of a mixture, or a length of context.
+        sizes = [printed for _, printed in printed_sizes(name)]
+        if sizes and not any(1 / NAME_FACTOR <= counted / printed <= NAME_FACTOR for printed in sizes):
+            fix = f"the shapes on this card have {counted / 1e9:.3g}e9 parameters; correct the name or the shapes"
+            yield Problem(where, repr(name), fix)
 
 
 # Workloads -------------------------------------------------------------------------------------------

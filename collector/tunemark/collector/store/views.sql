@@ -69,7 +69,7 @@ create table models (
     context_length integer not null,
     tied_embeddings boolean not null,
     sliding_window integer,
-    sliding_window_every integer,
+    full_attention_every integer,
     experts integer,
     active_experts integer,
     hub_id varchar,
@@ -82,7 +82,7 @@ comment on table models is 'Cards of data/models.';
 comment on column models.aliases is 'Names in documents and mirrors.';
 comment on column models.matrix_parameters is 'N_mm: weights in matrix products; head once, active experts only.';
 comment on column models.sliding_window is 'Attention span in tokens, where it is limited.';
-comment on column models.sliding_window_every is 'N if every N-th layer is limited; NULL if all or none are.';
+comment on column models.full_attention_every is 'N if every N-th layer attends to all tokens in spite of the window; NULL if none does.';
 comment on column models.read_on is 'Day on which the source was read.';
 
 create table workloads (

@@ -73,7 +73,7 @@ class Shape(NamedTuple):
 def shape_of(plan: Plan, card: ModelCard) -> Shape:
     """Return the shape of a model. A window counts where rows are longer than it."""
     limited = card.sliding_window is not None and card.sliding_window < plan.data.sequence_length
-    return Shape(card.sliding_window if limited else None, mixed_windows=card.family == "gemma2")
+    return Shape(card.sliding_window if limited else None, mixed_windows=card.full_attention_every is not None)
 
 
 def micro_batches(plan: Plan, samples: Iterator[Sample], model: Shape, rank: int = 0, ranks: int = 1) -> Iterator[MicroBatch]:

@@ -16,6 +16,7 @@ from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HO
 from tunemark.harness.worker.attention import prepare_transformers
 from tunemark.harness.worker.fp8 import FrozenFp8Linear, layers_in_fp8, store_frozen, train_in_fp8
 from tunemark.harness.worker.levers import blocks, fuse, limit_sdpa, recompute
+from tunemark.schema.facts.any_model import CONFIG_FIELDS
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.plan import LoraSettings, Plan, Precision, Quantisation
 from tunemark.schema.vocabulary import (
@@ -33,22 +34,6 @@ from tunemark.schema.vocabulary import (
 TORCH_DTYPES = {Dtype.FP32: "float32", Dtype.TF32: "float32", Dtype.BF16: "bfloat16", Dtype.FP16: "float16"}
 DTYPE_NAMES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.uint8": "uint8", "torch.int8": "int8"}
 NO_TOKEN = 0
-CONFIG_FIELDS = {
-    "hidden_size": "hidden_size",
-    "intermediate_size": "intermediate_size",
-    "n_inner": "intermediate_size",
-    "num_hidden_layers": "layers",
-    "num_attention_heads": "attention_heads",
-    "num_key_value_heads": "key_value_heads",
-    "head_dim": "head_dim",
-    "vocab_size": "vocabulary",
-    "max_position_embeddings": "context_length",
-    "tie_word_embeddings": "tied_embeddings",
-    "sliding_window": "sliding_window",
-    "num_local_experts": "experts",
-    "num_experts_per_tok": "active_experts",
-}
-"""Name in transformers, which each configuration class maps to its own -> field of the model card."""
 FIXED_SHAPE = ("hidden_size", "intermediate_size", "layers", "attention_heads", "key_value_heads")
 """Fields of a card that its weights must match; a vocabulary may have been padded or extended."""
 
@@ -56,7 +41,9 @@ FIXED_SHAPE = ("hidden_size", "intermediate_size", "layers", "attention_heads", 
 def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | None = None) -> Any:  # noqa: ANN401 - a transformers class
     """Return the transformers configuration of a card; `vocabulary` replaces the card's, `labels` makes it a classifier."""
     made = transformers.AutoConfig.for_model(card.family)
-    settings: dict[str, Any] = {theirs: getattr(card, ours) for theirs, ours in CONFIG_FIELDS.items() if hasattr(made, theirs)}
+    # Some configurations have a width of heads that they do not declare.
+    named = {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs == "head_dim" or hasattr(made, theirs)}
+    settings: dict[str, Any] = {theirs: getattr(card, ours) for theirs, ours in named.items()}
     if vocabulary is not None:
         settings["vocab_size"] = vocabulary
     if labels is not None:
@@ -149,9 +136,10 @@ def torch_dtype(dtype: Dtype) -> Any:  # noqa: ANN401 - a torch dtype
 
 def refuse_another_architecture(config: Any, card: ModelCard) -> None:  # noqa: ANN401 - a transformers class
     """Raise ValueError when pretrained weights do not match the card: their numbers would be published under its name."""
-    # Two names can stand for one field; a family has one of them.
-    theirs = [(ours, getattr(config, name, None)) for name, ours in CONFIG_FIELDS.items() if ours in FIXED_SHAPE]
-    other = {name: value for name, value in theirs if value is not None and value != getattr(card, name)}
+    # Of several names for one field, a family has one, or the last is that of its experts.
+    named = [(ours, getattr(config, name, None)) for name, ours in CONFIG_FIELDS.items() if ours in FIXED_SHAPE]
+    theirs = {name: value for name, value in named if value is not None}
+    other = {name: value for name, value in theirs.items() if value != getattr(card, name)}
     if other:
         differences = ", ".join(f"{name} {value} instead of {getattr(card, name)}" for name, value in other.items())
         msg = f"the weights are not those of model card {card.key}: {differences}; name weights of this model, or another one with --set model=KEY"

@@ -14,8 +14,27 @@ VERSION = re.compile(r"\bv\d+(?:\.\d+)*\b|\b[0-9a-f]{7,40}\b")
 """A catalogue version, or a commit."""
 
 
-ModelFamily = Literal["llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "gpt2", "bert"]
+ModelFamily = Literal[
+    "llama",
+    "mistral",
+    "mixtral",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "phi3",
+    "granite",
+    "smollm3",
+    "olmo2",
+    "olmo3",
+    "gpt2",
+    "bert",
+]
 """Architecture name in transformers."""
+MIXTURES = ("mixtral", "qwen3_moe")
+"""Families with experts."""
 
 
 class CoreCluster(Frozen):
@@ -177,7 +196,7 @@ class ModelCard(Frozen):
     hidden_size: int = Field(ge=1, le=65_536)
     """Width of the residual stream."""
     intermediate_size: int = Field(ge=1, le=1_048_576)
-    """Width of the feed-forward layer."""
+    """Width of the feed-forward layer; of one expert in a mixture."""
     layers: int = Field(ge=1, le=256)
     """Number of blocks."""
     attention_heads: int = Field(ge=1, le=512)
@@ -192,8 +211,8 @@ class ModelCard(Frozen):
     """True if the output projection is tied to the embedding."""
     sliding_window: PositiveCount | None = None
     """Attention span in tokens, if limited."""
-    sliding_window_every: PositiveCount | None = None
-    """`sliding_window` applies to one in this many layers; null for all or none."""
+    full_attention_every: PositiveCount | None = None
+    """One in this many layers attends to all tokens in spite of a `sliding_window`; null for none."""
     experts: PositiveCount | None = None
     active_experts: PositiveCount | None = None
     parameters: PositiveCount | None = None
@@ -208,18 +227,18 @@ class ModelCard(Frozen):
 
     @consistency
     def _consistent(self) -> Iterator[str]:
-        if self.sliding_window_every is not None and self.sliding_window is None:
-            yield f"sliding_window_every is {self.sliding_window_every} and there is no sliding_window; say how long the window is"
-        elif (self.sliding_window_every or 0) > self.layers:
-            yield f"sliding_window_every is {self.sliding_window_every} and there are {self.layers} layers; none would have a window"
+        if self.full_attention_every is not None and self.sliding_window is None:
+            yield f"full_attention_every is {self.full_attention_every} and there is no sliding_window; say how long the window is"
+        elif (self.full_attention_every or 0) > self.layers:
+            yield f"full_attention_every is {self.full_attention_every} and there are {self.layers} layers; none would attend to all tokens"
         elif (self.sliding_window or 0) > self.context_length:
             yield f"sliding_window is {self.sliding_window}, longer than the context, {self.context_length}; then there is no window"
         elif self.attention_heads % self.key_value_heads:
             yield f"key_value_heads is {self.key_value_heads}, which does not divide attention_heads, {self.attention_heads}"
         elif (self.experts is None) != (self.active_experts is None) or (self.active_experts or 0) > (self.experts or 0):
             yield f"active_experts is {self.active_experts} of {self.experts} experts; a mixture has both, and no more active than all"
-        elif (self.family == "mixtral") != (self.experts is not None):
-            yield f"family is {self.family!r} and experts is {self.experts}; of these families only mixtral is a mixture"
+        elif (self.family in MIXTURES) != (self.experts is not None):
+            yield f"family is {self.family!r} and experts is {self.experts}; of these families only {' and '.join(MIXTURES)} are mixtures"
         elif self.gated is not None and self.hub_id is None:
             yield f"gated is {self.gated} and there is no hub_id that could be gated; add it, or leave this out"
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, must_be
 from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, PriceBasis, PriceRow
-from tunemark.schema.facts.names import AWS, cpu_name, suggest_accelerator, suggest_card, suggest_instance
+from tunemark.schema.facts.names import AWS, cpu_name, suggest_accelerator, suggest_card, suggest_instance, without_variant
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.features import Feature
@@ -146,12 +146,25 @@ class FactBase:
         )
 
     def model(self, name: str) -> ModelCard:
-        """Return a model card by key or alias. Raise TunemarkError with a suggestion for an unknown name."""
-        aliases = {alias.lower(): card.key for card in self.models.values() for alias in (card.name, *card.aliases)}
-        key = name if name in self.models else aliases.get(name.lower(), name.lower())
+        """Return a model card by key or alias; a variant of a model with the same architecture has its card.
+
+        Raise TunemarkError with a suggestion for an unknown name.
+        """
+        spelt, alike = self._model_names
+        key = spelt.get(name.lower()) or alike.get(without_variant(name), name)
         if key in self.models:
             return self.models[key]
-        raise TunemarkError("model", name, f"not in data/models; {suggest_card(name, self.models.values())}")
+        hint = '`tunemark query "select model from models"` lists all'
+        raise TunemarkError("model", name, f"not in data/models; {suggest_card(name, self.models.values())}; {hint}")
+
+    @cached_property
+    def _model_names(self) -> tuple[dict[str, str], dict[str, str]]:
+        """The key of each model by its spellings, and by those without words for a variant, where that is one model."""
+        named = [(card.key, name) for card in self.models.values() for name in (card.key, card.name, *card.aliases)]
+        alike: dict[str, set[str]] = {}
+        for key, name in named:
+            alike.setdefault(without_variant(name), set()).add(key)
+        return {name.lower(): key for key, name in named}, {name: keys.pop() for name, keys in alike.items() if len(keys) == 1}
 
     def accelerator(self, name: str, option: str = "accelerator") -> AcceleratorCard:
         """Return an accelerator card by key, name or alias.

@@ -9,6 +9,8 @@ from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 WITH_MEMORY = re.compile(r"(?P<name>.{1,200}?)[\s,-]*\(?\s*(?P<memory>\d{1,5})\s*(?:GB|GiB)\)?", re.IGNORECASE)
 AWS = re.compile(r"(?P<family>(?:dl|gr|g|inf|p|trn|vt)\d[a-z0-9]*(?:-[a-z0-9]+)?)\.(?P<size>[a-z0-9-]*(?:large|metal)[a-z0-9-]*)")
 """Names of AWS instances with accelerators. No other provider uses this form."""
+VARIANTS = frozenset(("instruct", "it", "chat", "base", "hf", "bnb", "4bit", "8bit", "unsloth", "gptq", "awq", "fp8", "dynamic"))
+"""Words in names of models that say how their weights were tuned or stored: the architecture is the same."""
 CPU_NOISE = re.compile(r"\(r\)|\(tm\)|[®™]|\b\d+th gen\b|\bcpu\b|\bprocessor\b|\b\d+-cores?\b|\bwith radeon\b.*|@.*", re.IGNORECASE)
 """Words in a CPU's reported name that do not identify its model."""
 MEMORY_TOLERANCE = 0.15
@@ -19,6 +21,15 @@ LIST_HINT = '`tunemark query "select accelerator, aliases from accelerators"` li
 def spellings(cards: Iterable[AcceleratorCard | ModelCard]) -> dict[str, tuple[str, ...]]:
     """Return all spellings of each card by its key, so that a card is suggested once."""
     return {card.key: (card.key, card.name, *card.aliases) for card in cards}
+
+
+def without_variant(name: str) -> str:
+    """Return the letters and digits of a model's name, without its owner and words for a variant.
+
+    "Qwen/Qwen3-14B-Instruct" and "unsloth/Qwen3-14B-bnb-4bit" become "qwen314b".
+    """
+    words = re.split(r"[-_ ]+", name.rpartition("/")[2].lower())
+    return bare("".join(word for word in words if word not in VARIANTS))
 
 
 def suggest_card(name: str, cards: Collection[AcceleratorCard | ModelCard]) -> str:

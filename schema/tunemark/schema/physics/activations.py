@@ -117,11 +117,11 @@ class _Parts:
         if self.traits.norm_bias:
             # torch's own layer norm keeps its input; its output feeds the trained matrices.
             return per_layer * self.hidden * (2 if self.trained else 1)
-        normed = FP32 if card.family in {"gemma", "gemma2"} else self.size
+        normed = FP32 if self.traits.norms_scaled_in_fp32 else self.size
         once = FP32 + (normed if self.trained else 0)
         heads = (card.attention_heads + card.key_value_heads) * card.head_dim / self.shape.tensor_parallel
         extra = heads * once if self.traits.query_key_norm else 0
-        # Gemma 2 also norms the outputs of attention and feed-forward; those feed no matrix.
+        # Gemma 2 and 3 also norm the outputs of attention and feed-forward; those feed no matrix.
         results = 2 * self.hidden if self.trained else 0
         return per_layer * self.hidden / self.size * once + results + extra
 

@@ -21,10 +21,12 @@ class Traits:
     gated: bool = True
     """The feed-forward layer has a gate: three matrices instead of two."""
     norms_per_layer: int = 2
+    norms_scaled_in_fp32: bool = False
+    """RMS norms multiply by their weights before the result is cast back."""
     norm_bias: bool = False
     """Layer norm (weight and bias) instead of RMS norm."""
-    query_key_norm: bool = False
-    """RMS norms over the heads of queries and keys."""
+    query_key_norm: Literal["", "head", "all"] = ""
+    """RMS norms of queries and keys: over each head, or over all heads together."""
     query_key_value_bias: bool = False
     linear_bias: bool = False
     """Every linear layer of a block has a bias."""
@@ -39,10 +41,16 @@ FAMILIES: dict[str, Traits] = {
     "mistral": Traits(),
     "mixtral": Traits(),
     "qwen2": Traits(query_key_value_bias=True),
-    "qwen3": Traits(query_key_norm=True),
-    "gemma": Traits(),
-    "gemma2": Traits(norms_per_layer=4),
+    "qwen3": Traits(query_key_norm="head"),
+    "qwen3_moe": Traits(query_key_norm="head"),
+    "gemma": Traits(norms_scaled_in_fp32=True),
+    "gemma2": Traits(norms_per_layer=4, norms_scaled_in_fp32=True),
+    "gemma3_text": Traits(norms_per_layer=4, norms_scaled_in_fp32=True, query_key_norm="head"),
     "phi3": Traits(),
+    "granite": Traits(),
+    "smollm3": Traits(),
+    "olmo2": Traits(norms_scaled_in_fp32=True, query_key_norm="all"),
+    "olmo3": Traits(norms_scaled_in_fp32=True, query_key_norm="all"),
     "gpt2": Traits(gated=False, norm_bias=True, linear_bias=True, learned_positions=True),
     "bert": Traits(gated=False, norm_bias=True, linear_bias=True, learned_positions=True, final_norm=False, encoder=True),
 }
@@ -104,7 +112,8 @@ def count_parameters(card: ModelCard) -> ParameterCount:
 
 def _layer_vectors(card: ModelCard, traits: Traits, queries: int, keys: int) -> int:
     hidden = card.hidden_size
-    norms = traits.norms_per_layer * hidden * (2 if traits.norm_bias else 1) + (2 * card.head_dim if traits.query_key_norm else 0)
+    heads = {"": 0, "head": 2 * card.head_dim, "all": queries + keys}[traits.query_key_norm]
+    norms = traits.norms_per_layer * hidden * (2 if traits.norm_bias else 1) + heads
     attention = queries + 2 * keys if traits.query_key_value_bias or traits.linear_bias else 0
     others = hidden + card.intermediate_size + hidden if traits.linear_bias else 0
     return norms + attention + others
@@ -138,8 +147,12 @@ TOKEN_TABLES = ("embed_tokens", "wte", "word_embeddings")
 QUERY_KEY_VALUE = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
 LLAMA = Names(QUERY_KEY_VALUE, ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"))
 NAMES: dict[str, Names] = {
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2"), LLAMA),
-    "mixtral": Names(QUERY_KEY_VALUE, ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"), router="mlp.gate"),
+    **dict.fromkeys(
+        ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "olmo2", "olmo3"), LLAMA
+    ),
+    **dict.fromkeys(
+        ("mixtral", "qwen3_moe"), Names(QUERY_KEY_VALUE, ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"), router="mlp.gate")
+    ),
     "phi3": Names(("self_attn.qkv_proj", "self_attn.o_proj"), ("mlp.gate_up_proj", "mlp.down_proj")),
     "gpt2": Names(("attn.c_attn", "attn.c_proj"), ("mlp.c_fc", "mlp.c_proj"), ("wte", "wpe", "lm_head")),
     "bert": Names(

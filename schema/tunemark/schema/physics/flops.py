@@ -138,10 +138,10 @@ def attention_pairs(documents: Iterable[int], *, causal: bool, window: int | Non
 
 
 def windowed_layers(card: ModelCard) -> int:
-    """Return the number of blocks with a sliding window: every second one of Gemma 2, else all; 0 without a window."""
+    """Return the number of blocks with a sliding window; 0 without a window."""
     if card.sliding_window is None:
         return 0
-    return (card.layers + 1) // 2 if card.family == "gemma2" else card.layers
+    return card.layers - (card.layers // card.full_attention_every if card.full_attention_every else 0)
 
 
 def _width(card: ModelCard) -> int:

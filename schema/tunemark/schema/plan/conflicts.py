@@ -21,8 +21,8 @@ TORCH_OF_VARLEN = (2, 11)
 """First release of torch with windows in its variable-length attention."""
 HEAD_MULTIPLE = 8
 """FlashAttention's heads have a width that is a multiple of this."""
-LIGER_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
-"""Model families that Liger has kernels for. It silently leaves other models unchanged."""
+WITHOUT_LIGER = ("gpt2", "bert")
+"""Model families that Liger 0.8.5 has no kernels for: it silently leaves them unchanged."""
 WITHOUT_FP8 = "use frozen_weights=plain and fp8_training=none"
 FUSED_EXPERTS = 5
 """First major release of transformers that keeps the experts of a layer in one parameter."""
@@ -162,8 +162,8 @@ def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str
         yield f"{card.key} has heads of width {card.head_dim}, and varlen attention takes multiples of {HEAD_MULTIPLE}; use attention=sdpa"
     if plan.device.backend is Backend.NEURON and by_trainer(plan) and card.family not in NEURON_FAMILIES:
         yield f"{plan.model.key} is of family {card.family}, and optimum-neuron trains {', '.join(NEURON_FAMILIES)}"
-    if plan.model.fused_kernels == "liger" and card.family not in LIGER_FAMILIES:
-        yield f"Liger has kernels for {', '.join(LIGER_FAMILIES)}, not for {card.family}; use fused_kernels=none"
+    if plan.model.fused_kernels == "liger" and card.family in WITHOUT_LIGER:
+        yield f"Liger has no kernels for {card.family}; use fused_kernels=none"
     yield from _expert_conflicts(plan, card, packages)
     if plan.model.fp8_products:
         yield from _fp8_shape_conflicts(card)
