@@ -77,6 +77,8 @@ class KnownRate:
     tokens_per_s: float
     """Of all devices."""
     offload: bool = False
+    experts: int = 0
+    """Of each block of the model; 0 without a mixture."""
     trust: str = "published"
     suspicious: bool = False
     """True if the audit calls its rate suspicious: it is evidence of nothing."""
@@ -107,8 +109,8 @@ def unmeasured(
 ) -> str | None:
     """Return the reason why nothing similar is known, or None. `slots` is the tokens of a micro-batch.
 
-    There is no prediction for a method or a vendor without results, for an encoder without results of encoders, for a decoder on a
-    generation of which only encoders were measured, and for rows far shorter or longer than any calibration row of the method, where
+    There is no prediction for a method or a vendor without results, for an encoder without results of encoders, for a mixture of far more
+    experts than any result has, for a decoder on a generation of which only encoders were measured, and for rows far shorter or longer than any calibration row of the method, where
     other costs dominate. QLoRA needs a QLoRA result on the vendor's devices, because 4-bit kernels are written for each vendor.
     """
     name, encoder, generation = METHODS[method.value], FAMILIES[model.family].encoder, generation_of(card)
@@ -117,6 +119,9 @@ def unmeasured(
         return f"no accepted result of {name}"
     if encoder and not any(row.encoder for row in alike):
         return f"this model is an encoder, and no accepted {name} result is for an encoder"
+    experts = model.experts or 0
+    if experts and not any(row.experts >= SMALLEST_PART * experts for row in alike):
+        return f"a mixture of {experts} experts; accepted {name} results have {max(row.experts for row in alike) or 'none'}, and software for many differs"
     if not any(row.vendor == card.vendor for row in results):
         return f"no accepted result on {card.vendor} devices"
     if method is Method.QLORA and not any(row.vendor == card.vendor for row in alike):

@@ -68,7 +68,7 @@ class Observed:
         card = config.accelerator
         of_model = (config.architecture, FAMILIES[shape.model.family].encoder, shape.method.value, shape.sequence_length, shape.slots)
         of_device = (card.key, card.vendor, config.generation, config.devices, config.level)
-        return KnownRate(self.id, *of_model, *of_device, self.tokens_per_s, shape.offload)
+        return KnownRate(self.id, *of_model, *of_device, self.tokens_per_s, shape.offload, shape.model.experts or 0)
 
     @property
     def tokens_per_s(self) -> float:
