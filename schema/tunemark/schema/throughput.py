@@ -110,6 +110,9 @@ FACTORS: dict[Term, Prior] = {
     "matmul": Prior(math.log(1.4), 0.3, "large matrix products reach 50 to 90% of the dense peak"),
     "attention": Prior(math.log(3.0), 0.5, "attention kernels reach 20 to 60%"),
     "elementwise": Prior(math.log(1.5), 0.5, "loops reach 60 to 90% of the bandwidth, and kernels that are not fused move more bytes"),
+    "weights": Prior(
+        math.log(2.0), 0.5, "optimizers that are not fused make several passes, and products read their weights while they compute"
+    ),
     "adapters": Prior(math.log(2.0), 0.7, "loops that are not fused cast, drop out and add in separate passes"),
     "scores": Prior(math.log(1.5), 0.7, "several passes over the scores, not fused"),
     "dequantisation": Prior(

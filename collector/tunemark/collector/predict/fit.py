@@ -38,6 +38,7 @@ MEANING: dict[Term, str] = {
     "matmul": "matrix products, recomputed ones included, over the dense peak of the format that multiplies",
     "attention": "attention as s^2 pairs, heads filled up to a power of two, over the dense peak of the format of the activations",
     "elementwise": "norms, activations, residuals and rotations: bytes over memory bandwidth",
+    "weights": "weights read by products, gradients written, weights and states read and written by the optimizer: bytes over memory bandwidth",
     "adapters": "work of adapters, with inputs cast to their format, dropped out and kept: bytes over memory bandwidth",
     "scores": "attention scores, if the kernel writes them (eager): bytes over memory bandwidth",
     "dequantisation": "4-bit weights expanded before each product, once per micro-step and pass: bytes over memory bandwidth",

@@ -14,7 +14,7 @@ from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
-Term = Literal["matmul", "attention", "elementwise", "adapters", "scores", "dequantisation", "exchange"]
+Term = Literal["matmul", "attention", "elementwise", "weights", "adapters", "scores", "dequantisation", "exchange"]
 TERMS: tuple[Term, ...] = get_args(Term)
 
 HOST_LINK_BYTES_PER_S = 32e9
@@ -87,8 +87,15 @@ def moved_bytes(shape: TrainingShape) -> dict[Term, float]:
     # Sharding gathers weights as they are stored for each use; full fine-tuning also scatters 16-bit gradients.
     gathers = uses if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else 0
     exchanged = count * ((BYTES[Dtype.NF4] if quantised else 2.0) * gathers + 2.0 * (shape.method is Method.FULL))
+    # Each product reads its weights. Full fine-tuning also adds up their gradients (one read, one write), and AdamW reads weight, gradient
+    # and two moments and writes all but the gradient, of the device's own shard.
+    weights = 0.0 if quantised else count * BYTES[shape.activations] * uses
+    if shape.method is Method.FULL:
+        shards = 1 if shape.sharding in {"single", "ddp"} else shape.world_size
+        weights += count * BYTES[shape.parameters] * (2 + 7 / (shape.gradient_accumulation * shards))
     return {
         "elementwise": elementwise,
+        "weights": weights,
         "adapters": adapters,
         "scores": scores if shape.attention == "eager" else 0.0,
         "dequantisation": expanded,
