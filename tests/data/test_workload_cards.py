@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from tunemark.schema.facts.workloads import shared_settings
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import shape_of_plan
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import PACKAGES, Backend
 
@@ -44,7 +43,8 @@ def eight_gpus():
 
 def small_machine():
     cpu = DeviceFacts(name="Plain CPU", memory_bytes=8 * 2**30)
-    return replace(eight_gpus(), backend=Backend.CPU, devices=(cpu,), family=vendor_of(Backend.CPU).family, packages={"torch": "2"})
+    family = vendor_of(Backend.CPU).family
+    return eight_gpus().model_copy(update={"backend": Backend.CPU, "devices": (cpu,), "family": family, "packages": {"torch": "2"}})
 
 
 @pytest.mark.parametrize("key", FACTS.workloads)

@@ -14,8 +14,8 @@ from tunemark.harness.run.show import answers, as_text, print_json, say
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.plan.capabilities import shared_cores
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import Machine
+from tunemark.schema.plan.conflicts import shared_cores
 from tunemark.schema.records.base import flattened
 from tunemark.schema.vocabulary import Status
 

@@ -18,7 +18,7 @@ import psutil
 
 from tunemark.harness.vendors.protocol import DeviceMonitor, DeviceReading, vendor_of
 from tunemark.harness.vendors.vendor_tools import MonitorUnavailable
-from tunemark.schema.features import Feature
+from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import MemoryReading, Utilisation
 from tunemark.schema.records.trace import DeviceUse, Energy, StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow

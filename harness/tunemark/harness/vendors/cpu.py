@@ -6,7 +6,7 @@ import psutil
 
 from tunemark.harness.vendors.protocol import NVIDIA_ONLY, Device, FoundDevice, Vendor
 from tunemark.harness.vendors.vendor_tools import cpu_model
-from tunemark.schema.features import Feature
+from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 

@@ -7,25 +7,25 @@ record holds.
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import names_cpu_model
 from tunemark.schema.facts.workloads import WorkloadCard, shared_settings
-from tunemark.schema.features import Feature
 from tunemark.schema.physics.architecture import targets_in
-from tunemark.schema.plan.capabilities import unsupported_reason
-from tunemark.schema.plan.families import FEATURE_OF_FORMAT, Generation
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import FEATURE_OF_FORMAT, Feature, Generation, Machine
+from tunemark.schema.plan.conflicts import unsupported_reason
 from tunemark.schema.plan.overrides import apply_overrides
 from tunemark.schema.records.division import Override
 from tunemark.schema.records.plan import (
     Batch,
     DataChoice,
     DeviceChoice,
+    Levers,
     LoraSettings,
+    Measured,
     Measurement,
     ModelChoice,
     Offload,
@@ -188,21 +188,12 @@ def model_choice(card: WorkloadCard, facts: FactBase, requested: Requested) -> M
         if hub_id is None:
             fix = f"model {card.model} has no hub id; give pretrained:HUB_ID_OR_DIRECTORY, or --weights random"
             raise TunemarkError("--weights", requested.weights, fix)
+    shared = {name: getattr(card, name) for name in Levers.model_fields}
     return ModelChoice(
-        key=model.key,
-        task=card.task,
-        labels=card.labels,
-        weights=Weights(kind),
+        **shared | {"key": model.key, "weights": Weights(kind)},
         hub_id=hub_id,
         local=requested.local_weights,
         attention="sdpa" if card.attention == "auto" else card.attention,
-        gradient_checkpointing=card.gradient_checkpointing,
-        fused_kernels=card.fused_kernels,
-        compile=card.compile,
-        compile_mode=card.compile_mode,
-        sdpa_kernel=card.sdpa_kernel,
-        frozen_weights=card.frozen_weights,
-        fp8_training=card.fp8_training,
     )
 
 
@@ -230,7 +221,7 @@ def precision_choice(
         card.compute != Dtype.BF16.value or not lacks_bf16 or any(requested.sets(name) for name in ("compute", "precision"))
     ):
         compute = Dtype(card.compute)
-    elif Dtype.BF16 in machine.family.formats and (card.frozen_weights == "fp8" or card.fp8_training != "none"):
+    elif Dtype.BF16 in machine.family.formats and card.fp8_products:
         compute, why = Dtype.BF16, "products of fp8 numbers give bf16"
     elif generation is None:
         compute, why = machine.family.formats[0], f"the fastest format of a {machine.backend.value} device"
@@ -267,18 +258,12 @@ def data_choice(card: WorkloadCard, machine: Machine, requested: Requested, reas
     borders = card.data.document_borders
     if card.data.packing and borders and machine.backend is Backend.NEURON and not requested.sets("data.document_borders"):
         borders = reasons.give("data.document_borders", value=False, why=NO_BORDERS)
+    padding = _padding(card, machine, source, name, requested, reasons)
+    own = {"source": source, "name": name, "padding": padding, "document_borders": borders}
     return DataChoice(
-        source=source,
-        name=name,
+        **dict(card.data) | own,
         sha256=requested.data_sha256 if source is DataSource.FILE else None,
-        template=card.data.template,
         tokenizer=reasons.give("data.tokenizer", tokenizer, TOKENIZERS[tokenizer]),
-        sequence_length=card.data.sequence_length,
-        padding=_padding(card, machine, source, name, requested, reasons),
-        packing=card.data.packing,
-        document_borders=borders,
-        training_rows=card.data.training_rows,
-        evaluation_rows=card.data.evaluation_rows,
     )
 
 
@@ -418,26 +403,21 @@ def measurement_choice(card: WorkloadCard, requested: Requested, reasons: Reason
         why = "the default: a steady window whose 95% interval is this narrow needs no more steps"
         why += f"; --set epochs={card.stop.epochs} runs the whole job" if card.stop.epochs else ""
         until_ci = Measurement().until_relative_ci
+    end = requested if counted else card.stop
+    shared = {name: getattr(requested, name) for name in Measured.model_fields} | {"max_steps": end.max_steps, "epochs": end.epochs}
+    shared |= _time_limits(card, requested, reasons, counted=counted)
+    if requested.no_step_s is None:
+        shared["no_step_s"] = DEFAULT_NO_STEP_S
     return Measurement(
-        max_steps=requested.max_steps if counted else card.stop.max_steps,
-        epochs=requested.epochs if counted else card.stop.epochs,
-        **_time_limits(card, requested, reasons, counted=counted),
-        timeout_s=requested.timeout_s,
-        no_step_s=DEFAULT_NO_STEP_S if requested.no_step_s is None else requested.no_step_s,
+        **shared,
         until_relative_ci=reasons.give("measurement.until_relative_ci", until_ci, why),
         timing="strict" if requested.strict_timing else "events",
         evaluate=card.data.evaluation_rows > 0,
-        save=requested.save,
-        cold=requested.cold,
-        probe=requested.probe,
-        gates=requested.gates,
         seed=card.seed if requested.seed is None else requested.seed,
     )
 
 
-def _time_limits(
-    card: WorkloadCard, requested: Requested, reasons: Reasons, *, counted: bool
-) -> dict[Literal["max_train_s", "min_steps"], Any]:
+def _time_limits(card: WorkloadCard, requested: Requested, reasons: Reasons, *, counted: bool) -> dict[str, Any]:
     """Return the time limit of training. Requested steps are always completed, so they have none by default."""
     name = "measurement.max_train_s"
     if requested.max_train_s is not None:
