@@ -18,10 +18,9 @@ from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.options import Options
 from tunemark.harness.run.show import say, table
 from tunemark.harness.studies.ab_test import Comparison, run_ab
-from tunemark.harness.studies.frontier import DOES_NOT_FIT, HOST_SHARE, limit_words, limited
+from tunemark.harness.studies.frontier import DOES_NOT_FIT, host_limit, limit_words, limited
 from tunemark.harness.studies.series import AS_GIVEN, Bench, Point, Series, StudyResult, card_with, short
 from tunemark.harness.studies.sweep import run_repeats
-from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
@@ -167,7 +166,7 @@ class Tuner:
 
     def _walks(self) -> Iterator[tuple[str, list[Settings]]]:
         """Yield the levers that the user has not set, each with changes that are tried until one is no gain."""
-        sets, on_host = self.options.sets, vendor_of(self.bench.machine.backend).on_host
+        sets, on_host = self.options.sets, self.bench.machine.family.on_host
         for lever, values in LEVERS.items():
             if not (sets(lever) if lever != STRATEGY else self.options.strategy or not self.several_devices):
                 yield from ((lever, [{lever: value}]) for value in values if on_host or value != SLOWEST_ON_DEVICES.get(lever))
@@ -212,9 +211,7 @@ class Tuner:
         rows = int(dict(point.settings).get(ACCUMULATION, self.card.batch.gradient_accumulation))
         cut = min(rows, TRY_MICRO_STEPS)
         tried = Point((*((name, text) for name, text in point.settings if name != ACCUMULATION), (ACCUMULATION, str(cut))))
-        host, resolved = self.bench.machine.memory_bytes, self.bench.plan(self.card.key, tried.applied(self.options))
-        if vendor_of(self.bench.machine.backend).on_host and host is not None:
-            resolved = limited(resolved, int(HOST_SHARE * host))
+        resolved = limited(self.bench.plan(self.card.key, tried.applied(self.options)), host_limit(self.bench.machine))
         memory = step_memory(resolved.plan, self.bench.facts.model(resolved.plan.model.key), self.bench.machine)
         reason = resolved.unsupported or memory.problem
         if reason is not None:

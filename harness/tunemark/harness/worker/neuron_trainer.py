@@ -22,7 +22,7 @@ from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.data import Counts, MicroBatch, Samples, micro_batches, shape_of
 from tunemark.harness.worker.gates import GATES
 from tunemark.harness.worker.levers import cache_state, compiled_graphs, effective
-from tunemark.harness.worker.loop import ENDLESS, StepReader, SubmittedStep, Trainer, agree, planned_steps, stop_rule
+from tunemark.harness.worker.loop import ENDLESS, StepReader, SubmittedStep, Trainer, agree, stop_rule
 from tunemark.harness.worker.models import NO_GRADIENTS, config_of, gradients_of, lora_keywords, model_facts
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.effective import NEURON_ATTENTION, TORCH_NAMES
@@ -40,7 +40,7 @@ def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWrite
     from optimum.neuron import NeuronTrainer, NeuronTrainingArguments  # noqa: PLC0415 - on Neuron machines only
 
     plan, card = order.plan, order.card
-    arguments = NeuronTrainingArguments(**training_arguments(plan, planned_steps(plan, samples.training_rows), folder / "trainer"))
+    arguments = NeuronTrainingArguments(**training_arguments(plan, plan.planned_steps(samples.training_rows), folder / "trainer"))
     # Its world size is the number of data-parallel replicas.
     if int(arguments.world_size) != plan.batch.data_parallel:
         msg = f"optimum-neuron has {arguments.world_size} data-parallel replicas, the plan has {plan.batch.data_parallel}"

@@ -6,7 +6,6 @@ Cards are found by key, name or alias. Unknown names raise an error with a sugge
 import csv
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -200,27 +199,20 @@ class FactBase:
             return known[name.lower()]
         raise TunemarkError("instance", name, f"not in data/prices; {suggest_instance(name, self.instances)}")
 
-    def refused_aws_size(self, instance: str) -> str | None:
+    def refused_aws_size(self, instance: str, *, families: bool = False) -> str | None:
         """Return the reason why a name in the form of AWS is not an instance that AWS sells, or None.
 
-        Families that are not listed are not judged: see `unknown_aws_family`.
+        With `families`, a family that data/prices/aws_sizes.toml does not list is refused too.
         """
-        name = self._unlisted_aws(instance)
-        if name is None or name["family"] not in self.aws_sizes:
-            return None
-        return f"AWS has no size {name['size']} of {name['family']}; {suggest_instance(instance, self.instances)}"
-
-    def unknown_aws_family(self, instance: str) -> str | None:
-        """Return the fix for a name in the form of AWS whose family is not in data/prices/aws_sizes.toml, or None."""
-        name = self._unlisted_aws(instance)
-        if name is None or name["family"] in self.aws_sizes:
+        name = AWS.fullmatch(instance.lower())
+        if name is None or not self.aws_sizes or instance.lower() in map(str.lower, self.instances):
             return None
         near = suggest_instance(instance, self.instances)
-        return f"the AWS family {name['family']} is not in data/prices/aws_sizes.toml; add it with its source, or {near}"
-
-    def _unlisted_aws(self, instance: str) -> re.Match[str] | None:
-        listed = not self.aws_sizes or instance.lower() in {known.lower() for known in self.instances}
-        return None if listed else AWS.fullmatch(instance.lower())
+        if name["family"] in self.aws_sizes:
+            return f"AWS has no size {name['size']} of {name['family']}; {near}"
+        return (
+            f"the AWS family {name['family']} is not in data/prices/aws_sizes.toml; add it with its source, or {near}" if families else None
+        )
 
     def read_all(self) -> None:
         """Read every card and price. Raise TunemarkError for the first invalid one."""

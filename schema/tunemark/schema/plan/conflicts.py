@@ -94,9 +94,7 @@ def _missing_packages(plan: Plan, machine: Machine) -> Iterator[str]:
     needs = NEURON_LOOP_NEEDS if on_neuron and not by_trainer(plan) else machine.family.needs
     if "torch" not in machine.packages:
         yield "training needs torch, which is not installed; the README describes how to install it"
-    too_old = torch_conflict(plan, machine.packages)
-    if too_old is not None:
-        yield too_old
+    yield from _torch_conflict(plan, machine.packages)
     for feature, uses in USED.items():
         if uses(plan) and feature in needs and needs[feature].package not in machine.packages:
             yield f"{feature.value} needs {needs[feature].package}, which is not installed: {needs[feature].install}"
@@ -217,12 +215,12 @@ def _fp8_conflicts(plan: Plan) -> Iterator[str]:
         yield f"products of fp8 numbers give bf16, but this plan has {plan.precision.compute.value}; use compute=bf16"
 
 
-def torch_conflict(plan: Plan, packages: Mapping[str, str]) -> str | None:
-    """Return the reason why this release of torch cannot run a plan, or None."""
+def _torch_conflict(plan: Plan, packages: Mapping[str, str]) -> Iterator[str]:
+    """Yield the reason why this release of torch cannot run a plan."""
     torch = re.match(r"(\d+)\.(\d+)", packages.get("torch", ""))
-    if plan.model.attention != VARLEN or torch is None or (int(torch[1]), int(torch[2])) >= TORCH_OF_VARLEN:
-        return None
-    return f"varlen attention needs torch {'.'.join(map(str, TORCH_OF_VARLEN))} or newer, and this is {torch[0]}; use attention=sdpa"
+    if plan.model.attention == VARLEN and torch is not None and (int(torch[1]), int(torch[2])) < TORCH_OF_VARLEN:
+        needed = ".".join(map(str, TORCH_OF_VARLEN))
+        yield f"varlen attention needs torch {needed} or newer, and this is {torch[0]}; use attention=sdpa"
 
 
 def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:

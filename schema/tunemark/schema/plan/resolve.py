@@ -394,6 +394,7 @@ def measurement_choice(card: WorkloadCard, requested: Requested, reasons: Reason
         fix = "these synthetic rows have no end; give --set data.training_rows=N, --data file:PATH, or --steps"
         raise TunemarkError("--set epochs", requested.epochs, fix)
     counted = requested.max_steps is not None or requested.epochs is not None
+    end = requested if counted else card.stop
     until_ci = requested.until_ci
     if until_ci is not None:
         why = "requested with --set until_ci"
@@ -403,7 +404,6 @@ def measurement_choice(card: WorkloadCard, requested: Requested, reasons: Reason
         why = "the default: a steady window whose 95% interval is this narrow needs no more steps"
         why += f"; --set epochs={card.stop.epochs} runs the whole job" if card.stop.epochs else ""
         until_ci = Measurement().until_relative_ci
-    end = requested if counted else card.stop
     shared = {name: getattr(requested, name) for name in Measured.model_fields} | {"max_steps": end.max_steps, "epochs": end.epochs}
     shared |= _time_limits(card, requested, reasons, counted=counted)
     if requested.no_step_s is None:
