@@ -126,6 +126,11 @@ class Device:
     @classmethod
     def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - one signature for all
         """Return the device of a process; `threads` limits CPU threads. Raises DeviceUnavailable when torch cannot use it."""
+        if threads is not None:
+            import torch  # noqa: PLC0415
+
+            # More threads than cores only add noise.
+            torch.set_num_threads(threads)
         return cls()
 
     def adopt_thread(self) -> None:

@@ -11,37 +11,22 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.records.base import Frozen, Key, Setting, SettingOrZero, Sha256, Source, Text, consistency
+from tunemark.schema.records.base import Frozen, Key, SettingOrZero, Sha256, Source, Text, consistency
 from tunemark.schema.records.plan import (
     Attention,
     DataSettings,
     DeviceBatch,
+    Devices,
     Levers,
     LoraSettings,
     NeuronSettings,
-    Offload,
     Optimizer,
     Plan,
     Quantisation,
     Stop,
     needless_rounding,
 )
-from tunemark.schema.vocabulary import VARLEN, Method, Strategy, Task
-
-
-class WorkloadDevices(Frozen):
-    """The devices of a workload and how the model is distributed over them."""
-
-    count: Annotated[Setting, Field(le=100_000)] = 1
-    strategy: Strategy | Literal["auto"] = "auto"
-    """`auto`: DDP on several devices."""
-    offload: Offload = "none"
-    """What is kept in host memory between uses."""
-    tensor_parallel: Setting = 1
-    """Devices that share each layer."""
-    pipeline_parallel: Setting = 1
-    """Devices that share the layers of the model in stages."""
-
+from tunemark.schema.vocabulary import VARLEN, Method, Task
 
 Value = str | float | int | bool | None
 """The value of a setting."""
@@ -101,7 +86,7 @@ class WorkloadCard(Levers):
     """Attention implementation. `auto`: varlen, which needs no mask, for packed documents on devices that support it; otherwise sdpa."""
     neuron: NeuronSettings | None = None
     """Settings of the Neuron compiler, used on Neuron devices only."""
-    devices: WorkloadDevices = WorkloadDevices()
+    devices: Devices = Devices()
     axes: Annotated[tuple[Axis, ...], Field(max_length=20)] = ()
     """Settings that the source varied; `tunemark sweep` runs them."""
     points: Annotated[tuple[Settings, ...], Field(max_length=20)] = ()

@@ -301,17 +301,11 @@ def _padding(card: WorkloadCard, machine: Machine, source: DataSource, name: str
     if padding is Padding.NONE and set_here:
         fix = f"rows of {name} differ in length; give dynamic or static, or data.packing=true"
         raise TunemarkError("--set data.padding", padding.value, fix)
-    if machine.backend is Backend.NEURON:
-        return reasons.give(
-            "data.padding",
-            Padding.STATIC,
-            "rows differ in length, and Neuron compiles a graph for each new length: all rows are padded to the full length",
-        )
-    return reasons.give(
-        "data.padding",
-        Padding.DYNAMIC,
-        "rows differ in length, and the card is for full rows: each micro-batch is padded to its longest row",
-    )
+    static = machine.backend is Backend.NEURON
+    why = "the card is for full rows: each micro-batch is padded to its longest row"
+    if static:
+        why = "Neuron compiles a graph for each new length: all rows are padded to the full length"
+    return reasons.give("data.padding", Padding.STATIC if static else Padding.DYNAMIC, f"rows differ in length, and {why}")
 
 
 # Devices and batch
@@ -331,16 +325,12 @@ def device_choice(
     if offload is None:
         raise TunemarkError("--set offload", wanted, did_you_mean(wanted, OFFLOADS))
     choice = DeviceChoice(
+        **dict(card.devices) | {"count": count, "strategy": _strategy(card, count, requested, reasons), "offload": offload},
         backend=reasons.give(
             "device.backend", machine.backend, "requested with --set backend" if requested.backend else machine.backend_reason
         ),
         accelerator=reasons.give("device.accelerator", accelerator.key if accelerator else None, known),
-        count=count,
         nodes=requested.nodes,
-        strategy=_strategy(card, count, requested, reasons),
-        offload=offload,
-        tensor_parallel=card.devices.tensor_parallel,
-        pipeline_parallel=card.devices.pipeline_parallel,
         launcher=None if count == 1 else requested.launcher,
     )
     if not machine.family.on_host:
@@ -355,12 +345,10 @@ def device_choice(
 
 def _strategy(card: WorkloadCard, count: int, requested: Requested, reasons: Reasons) -> Strategy:
     wanted = requested.strategy or card.devices.strategy
-    if count == 1 and not requested.strategy:
+    if count == 1 and (wanted == "auto" or not requested.strategy):
         return reasons.give("device.strategy", Strategy.SINGLE, NO_STRATEGY)
     if wanted == "auto":
-        alone = count == 1
-        why = NO_STRATEGY if alone else REPLICAS
-        return reasons.give("device.strategy", Strategy.SINGLE if alone else Strategy.DDP, why)
+        return reasons.give("device.strategy", Strategy.DDP, REPLICAS)
     words = [strategy.value for strategy in Strategy]
     if wanted not in words:
         raise TunemarkError("--sharding", wanted, did_you_mean(wanted, words))

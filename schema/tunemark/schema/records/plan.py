@@ -225,24 +225,31 @@ class Precision(Frozen):
         return self.compute in {Dtype.BF16, Dtype.FP16} and self.parameters is Dtype.FP32
 
 
-class DeviceChoice(Frozen):
-    """The devices."""
+class Devices(Frozen):
+    """The devices and how the model is distributed over them, as a card and a plan both have it."""
 
-    backend: Backend
-    """Implementation of the device protocol."""
-    accelerator: Key | None
-    """The accelerator card in data/accelerators; null if the device has no card."""
-    count: Setting
+    count: Annotated[Setting, Field(le=100_000)] = 1
     """Devices used, over all machines."""
-    nodes: Setting = 1
-    strategy: Strategy
-    """How the model is distributed over devices."""
+    strategy: Strategy | Literal["auto"] = "auto"
+    """How the model is distributed over devices. `auto`: DDP on several devices."""
     offload: Offload = "none"
     """What is kept in host memory between uses."""
     tensor_parallel: Setting = 1
     """Devices that share each layer."""
     pipeline_parallel: Setting = 1
     """Devices that share the layers of the model in stages."""
+
+
+class DeviceChoice(Devices):
+    """The devices."""
+
+    strategy: Strategy
+    """How the model is distributed over devices."""
+    backend: Backend
+    """Implementation of the device protocol."""
+    accelerator: Key | None
+    """The accelerator card in data/accelerators; null if the device has no card."""
+    nodes: Setting = 1
     launcher: Launcher | None = None
     """Launcher of the processes; null for one process."""
     threads: Setting | None = None
@@ -323,7 +330,7 @@ class RunOptions(Measured):
     """`--set strict_timing=..`."""
     backend: Backend | None = None
     """`--set backend=..`."""
-    devices: Setting | None = None
+    devices: Annotated[Setting, Field(le=100_000)] | None = None
     """`--devices`."""
     strategy: Text | None = None
     """`--sharding`."""
