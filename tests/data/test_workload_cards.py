@@ -5,12 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
+from harness_making import changed_settings
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.studies.series import Point, star_of_card
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.workloads import shared_settings
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import shape_of_plan
@@ -66,13 +66,9 @@ def test_the_matrix_of_document_003_is_every_model_and_method_of_its_tables():
 
 
 def judged_changed(key, resolved):
-    """Return the settings that the collector finds changed, by its own list of what card and plan share."""
+    """Return the settings that differ from the card and from the values of its axes and points."""
     card = FACTS.workload(key)
-    return {
-        setting.field
-        for setting in shared_settings(resolved.plan, card)
-        if setting.run not in (setting.card, *card.own_values(setting.field))
-    }
+    return {field for field, (_, run) in changed_settings(resolved.plan, card).items() if run not in card.own_values(field)}
 
 
 @pytest.mark.parametrize("machine", [eight_gpus(), small_machine()], ids=["eight GPUs", "one CPU"])

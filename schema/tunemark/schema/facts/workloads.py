@@ -5,7 +5,6 @@ A file of data/workloads holds one card, or a matrix of cells that share setting
 
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -21,12 +20,10 @@ from tunemark.schema.records.plan import (
     LoraSettings,
     NeuronSettings,
     Optimizer,
-    Plan,
     Quantisation,
     Stop,
-    needless_rounding,
 )
-from tunemark.schema.vocabulary import VARLEN, Method, Task
+from tunemark.schema.vocabulary import Method, Task
 
 Value = str | float | int | bool | None
 """The value of a setting."""
@@ -144,50 +141,3 @@ def _put(card: dict[str, Any], path: list[str], value: object) -> None:
         card.pop(last, None)
     else:
         card[last] = value
-
-
-@dataclass(frozen=True, slots=True)
-class SharedSetting:
-    """A setting that both the workload card and the plan contain."""
-
-    field: str
-    """Dotted path in the card, as overrides name it."""
-    place: str
-    """Dotted path in the plan."""
-    card: object
-    run: object
-
-
-def shared_settings(plan: Plan, card: WorkloadCard) -> Iterator[SharedSetting]:
-    """Yield every setting that a card and a plan share, as JSON values; seed and stop are left out, as they change no rate."""
-    stated, run = card.model_dump(mode="json"), plan.model_dump(mode="json")
-    yield SharedSetting("method", "method", stated["method"], run["method"])
-    yield from _section("lora", stated["lora"], run["lora"])
-    yield SharedSetting("model", "model.key", stated["model"], run["model"]["key"])
-    yield from (SharedSetting(name, f"model.{name}", stated[name], run["model"][name]) for name in Levers.model_fields if name != "key")
-    if card.attention != "auto" or plan.model.attention not in {"sdpa", VARLEN}:
-        yield SharedSetting("attention", "model.attention", card.attention, plan.model.attention)
-    for name in ("quantisation", "data", "batch", "optimizer"):
-        yield from (setting for setting in _section(name, stated[name], run[name]) if not _needless(setting, plan))
-    if card.devices.count > 1:
-        yield SharedSetting("devices.count", "device.count", card.devices.count, plan.device.count)
-    if card.devices.strategy != "auto":
-        yield SharedSetting("devices.strategy", "device.strategy", card.devices.strategy.value, plan.device.strategy.value)
-    yield SharedSetting("devices.offload", "device.offload", card.devices.offload, plan.device.offload)
-    if card.compute != "auto":
-        yield SharedSetting("compute", "precision.compute", card.compute, plan.precision.compute.value)
-
-
-def _needless(setting: SharedSetting, plan: Plan) -> bool:
-    """Return True for a card's setting that the plan does not need: it resolves to another value, which is not an override."""
-    master = plan.optimizer.master_weights
-    needless = needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=master)
-    return setting.field == "optimizer.stochastic_rounding" and setting.run is False and needless is not None
-
-
-def _section(name: str, card: dict[str, Any] | None, run: dict[str, Any] | None) -> Iterator[SharedSetting]:
-    """Yield each setting of a section, or the section itself where only one side has it."""
-    if card is not None and run is not None:
-        yield from (SharedSetting(f"{name}.{field}", f"{name}.{field}", value, run[field]) for field, value in card.items())
-    elif card is not run:
-        yield SharedSetting(name, name, card, run)

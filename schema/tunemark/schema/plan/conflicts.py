@@ -78,12 +78,9 @@ def shared_cores(device: DeviceChoice, machine: Machine) -> str | None:
 def _missing_features(plan: Plan, machine: Machine, generation: Generation | None) -> Iterator[str]:
     backend = plan.device.backend
     used = [feature for feature, uses in USED.items() if uses(plan)]
-    family = machine.family.cannot
-    yield from (f"{feature.value} on {backend.value}: {family[feature]}" for feature in used if feature in family)
-    if generation:
-        yield from (
-            f"{feature.value} on {generation.name}: {generation.cannot[feature]}" for feature in used if feature in generation.cannot
-        )
+    lacking = {backend.value: machine.family.cannot} | ({generation.name: generation.cannot} if generation else {})
+    for name, cannot in lacking.items():
+        yield from (f"{feature.value} on {name}: {cannot[feature]}" for feature in used if feature in cannot)
     if plan.precision.compute not in machine.family.formats:
         formats = ", ".join(dtype.value for dtype in machine.family.formats)
         yield f"compute format {plan.precision.compute.value}: this device has {formats}"

@@ -13,11 +13,12 @@ from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import names_cpu_model
-from tunemark.schema.facts.workloads import WorkloadCard, shared_settings
+from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.physics.architecture import targets_in
 from tunemark.schema.plan.capabilities import FEATURE_OF_FORMAT, Feature, Generation, Machine
 from tunemark.schema.plan.conflicts import unsupported_reason
 from tunemark.schema.plan.overrides import apply_overrides
+from tunemark.schema.records.base import flattened
 from tunemark.schema.records.division import Override
 from tunemark.schema.records.plan import (
     Batch,
@@ -42,20 +43,13 @@ from tunemark.schema.vocabulary import VARLEN, Backend, DataSource, Dtype, Paddi
 DEFAULT_MAX_TRAIN_S = 300.0
 DEFAULT_NO_STEP_S = 900.0
 OFFLOADS: tuple[Offload, ...] = ("none", "optimizer", "all")
-SET_BY_OPTIONS = frozenset(
-    {
-        "weights",
-        "compute",
-        "data.source",
-        "data.name",
-        "data.padding",
-        "data.document_borders",
-        "devices.count",
-        "devices.strategy",
-        "devices.offload",
-    }
-)
-"""Settings of a card that requested can change without `--set`."""
+SET_BY_OPTIONS = {
+    "weights": "model.weights",
+    **{f"data.{name}": f"data.{name}" for name in ("source", "name", "padding", "document_borders")},
+    **{f"devices.{name}": f"device.{name}" for name in ("count", "strategy", "offload")},
+    "compute": "precision.compute",
+}
+"""Setting of a card that a request can change without `--set` -> its place in the plan."""
 SYNTHETIC = {Task.CAUSAL_LM: ("random-tokens", "random-documents", "markov-tokens"), Task.SEQUENCE_CLASSIFICATION: ("keyword-classes",)}
 """Names of the generators of synthetic samples, by task."""
 BY_CARD = "the workload card sets it"
@@ -165,7 +159,9 @@ def _option_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[
     A seed, a number of steps and a time limit are not overrides: they only set how long the same work runs, and on which
     draw. A card for one device may run on several: each device gets the card's batch.
     """
-    changed = [(setting.field, setting.card, setting.run) for setting in shared_settings(plan, card) if setting.field in SET_BY_OPTIONS]
+    stated, planned = (dict(flattened(content.model_dump(mode="json"))) for content in (card, plan))
+    chosen = [field for field in SET_BY_OPTIONS if stated[field] != "auto" and (field != "devices.count" or card.devices.count > 1)]
+    changed = [(field, stated[field], planned[SET_BY_OPTIONS[field]]) for field in chosen]
     if plan.model.weights is Weights.PRETRAINED:
         changed.append(("weights.from", facts.model(card.model).hub_id or "none", plan.model.hub_id or "a local directory"))
     return tuple(
