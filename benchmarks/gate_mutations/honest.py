@@ -18,7 +18,7 @@ from gate_mutations.simulated import COMMIT, H100, PACKAGES, Ending, Gpu, Scenar
 from tunemark.harness.plan.options import Options
 from tunemark.harness.run.record import Superseded
 from tunemark.schema.formats import GIB
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.records.submission import DeviceFacts, Harness
 from tunemark.schema.records.trace import Study
 from tunemark.schema.vocabulary import Backend

@@ -31,7 +31,7 @@ from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import count_weights
 from tunemark.schema.physics.training_shape import shape_of_plan
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.records.effective import OPTIMIZER_LIBRARIES, optimizer_class
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import DeviceFacts, Harness, Submission
@@ -98,7 +98,7 @@ def gpu_machine(gpu: Gpu = H100, count: int = 1, **changes: Any) -> Machine:
         swap_bytes=0,
         indexes=tuple(range(count)),
     )
-    return replace(machine, **changes)
+    return machine.model_copy(update=changes)
 
 
 def machine_of(content: dict[str, Any], **changes: Any) -> Machine:
@@ -106,7 +106,7 @@ def machine_of(content: dict[str, Any], **changes: Any) -> Machine:
     machine = derive.machine_of(Submission.model_validate_json(json.dumps(content)), FACTS)
     memory = changes.get("memory_bytes", machine.memory_bytes)
     devices = tuple(device.model_copy(update={"memory_bytes": memory}) for device in machine.devices)
-    return replace(machine, **{"devices": devices, "free_disk_bytes": 100 * GIB, "swap_bytes": 0, **changes})
+    return machine.model_copy(update={"devices": devices, "free_disk_bytes": 100 * GIB, "swap_bytes": 0, **changes})
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,19 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from harness_making import changed_settings
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.studies.series import Point, star_of_card
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.workloads import shared_settings
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import shape_of_plan
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import PACKAGES, Backend
 
@@ -44,7 +43,8 @@ def eight_gpus():
 
 def small_machine():
     cpu = DeviceFacts(name="Plain CPU", memory_bytes=8 * 2**30)
-    return replace(eight_gpus(), backend=Backend.CPU, devices=(cpu,), family=vendor_of(Backend.CPU).family, packages={"torch": "2"})
+    family = vendor_of(Backend.CPU).family
+    return eight_gpus().model_copy(update={"backend": Backend.CPU, "devices": (cpu,), "family": family, "packages": {"torch": "2"}})
 
 
 @pytest.mark.parametrize("key", FACTS.workloads)
@@ -66,13 +66,9 @@ def test_the_matrix_of_document_003_is_every_model_and_method_of_its_tables():
 
 
 def judged_changed(key, resolved):
-    """Return the settings that the collector finds changed, by its own list of what card and plan share."""
+    """Return the settings that differ from the card and from the values of its axes and points."""
     card = FACTS.workload(key)
-    return {
-        setting.field
-        for setting in shared_settings(resolved.plan, card)
-        if setting.run not in (setting.card, *card.own_values(setting.field))
-    }
+    return {field for field, (_, run) in changed_settings(resolved.plan, card).items() if run not in card.own_values(field)}
 
 
 @pytest.mark.parametrize("machine", [eight_gpus(), small_machine()], ids=["eight GPUs", "one CPU"])

@@ -20,12 +20,15 @@ import psutil
 from tunemark.collector.gate.check import judge
 from tunemark.harness.vendors.cuda import THROTTLE_REASONS
 from tunemark.harness.vendors.protocol import vendor_of
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import Machine
+from tunemark.schema.records.base import flattened
+from tunemark.schema.records.plan import needless_rounding
 from tunemark.schema.records.reading import read_record
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
 
 ROOT = Path(__file__).parents[2]
+LEVERS = ("gradient_checkpointing", "fused_kernels", "compile", "compile_mode", "sdpa_kernel", "frozen_weights", "fp8_training")
 WARM_START = Path(__file__).with_name("warm_start.py")
 
 
@@ -235,3 +238,20 @@ class ScriptedNvml(ModuleType):
 
     def nvmlShutdown(self):  # noqa: N802 - NVML's name
         self.asked.append("shutdown")
+
+
+def changed_settings(plan, card):
+    """Return the settings of a card that its plan has otherwise, as card and plan both hold them, with both values; `auto` fits any."""
+    stated, planned = (dict(flattened(content.model_dump(mode="json"))) for content in (card, plan))
+    places = {"method": "method", "model": "model.key", "compute": "precision.compute"}
+    places |= {name: f"model.{name}" for name in ("task", "labels", "weights", "attention", *LEVERS)}
+    places |= {field: field for field in stated if field.split(".")[0] in {"lora", "quantisation", "data", "batch", "optimizer"}}
+    places |= {f"devices.{name}": f"device.{name}" for name in ("strategy", "offload")}
+    places |= {"devices.count": "device.count"} if card.devices.count > 1 else {}
+    if needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=plan.optimizer.master_weights):
+        # What is not needed is left out, which is no change.
+        planned["optimizer.stochastic_rounding"] = planned["optimizer.stochastic_rounding"] or stated["optimizer.stochastic_rounding"]
+    if planned["model.attention"] not in {"sdpa", "varlen"}:
+        stated["attention"] = stated["attention"].replace("auto", "sdpa or varlen")
+    pairs = {field: (stated[field], planned.get(place)) for field, place in places.items()}
+    return {field: (before, after) for field, (before, after) in pairs.items() if before not in ("auto", after)}

@@ -10,8 +10,8 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.harness.vendors.support import support_matrix
 from tunemark.harness.vendors.vendor_tools import cpu_model
-from tunemark.schema.features import Feature
 from tunemark.schema.files import project_root
+from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype

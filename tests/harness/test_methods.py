@@ -1,7 +1,5 @@
 """Each method and lever works: gradients agree, memory shrinks, and the settings in effect are recorded."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 import torch.utils.checkpoint
@@ -23,7 +21,7 @@ def prepared(facts, machine, tmp_path):
     """Model, first micro-batch and plan of smoke-lora with settings changed."""
 
     def make(*settings):
-        here = replace(machine, packages=machine.packages | {"bitsandbytes": "0"})
+        here = machine.model_copy(update={"packages": machine.packages | {"bitsandbytes": "0"}})
         resolved = resolve("smoke-lora", facts, here, Options(overrides=(*TINY, *settings)))
         assert resolved.unsupported is None
         model, batches = trained_on(resolved.plan, facts.model("tiny-llama"), tmp_path / "weights")

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from harness_making import make_machine, problems_of, run_of
+from harness_making import changed_settings, make_machine, problems_of, run_of
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.record import observed_warnings
@@ -18,7 +18,6 @@ from tunemark.harness.worker.optimizers import (
     rounded_stochastically,
     rounding_seed,
 )
-from tunemark.schema.facts.workloads import shared_settings
 from tunemark.schema.records.division import division_of
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import EAGER_UPDATE, Backend, Division, Dtype, WarningKind
@@ -230,8 +229,7 @@ def test_the_cards_of_full_fine_tuning_round_so_unless_something_else_keeps_smal
     assert plan.optimizer.stochastic_rounding is rounds
     assert plan.reasons.get("optimizer.stochastic_rounding") == reason
     assert division_of(plan, resolved.overrides).value == division
-    declared = {setting.field for setting in shared_settings(plan, facts.workload("full-1b")) if setting.card != setting.run}
-    assert declared == {override.field for override in resolved.overrides}
+    assert set(changed_settings(plan, facts.workload("full-1b"))) == {override.field for override in resolved.overrides}
 
 
 @pytest.mark.slow

@@ -9,12 +9,12 @@ from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.token_rates import TokenRate, token_rates
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
-from tunemark.schema.facts.workloads import FEWEST_LABELS
 from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.memory_states import count_weights
 from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
+from tunemark.schema.records.plan import FEWEST_LABELS
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 SIXTEEN_BIT = (Dtype.BF16, Dtype.FP16)

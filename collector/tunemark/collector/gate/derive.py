@@ -16,7 +16,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.measurement_warnings import loss_band, warnings_of_record
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.plan.resolve import Resolution, resolve
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.division import division_of
@@ -108,14 +108,11 @@ def machine_of(s: Submission, facts: FactBase) -> Machine:
     if family is None:
         raise TunemarkError("environment.backend", e.backend.value, "data/support.json has no such device family")
     stated = s.plan.reasons.get("device.backend", "")
-    names = ("os", "python", "packages", "cpu", "cpu_physical_cores", "cpu_logical_cores", "cpu_usable_cores", "memory_bytes", "swap_bytes")
     return Machine(
-        backend=e.backend,
+        **dict(e),
         family=family,
         # On a host without accelerators, tools that are missing and hidden devices follow.
         backend_reason=stated if stated.startswith((f"{family.found_by}; ", family.found_by)) else family.found_by,
-        devices=e.devices,
-        **{name: getattr(e, name) for name in names},
     )
 
 

@@ -15,7 +15,7 @@ from tunemark.collector.gate.published_checks import rows_problems
 from tunemark.collector.gate.read import DOCUMENT, RESULT, SUBMISSIONS, read_or_none, records_in, shown_path, submission_id
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, PriceBasis
 from tunemark.schema.facts.fact_base import (
     BASIS_FILE,
     SUPPORT_FILE,
@@ -23,10 +23,8 @@ from tunemark.schema.facts.fact_base import (
     SupportMatrix,
     price_lines,
     price_of,
-    read_aws_sizes,
     read_card,
-    read_known,
-    read_price_basis,
+    read_facts,
     validated,
     workloads_of,
 )
@@ -140,7 +138,7 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
             yield from book.setting_problems(card, beside)
         yield from _outdated_golden(path)
     elif folder == KNOWN:
-        known = WorldFacts.model_validate(read_known(path))
+        known = read_facts(path, WorldFacts)
         yield from book.known_problems(known, beside)
         yield from withdrawal_problems(known, beside.root.parent / SUBMISSIONS)
     elif folder == "accelerators":
@@ -199,8 +197,8 @@ def _beside_prices(path: Path) -> Iterator[Problem]:
     book = path.with_name(PRICES)
     offers = [row for _, row in price_lines(book)] if book.exists() else []
     if path.name == BASIS_FILE:
-        return price_checks.basis_problems(read_price_basis(path), offers)
-    return price_checks.size_problems(read_aws_sizes(path), offers)
+        return price_checks.basis_problems(read_facts(path, PriceBasis), offers)
+    return price_checks.size_problems(read_facts(path, AwsSizes), offers)
 
 
 def _keys(folder: Path) -> set[str]:

@@ -183,7 +183,7 @@ def offers_of(row: dict[str, str], provider: str, facts: FactBase) -> list[dict[
         row |= dict.fromkeys(rule["blank"], "")
         notes.append(rule["note"])
     instance, name = row["InstanceType"], row["AcceleratorName"]
-    unknown = facts.refused_aws_size(instance) or facts.unknown_aws_family(instance)
+    unknown = facts.refused_aws_size(instance, families=True)
     if unknown:
         raise Drop(unknown)
     if provider != "aws" and AWS.fullmatch(instance.lower()):

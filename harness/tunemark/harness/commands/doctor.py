@@ -27,8 +27,9 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
 from tunemark.schema.physics.utilisation import clock_words
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.plan.resolve import missing_card
+from tunemark.schema.records.effective import TORCH_NAMES
 from tunemark.schema.vocabulary import PACKAGES, Backend, Dtype
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
@@ -192,8 +193,7 @@ def report(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = (), 
         cpu = f" with {card.cpu.cores} cores {clock_words(card.cpu)}" if card.cpu and peaks else ""
         catalogue = f"{card.key}: {f'dense peak in TFLOP/s: {peaks}' if peaks else 'its peak is unknown'}{cpu}"
     return {
-        "machine": {key: value for key, value in asdict(machine).items() if key not in {"devices", "family"}}
-        | {"devices": [device.model_dump() for device in machine.devices], "compute_dtypes": formats_of(facts, machine)},
+        "machine": machine.model_dump(exclude={"family", "runtime"}) | {"compute_dtypes": formats_of(facts, machine)},
         "accelerator": card.key if card else None,
         "catalogue": catalogue,
         "load": load,
@@ -292,7 +292,7 @@ def work(backend: Backend, place: int, dtype: Dtype, threads: int, seconds: floa
     vendor = vendor_of(backend)
     device, size = vendor.device.open(threads, place), vendor.probe_size or 1
     torch.set_float32_matmul_precision("high" if dtype is Dtype.TF32 else "highest")
-    kind = {Dtype.BF16: torch.bfloat16, Dtype.FP16: torch.float16}.get(dtype, torch.float32)
+    kind = getattr(torch, TORCH_NAMES[dtype])
     own = torch.Generator().manual_seed(0)
     # On the host, so that the CPU has the same numbers.
     hosts = [torch.randn(size, size, generator=own).to(kind) for _ in range(2)]

@@ -1,6 +1,5 @@
 """`tunemark plan` and `tunemark run`: show how a workload would run, and run it."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -8,14 +7,14 @@ from rich.table import Column, Table
 
 from tunemark.harness.plan.machine import detect, machine_with, too_large
 from tunemark.harness.plan.memory_check import refuse_too_large, step_memory
-from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
+from tunemark.harness.plan.options import Json, Options, Out, Workload, takes_run_options
 from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, refuse_unsupported, resolve
 from tunemark.harness.run.show import answers, as_text, print_json, say
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.plan.capabilities import shared_cores
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import Machine
+from tunemark.schema.plan.conflicts import shared_cores
 from tunemark.schema.records.base import flattened
 from tunemark.schema.vocabulary import Status
 
@@ -101,9 +100,7 @@ def warn_of_shared_cores(resolved: Resolved, machine: Machine) -> None:
 def run(
     workload: Workload,
     *,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FOLDER", help="Write the submission there. Default: submissions/ of the checkout.")
-    ] = None,
+    out: Out = None,
     supersedes: Annotated[
         str | None, typer.Option("--supersedes", metavar="ID", help="Replace an earlier result of this machine, given by its id.")
     ] = None,

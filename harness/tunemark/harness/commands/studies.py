@@ -8,7 +8,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.markup import escape
 
-from tunemark.harness.plan.options import Json, Options, Workload, count, fraction, takes_run_options
+from tunemark.harness.plan.options import Json, Options, Out, Workload, count, fraction, takes_run_options
 from tunemark.harness.run.show import answers, print_json, say, table
 from tunemark.harness.studies.ab_test import run_ab
 from tunemark.harness.studies.frontier import Over, run_frontier
@@ -29,9 +29,6 @@ OVER = "Vary this setting; several form a grid. Without values: those of the car
 AGAIN = "Start again instead of resuming an earlier series of the same command."
 LIMIT = "Limit the resident host memory of a run, over all its processes. Default: 80% of host memory."
 LENGTHS = "Find the largest micro-batch at these numbers of tokens in a row."
-Out = Annotated[
-    Path | None, typer.Option("--out", metavar="FOLDER", help="Write the submissions there. Default: submissions/ of the checkout.")
-]
 Again = Annotated[bool, typer.Option("--again", help=AGAIN)]
 
 

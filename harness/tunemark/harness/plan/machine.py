@@ -5,7 +5,6 @@ import math
 import os
 import platform
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,7 +15,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.processes import usable_cores
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import PACKAGES, VENDOR_PACKAGES, Backend
@@ -93,14 +92,15 @@ def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) ->
     vendor = _vendor(card)
     memory = None if card.memory_gib is None else int(card.memory_gib * GIB) // _devices_in(card, vendor)
     names = (*PACKAGES, *VENDOR_PACKAGES) if vendor.backend is Backend.NEURON else PACKAGES
-    return replace(
-        detect(),
-        backend=vendor.backend,
-        family=vendor.family,
-        backend_reason=f"{card.name} was requested",
-        devices=(DeviceFacts(name=card.name, memory_bytes=memory),) * (devices // nodes),
-        memory_bytes=None,
-        packages=dict.fromkeys(names, "to be installed"),
+    return detect().model_copy(
+        update={
+            "backend": vendor.backend,
+            "family": vendor.family,
+            "backend_reason": f"{card.name} was requested",
+            "devices": (DeviceFacts(name=card.name, memory_bytes=memory),) * (devices // nodes),
+            "memory_bytes": None,
+            "packages": dict.fromkeys(names, "to be installed"),
+        }
     )
 
 

@@ -8,7 +8,7 @@ from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.memory import CONTEXT, estimate_memory
 from tunemark.schema.physics.memory_states import state_lines
 from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Checkpointing, Method
 

@@ -6,6 +6,7 @@ The fields, their types and bounds are those of the record's `Requested`. What i
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
@@ -17,6 +18,9 @@ from tunemark.schema.plan.overrides import ALIASES
 from tunemark.schema.records.plan import OPTIONS, SET_NAMES, RunOptions
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Write the submissions there. Default: submissions/ of the checkout.")
+]
 Workload = Annotated[str, typer.Argument(help="Name of a workload; `tunemark workloads` lists them.")]
 
 

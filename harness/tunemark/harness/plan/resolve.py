@@ -8,8 +8,8 @@ from tunemark.harness.worker.sample_files import check_file, describe_file
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan import resolve as schema_plan
-from tunemark.schema.plan.capabilities import missing_devices
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import Machine
+from tunemark.schema.plan.conflicts import missing_devices
 from tunemark.schema.records.division import Override
 from tunemark.schema.records.plan import LOCAL_WEIGHTS, Plan, Requested, RunOptions
 from tunemark.schema.vocabulary import DataSource

@@ -30,7 +30,7 @@ from tunemark.schema import files
 from tunemark.schema.derive import rates_over
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names
 from tunemark.schema.records.plan import Measurement, Plan
 from tunemark.schema.records.submission import Submission
@@ -214,12 +214,11 @@ def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threa
 
 def merge_failures(log: run_log.RunLog, folder: Path) -> run_log.RunLog:
     """Return the log with the first failure of any process: the others only fail because that one left."""
-    failures = [(path, run_log.LogReader(path).finish().failure) for path in sorted(folder.glob(f"rank-*-{run_log.LOG_FILE}"))]
-    known = [(failure["at_s"], path, failure) for path, failure in failures if failure]
-    first = min(known, key=lambda entry: entry[0], default=None)
-    if first and (log.failure is None or first[0] < log.failure["at_s"]):
-        rank = first[1].name.split("-")[1]
-        log.failure = first[2] | {"message": f"rank {rank}: {first[2]['message']}"}
+    readers = {path.name.split("-")[1]: run_log.LogReader(path) for path in sorted(folder.glob(f"rank-*-{run_log.LOG_FILE}"))}
+    known = [(rank, failure) for rank, reader in readers.items() if (failure := reader.finish().failure)]
+    rank, first = min(known, key=lambda entry: entry[1]["at_s"], default=("", None))
+    if first and (log.failure is None or first["at_s"] < log.failure["at_s"]):
+        log.failure = first | {"message": f"rank {rank}: {first['message']}"}
     return log
 
 

@@ -18,7 +18,7 @@ from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.formats import GIB
 from tunemark.schema.measurement_warnings import loss_band, warnings_of_record
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names, scrub
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.division import division_of
@@ -97,16 +97,13 @@ def assemble(
             "timeline": tuple(log.phases) or (PhaseStart(phase=Phase.IMPORT, at_s=0.0),),
             "process": {name: getattr(finished, name) for name in ("wall_s", "user_s", "system_s", "model_cache")}
             | {"compile_cache": cache["state"], "compile_cache_reason": cache["reason"]},
-            "row_lengths": log.row_lengths,
-            "model": log.model,
+            **{name: getattr(log, name) for name in ("row_lengths", "model", "effective", "evaluation")},
             "trace": log.trace(),
-            "effective": log.effective,
             "gates": gates,
             "probe": probe,
             "events": tuple({"step": event["step"], "kind": event["what"], "amount": event["amount"]} for event in log.events),
             "ranks": tuple(log.ranks),
             "memory": memory(finished, plan.device.nodes),
-            "evaluation": log.evaluation,
             "saved_bytes": log.saved["bytes"] if log.saved else None,
         }
     )
@@ -137,7 +134,7 @@ def observed_warnings(
 
 def environment(machine: Machine, count: int, runtime: Mapping[str, str] | None = None) -> Environment:
     """Return the recorded facts of a machine, with its first `count` devices and the versions that a worker found."""
-    facts: dict[str, Any] = {name: getattr(machine, name) for name in Environment.model_fields if hasattr(machine, name)}
+    facts: dict[str, Any] = {name: getattr(machine, name) for name in Environment.model_fields}
     return Environment(**facts | {"devices": machine.devices[:count], "runtime": dict(runtime or {})})
 
 

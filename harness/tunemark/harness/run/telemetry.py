@@ -18,7 +18,7 @@ import psutil
 
 from tunemark.harness.vendors.protocol import DeviceMonitor, DeviceReading, vendor_of
 from tunemark.harness.vendors.vendor_tools import MonitorUnavailable
-from tunemark.schema.features import Feature
+from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import MemoryReading, Utilisation
 from tunemark.schema.records.trace import DeviceUse, Energy, StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
@@ -84,10 +84,6 @@ class Telemetry:
 
     samples: list[Sample] = field(default_factory=list)
     devices: DeviceSeries = field(default_factory=DeviceSeries)
-
-    def between(self, start_s: float, end_s: float) -> list[Sample]:
-        """Return the samples that cover an interval of the run."""
-        return [sample for sample in self.samples if start_s + HOST_INTERVAL_S <= sample.at_s <= end_s]
 
 
 # Sample
@@ -235,7 +231,8 @@ def window_times(trace: StepTrace, window: SteadyWindow) -> tuple[float, float]:
 
 def utilisation(telemetry: Telemetry, start_s: float, end_s: float) -> Utilisation | None:
     """Return the use of host and devices over an interval of the run; None without a sample in it."""
-    samples = telemetry.between(start_s, end_s)
+    # A sample covers the time since the one before it.
+    samples = [sample for sample in telemetry.samples if start_s + HOST_INTERVAL_S <= sample.at_s <= end_s]
     if not samples:
         return None
     return Utilisation(

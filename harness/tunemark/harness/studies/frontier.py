@@ -17,6 +17,7 @@ from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.workloads import WorkloadCard
+from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.vocabulary import DataSource, Phase, Status, Task
 
 TRY_STEPS = 3
@@ -86,9 +87,7 @@ def run_frontier(
     """
     card = card_with(bench.facts.workload(workload), options)
     tried = full_rows(card, options)
-    host_bytes = bench.machine.memory_bytes
-    if limit_bytes is None and host_bytes is not None and vendor_of(bench.machine.backend).on_host:
-        limit_bytes = int(HOST_SHARE * host_bytes)
+    limit_bytes = limit_bytes or host_limit(bench.machine)
     base = limited(bench.plan(workload, tried), limit_bytes)
     if base.unsupported:
         raise TunemarkError("workload", workload, base.unsupported, exit_code=Exit.UNSUPPORTED)
@@ -152,7 +151,7 @@ class Search:
     def _predicted_rows(self, length: int) -> int:
         """Return the most rows that fit into the memory of the device by the memory model; the card's micro-batch on a host."""
         card, machine = self.bench.facts.model(self.card.model), self.bench.machine
-        if vendor_of(machine.backend).on_host:
+        if machine.family.on_host:
             return self.card.batch.micro_batch
 
         def fits(rows: int) -> bool:
@@ -204,6 +203,12 @@ def full_rows(card: WorkloadCard, options: Options) -> Options:
         sets.append(f"batch.gradient_accumulation={TRY_STEPS - 1}")
     elsewhere = options.data == "card" and card.data.source is not DataSource.SYNTHETIC
     return short(options, *sets, data="synthetic" if elsewhere else options.data, max_steps=options.max_steps or TRY_STEPS)
+
+
+def host_limit(machine: Machine) -> int | None:
+    """Return the bytes of host memory that a try may use by default; None for devices with memory of their own, or where it is unknown."""
+    host = machine.memory_bytes
+    return int(HOST_SHARE * host) if host is not None and machine.family.on_host else None
 
 
 def limited(resolved: Resolved, limit_bytes: int | None) -> Resolved:

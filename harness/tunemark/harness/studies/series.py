@@ -31,7 +31,7 @@ from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.plan.overrides import ALIASES, apply_overrides, similar_settings
 from tunemark.schema.records.base import canonical_json, content_id, flattened
 from tunemark.schema.records.reading import InvalidRecord, read_record
@@ -250,16 +250,13 @@ class Series:
         settings = sha256(canonical_json(request)).hexdigest()
         facts = environment(bench.machine, base.plan.device.count).model_dump(mode="json")
         here = {"settings": settings, "environment": facts, "source": source_content()}
-        newest, runs = "", list[Run]()
-        for attempt in itertools.count():
+
+        def series(attempt: int) -> Series:
             identity = content_id(canonical_json({**here, "attempt": attempt}))
-            later = _runs_of(identity, base.plan.workload, bench.out)
-            if not later and (again or not attempt):
-                return cls(kind, identity, settings, bench, [])
-            if not later:
-                break
-            newest, runs = identity, later
-        return cls(kind, newest, settings, bench, runs)
+            return cls(kind, identity, settings, bench, _runs_of(identity, base.plan.workload, bench.out))
+
+        begun = list(itertools.takewhile(lambda each: each.earlier, map(series, itertools.count())))
+        return series(len(begun)) if again or not begun else begun[-1]
 
     @property
     def files(self) -> tuple[str, ...]:

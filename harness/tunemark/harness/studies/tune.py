@@ -16,13 +16,11 @@ from rich.table import Table
 
 from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.options import Options
-from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say, table
 from tunemark.harness.studies.ab_test import Comparison, run_ab
-from tunemark.harness.studies.frontier import DOES_NOT_FIT, HOST_SHARE, limit_words, limited
+from tunemark.harness.studies.frontier import DOES_NOT_FIT, host_limit, limit_words, limited
 from tunemark.harness.studies.series import AS_GIVEN, Bench, Point, Series, StudyResult, card_with, short
 from tunemark.harness.studies.sweep import run_repeats
-from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
@@ -156,36 +154,28 @@ class Tuner:
                 self.tries.append(replace(standard, verdict="card") if standard.tokens_per_s else standard)
                 for _ in range(ROUNDS):
                     before = self.best
-                    for lever in self._levers():
-                        for walk in self._walks(lever):
-                            for change in walk:
-                                if not self._improves(lever, change):
-                                    break
+                    for lever, walk in self._walks():
+                        for change in walk:
+                            if not self._improves(lever, change):
+                                break
                     if self.best == before:
                         break
                 self.complete = True
         except OutOfTime:
             say(f"the budget is spent after {len(self.series.done)} tries; the same command with more --minutes resumes there")
 
-    def _levers(self) -> Iterator[str]:
-        """Yield the levers that the user has not set."""
-        for lever in LEVERS:
-            set_here = self.options.strategy if lever == STRATEGY else self.options.sets(lever)
-            if not set_here and (self.several_devices or lever != STRATEGY):
-                yield lever
-            if lever == "gradient_checkpointing" and not (self.options.sets(MICRO) or self.options.sets(ACCUMULATION)):
-                yield SPLIT
-
-    def _walks(self, lever: str) -> Iterator[list[Settings]]:
-        """Yield the changes of a lever, in walks that end at the first change that is no gain: each value, or larger and smaller splits."""
-        if lever != SPLIT:
-            slowest = None if vendor_of(self.bench.machine.backend).on_host else SLOWEST_ON_DEVICES.get(lever)
-            yield from ([{lever: value}] for value in LEVERS[lever] if value != slowest)
-            return
-        rows, now = self.card.batch.micro_batch * self.card.batch.gradient_accumulation, int((self.given | self.best)[MICRO])
-        splits = {size: {MICRO: str(size), ACCUMULATION: str(rows // size)} for size in range(1, rows + 1) if rows % size == 0}
-        yield [split for size, split in splits.items() if size > now]
-        yield [split for size, split in reversed(splits.items()) if size < now]
+    def _walks(self) -> Iterator[tuple[str, list[Settings]]]:
+        """Yield the levers that the user has not set, each with changes that are tried until one is no gain."""
+        sets, on_host = self.options.sets, self.bench.machine.family.on_host
+        for lever, values in LEVERS.items():
+            if not (sets(lever) if lever != STRATEGY else self.options.strategy or not self.several_devices):
+                yield from ((lever, [{lever: value}]) for value in values if on_host or value != SLOWEST_ON_DEVICES.get(lever))
+            if lever == "gradient_checkpointing" and not (sets(MICRO) or sets(ACCUMULATION)):
+                # Larger and smaller splits.
+                rows, now = self.card.batch.micro_batch * self.card.batch.gradient_accumulation, int((self.given | self.best)[MICRO])
+                splits = {size: {MICRO: str(size), ACCUMULATION: str(rows // size)} for size in range(1, rows + 1) if rows % size == 0}
+                yield SPLIT, [split for size, split in splits.items() if size > now]
+                yield SPLIT, [split for size, split in reversed(splits.items()) if size < now]
 
     def _improves(self, lever: str, change: Settings) -> bool:
         """Try a change of the best settings, and keep it if it is faster. Return True if it was kept."""
@@ -221,9 +211,7 @@ class Tuner:
         rows = int(dict(point.settings).get(ACCUMULATION, self.card.batch.gradient_accumulation))
         cut = min(rows, TRY_MICRO_STEPS)
         tried = Point((*((name, text) for name, text in point.settings if name != ACCUMULATION), (ACCUMULATION, str(cut))))
-        host, resolved = self.bench.machine.memory_bytes, self.bench.plan(self.card.key, tried.applied(self.options))
-        if vendor_of(self.bench.machine.backend).on_host and host is not None:
-            resolved = limited(resolved, int(HOST_SHARE * host))
+        resolved = limited(self.bench.plan(self.card.key, tried.applied(self.options)), host_limit(self.bench.machine))
         memory = step_memory(resolved.plan, self.bench.facts.model(resolved.plan.model.key), self.bench.machine)
         reason = resolved.unsupported or memory.problem
         if reason is not None:
@@ -233,7 +221,9 @@ class Tuner:
             longest_s = max((run.submission.process.wall_s for run in self.series.done if run.status is Status.OK), default=0.0)
             if self._left_s() <= longest_s:
                 raise OutOfTime
-        run = self.series.run(name, within(resolved, self._left_s()))
+        # The worker is ended after what is left of the budget, or after its own limit if that is shorter.
+        limit_s = min(max(self._left_s(), 1.0), resolved.plan.measurement.timeout_s or math.inf)
+        run = self.series.run(name, resolved if limit_s == math.inf else resolved.measured_with(timeout_s=round(limit_s, 3)))
         if run.status is Status.TIMEOUT and self._left_s() <= 0:
             raise OutOfTime
         peak, outcome = derive(run.submission).peak_memory.peak_bytes, run.submission.outcome
@@ -245,15 +235,6 @@ class Tuner:
 
     def _left_s(self) -> float:
         return self.until_s - time.monotonic()
-
-
-def within(resolved: Resolved, left_s: float) -> Resolved:
-    """Return a plan whose worker is ended after the seconds that are left, or after its own limit if that is shorter."""
-    rules = resolved.plan.measurement
-    limit_s = min(max(left_s, 1.0), rules.timeout_s or math.inf)
-    if limit_s == math.inf:
-        return resolved
-    return resolved.measured_with(timeout_s=round(limit_s, 3))
 
 
 def point_of(settings: Settings) -> Point:

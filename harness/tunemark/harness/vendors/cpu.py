@@ -1,29 +1,18 @@
 """The CPU: synchronous, and its memory is the host's."""
 
-from typing import Self
-
 import psutil
 
 from tunemark.harness.vendors.protocol import NVIDIA_ONLY, Device, FoundDevice, Vendor
 from tunemark.harness.vendors.vendor_tools import cpu_model
-from tunemark.schema.features import Feature
+from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
 
 class Cpu(Device):
-    """Trains on CPU threads."""
+    """Trains on CPU threads, which all processes share."""
 
     free_marks = True
-
-    @classmethod
-    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - all processes share the CPU
-        """Return the CPU, with torch limited to `threads`: more threads than cores only add noise."""
-        import torch  # noqa: PLC0415
-
-        if threads is not None:
-            torch.set_num_threads(threads)
-        return cls()
 
 
 def find() -> list[FoundDevice]:

@@ -7,9 +7,8 @@ from typing import Any, ClassVar, Self
 
 from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors.vendor_tools import MonitorUnavailable, text_of, visible_indexes
-from tunemark.schema.features import Feature
 from tunemark.schema.formats import MIB
-from tunemark.schema.plan.families import Generation
+from tunemark.schema.plan.capabilities import WITHOUT_FP8, Feature, Generation
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
 
@@ -132,7 +131,7 @@ NO_FLASH = dict.fromkeys(
     "its kernels need compute capability 8.0 (Ampere) or newer; use attention=sdpa",
 )
 NO_FLASH_3 = {Feature.FLASH_ATTENTION_3: protocol.HOPPER_ONLY}
-NO_FP8_HERE = dict.fromkeys(protocol.NO_FP8, f"NVIDIA's matrix units have fp8 since compute capability 8.9 (Ada); {protocol.WITHOUT_FP8}")
+NO_FP8_HERE = dict.fromkeys(protocol.NO_FP8, f"NVIDIA's matrix units have fp8 since compute capability 8.9 (Ada); {WITHOUT_FP8}")
 NO_TRITON = "Triton needs compute capability 7.0 (Volta) or newer; use"
 VENDOR = protocol.Vendor(
     backend=Backend.CUDA,

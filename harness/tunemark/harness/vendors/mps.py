@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from tunemark.harness.vendors import cpu
 from tunemark.harness.vendors.protocol import NO_FP8, NVIDIA_ONLY, Device, DeviceMemory, DeviceUnavailable, FoundDevice, Vendor
-from tunemark.schema.features import Feature
+from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import MemoryReading
 from tunemark.schema.vocabulary import Backend, Dtype
 

@@ -9,14 +9,12 @@ read, and it is read one step late, so that the device always has work (definiti
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors import vendor_tools as tools
-from tunemark.schema.features import Feature
-from tunemark.schema.plan.families import Need
+from tunemark.schema.plan.capabilities import WITHOUT_FP8, Feature, Need
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
 
@@ -126,12 +124,9 @@ class NeuronMonitor(protocol.LineMonitor):
     interval_s = DEVICE_INTERVAL_S[Backend.NEURON]
     memory_method = MEMORY_TOOLS[Backend.NEURON]
     energy_reason = "neuron-monitor reports no power"
+    command = staticmethod(lambda _indexes: ["neuron-monitor", "-c"])
+    config = CONFIG
     _processes: tuple[frozenset[int], ...] | None = None
-
-    @classmethod
-    def open(cls, indexes: Sequence[int]) -> Self:
-        """Start neuron-monitor. Raises MonitorUnavailable without it."""
-        return cls(tools.LineStream(["neuron-monitor", "-c"], config=CONFIG), indexes)
 
     def read(self) -> tuple[protocol.DeviceReading, ...]:
         """Return the readings of the last line, summed over processes; empty without a new line."""
@@ -182,7 +177,7 @@ VENDOR = protocol.Vendor(
         Feature.SELECTIVE_CHECKPOINTING: "PyTorch/XLA recomputes whole blocks; use gradient_checkpointing=full or none",
         Feature.FLEX_ATTENTION: "it has no kernel for these devices; use attention=sdpa",
         **protocol.NVIDIA_ONLY,
-        **dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"optimum-neuron trains in bf16 and fp32; {protocol.WITHOUT_FP8}"),
+        **dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"optimum-neuron trains in bf16 and fp32; {WITHOUT_FP8}"),
         Feature.LIGER: "its kernels are written in Triton, which has no Neuron back end; use fused_kernels=none",
         Feature.COMPILE: "the Neuron compiler compiles each graph anyway; use compile=none",
         Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has no kernels for Neuron; use optimizer.name=adamw",

@@ -8,15 +8,14 @@ import contextlib
 import pkgutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Self
 
 from tunemark.harness.vendors.vendor_tools import LineStream
-from tunemark.schema.features import Feature
-from tunemark.schema.plan.families import Family, Generation, Need
+from tunemark.schema.plan.capabilities import WITHOUT_FP8, Family, Feature, Need
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
-from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.vocabulary import Backend
 
 # What a family can do
 
@@ -31,7 +30,6 @@ NVIDIA_ONLY: dict[Feature, str] = {
     Feature.CUDA_GRAPHS: "for NVIDIA GPUs only in this version; use compile_mode=default",
 }
 """Features of NVIDIA GPUs that no other family has, with the reason."""
-WITHOUT_FP8 = "use frozen_weights=plain and fp8_training=none"
 NO_FP8: dict[Feature, str] = dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"it has no fp8 products in torch; {WITHOUT_FP8}")
 """Both fp8 features, with the reason, for families whose devices or torch cannot multiply in fp8."""
 NO_MODEL_PARALLEL: dict[Feature, str] = dict.fromkeys(
@@ -128,6 +126,11 @@ class Device:
     @classmethod
     def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - one signature for all
         """Return the device of a process; `threads` limits CPU threads. Raises DeviceUnavailable when torch cannot use it."""
+        if threads is not None:
+            import torch  # noqa: PLC0415
+
+            # More threads than cores only add noise.
+            torch.set_num_threads(threads)
         return cls()
 
     def adopt_thread(self) -> None:
@@ -371,6 +374,16 @@ class LibraryMonitor(DeviceMonitor):
 class LineMonitor(DeviceMonitor):
     """Base of a monitor that reads the lines of a vendor's tool. The indexes are the tool's numbers of the devices."""
 
+    command: Callable[[Sequence[int]], list[str]]
+    """The tool and its arguments for some devices."""
+    config: ClassVar[Any] = None
+    """Content of a configuration file, the last argument."""
+
+    @classmethod
+    def open(cls, indexes: Sequence[int]) -> Self:
+        """Start the tool. Raises MonitorUnavailable without it."""
+        return cls(LineStream(cls.command(indexes), cls.config), indexes)
+
     def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
         self._lines, self._indexes = lines, tuple(indexes)
 
@@ -383,23 +396,14 @@ class LineMonitor(DeviceMonitor):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vendor:
-    """Everything the harness knows about one device family."""
+class Vendor(Family):
+    """Everything the harness knows about one device family: what its devices can do, and how it uses them."""
 
     backend: Backend
     device: type[Device]
-    formats: tuple[Dtype, ...]
-    """Number formats of the matrix units, fastest first; a generation may lack some."""
-    cannot: dict[Feature, str]
-    """Features that no device of the family has, each with the reason and what to use instead."""
     needs: dict[Feature, Need] = field(default_factory=lambda: TORCH_NEEDS)
-    """Packages that features need."""
-    generations: tuple[Generation, ...] = ()
-    """Generations that lack more than the family does."""
     find: Callable[[], list[FoundDevice]] = list
     """Return the visible devices of this machine; empty without a driver."""
-    found_by: str = ""
-    """Reason that a plan gives when `find` returns devices."""
     masks: tuple[str, ...] = ()
     """Environment variables that choose among its devices."""
     missing_tool: Callable[[], str | None] = lambda: None
@@ -414,14 +418,12 @@ class Vendor:
     """Variables of the worker's environment, where the user has set none of them."""
     probe_size: int | None = 8192
     """Rows of the square matrices that measure the matrix rate; None where it cannot be measured."""
-    on_host: bool = False
-    """True where all processes of a machine share the CPU."""
 
     @property
     def family(self) -> Family:
-        """What its devices can do."""
+        """What its devices can do, as data/support.json holds it."""
         needs = {feature: need for feature, need in self.needs.items() if feature not in self.cannot}
-        return Family(self.found_by, self.formats, self.cannot, needs, self.generations, self.on_host)
+        return Family(**{each.name: getattr(self, each.name) for each in fields(Family)} | {"needs": needs})
 
 
 PACKAGE = "tunemark.harness.vendors"

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Self
 
 from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors import vendor_tools as tools
-from tunemark.schema.features import Feature
-from tunemark.schema.plan.families import Generation
+from tunemark.schema.plan.capabilities import WITHOUT_FP8, Feature, Generation
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
 
@@ -114,9 +113,7 @@ class AmdMonitor(protocol.LibraryMonitor):
 
 
 OLD_AMD = "AMD's matrix units have it since gfx908 (MI100) and gfx11 (RX 7000); use compute=fp16 or fp32"
-NO_FP8_HERE = dict.fromkeys(
-    protocol.NO_FP8, f"AMD's matrix units have fp8 since gfx942 (MI300) and gfx12 (RX 9000); {protocol.WITHOUT_FP8}"
-)
+NO_FP8_HERE = dict.fromkeys(protocol.NO_FP8, f"AMD's matrix units have fp8 since gfx942 (MI300) and gfx12 (RX 9000); {WITHOUT_FP8}")
 VENDOR = protocol.Vendor(
     backend=Backend.ROCM,
     device=Rocm,

@@ -5,12 +5,12 @@ Written from the documentation of xpu-smi and sycl-ls; not yet run on such a GPU
 
 import re
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 from tunemark.harness.vendors import protocol
-from tunemark.harness.vendors.vendor_tools import LineStream, ask, ask_json, dicts, number, positive, text_of, visible_indexes
-from tunemark.schema.features import Feature
+from tunemark.harness.vendors.vendor_tools import ask, ask_json, dicts, number, positive, text_of, visible_indexes
 from tunemark.schema.formats import MIB
+from tunemark.schema.plan.capabilities import WITHOUT_FP8, Feature
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
 
@@ -87,14 +87,8 @@ class XpuSmiMonitor(protocol.LineMonitor):
     memory_method = MEMORY_TOOLS[Backend.XPU]
     energy_reason = "xpu-smi reports no energy counter of this device, and power once per second is too coarse to integrate"
 
-    def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
-        super().__init__(lines, indexes)
-        self._header: list[str] = []
-
-    @classmethod
-    def open(cls, indexes: Sequence[int]) -> Self:
-        """Start xpu-smi. Raises MonitorUnavailable without it."""
-        return cls(LineStream(["xpu-smi", "dump", "-d", ",".join(map(str, indexes)), "-m", METRICS, "-i", "1"]), indexes)
+    command = staticmethod(lambda indexes: ["xpu-smi", "dump", "-d", ",".join(map(str, indexes)), "-m", METRICS, "-i", "1"])
+    _header: Sequence[str] = ()
 
     def read(self) -> tuple[protocol.DeviceReading, ...]:
         """Return the readings of the last lines; empty without a new line."""
@@ -138,7 +132,7 @@ VENDOR = protocol.Vendor(
     | {
         Feature.FLASH_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
         **protocol.NVIDIA_ONLY,
-        **dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"not tried on these GPUs in this version; {protocol.WITHOUT_FP8}"),
+        **dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"not tried on these GPUs in this version; {WITHOUT_FP8}"),
         Feature.ENERGY: "xpu-smi reports power once per second, too coarse to integrate",
     },
 )

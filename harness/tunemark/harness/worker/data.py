@@ -199,7 +199,7 @@ class Samples:
 
 
 def load_samples(plan: Plan, vocabulary: int, data_from: str | None, weights_from: str | None) -> Samples:
-    """Return the samples of a plan. `vocabulary` is the model's. Raises ValueError for text without the place of the data."""
+    """Return the samples of a plan. `vocabulary` is the model's; `data_from` the place of text."""
     data, seed = plan.data, plan.measurement.seed
     if data.source is DataSource.SYNTHETIC:
         training, others = (
@@ -211,11 +211,9 @@ def load_samples(plan: Plan, vocabulary: int, data_from: str | None, weights_fro
             training, lengths = cycle(finite), lengths_of(finite)
         held_out = list(islice(others, data.evaluation_rows))
         return Samples(training, data.training_rows, held_out, "synthetic rows from another seed", None, lengths)
-    if data_from is None:
-        msg = "a plan with text needs the place of the data"
-        raise ValueError(msg)
-    rows = text.read_split(data.source, data_from, "train", data.template)[1][: data.training_rows]
-    split, all_held_out = text.read_split(data.source, data_from, "evaluation", data.template) if data.evaluation_rows else ("", [])
+    place = data_from or data.name
+    rows = text.read_split(data.source, place, "train", data.template)[1][: data.training_rows]
+    split, all_held_out = text.read_split(data.source, place, "evaluation", data.template) if data.evaluation_rows else ("", [])
     held_out = all_held_out[: data.evaluation_rows]
     trained = data.tokenizer == "word-level"
     tokenizer = text.word_level_tokenizer(rows, vocabulary) if trained else transformers.AutoTokenizer.from_pretrained(weights_from)

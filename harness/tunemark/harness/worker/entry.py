@@ -89,10 +89,6 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
     from tunemark.harness.worker.loop import report_ranks, stop_rule  # noqa: PLC0415
     from tunemark.harness.worker.models import build_model, drawn_on_device, loaded_sharded, model_facts  # noqa: PLC0415
 
-    if order.plan.device.backend is Backend.NEURON and by_trainer(order.plan):
-        from tunemark.harness.worker.neuron_trainer import run_by_trainer  # noqa: PLC0415
-
-        return run_by_trainer(order, device, log, folder)
     plan, rank = order.plan, rank_of_this_process()
     if device.name() not in {None, order.device_name}:
         msg = f"torch uses {device.name()!r}, the plan is for {order.device_name!r}; choose the device with CUDA_VISIBLE_DEVICES"
@@ -104,6 +100,10 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
     if samples.lengths is not None:
         log.event("row_lengths", **samples.lengths)
     log.phase(Phase.LOAD, device.now())
+    if plan.device.backend is Backend.NEURON and by_trainer(plan):
+        from tunemark.harness.worker.neuron_trainer import run_by_trainer  # noqa: PLC0415
+
+        return run_by_trainer(order, samples, device, log, folder)
     drawn = drawn_on_device(plan, order.card, device)
     scratch, empty = folder / f"weights-{rank}", shapes_only(plan, rank, drawn=drawn)
     # DeepSpeed must know its settings before transformers builds a model that it shards.

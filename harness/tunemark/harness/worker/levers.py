@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from tunemark.schema.records.effective import STOCHASTIC_OPTIMIZER, short
+from tunemark.schema.records.effective import STOCHASTIC_OPTIMIZER, TORCH_NAMES, short
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import ATTENTION_KERNELS, SDPA_KERNELS, Backend, Checkpointing
 
@@ -218,7 +218,7 @@ def attention_kernel(plan: Plan, model: Any) -> str | None:  # noqa: ANN401 - a 
     try:
         heads = config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // heads
-        kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(plan.precision.compute.value, torch.float32)
+        kind = getattr(torch, TORCH_NAMES[plan.precision.compute])
         length, masked = plan.data.sequence_length, plan.data.packing
         # One row: the choice does not depend on their number, and memory must not be disturbed.
         query = torch.empty(1, heads, length, width, dtype=kind, device=device, requires_grad=True)

@@ -275,15 +275,7 @@ class StopRule:
 def stop_rule(plan: Plan, training_rows: int | None, folder: Path) -> StopRule:
     """Return the stop rule of a plan."""
     rules = plan.measurement
-    return StopRule(planned_steps(plan, training_rows), rules.max_train_s, folder / STOP_FILE, rules.min_steps)
-
-
-def planned_steps(plan: Plan, training_rows: int | None) -> int | None:
-    """Return the number of optimizer steps in a plan; None when only time or steadiness ends it."""
-    if plan.measurement.epochs is not None and training_rows is None:
-        msg = "epochs need a finite dataset; give data.training_rows, a file or a hub dataset"
-        raise ValueError(msg)
-    return plan.planned_steps(training_rows)
+    return StopRule(plan.planned_steps(training_rows), rules.max_train_s, folder / STOP_FILE, rules.min_steps)
 
 
 def report_ranks(trainer: Trainer) -> None:

@@ -18,6 +18,7 @@ from tunemark.harness.worker.fp8 import FrozenFp8Linear, layers_in_fp8, store_fr
 from tunemark.harness.worker.levers import blocks, fuse, limit_sdpa, recompute
 from tunemark.schema.facts.any_model import CONFIG_FIELDS
 from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.records.effective import TORCH_NAMES, short
 from tunemark.schema.records.plan import LoraSettings, Plan, Precision, Quantisation
 from tunemark.schema.vocabulary import (
     BLOCK_OFFSET,
@@ -31,8 +32,6 @@ from tunemark.schema.vocabulary import (
     Weights,
 )
 
-TORCH_DTYPES = {Dtype.FP32: "float32", Dtype.TF32: "float32", Dtype.BF16: "bfloat16", Dtype.FP16: "float16"}
-DTYPE_NAMES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.uint8": "uint8", "torch.int8": "int8"}
 NO_TOKEN = 0
 FIXED_SHAPE = ("hidden_size", "intermediate_size", "layers", "attention_heads", "key_value_heads")
 """Fields of a card that its weights must match; a vocabulary may have been padded or extended."""
@@ -131,7 +130,7 @@ def four_bit(quantisation: Quantisation, compute: Dtype) -> Any:  # noqa: ANN401
 
 def torch_dtype(dtype: Dtype) -> Any:  # noqa: ANN401 - a torch dtype
     """Return torch's number format; tf32 is stored as fp32."""
-    return getattr(torch, TORCH_DTYPES[dtype])
+    return getattr(torch, TORCH_NAMES[dtype])
 
 
 def refuse_another_architecture(config: Any, card: ModelCard) -> None:  # noqa: ANN401 - a transformers class
@@ -203,7 +202,7 @@ def model_facts(model: Any, optimizer: Any = None, gradients: Gradients = NO_GRA
     named = {id(layer.weight): "fp8" for layer in layers_in_fp8(model)}
     named |= (scales := {id(layer.weight_scales): FP8_SCALES for layer in layers_in_fp8(model)})
     for parameter in model.parameters():
-        by_dtype[named.get(id(parameter)) or DTYPE_NAMES.get(str(parameter.dtype), str(parameter.dtype))] += bytes_here(parameter)
+        by_dtype[named.get(id(parameter)) or short(str(parameter.dtype))] += bytes_here(parameter)
         state = getattr(parameter, "quant_state", None)
         if state is not None:
             by_dtype[BLOCK_SCALES] += state.absmax.nbytes

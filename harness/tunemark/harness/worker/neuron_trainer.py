@@ -19,34 +19,28 @@ from transformers import TrainerCallback
 
 from tunemark.harness.run.run_log import LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device
-from tunemark.harness.worker.data import Counts, MicroBatch, load_samples, micro_batches, shape_of
+from tunemark.harness.worker.data import Counts, MicroBatch, Samples, micro_batches, shape_of
 from tunemark.harness.worker.gates import GATES
 from tunemark.harness.worker.levers import cache_state, compiled_graphs, effective
-from tunemark.harness.worker.loop import ENDLESS, StepReader, SubmittedStep, Trainer, agree, planned_steps, stop_rule
+from tunemark.harness.worker.loop import ENDLESS, StepReader, SubmittedStep, Trainer, agree, stop_rule
 from tunemark.harness.worker.models import NO_GRADIENTS, config_of, gradients_of, lora_keywords, model_facts
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.records.effective import NEURON_ATTENTION
+from tunemark.schema.records.effective import NEURON_ATTENTION, TORCH_NAMES
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Phase, Strategy, Weights
 
 OPTIMIZERS = {"adamw": "adamw_torch", "sgd": "sgd"}
-WEIGHT_FORMATS = {Dtype.BF16: "bfloat16", Dtype.FP32: "float32"}
 
 
-def run_by_trainer(order: Order, device: Device, log: LogWriter, folder: Path) -> Trainer:
-    """Load and train; log the measurements. Return the objects to keep alive until the process ends.
+def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWriter, folder: Path) -> Trainer:
+    """Build the model and train; log the measurements. Return the objects to keep alive until the process ends.
 
     There is no evaluation, which the trainer refuses, and no matrix probe.
     """
     from optimum.neuron import NeuronTrainer, NeuronTrainingArguments  # noqa: PLC0415 - on Neuron machines only
 
     plan, card = order.plan, order.card
-    log.phase(Phase.DATA, device.now())
-    samples = load_samples(plan, card.vocabulary, order.data_from, order.weights_from)
-    if samples.lengths is not None:
-        log.event("row_lengths", **samples.lengths)
-    log.phase(Phase.LOAD, device.now())
-    arguments = NeuronTrainingArguments(**training_arguments(plan, planned_steps(plan, samples.training_rows), folder / "trainer"))
+    arguments = NeuronTrainingArguments(**training_arguments(plan, plan.planned_steps(samples.training_rows), folder / "trainer"))
     # Its world size is the number of data-parallel replicas.
     if int(arguments.world_size) != plan.batch.data_parallel:
         msg = f"optimum-neuron has {arguments.world_size} data-parallel replicas, the plan has {plan.batch.data_parallel}"
@@ -99,7 +93,7 @@ def build_neuron_model(plan: Plan, card: ModelCard, weights_from: str | None, vo
     from optimum.neuron.models.training import NeuronModelForCausalLM  # noqa: PLC0415 - on Neuron machines only
 
     torch.manual_seed(plan.measurement.seed)
-    dtype, attention = WEIGHT_FORMATS[plan.precision.parameters], NEURON_ATTENTION[plan.model.attention]
+    dtype, attention = TORCH_NAMES[plan.precision.parameters], NEURON_ATTENTION[plan.model.attention]
     if plan.model.weights is Weights.PRETRAINED:
         model = NeuronModelForCausalLM.from_pretrained(weights_from, parallel, dtype=dtype, attn_implementation=attention)
     else:

@@ -6,7 +6,6 @@ Cards are found by key, name or alias. Unknown names raise an error with a sugge
 import csv
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,9 +20,8 @@ from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, Pr
 from tunemark.schema.facts.names import AWS, cpu_name, suggest_accelerator, suggest_card, suggest_instance, without_variant
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
-from tunemark.schema.features import Feature
 from tunemark.schema.files import data_folder, project_root
-from tunemark.schema.plan.families import Family
+from tunemark.schema.plan.capabilities import Family, Feature
 from tunemark.schema.records.base import Count, Frozen, Text
 from tunemark.schema.vocabulary import Backend
 
@@ -107,14 +105,14 @@ class FactBase:
     @cached_property
     def price_basis(self) -> PriceBasis:
         """The default basis of costs."""
-        return read_price_basis(self.root / "prices" / BASIS_FILE)
+        return read_facts(self.root / "prices" / BASIS_FILE, PriceBasis)
 
     @cached_property
     def known(self) -> WorldFacts:
         """Releases, datasets, generations and bounds from practice."""
         merged: dict[str, object] = {}
-        for stated in self.read_folder("known", read_known):
-            merged |= stated
+        for stated in self.read_folder("known", partial(read_facts, kind=WorldFacts)):
+            merged |= {name: getattr(stated, name) for name in stated.model_fields_set}
         return WorldFacts.model_validate(merged)
 
     @cached_property
@@ -186,23 +184,19 @@ class FactBase:
         key = self._accelerator_aliases.get(reported.lower(), reported.lower())
         return self.accelerators.get(key)
 
-    def recognise_cpu(self, reported: str) -> AcceleratorCard | None:
-        """Return the card of a CPU by the name that the system reports, or None.
-
-        Trademark signs, clock and number of cores in the name do not count. A name without a model has no card: it would
-        also match other CPUs.
-        """
-        return self._cpus.get(cpu_name(reported))
-
     def recognise_device(self, reported: str, backend: Backend) -> AcceleratorCard | None:
-        """Return the card of a device of a family. A CPU and a GPU may report one name, such as Apple M3 Max."""
-        return self.recognise_cpu(reported) if backend is Backend.CPU else self.recognise_accelerator(reported)
+        """Return the card of a device of a family, or None. A CPU and a GPU may report one name, such as Apple M3 Max.
+
+        Of a CPU, trademark signs, clock and number of cores in the name do not count. A name without a model has no card: it would also
+        match other CPUs.
+        """
+        return self._cpus.get(cpu_name(reported)) if backend is Backend.CPU else self.recognise_accelerator(reported)
 
     @cached_property
     def aws_sizes(self) -> dict[str, tuple[str, ...]]:
         """Sizes of AWS instance families with accelerators, by family. Empty if data/prices has no list."""
         path = self.root / "prices" / "aws_sizes.toml"
-        return read_aws_sizes(path).families if path.exists() else {}
+        return read_facts(path, AwsSizes).families if path.exists() else {}
 
     @cached_property
     def instances(self) -> frozenset[str]:
@@ -218,27 +212,20 @@ class FactBase:
             return known[name.lower()]
         raise TunemarkError("instance", name, f"not in data/prices; {suggest_instance(name, self.instances)}")
 
-    def refused_aws_size(self, instance: str) -> str | None:
+    def refused_aws_size(self, instance: str, *, families: bool = False) -> str | None:
         """Return the reason why a name in the form of AWS is not an instance that AWS sells, or None.
 
-        Families that are not listed are not judged: see `unknown_aws_family`.
+        With `families`, a family that data/prices/aws_sizes.toml does not list is refused too.
         """
-        name = self._unlisted_aws(instance)
-        if name is None or name["family"] not in self.aws_sizes:
-            return None
-        return f"AWS has no size {name['size']} of {name['family']}; {suggest_instance(instance, self.instances)}"
-
-    def unknown_aws_family(self, instance: str) -> str | None:
-        """Return the fix for a name in the form of AWS whose family is not in data/prices/aws_sizes.toml, or None."""
-        name = self._unlisted_aws(instance)
-        if name is None or name["family"] in self.aws_sizes:
+        name = AWS.fullmatch(instance.lower())
+        if name is None or not self.aws_sizes or instance.lower() in map(str.lower, self.instances):
             return None
         near = suggest_instance(instance, self.instances)
-        return f"the AWS family {name['family']} is not in data/prices/aws_sizes.toml; add it with its source, or {near}"
-
-    def _unlisted_aws(self, instance: str) -> re.Match[str] | None:
-        listed = not self.aws_sizes or instance.lower() in {known.lower() for known in self.instances}
-        return None if listed else AWS.fullmatch(instance.lower())
+        if name["family"] in self.aws_sizes:
+            return f"AWS has no size {name['size']} of {name['family']}; {near}"
+        return (
+            f"the AWS family {name['family']} is not in data/prices/aws_sizes.toml; add it with its source, or {near}" if families else None
+        )
 
     def read_all(self) -> None:
         """Read every card and price. Raise TunemarkError for the first invalid one."""
@@ -255,7 +242,7 @@ class FactBase:
     def golden_losses(self, key: str) -> GoldenLosses | None:
         """Return the expected losses of a workload, or None if none were recorded with this version of the card."""
         path = self.root / "workloads" / "golden" / f"{key}.toml"
-        golden = validated(GoldenLosses, _toml(path), str(path)) if path.exists() else None
+        golden = read_facts(path, GoldenLosses) if path.exists() else None
         return golden if golden and golden.workload_sha256 == self.workload_sha256(key) else None
 
     @cached_property
@@ -270,30 +257,17 @@ class FactBase:
         return {cpu_name(alias): card for card in cards for alias in (card.name, *card.aliases)}
 
 
+def read_facts(path: Path, kind: type[Model]) -> Model:
+    """Return the facts in a TOML file. Raise TunemarkError (exit code 3) if it is missing or invalid."""
+    return validated(kind, _toml(path), str(path))
+
+
 def read_card(path: Path, kind: type[Keyed]) -> Keyed:
-    """Return the card in a file. Raise TunemarkError (exit code 3) if it is invalid."""
-    card = validated(kind, _toml(path), str(path))
+    """Return the card in a file of its name. Raise TunemarkError (exit code 3) if it is invalid."""
+    card = read_facts(path, kind)
     if card.key != path.stem:
         raise _misnamed(path, card.key)
     return card
-
-
-def read_known(path: Path) -> dict[str, object]:
-    """Return the facts in a file of data/known by kind. Raise TunemarkError (exit code 3) if it is invalid."""
-    known = validated(WorldFacts, _toml(path), str(path))
-    return {name: getattr(known, name) for name in known.model_fields_set}
-
-
-def read_price_basis(path: Path) -> PriceBasis:
-    """Return the price basis in a file. Raise TunemarkError (exit code 3) if it is missing or invalid."""
-    if not path.exists():
-        raise TunemarkError("price basis", str(path), "is missing; costs need its list of providers", exit_code=Exit.INVALID)
-    return validated(PriceBasis, _toml(path), str(path))
-
-
-def read_aws_sizes(path: Path) -> AwsSizes:
-    """Return the sizes that AWS sells in a file. Raise TunemarkError (exit code 3) if it is invalid."""
-    return validated(AwsSizes, _toml(path), str(path))
 
 
 def read_prices(path: Path) -> Iterator[tuple[int, PriceRow]]:
@@ -334,6 +308,8 @@ def _misnamed(path: Path, key: object) -> TunemarkError:
 def _toml(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise TunemarkError("file", str(path), "is missing; restore it from the repository", exit_code=Exit.INVALID) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TunemarkError(str(path), "", f"not valid TOML: {error}", exit_code=Exit.INVALID) from error
 

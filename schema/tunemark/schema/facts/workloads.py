@@ -5,79 +5,25 @@ A file of data/workloads holds one card, or a matrix of cells that share setting
 
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.records.base import Frozen, Key, Seconds, Setting, SettingOrZero, Sha256, Source, Text, consistency
+from tunemark.schema.records.base import Frozen, Key, SettingOrZero, Sha256, Source, Text, consistency
 from tunemark.schema.records.plan import (
     Attention,
-    Compile,
-    CompileMode,
-    Fp8Training,
-    FrozenWeights,
-    FusedKernels,
+    DataSettings,
+    DeviceBatch,
+    Devices,
+    Levers,
     LoraSettings,
     NeuronSettings,
-    Offload,
     Optimizer,
-    Plan,
     Quantisation,
-    SdpaKernel,
-    needless_rounding,
+    Stop,
 )
-from tunemark.schema.vocabulary import VARLEN, Checkpointing, DataSource, Method, Padding, Strategy, Task, Weights
-
-FEWEST_LABELS = 2
-
-
-class WorkloadData(Frozen):
-    """The samples of a workload."""
-
-    source: DataSource
-    """Where they come from."""
-    name: Text
-    """Hub id of the dataset, or a name for synthetic samples."""
-    template: Text | None = None
-    """How a document is made from the columns of a row, such as `{question}\n{answer}`; null uses the column `text`."""
-    sequence_length: Annotated[Setting, Field(ge=8, le=2_097_152)]
-    """Maximum tokens per row."""
-    padding: Padding = Padding.NONE
-    """How rows are filled."""
-    packing: bool = False
-    """True if documents share a row."""
-    document_borders: bool = True
-    """True if documents in the same row do not attend to each other."""
-    training_rows: Setting | None = None
-    """Rows per epoch, from the start of the dataset; null uses all, or generates rows without end."""
-    evaluation_rows: SettingOrZero = 0
-    """Rows held out for evaluation."""
-
-
-class WorkloadBatch(Frozen):
-    """The batch of a workload on one device."""
-
-    micro_batch: Setting
-    """Rows per forward and backward on one device."""
-    gradient_accumulation: Annotated[Setting, Field(le=8192)] = 1
-    """Micro-steps per optimizer step."""
-
-
-class WorkloadDevices(Frozen):
-    """The devices of a workload and how the model is distributed over them."""
-
-    count: Annotated[Setting, Field(le=100_000)] = 1
-    strategy: Strategy | Literal["auto"] = "auto"
-    """`auto`: DDP on several devices."""
-    offload: Offload = "none"
-    """What is kept in host memory between uses."""
-    tensor_parallel: Setting = 1
-    """Devices that share each layer."""
-    pipeline_parallel: Setting = 1
-    """Devices that share the layers of the model in stages."""
-
+from tunemark.schema.vocabulary import Method, Task
 
 Value = str | float | int | bool | None
 """The value of a setting."""
@@ -110,21 +56,9 @@ class GoldenLosses(Frozen):
     source: Source
 
 
-class WorkloadStop(Frozen):
-    """When a run of the workload may stop. Null is decided by the plan."""
-
-    max_steps: Annotated[Setting, Field(le=10_000_000)] | None = None
-    """After this many optimizer steps."""
-    epochs: Annotated[Setting, Field(le=1000)] | None = None
-    """After this many passes over the rows."""
-    max_train_s: Seconds | None = None
-    """After this many seconds of training."""
-
-
-class WorkloadCard(Frozen):
+class WorkloadCard(Levers):
     """A standard benchmark: all conditions in which two comparable results agree."""
 
-    key: Key
     title: Text
     description: Text
     """What it measures and where it comes from."""
@@ -134,45 +68,27 @@ class WorkloadCard(Frozen):
     """Source of its settings."""
     not_stated: tuple[Text, ...] = ()
     """Settings that the source does not state and that we chose."""
-    task: Task
     model: Key
-    labels: Annotated[Setting, Field(ge=FEWEST_LABELS, le=100_000)] | None = None
-    """Number of classes, for classification."""
-    weights: Weights = Weights.RANDOM
-    """Where the initial weights come from."""
     method: Method
     """full, lora or qlora."""
     lora: LoraSettings | None = None
     quantisation: Quantisation | None = None
     """How the frozen weights of QLoRA are stored."""
-    data: WorkloadData
-    batch: WorkloadBatch
+    data: DataSettings
+    batch: DeviceBatch
     optimizer: Optimizer
     compute: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     """Number format of matrix products; `auto` uses bf16 if the device supports it."""
     attention: Literal["auto"] | Attention = "sdpa"
     """Attention implementation. `auto`: varlen, which needs no mask, for packed documents on devices that support it; otherwise sdpa."""
-    gradient_checkpointing: Checkpointing = Checkpointing.NONE
-    """Which activations are recomputed."""
-    fused_kernels: FusedKernels = "none"
-    """Whether Liger's fused kernels are used."""
-    compile: Compile = "none"
-    """What `torch.compile` compiles."""
-    compile_mode: CompileMode = "default"
-    sdpa_kernel: SdpaKernel = "auto"
-    """The only kernel that `sdpa` may use."""
-    frozen_weights: FrozenWeights = "plain"
-    """Format of the frozen matrices of LoRA."""
-    fp8_training: Fp8Training = "none"
-    """How trained matrices multiply in fp8."""
     neuron: NeuronSettings | None = None
     """Settings of the Neuron compiler, used on Neuron devices only."""
-    devices: WorkloadDevices = WorkloadDevices()
+    devices: Devices = Devices()
     axes: Annotated[tuple[Axis, ...], Field(max_length=20)] = ()
     """Settings that the source varied; `tunemark sweep` runs them."""
     points: Annotated[tuple[Settings, ...], Field(max_length=20)] = ()
     """Settings that the source changed together. `tunemark sweep` runs each as one point; all values belong to the card."""
-    stop: WorkloadStop = WorkloadStop()
+    stop: Stop = Stop()
     seed: SettingOrZero = 0
     """Seed of weights, samples and their order."""
 
@@ -225,59 +141,3 @@ def _put(card: dict[str, Any], path: list[str], value: object) -> None:
         card.pop(last, None)
     else:
         card[last] = value
-
-
-@dataclass(frozen=True, slots=True)
-class SharedSetting:
-    """A setting that both the workload card and the plan contain."""
-
-    field: str
-    """Dotted path in the card, as overrides name it."""
-    place: str
-    """Dotted path in the plan."""
-    card: object
-    run: object
-
-
-def shared_settings(plan: Plan, card: WorkloadCard) -> Iterator[SharedSetting]:
-    """Yield every setting that a card and a plan share, as JSON values; seed and stop are left out, as they change no rate."""
-    yield SharedSetting("method", "method", card.method.value, plan.method.value)
-    yield from _section("lora", card.lora, plan.lora)
-    yield SharedSetting("model", "model.key", card.model, plan.model.key)
-    yield SharedSetting("task", "model.task", card.task.value, plan.model.task.value)
-    yield SharedSetting("labels", "model.labels", card.labels, plan.model.labels)
-    yield SharedSetting("weights", "model.weights", card.weights.value, plan.model.weights.value)
-    checkpointing = card.gradient_checkpointing.value, plan.model.gradient_checkpointing.value
-    yield SharedSetting("gradient_checkpointing", "model.gradient_checkpointing", *checkpointing)
-    if card.attention != "auto" or plan.model.attention not in {"sdpa", VARLEN}:
-        yield SharedSetting("attention", "model.attention", card.attention, plan.model.attention)
-    for lever in ("sdpa_kernel", "fused_kernels", "compile", "compile_mode", "frozen_weights", "fp8_training"):
-        yield SharedSetting(lever, f"model.{lever}", getattr(card, lever), getattr(plan.model, lever))
-    for name in ("quantisation", "data", "batch", "optimizer"):
-        yield from (setting for setting in _section(name, getattr(card, name), getattr(plan, name)) if not _needless(setting, plan))
-    if card.devices.count > 1:
-        yield SharedSetting("devices.count", "device.count", card.devices.count, plan.device.count)
-    if card.devices.strategy != "auto":
-        yield SharedSetting("devices.strategy", "device.strategy", card.devices.strategy.value, plan.device.strategy.value)
-    yield SharedSetting("devices.offload", "device.offload", card.devices.offload, plan.device.offload)
-    if card.compute != "auto":
-        yield SharedSetting("compute", "precision.compute", card.compute, plan.precision.compute.value)
-
-
-def _needless(setting: SharedSetting, plan: Plan) -> bool:
-    """Return True for a card's setting that the plan does not need: it resolves to another value, which is not an override."""
-    master = plan.optimizer.master_weights
-    needless = needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=master)
-    return setting.field == "optimizer.stochastic_rounding" and setting.run is False and needless is not None
-
-
-def _section(name: str, card: BaseModel | None, run: BaseModel | None) -> Iterator[SharedSetting]:
-    """Yield each setting of a section, or the section itself where only one side has it."""
-    if card is None and run is None:
-        return
-    if card is None or run is None:
-        yield SharedSetting(name, name, card and card.model_dump(mode="json"), run and run.model_dump(mode="json"))
-        return
-    run_values = run.model_dump(mode="json")
-    for field, value in card.model_dump(mode="json").items():
-        yield SharedSetting(f"{name}.{field}", f"{name}.{field}", value, run_values[field])

@@ -1,88 +1,152 @@
-"""Decide whether a plan can run on a machine, before any time is spent: one table of features, checked for each family.
+"""What devices can do, what a plan uses, and the machine of a plan.
 
-Families list what their devices cannot do. This module knows which feature a plan uses; `plan.conflicts` knows which settings
-exclude each other.
+Families list what their devices cannot do. The harness declares them per vendor and writes all of them to data/support.json, which the
+gate plans with.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
 
-from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.features import USED, Feature
-from tunemark.schema.plan.conflicts import by_trainer, conflicting_settings, conflicts_with_model, device_conflicts, torch_conflict
-from tunemark.schema.plan.families import Generation, Need
-from tunemark.schema.plan.machine import Machine
-from tunemark.schema.records.plan import DeviceChoice, Plan
-from tunemark.schema.vocabulary import Backend
-
-PROCESSES_PER_CORE = 4
-"""More processes on each core only measure waiting, and exhaust the machine's memory."""
-NEURON_LOOP_NEEDS = dict.fromkeys(
-    (Feature.FULL, Feature.LORA), Need("torch-xla", "install torch-neuronx of the Neuron SDK, as the README describes")
-)
-"""Packages that classifiers need on Neuron devices."""
+from tunemark.schema.records.base import Bytes
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.submission import Environment
+from tunemark.schema.vocabulary import VARLEN, Checkpointing, Dtype, Method, Strategy
 
 
-def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generation: Generation | None) -> str | None:
-    """Return the first reason why a plan cannot run on this machine, or None. `generation` is what its devices lack."""
-    checks = (
-        _device_count_problems(plan.device, machine),
-        _missing_features(plan, machine, generation),
-        conflicting_settings(plan),
-        _missing_packages(plan, machine),
-        conflicts_with_model(plan, model, machine.packages),
-    )
-    return next((reason for check in checks for reason in check), None)
+class Feature(StrEnum):
+    """A capability, as the support matrix names it. A family lists what it cannot do; it supports the rest."""
+
+    FULL = "full fine-tuning"
+    LORA = "LoRA"
+    QLORA = "QLoRA"
+    FP8_FROZEN = "frozen weights in fp8"
+    FP8_TRAINING = "training in fp8"
+    PACKING = "packed documents"
+    FULL_CHECKPOINTING = "full checkpointing"
+    SELECTIVE_CHECKPOINTING = "selective checkpointing"
+    FLASH_ATTENTION = "flash attention"
+    FLASH_ATTENTION_3 = "FlashAttention 3"
+    FLEX_ATTENTION = "flex attention"
+    VARLEN_ATTENTION = "variable-length attention"
+    CUDNN_ATTENTION = "cuDNN attention"
+    CUDA_GRAPHS = "CUDA graphs"
+    LIGER = "Liger fused kernels"
+    COMPILE = "torch.compile"
+    EIGHT_BIT_OPTIMIZER = "8-bit optimizer states"
+    TF32 = "tf32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    DDP = "DDP"
+    FSDP2 = "FSDP2"
+    ZERO = "DeepSpeed ZeRO"
+    OFFLOAD = "offload to host memory"
+    TENSOR_PARALLEL = "tensor parallel"
+    PIPELINE_PARALLEL = "pipeline parallel"
+    PEAK_MEMORY = "peak memory of the allocator"
+    UTILISATION = "device utilisation"
+    ENERGY = "energy counter"
 
 
-def _device_count_problems(device: DeviceChoice, machine: Machine) -> Iterator[str]:
-    yield from device_conflicts(device)
-    missing = missing_devices(device.count, device.nodes, machine)
-    if missing is not None:
-        yield f"{device.count} devices{f' on {device.nodes} nodes' * (device.nodes > 1)}: {missing}"
+USED: dict[Feature, Callable[[Plan], bool]] = {
+    Feature.FULL: lambda plan: plan.method is Method.FULL,
+    Feature.LORA: lambda plan: plan.method is Method.LORA,
+    Feature.QLORA: lambda plan: plan.method is Method.QLORA,
+    Feature.FP8_FROZEN: lambda plan: plan.model.frozen_weights == "fp8",
+    Feature.FP8_TRAINING: lambda plan: plan.model.fp8_training != "none",
+    Feature.PACKING: lambda plan: plan.data.packing and plan.data.document_borders,
+    Feature.FULL_CHECKPOINTING: lambda plan: plan.model.gradient_checkpointing is Checkpointing.FULL,
+    Feature.SELECTIVE_CHECKPOINTING: lambda plan: plan.model.gradient_checkpointing is Checkpointing.SELECTIVE,
+    Feature.FLASH_ATTENTION: lambda plan: plan.model.attention == "flash_attention_2",
+    Feature.FLASH_ATTENTION_3: lambda plan: plan.model.attention == "flash_attention_3",
+    Feature.FLEX_ATTENTION: lambda plan: plan.model.attention == "flex_attention",
+    Feature.VARLEN_ATTENTION: lambda plan: plan.model.attention == VARLEN,
+    Feature.CUDNN_ATTENTION: lambda plan: plan.model.sdpa_kernel == "cudnn",
+    Feature.CUDA_GRAPHS: lambda plan: plan.model.compile_mode == "reduce-overhead",
+    Feature.LIGER: lambda plan: plan.model.fused_kernels == "liger",
+    Feature.COMPILE: lambda plan: plan.model.compile != "none",
+    Feature.EIGHT_BIT_OPTIMIZER: lambda plan: plan.optimizer.name.endswith("8bit"),
+    Feature.TF32: lambda plan: plan.precision.compute is Dtype.TF32,
+    Feature.BF16: lambda plan: plan.precision.compute is Dtype.BF16,
+    Feature.FP16: lambda plan: plan.precision.compute is Dtype.FP16,
+    Feature.DDP: lambda plan: plan.device.strategy is Strategy.DDP,
+    Feature.FSDP2: lambda plan: plan.device.strategy is Strategy.FSDP2,
+    Feature.ZERO: lambda plan: plan.device.strategy.value.startswith("zero"),
+    Feature.OFFLOAD: lambda plan: plan.device.offload != "none",
+    Feature.TENSOR_PARALLEL: lambda plan: plan.device.tensor_parallel > 1,
+    Feature.PIPELINE_PARALLEL: lambda plan: plan.device.pipeline_parallel > 1,
+}
+"""Feature -> True if a plan uses it."""
+WITHOUT_FP8 = "use frozen_weights=plain and fp8_training=none"
+FEATURE_OF_FORMAT: dict[Dtype, Feature] = {Dtype.BF16: Feature.BF16, Dtype.FP16: Feature.FP16, Dtype.TF32: Feature.TF32}
 
 
-def missing_devices(count: int, nodes: int, machine: Machine) -> str | None:
-    """Return the number of devices that a machine has, with the option to give, if it has fewer than its part of all; else None."""
-    on_host, here = machine.family.on_host, len(machine.devices)
-    most = PROCESSES_PER_CORE * machine.cpu_usable_cores if on_host else here
-    if count // nodes <= most:
+class Need(NamedTuple):
+    """A package that a feature needs, by its distribution name, and how to install it."""
+
+    package: str
+    install: str
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """GPUs of one family that lack the same features."""
+
+    name: str
+    """One of these GPUs, in words."""
+    target: str
+    """Pattern of the compile target: NVIDIA's compute capability, AMD's gfx name."""
+    architectures: tuple[str, ...]
+    """Architecture names on accelerator cards."""
+    cannot: dict[Feature, str]
+    """Missing features, with the reason and what to use instead."""
+
+    def formats(self, family_formats: tuple[Dtype, ...]) -> tuple[Dtype, ...]:
+        """Return the number formats of the family that this generation has."""
+        return tuple(dtype for dtype in family_formats if FEATURE_OF_FORMAT.get(dtype) not in self.cannot)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What the devices of a family can do. The harness declares it per vendor and writes all of them to data/support.json."""
+
+    found_by: str
+    """Reason that a plan gives when devices of the family are found."""
+    formats: tuple[Dtype, ...]
+    """Number formats of the matrix units, fastest first; a generation may lack some."""
+    cannot: dict[Feature, str]
+    """Features that no device of the family has, each with the reason and what to use instead."""
+    needs: dict[Feature, Need] = field(default_factory=dict)
+    """Packages that features need."""
+    generations: tuple[Generation, ...] = ()
+    """Generations that lack more than the family does."""
+    on_host: bool = False
+    """True where all processes of a machine share the CPU."""
+
+    def generation(self, target: str | None, architecture: str | None) -> Generation | None:
+        """Return the generation of a device if it lacks something, else None. The card's architecture counts only without a target."""
+        for generation in self.generations:
+            if re.fullmatch(generation.target, target) if target else architecture in generation.architectures:
+                return generation
         return None
-    has = f"{machine.cpu_usable_cores} cores" if on_host else f"{here} {machine.backend.value} device{'s' * (here != 1)}"
-    limit = f", with at most {PROCESSES_PER_CORE} processes per core" if on_host else ""
-    return f"this machine has {has}{limit}; give --devices {most * nodes} or less"
 
 
-def shared_cores(device: DeviceChoice, machine: Machine) -> str | None:
-    """Return a warning if the processes of a machine share its cores, which then run one after the other; None if they do not."""
-    processes, cores = device.count // device.nodes, machine.cpu_usable_cores
-    if not machine.family.on_host or processes <= cores:
-        return None
-    most = cores * device.nodes
-    return f"{processes} processes share {cores} cores and wait for each other, so they do not measure {processes} devices; give --devices {most} or less"
+class Machine(Environment):
+    """The device family that is used, and the host around it: what a record's environment holds, and what only planning needs."""
 
+    family: Family
+    """What the devices can do."""
+    backend_reason: str
+    """How the devices were found. There is one for the CPU."""
+    memory_bytes: Bytes | None  # type: ignore[assignment] # of a machine that is planned for, the host is unknown
+    free_disk_bytes: int = 0
+    """Free disk space of this machine; no record has it."""
+    indexes: tuple[int, ...] = ()
+    """Number of each device in its vendor's tools, which no record has; empty for the CPU."""
 
-def _missing_features(plan: Plan, machine: Machine, generation: Generation | None) -> Iterator[str]:
-    backend = plan.device.backend
-    used = [feature for feature, uses in USED.items() if uses(plan)]
-    family = machine.family.cannot
-    yield from (f"{feature.value} on {backend.value}: {family[feature]}" for feature in used if feature in family)
-    if generation:
-        yield from (
-            f"{feature.value} on {generation.name}: {generation.cannot[feature]}" for feature in used if feature in generation.cannot
-        )
-    if plan.precision.compute not in machine.family.formats:
-        formats = ", ".join(dtype.value for dtype in machine.family.formats)
-        yield f"compute format {plan.precision.compute.value}: this device has {formats}"
-
-
-def _missing_packages(plan: Plan, machine: Machine) -> Iterator[str]:
-    on_neuron = plan.device.backend is Backend.NEURON
-    needs = NEURON_LOOP_NEEDS if on_neuron and not by_trainer(plan) else machine.family.needs
-    if "torch" not in machine.packages:
-        yield "training needs torch, which is not installed; the README describes how to install it"
-    too_old = torch_conflict(plan, machine.packages)
-    if too_old is not None:
-        yield too_old
-    for feature, uses in USED.items():
-        if uses(plan) and feature in needs and needs[feature].package not in machine.packages:
-            yield f"{feature.value} needs {needs[feature].package}, which is not installed: {needs[feature].install}"
+    @property
+    def target(self) -> str | None:
+        """Compile target of the first device; None where unknown."""
+        return self.devices[0].target

@@ -1,10 +1,11 @@
-"""Settings that exclude each other, on any machine: the harness refuses such a plan, and the gate refuses a result of one."""
+"""Decide whether a plan can run on a machine, before any time is spent: the harness refuses such a plan, and the gate a result of one."""
 
 import re
 from collections.abc import Iterator, Mapping
 
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import FAMILIES, block_linears
+from tunemark.schema.plan.capabilities import USED, WITHOUT_FP8, Feature, Generation, Machine, Need
 from tunemark.schema.records.effective import NEURON_ATTENTION
 from tunemark.schema.records.plan import DeviceChoice, Plan, needless_rounding
 from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task
@@ -17,17 +18,86 @@ ATTENTION_WITHOUT: dict[str, dict[str, str]] = {
     "flex_attention": {"gpt2": "transformers has no flex attention for it; use attention=sdpa", "bert": DROPOUT},
 }
 """Attention implementation -> family of models that it cannot run -> the reason and what to use instead."""
-TORCH_OF_VARLEN = (2, 11)
-"""First release of torch with windows in its variable-length attention."""
+TORCH_OF_VARLEN = (2, 12)
+"""First release of torch with windows and groups of heads in its variable-length attention."""
 HEAD_MULTIPLE = 8
 """FlashAttention's heads have a width that is a multiple of this."""
 WITHOUT_LIGER = ("gpt2", "bert")
 """Model families that Liger 0.8.5 has no kernels for: it silently leaves them unchanged."""
-WITHOUT_FP8 = "use frozen_weights=plain and fp8_training=none"
 FUSED_EXPERTS = 5
 """First major release of transformers that keeps the experts of a layer in one parameter."""
 NEURON_FAMILIES = ("llama", "granite", "qwen3")
 """Model families that optimum-neuron can train."""
+PROCESSES_PER_CORE = 4
+"""More processes on each core only measure waiting, and exhaust the machine's memory."""
+NEURON_LOOP_NEEDS = dict.fromkeys(
+    (Feature.FULL, Feature.LORA), Need("torch-xla", "install torch-neuronx of the Neuron SDK, as the README describes")
+)
+"""Packages that classifiers need on Neuron devices."""
+
+
+def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generation: Generation | None) -> str | None:
+    """Return the first reason why a plan cannot run on this machine, or None. `generation` is what its devices lack."""
+    checks = (
+        device_conflicts(plan.device),
+        _too_few_devices(plan.device, machine),
+        _missing_features(plan, machine, generation),
+        conflicting_settings(plan),
+        _missing_packages(plan, machine),
+        conflicts_with_model(plan, model, machine.packages),
+    )
+    return next((reason for check in checks for reason in check), None)
+
+
+def _too_few_devices(device: DeviceChoice, machine: Machine) -> Iterator[str]:
+    missing = missing_devices(device.count, device.nodes, machine)
+    if missing is not None:
+        yield f"{device.count} devices{f' on {device.nodes} nodes' * (device.nodes > 1)}: {missing}"
+
+
+def missing_devices(count: int, nodes: int, machine: Machine) -> str | None:
+    """Return the number of devices that a machine has, with the option to give, if it has fewer than its part of all; else None."""
+    on_host, here = machine.family.on_host, len(machine.devices)
+    most = PROCESSES_PER_CORE * machine.cpu_usable_cores if on_host else here
+    if count // nodes <= most:
+        return None
+    has = f"{machine.cpu_usable_cores} cores" if on_host else f"{here} {machine.backend.value} device{'s' * (here != 1)}"
+    limit = f", with at most {PROCESSES_PER_CORE} processes per core" if on_host else ""
+    return f"this machine has {has}{limit}; give --devices {most * nodes} or less"
+
+
+def shared_cores(device: DeviceChoice, machine: Machine) -> str | None:
+    """Return a warning if the processes of a machine share its cores, which then run one after the other; None if they do not."""
+    processes, cores = device.count // device.nodes, machine.cpu_usable_cores
+    if not machine.family.on_host or processes <= cores:
+        return None
+    most = cores * device.nodes
+    return f"{processes} processes share {cores} cores and wait for each other, so they do not measure {processes} devices; give --devices {most} or less"
+
+
+def _missing_features(plan: Plan, machine: Machine, generation: Generation | None) -> Iterator[str]:
+    backend = plan.device.backend
+    used = [feature for feature, uses in USED.items() if uses(plan)]
+    lacking = {backend.value: machine.family.cannot} | ({generation.name: generation.cannot} if generation else {})
+    for name, cannot in lacking.items():
+        yield from (f"{feature.value} on {name}: {cannot[feature]}" for feature in used if feature in cannot)
+    if plan.precision.compute not in machine.family.formats:
+        formats = ", ".join(dtype.value for dtype in machine.family.formats)
+        yield f"compute format {plan.precision.compute.value}: this device has {formats}"
+
+
+def _missing_packages(plan: Plan, machine: Machine) -> Iterator[str]:
+    on_neuron = plan.device.backend is Backend.NEURON
+    needs = NEURON_LOOP_NEEDS if on_neuron and not by_trainer(plan) else machine.family.needs
+    if "torch" not in machine.packages:
+        yield "training needs torch, which is not installed; the README describes how to install it"
+    yield from _torch_conflict(plan, machine.packages)
+    for feature, uses in USED.items():
+        if uses(plan) and feature in needs and needs[feature].package not in machine.packages:
+            yield f"{feature.value} needs {needs[feature].package}, which is not installed: {needs[feature].install}"
+
+
+# Settings that exclude each other, on any machine
 
 
 def device_conflicts(device: DeviceChoice) -> Iterator[str]:
@@ -142,12 +212,12 @@ def _fp8_conflicts(plan: Plan) -> Iterator[str]:
         yield f"products of fp8 numbers give bf16, but this plan has {plan.precision.compute.value}; use compute=bf16"
 
 
-def torch_conflict(plan: Plan, packages: Mapping[str, str]) -> str | None:
-    """Return the reason why this release of torch cannot run a plan, or None."""
+def _torch_conflict(plan: Plan, packages: Mapping[str, str]) -> Iterator[str]:
+    """Yield the reason why this release of torch cannot run a plan."""
     torch = re.match(r"(\d+)\.(\d+)", packages.get("torch", ""))
-    if plan.model.attention != VARLEN or torch is None or (int(torch[1]), int(torch[2])) >= TORCH_OF_VARLEN:
-        return None
-    return f"varlen attention needs torch {'.'.join(map(str, TORCH_OF_VARLEN))} or newer, and this is {torch[0]}; use attention=sdpa"
+    if plan.model.attention == VARLEN and torch is not None and (int(torch[1]), int(torch[2])) < TORCH_OF_VARLEN:
+        needed = ".".join(map(str, TORCH_OF_VARLEN))
+        yield f"varlen attention needs torch {needed} or newer, and this is {torch[0]}; use attention=sdpa"
 
 
 def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:

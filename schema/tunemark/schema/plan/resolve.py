@@ -7,25 +7,26 @@ record holds.
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import names_cpu_model
-from tunemark.schema.facts.workloads import WorkloadCard, shared_settings
-from tunemark.schema.features import Feature
+from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.physics.architecture import targets_in
-from tunemark.schema.plan.capabilities import unsupported_reason
-from tunemark.schema.plan.families import FEATURE_OF_FORMAT, Generation
-from tunemark.schema.plan.machine import Machine
+from tunemark.schema.plan.capabilities import FEATURE_OF_FORMAT, Feature, Generation, Machine
+from tunemark.schema.plan.conflicts import unsupported_reason
 from tunemark.schema.plan.overrides import apply_overrides
+from tunemark.schema.records.base import flattened
 from tunemark.schema.records.division import Override
 from tunemark.schema.records.plan import (
     Batch,
     DataChoice,
     DeviceChoice,
+    Levers,
     LoraSettings,
+    Measured,
     Measurement,
     ModelChoice,
     Offload,
@@ -42,20 +43,13 @@ from tunemark.schema.vocabulary import VARLEN, Backend, DataSource, Dtype, Paddi
 DEFAULT_MAX_TRAIN_S = 300.0
 DEFAULT_NO_STEP_S = 900.0
 OFFLOADS: tuple[Offload, ...] = ("none", "optimizer", "all")
-SET_BY_OPTIONS = frozenset(
-    {
-        "weights",
-        "compute",
-        "data.source",
-        "data.name",
-        "data.padding",
-        "data.document_borders",
-        "devices.count",
-        "devices.strategy",
-        "devices.offload",
-    }
-)
-"""Settings of a card that requested can change without `--set`."""
+SET_BY_OPTIONS = {
+    "weights": "model.weights",
+    **{f"data.{name}": f"data.{name}" for name in ("source", "name", "padding", "document_borders")},
+    **{f"devices.{name}": f"device.{name}" for name in ("count", "strategy", "offload")},
+    "compute": "precision.compute",
+}
+"""Setting of a card that a request can change without `--set` -> its place in the plan."""
 SYNTHETIC = {Task.CAUSAL_LM: ("random-tokens", "random-documents", "markov-tokens"), Task.SEQUENCE_CLASSIFICATION: ("keyword-classes",)}
 """Names of the generators of synthetic samples, by task."""
 BY_CARD = "the workload card sets it"
@@ -165,7 +159,9 @@ def _option_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[
     A seed, a number of steps and a time limit are not overrides: they only set how long the same work runs, and on which
     draw. A card for one device may run on several: each device gets the card's batch.
     """
-    changed = [(setting.field, setting.card, setting.run) for setting in shared_settings(plan, card) if setting.field in SET_BY_OPTIONS]
+    stated, planned = (dict(flattened(content.model_dump(mode="json"))) for content in (card, plan))
+    chosen = [field for field in SET_BY_OPTIONS if stated[field] != "auto" and (field != "devices.count" or card.devices.count > 1)]
+    changed = [(field, stated[field], planned[SET_BY_OPTIONS[field]]) for field in chosen]
     if plan.model.weights is Weights.PRETRAINED:
         changed.append(("weights.from", facts.model(card.model).hub_id or "none", plan.model.hub_id or "a local directory"))
     return tuple(
@@ -188,21 +184,12 @@ def model_choice(card: WorkloadCard, facts: FactBase, requested: Requested) -> M
         if hub_id is None:
             fix = f"model {card.model} has no hub id; give pretrained:HUB_ID_OR_DIRECTORY, or --weights random"
             raise TunemarkError("--weights", requested.weights, fix)
+    shared = {name: getattr(card, name) for name in Levers.model_fields}
     return ModelChoice(
-        key=model.key,
-        task=card.task,
-        labels=card.labels,
-        weights=Weights(kind),
+        **shared | {"key": model.key, "weights": Weights(kind)},
         hub_id=hub_id,
         local=requested.local_weights,
         attention="sdpa" if card.attention == "auto" else card.attention,
-        gradient_checkpointing=card.gradient_checkpointing,
-        fused_kernels=card.fused_kernels,
-        compile=card.compile,
-        compile_mode=card.compile_mode,
-        sdpa_kernel=card.sdpa_kernel,
-        frozen_weights=card.frozen_weights,
-        fp8_training=card.fp8_training,
     )
 
 
@@ -230,7 +217,7 @@ def precision_choice(
         card.compute != Dtype.BF16.value or not lacks_bf16 or any(requested.sets(name) for name in ("compute", "precision"))
     ):
         compute = Dtype(card.compute)
-    elif Dtype.BF16 in machine.family.formats and (card.frozen_weights == "fp8" or card.fp8_training != "none"):
+    elif Dtype.BF16 in machine.family.formats and card.fp8_products:
         compute, why = Dtype.BF16, "products of fp8 numbers give bf16"
     elif generation is None:
         compute, why = machine.family.formats[0], f"the fastest format of a {machine.backend.value} device"
@@ -267,18 +254,12 @@ def data_choice(card: WorkloadCard, machine: Machine, requested: Requested, reas
     borders = card.data.document_borders
     if card.data.packing and borders and machine.backend is Backend.NEURON and not requested.sets("data.document_borders"):
         borders = reasons.give("data.document_borders", value=False, why=NO_BORDERS)
+    padding = _padding(card, machine, source, name, requested, reasons)
+    own = {"source": source, "name": name, "padding": padding, "document_borders": borders}
     return DataChoice(
-        source=source,
-        name=name,
+        **dict(card.data) | own,
         sha256=requested.data_sha256 if source is DataSource.FILE else None,
-        template=card.data.template,
         tokenizer=reasons.give("data.tokenizer", tokenizer, TOKENIZERS[tokenizer]),
-        sequence_length=card.data.sequence_length,
-        padding=_padding(card, machine, source, name, requested, reasons),
-        packing=card.data.packing,
-        document_borders=borders,
-        training_rows=card.data.training_rows,
-        evaluation_rows=card.data.evaluation_rows,
     )
 
 
@@ -316,17 +297,11 @@ def _padding(card: WorkloadCard, machine: Machine, source: DataSource, name: str
     if padding is Padding.NONE and set_here:
         fix = f"rows of {name} differ in length; give dynamic or static, or data.packing=true"
         raise TunemarkError("--set data.padding", padding.value, fix)
-    if machine.backend is Backend.NEURON:
-        return reasons.give(
-            "data.padding",
-            Padding.STATIC,
-            "rows differ in length, and Neuron compiles a graph for each new length: all rows are padded to the full length",
-        )
-    return reasons.give(
-        "data.padding",
-        Padding.DYNAMIC,
-        "rows differ in length, and the card is for full rows: each micro-batch is padded to its longest row",
-    )
+    static = machine.backend is Backend.NEURON
+    why = "the card is for full rows: each micro-batch is padded to its longest row"
+    if static:
+        why = "Neuron compiles a graph for each new length: all rows are padded to the full length"
+    return reasons.give("data.padding", Padding.STATIC if static else Padding.DYNAMIC, f"rows differ in length, and {why}")
 
 
 # Devices and batch
@@ -346,16 +321,12 @@ def device_choice(
     if offload is None:
         raise TunemarkError("--set offload", wanted, did_you_mean(wanted, OFFLOADS))
     choice = DeviceChoice(
+        **dict(card.devices) | {"count": count, "strategy": _strategy(card, count, requested, reasons), "offload": offload},
         backend=reasons.give(
             "device.backend", machine.backend, "requested with --set backend" if requested.backend else machine.backend_reason
         ),
         accelerator=reasons.give("device.accelerator", accelerator.key if accelerator else None, known),
-        count=count,
         nodes=requested.nodes,
-        strategy=_strategy(card, count, requested, reasons),
-        offload=offload,
-        tensor_parallel=card.devices.tensor_parallel,
-        pipeline_parallel=card.devices.pipeline_parallel,
         launcher=None if count == 1 else requested.launcher,
     )
     if not machine.family.on_host:
@@ -370,12 +341,10 @@ def device_choice(
 
 def _strategy(card: WorkloadCard, count: int, requested: Requested, reasons: Reasons) -> Strategy:
     wanted = requested.strategy or card.devices.strategy
-    if count == 1 and not requested.strategy:
+    if count == 1 and (wanted == "auto" or not requested.strategy):
         return reasons.give("device.strategy", Strategy.SINGLE, NO_STRATEGY)
     if wanted == "auto":
-        alone = count == 1
-        why = NO_STRATEGY if alone else REPLICAS
-        return reasons.give("device.strategy", Strategy.SINGLE if alone else Strategy.DDP, why)
+        return reasons.give("device.strategy", Strategy.DDP, REPLICAS)
     words = [strategy.value for strategy in Strategy]
     if wanted not in words:
         raise TunemarkError("--sharding", wanted, did_you_mean(wanted, words))
@@ -409,6 +378,7 @@ def measurement_choice(card: WorkloadCard, requested: Requested, reasons: Reason
         fix = "these synthetic rows have no end; give --set data.training_rows=N, --data file:PATH, or --steps"
         raise TunemarkError("--set epochs", requested.epochs, fix)
     counted = requested.max_steps is not None or requested.epochs is not None
+    end = requested if counted else card.stop
     until_ci = requested.until_ci
     if until_ci is not None:
         why = "requested with --set until_ci"
@@ -418,26 +388,20 @@ def measurement_choice(card: WorkloadCard, requested: Requested, reasons: Reason
         why = "the default: a steady window whose 95% interval is this narrow needs no more steps"
         why += f"; --set epochs={card.stop.epochs} runs the whole job" if card.stop.epochs else ""
         until_ci = Measurement().until_relative_ci
+    shared = {name: getattr(requested, name) for name in Measured.model_fields} | {"max_steps": end.max_steps, "epochs": end.epochs}
+    shared |= _time_limits(card, requested, reasons, counted=counted)
+    if requested.no_step_s is None:
+        shared["no_step_s"] = DEFAULT_NO_STEP_S
     return Measurement(
-        max_steps=requested.max_steps if counted else card.stop.max_steps,
-        epochs=requested.epochs if counted else card.stop.epochs,
-        **_time_limits(card, requested, reasons, counted=counted),
-        timeout_s=requested.timeout_s,
-        no_step_s=DEFAULT_NO_STEP_S if requested.no_step_s is None else requested.no_step_s,
+        **shared,
         until_relative_ci=reasons.give("measurement.until_relative_ci", until_ci, why),
         timing="strict" if requested.strict_timing else "events",
         evaluate=card.data.evaluation_rows > 0,
-        save=requested.save,
-        cold=requested.cold,
-        probe=requested.probe,
-        gates=requested.gates,
         seed=card.seed if requested.seed is None else requested.seed,
     )
 
 
-def _time_limits(
-    card: WorkloadCard, requested: Requested, reasons: Reasons, *, counted: bool
-) -> dict[Literal["max_train_s", "min_steps"], Any]:
+def _time_limits(card: WorkloadCard, requested: Requested, reasons: Reasons, *, counted: bool) -> dict[str, Any]:
     """Return the time limit of training. Requested steps are always completed, so they have none by default."""
     name = "measurement.max_train_s"
     if requested.max_train_s is not None:

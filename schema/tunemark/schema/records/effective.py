@@ -8,6 +8,8 @@ from tunemark.schema.records.trace import Effective, StepTrace
 from tunemark.schema.vocabulary import Backend, Task
 
 SHORT_NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+TORCH_NAMES = {short: name for name, short in SHORT_NAMES.items()} | {"tf32": "float32"}
+"""Number format -> its name in torch; tf32 is stored as fp32."""
 OPTIMIZER_CLASSES = {
     "adamw": "AdamW",
     "adamw_8bit": "AdamW8bit",

@@ -42,6 +42,7 @@ OPTIONS = {
 """Fields of a request that have an option of `tunemark run`. All others are given with `--set`."""
 SET_NAMES = {"max_train_s": "seconds", "timeout_s": "timeout", "no_step_s": "no_step_timeout"}
 """Fields of a request whose name in `--set` is another."""
+FEWEST_LABELS = 2
 LOCAL_WEIGHTS = "pretrained:DIRECTORY"
 """Weights from a local directory, whose path no record may hold."""
 
@@ -85,23 +86,17 @@ class NeuronSettings(Frozen):
     """Round all results in bf16 stochastically, whatever `optimizer.stochastic_rounding` is."""
 
 
-class ModelChoice(Frozen):
-    """The model and its initial weights."""
+class Levers(Frozen):
+    """What is trained and how it is computed, as a card and a plan both have it."""
 
     key: Key
-    """The model card in data/models."""
+    """Name of its card in data/: of the workload, or in a plan of the model."""
     task: Task
     """The training task."""
-    labels: Setting | None = None
+    labels: Annotated[Setting, Field(ge=FEWEST_LABELS, le=100_000)] | None = None
     """Number of classes, for classification."""
-    weights: Weights
+    weights: Weights = Weights.RANDOM
     """Random weights run as fast as pretrained ones and use the same memory; only the loss differs."""
-    hub_id: Text | None = None
-    """Repository on the model hub with the pretrained weights; null for random weights and for a local directory."""
-    local: bool = False
-    """True if pretrained weights came from a local directory, whose path is not recorded."""
-    attention: Attention = "sdpa"
-    """Attention implementation requested from transformers. `varlen` is torch's FlashAttention kernel for packed documents."""
     gradient_checkpointing: Checkpointing = Checkpointing.NONE
     """Which activations are recomputed."""
     fused_kernels: FusedKernels = "none"
@@ -123,31 +118,47 @@ class ModelChoice(Frozen):
         return self.frozen_weights == "fp8" or self.fp8_training != "none"
 
 
-class DataChoice(Frozen):
-    """The training samples and their shape."""
+class ModelChoice(Levers):
+    """The model and its initial weights."""
+
+    hub_id: Text | None = None
+    """Repository on the model hub with the pretrained weights; null for random weights and for a local directory."""
+    local: bool = False
+    """True if pretrained weights came from a local directory, whose path is not recorded."""
+    attention: Attention = "sdpa"
+    """Attention implementation requested from transformers. `varlen` is torch's FlashAttention kernel for packed documents."""
+
+
+class DataSettings(Frozen):
+    """The training samples and their shape, as a card and a plan both have them."""
 
     source: DataSource
     """Where the samples come from."""
     name: Text
-    """Name of the dataset; for a file its name without the folder."""
-    sha256: Sha256 | None = None
-    """Content hash of a local file."""
+    """Hub id of the dataset, or a name for synthetic samples; for a file its name without the folder."""
     template: Text | None = None
-    """How a document is made from the columns of a row; null uses the column `text`."""
-    tokenizer: Text
-    """`none` for synthetic token ids, `word-level` if made from the words of the training rows, else a hub id or `model`."""
-    sequence_length: Setting
+    """How a document is made from the columns of a row, such as `{question}\n{answer}`; null uses the column `text`."""
+    sequence_length: Annotated[Setting, Field(ge=8, le=2_097_152)]
     """Maximum tokens per row."""
-    padding: Padding
-    """`none` if each row is full."""
+    padding: Padding = Padding.NONE
+    """How rows are filled; `none` if each row is full."""
     packing: bool = False
     """True if several documents share a row."""
     document_borders: bool = True
     """False if documents in the same row attend to each other: plain concatenation. Ignored without packing."""
     training_rows: Setting | None = None
-    """Rows per epoch; null for generated rows without end."""
+    """Rows per epoch, from the start of the dataset; null uses all, or generates rows without end."""
     evaluation_rows: SettingOrZero = 0
     """Rows held out for evaluation."""
+
+
+class DataChoice(DataSettings):
+    """The training samples and their shape."""
+
+    sha256: Sha256 | None = None
+    """Content hash of a local file."""
+    tokenizer: Text
+    """`none` for synthetic token ids, `word-level` if made from the words of the training rows, else a hub id or `model`."""
 
     @property
     def finite(self) -> bool:
@@ -155,13 +166,18 @@ class DataChoice(Frozen):
         return self.training_rows is not None or self.source is not DataSource.SYNTHETIC
 
 
-class Batch(Frozen):
-    """The batch, from one micro-step on one device to one optimizer step on all of them."""
+class DeviceBatch(Frozen):
+    """The batch on one device."""
 
     micro_batch: Setting
     """Rows of one forward and backward on one device."""
-    gradient_accumulation: Setting
+    gradient_accumulation: Annotated[Setting, Field(le=8192)] = 1
     """Micro-steps per optimizer step."""
+
+
+class Batch(DeviceBatch):
+    """The batch, from one micro-step on one device to one optimizer step on all of them."""
+
     data_parallel: Setting
     """Replicas that see different rows."""
     global_batch: Setting
@@ -209,24 +225,31 @@ class Precision(Frozen):
         return self.compute in {Dtype.BF16, Dtype.FP16} and self.parameters is Dtype.FP32
 
 
-class DeviceChoice(Frozen):
-    """The devices."""
+class Devices(Frozen):
+    """The devices and how the model is distributed over them, as a card and a plan both have it."""
 
-    backend: Backend
-    """Implementation of the device protocol."""
-    accelerator: Key | None
-    """The accelerator card in data/accelerators; null if the device has no card."""
-    count: Setting
+    count: Annotated[Setting, Field(le=100_000)] = 1
     """Devices used, over all machines."""
-    nodes: Setting = 1
-    strategy: Strategy
-    """How the model is distributed over devices."""
+    strategy: Strategy | Literal["auto"] = "auto"
+    """How the model is distributed over devices. `auto`: DDP on several devices."""
     offload: Offload = "none"
     """What is kept in host memory between uses."""
     tensor_parallel: Setting = 1
     """Devices that share each layer."""
     pipeline_parallel: Setting = 1
     """Devices that share the layers of the model in stages."""
+
+
+class DeviceChoice(Devices):
+    """The devices."""
+
+    strategy: Strategy
+    """How the model is distributed over devices."""
+    backend: Backend
+    """Implementation of the device protocol."""
+    accelerator: Key | None
+    """The accelerator card in data/accelerators; null if the device has no card."""
+    nodes: Setting = 1
     launcher: Launcher | None = None
     """Launcher of the processes; null for one process."""
     threads: Setting | None = None
@@ -237,35 +260,26 @@ WARMUP_STEPS = 10
 """Steps before the steady window, unless a card says otherwise; logs of other tools are read in the same way."""
 
 
-class Measurement(Frozen):
-    """When the run stops, and what counts as steady."""
+class Stop(Frozen):
+    """When training stops. Null is decided by the plan."""
 
-    min_warmup_steps: SettingOrZero = WARMUP_STEPS
-    """Steps excluded from the steady window."""
-    min_steady_steps: Setting = 100
-    """The window is long enough with this many steps ..."""
-    min_steady_s: Seconds = 60.0
-    """... or with this many seconds."""
-    max_steps: Setting | None = None
+    max_steps: Annotated[Setting, Field(le=10_000_000)] | None = None
     """Stop after this many optimizer steps."""
-    epochs: Setting | None = None
+    epochs: Annotated[Setting, Field(le=1000)] | None = None
     """Stop after this many passes over the rows."""
     max_train_s: Seconds | None = None
     """Stop training after this many seconds, steady or not, but not before `min_steps`."""
-    min_steps: SettingOrZero = 0
-    """Minimum number of steps, even if they take longer than `max_train_s`."""
+
+
+class Measured(Stop):
+    """What a request and its plan both say about the measurement."""
+
     timeout_s: Seconds | None = None
     """Kill the worker after this many seconds; null allows the time that its steps need."""
     no_step_s: Seconds | None = None
-    """Kill the worker after this many seconds without a completed step; null for never. Loading, compiling, evaluation
-    and saving have four times as long, and slow steps ten times the longest step.
+    """Kill the worker after this many seconds without a completed step; null for the default in a request, and for never in a plan. Loading,
+    compiling, evaluation and saving have four times as long, and slow steps ten times the longest step.
     """
-    until_relative_ci: float | None = Field(default=0.01, gt=0, lt=1)
-    """Stop early once the relative half-width of the 95% interval of throughput is below this; null runs to the other limits."""
-    timing: Literal["events", "strict"] = "events"
-    """`events` synchronises with the device at the ends of the window only, `strict` after each step. A CPU always synchronises."""
-    evaluate: bool = False
-    """Evaluate on held-out rows after training."""
     save: bool = False
     """Write the adapters or the whole model to a temporary folder at the end (phase `save`), and delete it."""
     cold: bool = False
@@ -274,11 +288,30 @@ class Measurement(Frozen):
     """Measure the matrix rate of the device before and after training."""
     gates: bool = True
     """Check before training that it is correct: gradients reach the trained weights, packed documents do not attend to each other."""
+
+
+class Measurement(Measured):
+    """When the run stops, and what counts as steady."""
+
+    min_warmup_steps: SettingOrZero = WARMUP_STEPS
+    """Steps excluded from the steady window."""
+    min_steady_steps: Setting = 100
+    """The window is long enough with this many steps ..."""
+    min_steady_s: Seconds = 60.0
+    """... or with this many seconds."""
+    min_steps: SettingOrZero = 0
+    """Minimum number of steps, even if they take longer than `max_train_s`."""
+    until_relative_ci: float | None = Field(default=0.01, gt=0, lt=1)
+    """Stop early once the relative half-width of the 95% interval of throughput is below this; null runs to the other limits."""
+    timing: Literal["events", "strict"] = "events"
+    """`events` synchronises with the device at the ends of the window only, `strict` after each step. A CPU always synchronises."""
+    evaluate: bool = False
+    """Evaluate on held-out rows after training."""
     seed: SettingOrZero = 0
     """Seed of weights, samples and their order."""
 
 
-class RunOptions(Frozen):
+class RunOptions(Measured):
     """The options of `tunemark run`. Nothing in it is derived."""
 
     overrides: Annotated[tuple[Text, ...], Field(max_length=100)] = ()
@@ -291,31 +324,13 @@ class RunOptions(Frozen):
     """Content hash of the training file."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """`--set seed=..`."""
-    max_steps: Setting | None = None
-    """`--steps`."""
-    epochs: Setting | None = None
-    """`--set epochs=..`."""
-    max_train_s: Seconds | None = None
-    """`--set seconds=..`."""
     until_ci: Annotated[float, Field(gt=0, lt=1)] | None = None
     """`--set until_ci=..`."""
-    timeout_s: Seconds | None = None
-    """`--set timeout=..`."""
-    no_step_s: Seconds | None = None
-    """`--set no_step_timeout=..`."""
     strict_timing: bool = False
     """`--set strict_timing=..`."""
-    probe: bool = True
-    """`--set probe=..`."""
-    gates: bool = True
-    """`--set gates=..`."""
-    save: bool = False
-    """`--set save=..`."""
-    cold: bool = False
-    """`--set cold=..`."""
     backend: Backend | None = None
     """`--set backend=..`."""
-    devices: Setting | None = None
+    devices: Annotated[Setting, Field(le=100_000)] | None = None
     """`--devices`."""
     strategy: Text | None = None
     """`--sharding`."""
