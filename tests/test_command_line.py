@@ -160,7 +160,7 @@ def test_without_arguments_the_help_is_shown(monkeypatch, capsys, arguments):
 
 
 @pytest.mark.parametrize(
-    ("words", "found"), [("tunemark sub", "submit"), ("tunemark submit --dry", "--dry-run"), ("tunemark import axo", "axolotl")]
+    ("words", "found"), [("tunemark sub", "submit"), ("tunemark submit --dry", "--dry-run"), ("tunemark import rel", "releases")]
 )
 def test_the_shell_completes_commands_and_options(words, found):
     code = "import sys; sys.argv = ['tunemark']; from tunemark.cli import main; main()"

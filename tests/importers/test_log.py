@@ -106,17 +106,6 @@ def test_a_real_training_with_transformers_is_imported_whole(tmp_path: Path, tun
     assert tunemark("import", "log", tmp_path, *CONDITIONS).code == 0
 
 
-# torchtune --------------------------------------------------------------------------------------------
-
-
-def test_the_rate_of_torchtune_is_the_median_without_the_warm_up_times_the_devices(logs: Path, facts: FactBase):
-    log = read_one(logs / "torchtune.txt")
-    result = record_of(log, {"method": "full", "devices": 4}, facts, "999-001")
-    assert result.claims["tokens_per_s"].value == 4 * 8_200.25
-    assert result.claims["peak_memory_bytes"].value == pytest.approx(60.54 * 2**30)
-    assert (result.claims["steps"].value, log.problems) == (24, [])
-
-
 # LLaMA-Factory ----------------------------------------------------------------------------------------
 
 
@@ -135,6 +124,61 @@ def test_a_folder_of_llamafactory_states_its_own_conditions(logs: Path, facts: F
     assert (result.claims["tokens"].value, result.claims["train_time_s"].value) == (800_000, 200.5)
     assert result.claims["peak_memory_bytes"].value == 19.42 * 2**30
     assert not log.problems
+
+
+# axolotl ----------------------------------------------------------------------------------------------
+
+AXOLOTL = """\
+base_model: meta-llama/Meta-Llama-3-8B
+load_in_4bit: true
+datasets:
+  - path: tatsu-lab/alpaca
+    type: alpaca
+adapter: qlora
+sequence_len: 4096
+sample_packing: true
+pad_to_sequence_len: true
+lora_r: 32
+gradient_accumulation_steps: 4
+micro_batch_size: 2
+bf16: true
+fp16:
+gradient_checkpointing: true
+liger_rope: true
+"""
+
+
+def test_a_configuration_of_axolotl_states_the_conditions_of_its_log(tmp_path: Path, tunemark: Tunemark):
+    (tmp_path / "qlora.yml").write_text(AXOLOTL, encoding="utf-8")
+    said = tunemark("import", "log", state_in(tmp_path), tmp_path / "qlora.yml", "--json")
+    assert said.code == 0, said.err
+    record = json.loads(said.out)[0]["record"]
+    expected = {"model": "llama-3-8b", "method": "qlora", "dataset": "tatsu-lab/alpaca", "sequence_length": 4096, "micro_batch": 2}
+    expected |= {"gradient_accumulation": 4, "packing": True, "padding": "static", "precision": "bf16"}
+    assert {name: record["conditions"][name] for name in expected} == expected
+    settings = record["conditions"]["settings"]
+    assert (settings["lora_r"], settings["gradient_checkpointing"], settings["software"]) == (32, True, "tuned")
+
+
+@pytest.mark.parametrize(
+    ("change", "to", "code", "expected"),
+    [
+        ("adapter: qlora", "adapter: qlora\nrl: dpo", 3, "rl: 'dpo': is another task"),
+        ("adapter: qlora", "adapter: llama-adapter", 0, "adapter is 'llama-adapter', which is no known method; give --method"),
+        ("base_model", "base", 3, "qlora.yml has neither model_name_or_path nor base_model"),
+        ("base_model:", "x: !!python/object/apply:os.system [true]\nbase_model:", 3, "not valid YAML"),
+    ],
+    ids=["another task", "another method", "another file", "code in the file"],
+)
+def test_what_a_configuration_cannot_state_is_said(tmp_path: Path, tunemark: Tunemark, change: str, to: str, code: int, expected: str):
+    (tmp_path / "qlora.yml").write_text(AXOLOTL.replace(change, to), encoding="utf-8")
+    said = tunemark("import", "log", state_in(tmp_path), tmp_path / "qlora.yml")
+    assert (said.code, expected in said.err) == (code, True), said.err
+
+
+def test_a_configuration_alone_is_no_log(tmp_path: Path, tunemark: Tunemark):
+    (tmp_path / "qlora.yml").write_text(AXOLOTL, encoding="utf-8")
+    assert "give one log, and at most one configuration" in tunemark("import", "log", tmp_path / "qlora.yml").err
 
 
 # Weights & Biases -------------------------------------------------------------------------------------
@@ -231,36 +275,6 @@ def test_pasting_the_two_logs_of_source_000_gives_the_claims_of_its_two_records(
         wanted = {name: (claim.value, claim.printed) for name, claim in known.claims.items() if name not in NOT_IN_THE_LOG}
         assert {name: (claim.value, claim.printed) for name, claim in run.claims.items()} == wanted
         assert run.claims["step_time_s"].note == known.claims["step_time_s"].note
-
-
-TABLE = """***** train metrics *****
-  epoch                    =        3.0
-  total_flos               =     2345GF
-  train_loss               =     0.4321
-  train_runtime            = {time}
-  train_samples            =       3668
-  train_samples_per_second =     12.345
-***** eval metrics *****
-  epoch                   =        2.0
-  eval_loss               =     0.5123
-  eval_runtime            = 0:00:01.20
-"""
-
-
-@pytest.mark.parametrize(
-    ("time", "seconds", "printed"), [("0:01:23.45", 83.45, "0:01:23.45"), ("1 day, 0:01:23.45", 86_483.45, "86483.45")]
-)
-def test_the_table_of_the_trainer_is_read(time: str, seconds: float, printed: str):
-    (claims,) = claims_of(TABLE.format(time=time).replace("\n", "\r\n"))
-    assert (claims["train_time_s"], claims["total_flops"]) == ((seconds, printed), (2345 * 2**30, "2345GF"))
-    assert (claims["epochs"], claims["train_loss"], claims["samples_per_s"]) == ((3.0, "3.0"), (0.4321, "0.4321"), (12.345, "12.345"))
-    assert (claims["eval_loss"], claims["eval_time_s"]) == ((0.5123, "0.5123"), (1.2, "0:00:01.20"))
-    assert "train_runtime is '1 day, noon:00', not a finite number" in problems_of(TABLE.format(time="1 day, noon:00"))[0]
-
-
-def test_a_table_has_fewer_digits_than_the_dictionary_before_it_and_the_next_table_is_of_another_training():
-    first, second = claims_of(f"{PRINTED}\n{TABLE.format(time='0:01:40.12')}{TABLE.format(time='0:02:00.00')}")
-    assert (first["train_time_s"], first["total_flops"][1], second["train_time_s"][0]) == ((100.0, "100.0"), "2345GF", 120.0)
 
 
 def test_bars_of_an_evaluation_are_not_those_of_the_training():

@@ -1,4 +1,4 @@
-"""The command `submit`: send results in a pull request, and mark one as no longer trusted, with a reason."""
+"""The command `submit`: send results in a pull request."""
 
 import shlex
 import shutil
@@ -7,21 +7,17 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import tomlkit
 import typer
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, problem_json, say
 from tunemark.collector.gate.read import SUBMISSIONS, find_records, git_or_none, git_text, records_in, shown_path, submission_id
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.world_facts import Withdrawal
 from tunemark.schema.files import is_checkout, project_root, write_atomically
 from tunemark.schema.formats import counted
-from tunemark.schema.privacy import identity_leaks
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.submission import RECOVERED, Submission
 from tunemark.schema.safe_text import markdown, terminal
@@ -81,11 +77,6 @@ def submit(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and show everything, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    withdraw: Annotated[
-        str | None,
-        typer.Option("--withdraw", metavar="ID", help="Mark a committed submission as no longer trusted instead, with --reason."),
-    ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why it is no longer trusted.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Send results: check them as the pull request will, show every fact that leaves this machine, ask, and open the pull request.
@@ -93,9 +84,6 @@ def submit(
     In a clone the files go to a new branch, which is committed and pushed; your own branch and working files are not touched. With
     gh (https://cli.github.com) the pull request is opened too; without it the remaining steps are printed. Trials with few steps,
     interrupted or killed runs, and runs on your own text are left out unless you name their files.
-
-    A submission is never edited or removed. With --withdraw it stays readable with the reason, and enters no ranking, audit or prediction:
-    an entry is added to data/known/withdrawn.toml, to be sent like any change of a fact.
 
     Exit codes: 0 sent, or shown with --dry-run, 2 nothing to send or git failed, 3 a file is invalid.
 
@@ -106,12 +94,7 @@ def submit(
     - `tunemark submit submissions/lora-8b/RUN.json --to ~/FORK`
 
     - `tunemark submit submissions/ --to YOUR_NAME/tunemark --yes`
-
-    - `tunemark submit --withdraw RESULT_ID --reason "another job ran on the GPU"`
     """
-    if withdraw is not None:
-        _withdraw(withdraw, reason, dry_run=dry_run, as_json=as_json)
-        return
     if as_json and not (yes or dry_run):
         raise TunemarkError("--json", "", "cannot ask for confirmation; add --yes to send, or --dry-run to look")
     root = project_root()
@@ -383,45 +366,3 @@ def _gh(*arguments: str, folder: Path | None = None) -> str:
     if done.returncode:
         raise TunemarkError(f"gh {' '.join(arguments[:4])}", "", terminal(done.stderr.strip()[:500]) or "failed")
     return done.stdout.strip()
-
-
-# Withdraw ---------------------------------------------------------------------------------------------
-
-WITHDRAWN = "data/known/withdrawn.toml"
-SHORTEST_REASON = 12
-"""Characters below which a reason says nothing."""
-
-
-def _withdraw(result: str, reason: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Add an entry to data/known/withdrawn.toml, which a maintainer reviews like every change outside `submissions/`."""
-    root = project_root()
-    if not is_checkout(root):
-        fix = "is not a checkout of Tunemark; change into one, because withdrawals are stored in it"
-        raise TunemarkError("current directory", str(root), fix)
-    known = {submission_id(path): path for path in records_in(root / SUBMISSIONS).files}
-    if result not in known:
-        similar = did_you_mean(result, known)
-        raise TunemarkError("--withdraw", result, f"no submission has this id; {similar}. It is the end of a file name in submissions/")
-    earlier = FactBase.of_root(root).known.withdrawal(result)
-    if earlier is not None:
-        raise TunemarkError("--withdraw", result, f"was withdrawn on {earlier.withdrawn_on}: {earlier.reason}")
-    text = " ".join((reason or "").split())
-    if len(text) < SHORTEST_REASON:
-        raise TunemarkError("--reason", reason, "say in a sentence what is wrong with the result")
-    for _, value, what in identity_leaks({"reason": text}):
-        raise TunemarkError("--reason", value, f"looks like {what}, which is not published; leave it out")
-    entry = Withdrawal(result_id=result, withdrawn_on=datetime.now(tz=UTC).date(), reason=text)
-    path = root / WITHDRAWN
-    document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
-    entries = document.setdefault("withdrawn", tomlkit.aot())
-    entries.append(tomlkit.item(entry.model_dump()))
-    if not dry_run:
-        write_atomically(path, tomlkit.dumps(document).encode())
-    place = shown_path(known[result], root)
-    if as_json:
-        print_json({"result_id": result, "submission": place, "withdrawn_on": str(entry.withdrawn_on), "reason": text, "file": WITHDRAWN})
-        return
-    say(f"{'would withdraw' if dry_run else 'withdrew'} {place}: {text}")
-    if dry_run:
-        return
-    typer.echo(f"Commit {WITHDRAWN} and open a pull request. `tunemark collect` shows the effect.")

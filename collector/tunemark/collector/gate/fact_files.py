@@ -33,6 +33,7 @@ from tunemark.schema.facts.fact_base import (
 from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.formats import counted
+from tunemark.schema.privacy import identity_leaks
 from tunemark.schema.records.published import SET_FORMAT, SourceDocument
 from tunemark.schema.records.reading import Problem
 
@@ -164,7 +165,7 @@ def _outdated_golden(path: Path) -> Iterator[Problem]:
 
 
 def withdrawal_problems(known: WorldFacts, submissions: Path) -> Iterator[Problem]:
-    """Yield a problem for the withdrawal of a submission that does not exist, or that is withdrawn already."""
+    """Yield a problem for the withdrawal of a submission that does not exist or is withdrawn already, and for a reason that names someone."""
     ids = {submission_id(path) for path in records_in(submissions).files} if known.withdrawn else set()
     seen: set[str] = set()
     for entry in known.withdrawn:
@@ -172,6 +173,8 @@ def withdrawal_problems(known: WorldFacts, submissions: Path) -> Iterator[Proble
             yield Problem("result_id", repr(entry.result_id), f"no submission has this id; {did_you_mean(entry.result_id, ids)}")
         elif entry.result_id in seen:
             yield Problem("result_id", repr(entry.result_id), "is withdrawn already; remove one of the entries")
+        for _, value, what in identity_leaks({"reason": entry.reason}):
+            yield Problem("reason", repr(value), f"looks like {what}, which is not published; leave it out")
         seen.add(entry.result_id)
 
 

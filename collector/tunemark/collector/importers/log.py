@@ -42,9 +42,10 @@ GIVEN = ("samples_per_s", "step_time_s")
 def log(request: Request) -> None:
     """Read the log of a training, and compare it with the collection: figures, utilisation, audit, prediction, nearest results.
 
-    Reads `trainer_state.json` of the Hugging Face Trainer and of TRL, output folders of LLaMA-Factory, logs of torchtune, histories
-    exported from Weights & Biases (CSV or JSON lines), and the text that a trainer prints; `-` is standard input. A setting counts more
-    than a condition in the log. A record is written only with `--out`: to a file (`run.json`), or to a folder of published results.
+    Reads `trainer_state.json` of the Hugging Face Trainer and of TRL, output folders of LLaMA-Factory, histories exported
+    from Weights & Biases (CSV or JSON lines), and the text that a trainer prints; `-` is standard input. A second file may be
+    the configuration (YAML) of axolotl or LLaMA-Factory, which states the conditions. A setting counts more than a condition in the log.
+    A record is written only with `--out`: to a file (`run.json`), or to a folder of published results.
     """
     settings = request.known([*SETTINGS, "source"])
     source = settings.pop("source", OWN_SOURCE)
@@ -58,7 +59,11 @@ def log(request: Request) -> None:
     if "model" in given:
         with named_as(option_of("model")):
             facts.model(given["model"])
-    trainings = read_log(request.file())
+    configurations = [file for file in request.files if file.suffix in {".yml", ".yaml"}]
+    logs = [file for file in request.files if file not in configurations]
+    if len(logs) != 1 or len(configurations) > 1:
+        raise TunemarkError("FILE", ", ".join(map(str, request.files)), "give one log, and at most one configuration (YAML) of its trainer")
+    trainings = read_log(logs[0], *configurations)
     if request.out is not None and any("method" not in given | each.stated for each in trainings):
         raise TunemarkError("--method", "", "a record needs the fine-tuning method: full, lora, qlora or peft")
     answers = [_answer(each, given, facts, f"{document}-{first + index:03d}") for index, each in enumerate(trainings)]

@@ -61,8 +61,6 @@ class OwnLog:
     """Conditions in the log itself."""
     losses: list[float] = field(default_factory=list)
     """Logged training losses in order."""
-    device_rate: Claim | None = None
-    """Tokens per second of one device, where the log has no total."""
     finished: bool = True
     not_a_number: str | None = None
     """The place of a loss that is not a number."""
@@ -86,7 +84,7 @@ class OwnLog:
     def number(self, name: str, value: object, line: int | None) -> float | None:
         """Return a figure of the log as a finite number; anything else is None and a problem. A loss that is not finite means that the training diverged."""
         try:
-            number = None if isinstance(value, bool) else _float(value)
+            number = None if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
             number = None
         if number is not None and math.isfinite(number):
@@ -96,13 +94,6 @@ class OwnLog:
         else:
             self.problem(line, f"{name} is {str(value)[:40]!r}, not a finite number; left out")
         return None
-
-
-def _float(value: Any) -> float:  # noqa: ANN401 - any value of a log
-    """Return a number. The Trainer's table prints times as a clock and operations in GF, units of 2^30."""
-    if isinstance(value, str) and value.endswith("GF"):
-        return float(value[:-2]) * 2**30
-    return clock_s(value) if isinstance(value, str) and ":" in value else float(value)
 
 
 def clock_s(text: str) -> float:
@@ -125,7 +116,6 @@ class Column(NamedTuple):
     """The figure that a name of a log gives."""
 
     quantity: str
-    """Empty for numbers that are used together with others."""
     of: Callable[[list[float]], float] | None = None
     """The last value by default."""
     unit: float = 1.0
@@ -133,26 +123,16 @@ class Column(NamedTuple):
     note: str | None = None
 
 
-BOOKKEEPING = frozenset(
-    (
-        *(
-            "best_model_checkpoint",
-            "best_global_step",
-            "epoch",
-            "eval_steps",
-            "global_step",
-            "is_hyper_param_search",
-            "is_local_process_zero",
-        ),
-        *("is_world_process_zero", "log_history", "logging_steps", "max_steps", "num_input_tokens_seen", "num_train_epochs", "save_steps"),
-        *("stateful_callbacks", "step", "total_flos", "train_batch_size", "trial_name", "trial_params"),
-    )
-)
+BOOKKEEPING = frozenset({
+    "best_global_step", "best_model_checkpoint", "epoch", "eval_steps", "global_step", "is_hyper_param_search", "is_local_process_zero",
+    "is_world_process_zero", "log_history", "logging_steps", "max_steps", "num_input_tokens_seen", "num_train_epochs", "save_steps",
+    "stateful_callbacks", "step", "total_flos", "train_batch_size", "trial_name", "trial_params",
+})  # fmt: skip
 """Fields of a Trainer's state that are read by name, or are the Trainer's own."""
 
 
-def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column], losses: Collection[str] = ()) -> dict[str, list[float]]:
-    """Add the figures of entries, and return their numbers by name. Names without a meaning are listed as unused, and known figures are kept.
+def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column], losses: Collection[str] = ()) -> None:
+    """Add the figures of entries. Names without a meaning are listed as unused, and known figures are kept.
 
     Zero is a loss or an accuracy; of other figures it means that nothing was counted.
     """
@@ -165,15 +145,13 @@ def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column],
                 (log.losses if name in losses else found.setdefault(name, [])).append(number)
                 last[name] = value
     for name, column in columns.items():
-        if name not in found or column.quantity in {"", *log.claims}:
+        if name not in found or column.quantity in log.claims:
             continue
         value = column.of(found[name]) if column.of else found[name][-1]
-        # `1 day, 0:00:10.12` would have the precision of a day.
-        as_logged = last[name] if column.of is None and isinstance(last[name], str) and "day" not in last[name] else None
+        as_logged = last[name] if column.of is None and isinstance(last[name], str) else None
         if value or column.quantity.endswith(("loss", "accuracy")):
             printed = f"{value:.9g} {column.shown}" if column.shown else as_logged
             log.claim(column.quantity, value * column.unit, printed=printed, note=column.note)
-    return found
 
 
 def record_of(log: OwnLog, given: Stated, facts: FactBase, result_id: str) -> PublishedResult:
@@ -186,7 +164,7 @@ def record_of(log: OwnLog, given: Stated, facts: FactBase, result_id: str) -> Pu
         if stated[name] != logged:
             log.problem(None, f"{name} is {stated[name]}, and the log states {logged}; the option is used", noted=True)
     conditions = _conditions(log, stated, given, facts)
-    add_derived(log, stated.get("devices"), full=bool(conditions.packing) or conditions.padding in {Padding.STATIC, Padding.NONE})
+    add_derived(log, full=bool(conditions.packing) or conditions.padding in {Padding.STATIC, Padding.NONE})
     status, reason = PublishedStatus.OK, []
     if log.out_of_memory is not None:
         status, reason = PublishedStatus.OOM, [f"Out of memory in line {log.out_of_memory} of the log."]
@@ -263,7 +241,7 @@ def _model_key(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> s
         return None
 
 
-def add_derived(log: OwnLog, devices: int | None, *, full: bool) -> None:
+def add_derived(log: OwnLog, *, full: bool) -> None:
     """Add the figures that follow from others, the conditions and the losses; `full` rows hold no padding."""
     resumed = False
     for note in contradictions(log.claims):
@@ -272,12 +250,6 @@ def add_derived(log: OwnLog, devices: int | None, *, full: bool) -> None:
         log.problem(None, note, noted=True)
     if resumed:
         log.claims.pop("tokens", None)
-    rate = log.device_rate
-    if rate is not None:
-        if devices is None:
-            raise TunemarkError("--devices", "", "the log has tokens per second of one device; give the number of devices")
-        note = f"{rate.printed} of one device x {devices}. {rate.note or ''}".strip()
-        log.claim("tokens_per_s", rate.value * devices, note=note)
     if log.losses:
         count = max(1, min(LOSSES, len(log.losses) // 4))
         first, last = log.losses[:count], log.losses[-count:]
