@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ab": (STUDIES, "Compare two settings in interleaved runs."),
     "predict": (STUDIES, "Predict the time and cost of a whole job from a short run."),
     "validate": (COLLECTOR, "Check submissions, published results, facts or a pull request."),
-    "submit": (COLLECTOR, "Send results: check, show every fact, open the pull request."),
+    "submit": (COLLECTOR, "Send results: check, show every fact, push them to your fork."),
     "collect": (COLLECTOR, "Load all results and facts into the database."),
     "audit": (COLLECTOR, "Check figures against physics, arithmetic and catalogues."),
     "query": (COLLECTOR, "Query the database with SQL."),

@@ -1,8 +1,7 @@
 """The command `submit`: send results in a pull request."""
 
+import re
 import shlex
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -13,19 +12,21 @@ from typing import Annotated, Any
 import typer
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, problem_json, say
-from tunemark.collector.gate.read import SUBMISSIONS, find_records, git_or_none, git_text, records_in, shown_path, submission_id
+from tunemark.collector.gate.read import SUBMISSIONS, find_records, git_or_none, git_text, read_valid, records_in, shown_path, submission_id
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import is_checkout, project_root, write_atomically
 from tunemark.schema.formats import counted
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.submission import RECOVERED, Submission
-from tunemark.schema.safe_text import markdown, terminal
+from tunemark.schema.safe_text import terminal
 from tunemark.schema.vocabulary import DataSource, Status, WarningKind
 
 # Modules that need numpy are imported by the command, so that --help stays fast.
 # ruff: noqa: PLC0415
 
+GITHUB = re.compile(r"github\.com[:/]([^/]+/[^/]+?)(?:\.git)?/?$")
+"""Owner and name of a repository in the address of a remote."""
 SHORTEST_LIST = 8
 """Numbers in a list above which only their count and range are shown."""
 
@@ -36,7 +37,6 @@ class Result:
 
     file: Path
     record: Submission
-    content: bytes
 
     @property
     def place(self) -> str:
@@ -72,18 +72,18 @@ def submit(
         typer.Option(
             "--to",
             metavar="FOLDER|OWNER/REPO",
-            help="A clone of your fork, or your fork on GitHub (needs gh). Default: the current checkout.",
+            help="A clone of your fork, or your fork on GitHub. Default: the current checkout.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and show everything, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send results: check them as the pull request will, show every fact that leaves this machine, ask, and open the pull request.
+    """Send results: check them as the pull request will, show every fact that leaves this machine, ask, and push them to your fork.
 
-    In a clone the files go to a new branch, which is committed and pushed; your own branch and working files are not touched. With
-    gh (https://cli.github.com) the pull request is opened too; without it the remaining steps are printed. Trials with few steps,
-    interrupted or killed runs, and runs on your own text are left out unless you name their files.
+    The files go to a new branch, which is committed and pushed; your own branch and working files are not touched. The address at which
+    the pull request is opened is printed. Trials with few steps, interrupted or killed runs, and runs on your own text are left out
+    unless you name their files.
 
     Exit codes: 0 sent, or shown with --dry-run, 2 nothing to send or git failed, 3 a file is invalid.
 
@@ -104,7 +104,7 @@ def submit(
     facts = {result.place: _facts(result.record) for result in chosen}
     if not as_json:
         _show(facts, target.author)
-    sent: dict[str, Any] = {"branch": None, "commit": None, "pull_request": None, "steps": _steps(target, chosen)}
+    sent: dict[str, Any] = {"branch": None, "commit": None, "steps": _steps(target, chosen)}
     if not dry_run and target != Target():
         if not yes:
             _ask(target, len(chosen), to or "the pull request")
@@ -114,15 +114,10 @@ def submit(
         unsent = [{"file": str(path), "reason": reason} for path, reason in left_out]
         print_json({"files": listed, "left_out": unsent, "dry_run": dry_run, "commit_author": target.author, **sent})
         return
-    _show_sent(sent)
-
-
-def _show_sent(sent: Mapping[str, Any]) -> None:
-    for label in ("branch", "commit", "pull_request"):
+    for label in ("branch", "commit"):
         if sent[label]:
-            typer.echo(f"{label.replace('_', ' ')}: {terminal(sent[label])}")
-    if sent["steps"]:
-        typer.echo("Remaining steps:" if sent["commit"] else "Nothing was sent. The steps:")
+            typer.echo(f"{label}: {terminal(sent[label])}")
+    typer.echo("Remaining steps:" if sent["commit"] else "Nothing was sent. The steps:")
     for number, step in enumerate(sent["steps"], start=1):
         typer.echo(f"  {number}. {terminal(step)}")
 
@@ -133,7 +128,6 @@ def _show_sent(sent: Mapping[str, Any]) -> None:
 def _chosen(files: Sequence[Path] | None, root: Path) -> tuple[list[Result], list[tuple[Path, str]]]:
     """Return the results to send, and those left out with the reason. A named file is never left out."""
     from tunemark.collector.gate.cross_file_checks import committed_files
-    from tunemark.schema.records.reading import InvalidRecord, read_record
 
     committed = committed_files(root)
     named = {path for path in files or () if path.is_file()}
@@ -142,16 +136,12 @@ def _chosen(files: Sequence[Path] | None, root: Path) -> tuple[list[Result], lis
     for path in find_records(files).files if files else records_in(root / SUBMISSIONS).files:
         if path not in named and shown_path(path, root) in committed:
             continue
-        content = path.read_bytes()
-        try:
-            record = read_record(content)
-        except (InvalidRecord, ValueError, TypeError, RecursionError) as error:
-            raise TunemarkError(str(path), None, f"is not valid: {terminal(str(error))}", exit_code=Exit.INVALID) from error
+        record = read_valid(path)
         if not isinstance(record, Submission):
             raise TunemarkError(str(path), None, "is not a submission; `tunemark run` writes one", exit_code=Exit.INVALID)
         reason = None if path in named else reason_to_leave_out(record)
         if reason is None:
-            chosen.append(Result(path, record, content))
+            chosen.append(Result(path, record))
         else:
             left_out.setdefault(reason, []).append(path)
     for reason, paths in left_out.items():
@@ -271,9 +261,6 @@ def _target(to: str | None, root: Path) -> Target:
         return Target(Path(top), None, _author(folder))
     if to.count("/") != 1 or to.startswith((".", "/", "~", "-")):
         raise TunemarkError("--to", to, "no such folder; name a clone of your fork, or OWNER/REPO on GitHub")
-    if shutil.which("gh") is None:
-        fix = "gh is not installed; install it (https://cli.github.com), or clone the fork and name its folder"
-        raise TunemarkError("--to", to, fix)
     return Target(None, to, _author(Path.cwd()))
 
 
@@ -288,11 +275,11 @@ def _steps(target: Target, chosen: Sequence[Result]) -> list[str]:
 
 
 def _send(target: Target, chosen: Sequence[Result]) -> dict[str, Any]:
-    """Commit the files on a new branch of the clone, push it and open the pull request. All or nothing up to the commit."""
+    """Commit the files on a new branch of the clone and push it. All or nothing up to the commit."""
     with tempfile.TemporaryDirectory(prefix="tunemark-submit-") as temporary:
         clone = target.clone or Path(temporary) / "fork"
         if target.fork is not None:
-            _gh("repo", "clone", target.fork, str(clone), "--", "--depth=1")
+            git_text(Path(temporary), "clone", "--quiet", "--depth=1", f"https://github.com/{target.fork}", str(clone))
         return _branch_and_push(clone, Path(temporary) / "work", chosen)
 
 
@@ -309,40 +296,34 @@ def _branch_and_push(clone: Path, work: Path, chosen: Sequence[Result]) -> dict[
     commit = None
     try:
         for result in chosen:
-            write_atomically(work / result.place, result.content)
+            write_atomically(work / result.place, result.file.read_bytes())
         git_text(work, "add", "--", *(result.place for result in chosen))
         git_text(work, "commit", "--quiet", "-m", _title(chosen))
         commit = git_text(work, "rev-parse", "HEAD")
-        return {"branch": branch, "commit": commit, **_pushed(work, branch, chosen)}
+        return {"branch": branch, "commit": commit, "steps": _pushed(work, branch)}
     finally:
         git_text(clone, "worktree", "remove", "--force", str(work))
         if commit is None:
             git_text(clone, "branch", "-D", branch)
 
 
-def _pushed(work: Path, branch: str, chosen: Sequence[Result]) -> dict[str, Any]:
-    """Push the branch and open the pull request; what is not possible here becomes a step."""
-    left = _left(branch)
-    if git_or_none(work, "remote", "get-url", "origin") is None:
-        return {"pull_request": None, "steps": ["git remote add origin ADDRESS-OF-YOUR-FORK", *left]}
-    listed = [f"- {markdown(result.title)}, result {markdown(submission_id(result.file))}" for result in chosen]
-    body = "\n".join(["Results of `tunemark run`, sent with `tunemark submit`.", "", *listed])
+def _pushed(work: Path, branch: str) -> list[str]:
+    """Push the branch, and return the steps that are left."""
+    left, origin = _left(branch), git_or_none(work, "remote", "get-url", "origin")
+    if origin is None:
+        return ["git remote add origin ADDRESS-OF-YOUR-FORK", *left]
     try:
         git_text(work, "push", "--quiet", "-u", "origin", branch)
-        left = left[1:]
-        if shutil.which("gh") is None:
-            return {"pull_request": None, "steps": left}
-        address = _gh("pr", "create", "--head", branch, "--title", _title(chosen), "--body", body, folder=work)
     except TunemarkError as error:
-        say(f"the branch is committed, and was not sent further: {error.fix}")
-        return {"pull_request": None, "steps": left}
-    return {"pull_request": address.splitlines()[-1] if address else None, "steps": []}
+        say(f"the branch is committed, and was not pushed: {error.fix}")
+        return left
+    fork = GITHUB.search(origin)
+    return [f"Open the pull request: https://github.com/{fork[1]}/pull/new/{branch}"] if fork else left[1:]
 
 
 def _left(branch: str) -> list[str]:
     """Return the steps after the commit."""
-    opened = f"Open the pull request from the branch {branch} of your fork, on GitHub or with: gh pr create --head {branch}"
-    return [f"git push -u origin {branch}", opened]
+    return [f"git push -u origin {branch}", f"Open the pull request from the branch {branch} of your fork."]
 
 
 def _branch(chosen: Sequence[Result]) -> str:
@@ -356,13 +337,3 @@ def _title(chosen: Sequence[Result]) -> str:
 def _author(folder: Path) -> str:
     """Return name and e-mail address that git writes into a commit. Raises TunemarkError with git's advice if they are not set."""
     return git_text(folder, "var", "GIT_AUTHOR_IDENT").rpartition(" ")[0].rpartition(" ")[0]
-
-
-def _gh(*arguments: str, folder: Path | None = None) -> str:
-    """Return the output of GitHub's command line. Raises TunemarkError with its own message if it fails."""
-    done = subprocess.run(  # noqa: S603 - no shell
-        [shutil.which("gh") or "gh", *arguments], capture_output=True, text=True, check=False, timeout=600, cwd=folder, errors="replace"
-    )
-    if done.returncode:
-        raise TunemarkError(f"gh {' '.join(arguments[:4])}", "", terminal(done.stderr.strip()[:500]) or "failed")
-    return done.stdout.strip()
