@@ -25,7 +25,7 @@ from tunemark.collector.predict.predicted_vs_measured import memory_errors
 from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, merge
 from tunemark.collector.store.fact_rows import fact_rows
 from tunemark.collector.store.measured_rows import measured_rows
-from tunemark.collector.store.published_rows import converted_rows, document_rows, known_dataset_rows, published_rows
+from tunemark.collector.store.published_rows import converted_rows, document_rows, published_rows
 from tunemark.schema.comparability import configuration
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -235,9 +235,8 @@ def _add_documents(rows: Rows, facts: FactBase) -> FileProblems:
         if counts[document.id] != document.results:
             raise _as_error(file, wrong_count(document.results, counts[document.id]))
         merge(rows, document_rows(document))
-    sizes = known_dataset_rows(facts, documents.values())
     for file, result, verdict in described:
-        merge(rows, published_rows(result, facts, sizes, file, verdict.sha256))
+        merge(rows, published_rows(result, facts, file, verdict.sha256))
     return [(f"{PUBLISHED}/{source}/{DOCUMENT}", missing_document(source, number)) for source, number in sorted(undescribed.items())]
 
 

@@ -4,7 +4,7 @@ import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 
-from tunemark.collector.audit.printed_figures import Figure, derived_figures, precision_class, printed_rows, stated_training_rows
+from tunemark.collector.audit.printed_figures import Figure, derived_figures, precision_class, printed_rows
 from tunemark.collector.store.database import Row, Rows, fact, merge
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.facts.fact_base import FactBase
@@ -86,27 +86,16 @@ def _headline(result: PublishedResult | ConvertedResult, compared: Row, *, sourc
 # Published results ---------------------------------------------------------------------------------
 
 
-def published_rows(result: PublishedResult, facts: FactBase, dataset_rows: Mapping[str, int], file: str, sha256: str) -> Rows:
+def published_rows(result: PublishedResult, facts: FactBase, file: str, sha256: str) -> Rows:
     """Return the rows of a published result by table."""
     printed, dataset = result.conditions.dataset, facts.known.dataset(result.conditions.dataset)
-    rows = printed_rows(printed) or dataset_rows.get(printed or "")
+    rows = printed_rows(printed) or (dataset.training_rows if dataset else None)
     figures = derived_figures(result.claims, result.conditions, rows, dataset.test_rows if dataset else None)
     return {
         "result_rows": [_published_headline(result, figures, facts) | {"file": file, "sha256": sha256}],
         "result_facts": [{"result_id": result.id, **row} for row in _published_facts(result, figures)],
         **_claims(result.id, result.claims, result.labels),
     }
-
-
-def known_dataset_rows(facts: FactBase, documents: Iterable[SourceDocument]) -> dict[str, int]:
-    """Return the training rows of each dataset that a workload card or a statement of a document gives."""
-    known = {card.data.name: card.data.training_rows for card in facts.workloads.values() if card.data.training_rows is not None}
-    for document in documents:
-        for statement in document.statements:
-            rows = stated_training_rows(statement.note)
-            if rows is not None and "dataset" in statement.labels:
-                known.setdefault(statement.labels["dataset"], rows)
-    return known
 
 
 def _published_headline(result: PublishedResult, figures: Mapping[str, Figure], facts: FactBase) -> Row:
