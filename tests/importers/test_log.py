@@ -19,8 +19,7 @@ from tunemark.collector.importers.own_log import OwnLog, Stated, record_of
 from tunemark.collector.importers.printed_log import read_printed_log
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.records.base import canonical_json
-from tunemark.schema.records.published import PublishedResult, SourceDocument
+from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.reading import read_record
 
 H100: Stated = dict(  # noqa: C408 - keywords
@@ -326,23 +325,17 @@ def test_the_record_states_how_a_printed_training_ended(facts: FactBase, text: s
     assert note in (result.note or "")
 
 
-def test_the_next_step_after_writing_is_the_document_and_then_validation(tmp_path: Path, tunemark: Tunemark):
-    call = ("import", "log", state_in(tmp_path), *CONDITIONS)
-    said = tunemark(*call, "--out", tmp_path / "published")
-    folder = tmp_path / "published" / "999"
-    assert f"describe the training in {folder / 'source.json'}, at the least " in said.err
-    assert f"`tunemark validate {folder}` and `tunemark audit {folder}`" in said.err
-    document = json.loads(said.err.partition("at the least ")[2].partition("\n")[0])
-    (folder / "source.json").write_bytes(canonical_json(SourceDocument.model_validate(document)))
-    assert tunemark("validate", folder).code == tunemark("audit", folder).code == 0
-    assert f"next: `tunemark audit {tmp_path / 'run.json'}`" in tunemark(*call, "--out", tmp_path / "run.json").err
+def test_a_record_is_of_one_training_and_passes_the_audit(tmp_path: Path, data: Path, tunemark: Tunemark):
+    assert tunemark("import", "log", state_in(tmp_path), *CONDITIONS, "--out", tmp_path / "run.json").code == 0
+    assert tunemark("audit", tmp_path / "run.json").code == 0
+    said = tunemark("import", "log", data / "trainer-log.txt", "--method", "lora", "--out", tmp_path / "two.json")
+    assert (said.code, "the log has 2 trainings; keep the lines of one" in said.err) == (2, True)
 
 
-def test_records_of_standard_input_are_written_once(tmp_path: Path, data: Path, tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch):
-    for code in (0, 2):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((data / "trainer-log.txt").read_bytes())))
-        assert tunemark("import", "log", "-", "--set", "source=005-003", "--method", "lora", "--out", tmp_path).code == code
-    assert sorted(path.name for path in tmp_path.rglob("*.json")) == ["005-003.json", "005-004.json"]
+def test_standard_input_is_read(data: Path, tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((data / "trainer-log.txt").read_bytes())))
+    said = tunemark("import", "log", "-", "--method", "lora", "--json")
+    assert [answer["record"]["id"] for answer in json.loads(said.out)] == ["999-001", "999-002"]
 
 
 @pytest.mark.parametrize(
@@ -354,7 +347,6 @@ def test_records_of_standard_input_are_written_once(tmp_path: Path, data: Path, 
         (("-m", "lama-3.1-8b"), "--model/-m: 'lama-3.1-8b': not in data/models; did you mean 'llama-3.1-8b'"),
         (("--set", "paddding=static"), "--set paddding: 'static': no setting of this import; did you mean 'padding'"),
         (("--out", "run.json"), "--method: a record needs the fine-tuning method"),
-        (("--method", "lora", "--set", "source=12"), "--set source: '12'"),
         (("--method", "lora", "--set", "software=fast"), "--set software: 'fast'"),
         (("--method", "lorra"), "--method: 'lorra': did you mean 'lora' or 'qlora'?"),
         (("--set", "instance=g5.12xlarge", "--accelerator", "nvidia-l4"), "an instance g5.12xlarge has nvidia-a10g"),

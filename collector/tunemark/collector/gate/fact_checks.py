@@ -30,9 +30,9 @@ DAY = re.compile(r'(?:_on"?\s*[:=]\s*"?|=\s*|,|^)(20\d\d-\d\d-\d\d)(?=[",\s}\]]|
 """A day as a value of TOML, JSON or CSV."""
 
 
-def missing(field: str, key: str, known: Collection[str], folder: str) -> Iterator[Problem]:
+def missing(field: str, key: str | None, known: Collection[str], folder: str) -> Iterator[Problem]:
     """Yield a problem for the key of a card that does not exist."""
-    if key not in known:
+    if key is not None and key not in known:
         yield Problem(field, repr(key), f"no such card in data/{folder}; {did_you_mean(key, known)}")
 
 
@@ -126,9 +126,8 @@ def name_problems(card: AcceleratorCard | ModelCard, beside: Neighbours) -> Iter
         if strange is not None or name != name.strip():
             fix = "only Latin letters without accents, digits and single blanks are in names"
             yield Problem("aliases" if name in card.aliases else "name", ascii(name), fix)
-    for alias, times in Counter(card.aliases).items():
-        if times > 1:
-            yield Problem("aliases", repr(alias), "is listed twice; list each alias once")
+    for alias in sorted(alias for alias, times in Counter(card.aliases).items() if times > 1):
+        yield Problem("aliases", repr(alias), "is listed twice; list each alias once")
     for name in _names(card):
         others = beside.spellings[_kind(card)].get(_spelling(name, card), set()) - {card.key}
         if others:

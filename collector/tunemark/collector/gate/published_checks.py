@@ -100,8 +100,7 @@ def _printed(labels: Mapping[str, str], names: Iterable[str], pattern: str) -> I
 def condition_problems(conditions: Conditions, facts: FactBase) -> Iterator[Problem]:
     """Yield problems of the conditions of a result: cards that do not exist, numbers above those of any run, versions to come."""
     for name, key, cards in (("model", conditions.model, facts.models), ("accelerator", conditions.accelerator, facts.accelerators)):
-        if key is not None:
-            yield from missing(f"conditions.{name}", key, cards, f"{name}s")
+        yield from missing(f"conditions.{name}", key, cards, f"{name}s")
     limits = {"accelerator_count": MOST_DEVICES, "sequence_length": LONGEST_ROW, "micro_batch": MOST_DEVICES, "global_batch": LONGEST_ROW}
     for name, most in limits.items():
         if (value := getattr(conditions, name)) is not None and value > most:
@@ -175,8 +174,8 @@ def rows_problems(document: SourceDocument, place: Path, beside: Neighbours) -> 
             yield Problem(f"statements.{statement.id}", repr(row), "there is no such row or statement; correct the reference")
         listed = getattr(statement.assertion, "accelerators", ())
         named = {getattr(statement.assertion, "accelerator", None), *(listed if isinstance(listed, tuple) else ())}
-        for key in named - {None}:
-            yield from missing(f"statements.{statement.id}", str(key), beside.accelerators, "accelerators")
+        for key in named:
+            yield from missing(f"statements.{statement.id}", key, beside.accelerators, "accelerators")
     for table in document.tables:
         for row, part in dict.fromkeys(REFERENCE.findall("".join(cell for cells in table.rows for cell in cells))):
             found = names(row)
