@@ -937,8 +937,8 @@ create view usable_results as
 with figure_maps as (
     select
         record_id,
-        map_from_entries(list((quantity, value)) filter (not impossible)) as figure,
-        list(quantity) filter (doubted) as doubted
+        map_from_entries(list((quantity, value) order by quantity) filter (not impossible)) as figure,
+        list(quantity order by quantity) filter (doubted) as doubted
     from figures
     group by record_id
 )
