@@ -71,7 +71,7 @@ def import_files(
 
     - `tunemark import table TABLES.md --map MAP.toml`
 
-    - `tunemark import prices VMS.csv --set provider=lambda`
+    - `tunemark import prices VMS.csv --set provider=lambda --set version=v8`
 
     - `tunemark import releases TORCH.json --out data/known/pypi.toml`
     """

@@ -100,12 +100,6 @@ def read_text(file: str) -> str:
     return content.decode("utf-8", "replace")
 
 
-def refuse_existing(path: Path) -> None:
-    """Raise TunemarkError if a file exists already: an import never overwrites facts."""
-    if path.exists():
-        raise TunemarkError("--out", str(path), "already exists; use another name or number, or remove it first")
-
-
 def write_out(path: Path, content: bytes) -> None:
     """Write a file; raises TunemarkError where that is impossible."""
     try:

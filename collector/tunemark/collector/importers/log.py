@@ -11,7 +11,7 @@ from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding, audit, select
 from tunemark.collector.commands.audit import print_finding
 from tunemark.collector.commands.terminal import named_as, print_json, print_table, say
-from tunemark.collector.importers.import_io import Request, option_of, refuse_existing, write_out
+from tunemark.collector.importers.import_io import Request, option_of, write_out
 from tunemark.collector.importers.log_formats import read_log
 from tunemark.collector.importers.own_log import SETTINGS, OwnLog, Stated, devices_of, record_of
 from tunemark.schema import formats
@@ -67,7 +67,8 @@ def log(request: Request) -> None:
         say(f"{trainings[0].file}: not used: {', '.join(unused)}")
     record = answers[0][0]
     if request.out is not None and record is not None:
-        refuse_existing(request.out)
+        if request.out.exists():
+            raise TunemarkError("--out", str(request.out), "already exists; use another name, or remove it first")
         write_out(request.out, canonical_json(record))
         say(f"wrote {request.out}; `tunemark audit {request.out}` checks it")
     if request.as_json:
