@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -55,22 +56,14 @@ def log(request: Request) -> None:
     if len(logs) != 1 or len(configurations) > 1:
         raise TunemarkError("FILE", ", ".join(map(str, request.files)), "give one log, and at most one configuration (YAML) of its trainer")
     trainings = read_log(logs[0], *configurations)
-    if request.out is not None and any("method" not in given | each.stated for each in trainings):
-        raise TunemarkError("--method", "", "a record needs the fine-tuning method: full, lora, qlora or peft")
-    if request.out is not None and len(trainings) > 1:
-        raise TunemarkError("--out", str(request.out), f"the log has {len(trainings)} trainings; keep the lines of one")
     answers = [_answer(each, given, facts, f"{OWN_SOURCE}-{number:03d}") for number, each in enumerate(trainings, start=1)]
     for problem in trainings[0].problems:
         say(str(problem))
     unused = sorted({name for each in trainings for name in each.unused})
     if unused:
         say(f"{trainings[0].file}: not used: {', '.join(unused)}")
-    record = answers[0][0]
-    if request.out is not None and record is not None:
-        if request.out.exists():
-            raise TunemarkError("--out", str(request.out), "already exists; use another name, or remove it first")
-        write_out(request.out, canonical_json(record))
-        say(f"wrote {request.out}; `tunemark audit {request.out}` checks it")
+    if request.out is not None:
+        _write(request.out, [result for result, _ in answers])
     if request.as_json:
         print_json([answer for _, answer in answers])
     else:
@@ -167,6 +160,17 @@ def _combination(result: PublishedResult, observed: "Observed | None", level: So
 
 
 # Output -----------------------------------------------------------------------------------------------
+
+
+def _write(out: Path, results: list[PublishedResult | None]) -> None:
+    if results[0] is None:
+        raise TunemarkError("--method", "", "a record needs the fine-tuning method: full, lora, qlora or peft")
+    if len(results) > 1:
+        raise TunemarkError("--out", str(out), f"the log has {len(results)} trainings; keep the lines of one")
+    if out.exists():
+        raise TunemarkError("--out", str(out), "already exists; use another name, or remove it first")
+    write_out(out, canonical_json(results[0]))
+    say(f"wrote {out}; `tunemark audit {out}` checks it")
 
 
 def _print(result: PublishedResult | None, answer: Mapping[str, Any]) -> None:
