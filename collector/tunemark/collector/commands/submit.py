@@ -280,7 +280,11 @@ def _send(target: Target, chosen: Sequence[Result]) -> dict[str, Any]:
         clone = target.clone or Path(temporary) / "fork"
         if target.fork is not None:
             git_text(Path(temporary), "clone", "--quiet", "--depth=1", f"https://github.com/{target.fork}", str(clone))
-        return _branch_and_push(clone, Path(temporary) / "work", chosen)
+        sent = _branch_and_push(clone, Path(temporary) / "work", chosen)
+    if target.fork is not None and sent["steps"] == _left(sent["branch"]):
+        # The clone is gone, and its branch with it.
+        raise TunemarkError("--to", target.fork, "cannot be pushed to from here; clone it, and name its folder")
+    return sent
 
 
 def _branch_and_push(clone: Path, work: Path, chosen: Sequence[Result]) -> dict[str, Any]:
