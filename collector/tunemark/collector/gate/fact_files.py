@@ -137,7 +137,7 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
         for card in cards:
             yield from book.workload_problems(card, beside)
             yield from book.setting_problems(card, beside)
-            if (path.parent / "golden" / f"{card.key}.toml").exists() and beside.golden_losses(card.key) is None:
+            if (path.parent / "golden" / f"{card.key}.toml").exists() and Neighbours(path.parents[1]).golden_losses(card.key) is None:
                 fix = f"golden/{card.key}.toml has the losses of another version of this card; record them again, or restore the card"
                 yield Problem("key", repr(card.key), fix)
     elif folder == KNOWN:
@@ -149,7 +149,7 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
     elif folder == "models":
         yield from book.model_problems(read_card(path, ModelCard), beside)
     else:
-        yield from book.golden_problems(read_card(path, GoldenLosses), beside)
+        yield from book.golden_problems(read_card(path, GoldenLosses), Neighbours(path.parents[2]))
 
 
 def withdrawal_problems(known: WorldFacts, submissions: Path) -> Iterator[Problem]:

@@ -48,12 +48,6 @@ class Request:
                 raise TunemarkError(option_of(name), value, fix)
         return dict(self.settings)
 
-    def file(self) -> Path:
-        """Return the only file; raises TunemarkError if there are several."""
-        if len(self.files) > 1:
-            raise TunemarkError("FILE", str(self.files[1]), "this import reads one file at a time")
-        return self.files[0]
-
 
 @dataclass(frozen=True, slots=True)
 class LogProblem:

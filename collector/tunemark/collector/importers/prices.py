@@ -43,7 +43,9 @@ SETTINGS = {
 
 def prices(request: Request) -> None:
     """Read a SkyPilot catalogue (`vms.csv`) as rows of the price book; rows are added to the end of `--out` if it exists."""
-    settings, facts, file = request.known(SETTINGS), FactBase.of_project(), request.file()
+    if len(request.files) > 1:
+        raise TunemarkError("FILE", str(request.files[1]), "this import reads one catalogue at a time")
+    settings, facts, file = request.known(SETTINGS), FactBase.of_project(), request.files[0]
     today, day = datetime.now(UTC).date(), date_option("--set read_on", settings.get("read_on"))
     if day > today:
         raise TunemarkError("--set read_on", settings.get("read_on"), f"is in the future; today is {today.isoformat()}")
