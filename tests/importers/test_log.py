@@ -105,6 +105,17 @@ def test_a_real_training_with_transformers_is_imported_whole(tmp_path: Path, tun
     assert tunemark("import", "log", tmp_path, *CONDITIONS).code == 0
 
 
+# torchtune --------------------------------------------------------------------------------------------
+
+
+def test_the_rate_of_torchtune_is_the_median_without_the_warm_up_times_the_devices(logs: Path, facts: FactBase):
+    log = read_one(logs / "torchtune.txt")
+    result = record_of(log, {"method": "full", "devices": 4}, facts, "999-001")
+    assert result.claims["tokens_per_s"].value == 4 * 8_200.25
+    assert result.claims["peak_memory_bytes"].value == pytest.approx(60.54 * 2**30)
+    assert (result.claims["steps"].value, log.problems) == (24, [])
+
+
 # LLaMA-Factory ----------------------------------------------------------------------------------------
 
 
@@ -274,6 +285,36 @@ def test_pasting_the_two_logs_of_source_000_gives_the_claims_of_its_two_records(
         wanted = {name: (claim.value, claim.printed) for name, claim in known.claims.items() if name not in NOT_IN_THE_LOG}
         assert {name: (claim.value, claim.printed) for name, claim in run.claims.items()} == wanted
         assert run.claims["step_time_s"].note == known.claims["step_time_s"].note
+
+
+TABLE = """***** train metrics *****
+  epoch                    =        3.0
+  total_flos               =     2345GF
+  train_loss               =     0.4321
+  train_runtime            = {time}
+  train_samples            =       3668
+  train_samples_per_second =     12.345
+***** eval metrics *****
+  epoch                   =        2.0
+  eval_loss               =     0.5123
+  eval_runtime            = 0:00:01.20
+"""
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds", "printed"), [("0:01:23.45", 83.45, "0:01:23.45"), ("1 day, 0:01:23.45", 86_483.45, "86483.45")]
+)
+def test_the_table_of_the_trainer_is_read(time: str, seconds: float, printed: str):
+    (claims,) = claims_of(TABLE.format(time=time).replace("\n", "\r\n"))
+    assert (claims["train_time_s"], claims["total_flops"]) == ((seconds, printed), (2345 * 2**30, "2345GF"))
+    assert (claims["epochs"], claims["train_loss"], claims["samples_per_s"]) == ((3.0, "3.0"), (0.4321, "0.4321"), (12.345, "12.345"))
+    assert (claims["eval_loss"], claims["eval_time_s"]) == ((0.5123, "0.5123"), (1.2, "0:00:01.20"))
+    assert "train_runtime is '1 day, noon:00', not a finite number" in problems_of(TABLE.format(time="1 day, noon:00"))[0]
+
+
+def test_a_table_has_fewer_digits_than_the_dictionary_before_it_and_the_next_table_is_of_another_training():
+    first, second = claims_of(f"{PRINTED}\n{TABLE.format(time='0:01:40.12')}{TABLE.format(time='0:02:00.00')}")
+    assert (first["train_time_s"], first["total_flops"][1], second["train_time_s"][0]) == ((100.0, "100.0"), "2345GF", 120.0)
 
 
 def test_bars_of_an_evaluation_are_not_those_of_the_training():

@@ -40,7 +40,7 @@ GIVEN = ("samples_per_s", "step_time_s")
 def log(request: Request) -> None:
     """Read the log of a training, and compare it with the collection: figures, utilisation, audit, prediction, nearest results.
 
-    Reads `trainer_state.json` of the Hugging Face Trainer and of TRL, output folders of LLaMA-Factory, histories exported
+    Reads `trainer_state.json` of the Hugging Face Trainer and of TRL, output folders of LLaMA-Factory, logs of torchtune, histories exported
     from Weights & Biases (CSV or JSON lines), and the text that a trainer prints; `-` is standard input. A second file may be
     the configuration (YAML) of axolotl or LLaMA-Factory, which states the conditions. A setting counts more than a condition in the log.
     A record is written only with `--out`, such as `run.json`.

@@ -1,4 +1,4 @@
-"""Formats of training logs: trainer_state.json, folders of LLaMA-Factory, exports of Weights & Biases; configurations of trainers.
+"""Formats of training logs: trainer_state.json, folders of LLaMA-Factory, logs of torchtune, exports of Weights & Biases; configurations of trainers.
 
 A format turns its files into entries, and `gather` reads all entries with a table of columns. Everything else is read as the text that a
 trainer prints (`printed_log`). Nothing in a log is ever executed, and a line that cannot be read never stops the rest.
@@ -7,9 +7,11 @@ trainer prints (`printed_log`). Nothing in a log is ever executed, and a line th
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import yaml
@@ -20,6 +22,7 @@ from tunemark.collector.importers.printed_log import COUNTED, FINAL, TRAINER, re
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.plan import WARMUP_STEPS
+from tunemark.schema.records.published import Claim
 from tunemark.schema.vocabulary import Method
 
 
@@ -47,6 +50,8 @@ def _trainings(path: Path) -> list[OwnLog]:
         log = OwnLog(str(path), "Hugging Face Trainer")
         _add_state(log, path)
         return [log]
+    if any(TORCHTUNE_LINE.fullmatch(line.strip()) for line in text.splitlines()):
+        return [_torchtune(path, text)]
     return read_printed_log(text, "standard input" if str(path) == "-" else str(path))
 
 
@@ -226,6 +231,44 @@ def _axolotl_conditions(given: dict[str, Any]) -> Stated:
         "software": "tuned" if any(value and name.startswith(TUNED) for name, value in given.items()) else None,
         "dataset": str(first["path"]) if first.get("path") else None,
     }
+
+
+# Logs of torchtune's DiskLogger: `Step 5 | loss:0.35 tokens_per_second_per_gpu:9077.2 peak_memory_alloc:85.5` --------------------
+
+TORCHTUNE_LINE = re.compile(r"Step (?P<step>\d{1,12}) \|(?P<rest>.*)")
+DEVICE_RATE = "tokens_per_second_per_gpu"
+TORCHTUNE = {
+    DEVICE_RATE: Column(""),
+    **{
+        name: Column("peak_memory_bytes", max, GIB, "GiB", f"{name}, the highest of all steps.")
+        for name in ("peak_memory_alloc", "peak_memory_active", "peak_memory_reserved")
+    },
+    "step": Column("steps", max),
+}
+"""Of the peaks of torch's allocator, the first that is logged is the peak of the record."""
+
+
+def _torchtune(path: Path, text: str) -> OwnLog:
+    """Return the training of a log: the median rate of its steps without the first ten, for one device."""
+    log = OwnLog(str(path), "torchtune")
+    entries: list[Entry] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = TORCHTUNE_LINE.fullmatch(line.strip())
+        pairs = [pair.rpartition(":") for pair in match["rest"].split()] if match else []
+        if match and all(colon for _, colon, _ in pairs):
+            entries.append(Entry({name: value for name, _, value in pairs} | {"step": match["step"]}, number))
+        elif line.strip():
+            log.problem(number, f"{line.strip()[:40]!r} is not `Step N | name:value ...`; left out")
+    if any(int(later.values["step"]) <= int(earlier.values["step"]) for earlier, later in pairwise(entries)):
+        log.problem(None, "steps do not increase: the file has more than one training; keep the lines of one")
+    rates = gather(log, entries, TORCHTUNE, ("loss",)).get(DEVICE_RATE, [])
+    steady = rates[WARMUP_STEPS:] if len(rates) >= 2 * WARMUP_STEPS else rates
+    if steady:
+        note = f"Median of {len(steady)} logged steps after {len(rates) - len(steady)} of warm-up. Tokens with a label are counted."
+        log.device_rate = Claim(value=median(steady), printed=f"{median(steady):.9g}", note=note)
+    else:
+        log.problem(None, f"no {DEVICE_RATE} in any line, so there is no rate", noted=True)
+    return log
 
 
 # Histories exported from Weights & Biases: CSV (`run.history().to_csv()`) or JSON lines (`run.scan_history()`) --------------------

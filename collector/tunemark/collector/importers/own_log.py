@@ -61,6 +61,8 @@ class OwnLog:
     """Conditions in the log itself."""
     losses: list[float] = field(default_factory=list)
     """Logged training losses in order."""
+    device_rate: Claim | None = None
+    """Tokens per second of one device, where the log has no total."""
     finished: bool = True
     not_a_number: str | None = None
     """The place of a loss that is not a number."""
@@ -84,7 +86,7 @@ class OwnLog:
     def number(self, name: str, value: object, line: int | None) -> float | None:
         """Return a figure of the log as a finite number; anything else is None and a problem. A loss that is not finite means that the training diverged."""
         try:
-            number = None if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+            number = None if isinstance(value, bool) else _float(value)
         except (TypeError, ValueError, OverflowError):
             number = None
         if number is not None and math.isfinite(number):
@@ -94,6 +96,13 @@ class OwnLog:
         else:
             self.problem(line, f"{name} is {str(value)[:40]!r}, not a finite number; left out")
         return None
+
+
+def _float(value: Any) -> float:  # noqa: ANN401 - any value of a log
+    """Return a number. The Trainer's table prints times as a clock and operations in GF, units of 2^30."""
+    if isinstance(value, str) and value.endswith("GF"):
+        return float(value[:-2]) * 2**30
+    return clock_s(value) if isinstance(value, str) and ":" in value else float(value)
 
 
 def clock_s(text: str) -> float:
@@ -116,6 +125,7 @@ class Column(NamedTuple):
     """The figure that a name of a log gives."""
 
     quantity: str
+    """Empty for numbers that are used together with others."""
     of: Callable[[list[float]], float] | None = None
     """The last value by default."""
     unit: float = 1.0
@@ -131,8 +141,8 @@ BOOKKEEPING = frozenset({
 """Fields of a Trainer's state that are read by name, or are the Trainer's own."""
 
 
-def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column], losses: Collection[str] = ()) -> None:
-    """Add the figures of entries. Names without a meaning are listed as unused, and known figures are kept.
+def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column], losses: Collection[str] = ()) -> dict[str, list[float]]:
+    """Add the figures of entries, and return their numbers by name. Names without a meaning are listed as unused, and known figures are kept.
 
     Zero is a loss or an accuracy; of other figures it means that nothing was counted.
     """
@@ -145,13 +155,15 @@ def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column],
                 (log.losses if name in losses else found.setdefault(name, [])).append(number)
                 last[name] = value
     for name, column in columns.items():
-        if name not in found or column.quantity in log.claims:
+        if name not in found or column.quantity in {"", *log.claims}:
             continue
         value = column.of(found[name]) if column.of else found[name][-1]
-        as_logged = last[name] if column.of is None and isinstance(last[name], str) else None
+        # `1 day, 0:00:10.12` would have the precision of a day.
+        as_logged = last[name] if column.of is None and isinstance(last[name], str) and "day" not in last[name] else None
         if value or column.quantity.endswith(("loss", "accuracy")):
             printed = f"{value:.9g} {column.shown}" if column.shown else as_logged
             log.claim(column.quantity, value * column.unit, printed=printed, note=column.note)
+    return found
 
 
 def record_of(log: OwnLog, given: Stated, facts: FactBase, result_id: str) -> PublishedResult:
@@ -164,7 +176,7 @@ def record_of(log: OwnLog, given: Stated, facts: FactBase, result_id: str) -> Pu
         if stated[name] != logged:
             log.problem(None, f"{name} is {stated[name]}, and the log states {logged}; the option is used", noted=True)
     conditions = _conditions(log, stated, given, facts)
-    add_derived(log, full=bool(conditions.packing) or conditions.padding in {Padding.STATIC, Padding.NONE})
+    add_derived(log, stated.get("devices"), full=bool(conditions.packing) or conditions.padding in {Padding.STATIC, Padding.NONE})
     status, reason = PublishedStatus.OK, []
     if log.out_of_memory is not None:
         status, reason = PublishedStatus.OOM, [f"Out of memory in line {log.out_of_memory} of the log."]
@@ -241,7 +253,7 @@ def _model_key(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> s
         return None
 
 
-def add_derived(log: OwnLog, *, full: bool) -> None:
+def add_derived(log: OwnLog, devices: int | None, *, full: bool) -> None:
     """Add the figures that follow from others, the conditions and the losses; `full` rows hold no padding."""
     resumed = False
     for note in contradictions(log.claims):
@@ -250,6 +262,12 @@ def add_derived(log: OwnLog, *, full: bool) -> None:
         log.problem(None, note, noted=True)
     if resumed:
         log.claims.pop("tokens", None)
+    rate = log.device_rate
+    if rate is not None:
+        if devices is None:
+            raise TunemarkError("--devices", "", "the log has tokens per second of one device; give the number of devices")
+        note = f"{rate.printed} of one device x {devices}. {rate.note or ''}".strip()
+        log.claim("tokens_per_s", rate.value * devices, note=note)
     if log.losses:
         count = max(1, min(LOSSES, len(log.losses) // 4))
         first, last = log.losses[:count], log.losses[-count:]

@@ -1,4 +1,4 @@
-"""Text that trainers print: dictionaries of the HF Trainer, progress bars of tqdm, and the output of the shell's `time`.
+"""Text that trainers print: dictionaries and tables of the HF Trainer, progress bars of tqdm, and the output of the shell's `time`.
 
 Nothing in a log is ever evaluated: a dictionary is parsed as Python literals, everything else with regular expressions.
 """
@@ -15,7 +15,7 @@ from tunemark.schema.records.published import Claim
 
 LONGEST_LINE = 100_000
 """Characters of a line that are read; a trainer prints none above."""
-NOTHING = "contains neither a final dictionary of a Trainer ({'train_runtime': ...}) nor a progress bar or the output of `time`"
+NOTHING = "contains neither a final dictionary of a Trainer ({'train_runtime': ...}) nor its table, a progress bar or the output of `time`"
 COUNTED = "Counted by the Trainer, with padding unless `include_num_input_tokens_seen` is `non_padding`."
 TRAINER = {
     "train_runtime": Column("train_time_s"),
@@ -49,6 +49,8 @@ TIME = re.compile(
     r"^(?P<name>real|user|sys)\s+(?P<time>(?:(?:(?P<hours>\d{1,6})h)?(?P<minutes>\d{1,9})m)?(?P<seconds>\d{1,9}(?:\.\d{1,9})?)s?)\s*$"
 )
 """Output of bash (`real 1m2.5s`) and of `time -p` (`real 62.50`)."""
+HEADING = re.compile(r"\*{3,}\s*(?P<part>\w+) metrics\s*\*{3,}")
+TABLE_LINE = re.compile(r"(?P<key>[a-z]\w{2,80})\s+=\s+(?P<value>(?:\d{1,6} days?, )?\S{1,40})")
 OUT_OF_MEMORY = re.compile(
     r"(?:CUDA|HIP|XPU|MPS backend) out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|Failed to allocate .{0,80}memory on device"
 )
@@ -59,14 +61,16 @@ class _Part:
     """What a log prints of one training."""
 
     entries: list[Entry] = field(default_factory=list)
+    table: dict[str, str] = field(default_factory=dict)
+    """Values of the Trainer's tables as printed, by key."""
     bar: re.Match[str] | None = None
     times: dict[str, Claim] = field(default_factory=dict)
     out_of_memory: int | None = None
 
     @property
     def finished(self) -> bool:
-        """True once the final dictionary was printed."""
-        return any(FINAL in entry.values for entry in self.entries)
+        """True once the final dictionary or table was printed."""
+        return FINAL in self.table or any(FINAL in entry.values for entry in self.entries)
 
     def add_bar(self, bar: re.Match[str]) -> None:
         """Keep the last state of the progress bar. That of an evaluation shows less time than the one around it."""
@@ -85,6 +89,8 @@ class _Log:
         self.file, self.problems, self.parts = file, list[LogProblem](), [_Part()]
         self.later: _Part | None = None
         """Bars after a finished training: of an evaluation, or of the next training if a final dictionary follows."""
+        self.table = ""
+        """`train` or `eval` within a table of that name."""
 
     def part(self, *, new: bool) -> _Part:
         """Return the training that a line belongs to."""
@@ -103,7 +109,16 @@ class _Log:
             seconds = int(time["hours"] or 0) * 3_600 + int(time["minutes"] or 0) * 60 + float(time["seconds"])
             name = TIMES[time["name"]]
             self.part(new=name in last.times).times[name] = Claim(value=round(seconds, 9), printed=time["time"])
+        elif heading := HEADING.search(line):
+            self.table = heading["part"]
+            if self.table == "train":
+                self.part(new=FINAL in last.table or bool(last.times and last.finished))
+        elif self.table and (cell := TABLE_LINE.fullmatch(line)):
+            # The epoch of an evaluation is that of its moment.
+            if cell["key"] in TRAINER and (self.table == "train" or cell["key"] != "epoch"):
+                last.table[cell["key"]] = cell["value"]
         else:
+            self.table = ""
             # Loggers, ranks and bars print text before a dictionary.
             dictionary = DICTIONARY.search(line)
             start = dictionary.start() if dictionary else len(line)
@@ -135,6 +150,8 @@ class _Log:
         """Return the figures of a training."""
         log = OwnLog(self.file, "a trainer", self.problems, finished=part.finished, out_of_memory=part.out_of_memory)
         gather(log, part.entries, TRAINER, ("loss",))
+        # Dictionaries have more digits than tables, so their figures are read first.
+        gather(log, [Entry(part.table)], TRAINER)
         if part.bar is not None:
             _add_bar(log, part.bar)
         log.claims |= {name: claim for name, claim in part.times.items() if claim.value}
