@@ -41,7 +41,7 @@ def summarise(pairs: Iterable[tuple[float | None, float]]) -> Summary:
 
 
 def test_the_rows_of_source_003_are_predicted_within_the_goal() -> None:
-    rows = [row for row, _ in memory_errors(FACTS, PUBLISHED)]
+    rows = list(memory_errors(FACTS, PUBLISHED))
     summary = summarise((row["predicted_bytes"], row["published_bytes"]) for row in rows)
     table = "\n".join(
         f"{row['result_id']} {row['model']:14} {row['method']:5} {row['published_bytes'] / 1e9:5.1f} {row['predicted_bytes'] / 1e9:5.1f}"
@@ -54,7 +54,7 @@ def test_the_rows_of_source_003_are_predicted_within_the_goal() -> None:
 
 
 def test_published_peaks_of_outside_sources_are_predicted_and_hardly_ever_too_low() -> None:
-    rows = [row for row, _ in memory_errors(FACTS, OUTSIDE)]
+    rows = list(memory_errors(FACTS, OUTSIDE))
     live = [row for row in rows if row["quantity"] == "allocated"]
     errors = [row["error"] for row in live]
     assert len(errors) >= 80

@@ -19,7 +19,7 @@ TRY = "smoke-full/20261124-cpu-c46c5f3ac432.json"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder outside any checkout with a new result and a try; git has an author, and gh is not installed."""
+    """A folder outside any checkout with a new result and a try; git has an author."""
     empty, tools = tmp_path / "empty", tmp_path / "tools"
     (empty / "submissions" / "smoke-lora").mkdir(parents=True)
     rehearsal.add(empty, rehearsal.new_result())
@@ -100,7 +100,7 @@ def test_in_a_clone_the_branch_is_committed_and_pushed_and_nothing_else_changes(
     sent = subprocess.run(["git", "-C", str(fork), "show", f"{branch}:{place}"], capture_output=True, check=True).stdout
     assert sent == new_file(folder).read_bytes()
     assert "its author from your git settings: Ada Example <ada@example.org>" in said.out
-    assert f"gh pr create --head {branch}" in said.out
+    assert f"Open the pull request from the branch {branch} of your fork." in said.out
     # The clone keeps its branch, its files and no further work tree.
     assert rehearsal.git(clone, "status", "--short") == "M README.md"
     assert rehearsal.git(clone, "branch", "--show-current") == "main"
@@ -119,16 +119,11 @@ def test_what_is_sent_passes_the_check_of_the_pull_request(
     )
 
 
-def test_gh_opens_the_pull_request(folder: Path, clone: Path, tunemark: Tunemark) -> None:
-    """A script stands in for gh, which needs an account."""
-    gh = folder.parent / "tools" / "gh"
-    gh.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {folder.parent}/said\necho https://example.org/pull/1\n')
-    gh.chmod(0o755)
+def test_in_a_clone_of_github_the_address_of_the_pull_request_is_printed(folder: Path, clone: Path, tunemark: Tunemark) -> None:
+    rehearsal.git(clone, "remote", "set-url", "origin", "git@github.com:ada/tunemark.git")
+    rehearsal.git(clone, "config", "remote.origin.pushurl", str(folder.parent / "fork.git"))
     sent = json.loads(tunemark("submit", new_file(folder), "--to", clone, "--yes", "--json").out)
-    assert sent["pull_request"] == "https://example.org/pull/1"
-    assert sent["steps"] == []
-    said = (folder.parent / "said").read_text().splitlines()
-    assert said[:4] == ["pr", "create", "--head", sent["branch"]]
+    assert sent["steps"] == [f"Open the pull request: https://github.com/ada/tunemark/pull/new/{sent['branch']}"]
 
 
 def test_a_failed_commit_leaves_no_branch(folder: Path, clone: Path, tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +157,6 @@ def test_errors_name_the_fix(folder: Path, clone: Path, tunemark: Tunemark) -> N
     file = new_file(folder)
     assert "add --yes to send" in refused(tunemark("submit", file, "--to", clone))
     assert "add --yes to send, or --dry-run" in refused(tunemark("submit", file, "--json"))
-    assert "gh is not installed" in refused(tunemark("submit", file, "--to", "somebody/tunemark"))
     assert "no such folder" in refused(tunemark("submit", file, "--to", "./none"))
     other = folder.parent / "other"
     rehearsal.git(folder.parent, "init", "--quiet", str(other))

@@ -19,8 +19,7 @@ from tunemark.collector.importers.own_log import OwnLog, Stated, record_of
 from tunemark.collector.importers.printed_log import read_printed_log
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.records.base import canonical_json
-from tunemark.schema.records.published import PublishedResult, SourceDocument
+from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.reading import read_record
 
 H100: Stated = dict(  # noqa: C408 - keywords
@@ -135,6 +134,61 @@ def test_a_folder_of_llamafactory_states_its_own_conditions(logs: Path, facts: F
     assert (result.claims["tokens"].value, result.claims["train_time_s"].value) == (800_000, 200.5)
     assert result.claims["peak_memory_bytes"].value == 19.42 * 2**30
     assert not log.problems
+
+
+# axolotl ----------------------------------------------------------------------------------------------
+
+AXOLOTL = """\
+base_model: meta-llama/Meta-Llama-3-8B
+load_in_4bit: true
+datasets:
+  - path: tatsu-lab/alpaca
+    type: alpaca
+adapter: qlora
+sequence_len: 4096
+sample_packing: true
+pad_to_sequence_len: true
+lora_r: 32
+gradient_accumulation_steps: 4
+micro_batch_size: 2
+bf16: true
+fp16:
+gradient_checkpointing: true
+liger_rope: true
+"""
+
+
+def test_a_configuration_of_axolotl_states_the_conditions_of_its_log(tmp_path: Path, tunemark: Tunemark):
+    (tmp_path / "qlora.yml").write_text(AXOLOTL, encoding="utf-8")
+    said = tunemark("import", "log", state_in(tmp_path), tmp_path / "qlora.yml", "--json")
+    assert said.code == 0, said.err
+    record = json.loads(said.out)[0]["record"]
+    expected = {"model": "llama-3-8b", "method": "qlora", "dataset": "tatsu-lab/alpaca", "sequence_length": 4096, "micro_batch": 2}
+    expected |= {"gradient_accumulation": 4, "packing": True, "padding": "static", "precision": "bf16"}
+    assert {name: record["conditions"][name] for name in expected} == expected
+    settings = record["conditions"]["settings"]
+    assert (settings["lora_r"], settings["gradient_checkpointing"], settings["software"]) == (32, True, "tuned")
+
+
+@pytest.mark.parametrize(
+    ("change", "to", "code", "expected"),
+    [
+        ("adapter: qlora", "adapter: qlora\nrl: dpo", 3, "rl: 'dpo': is another task"),
+        ("adapter: qlora", "adapter: llama-adapter", 0, "adapter is 'llama-adapter', which is no known method; give --method"),
+        ("base_model", "base", 3, "qlora.yml has neither model_name_or_path nor base_model"),
+        ("base_model:", "x: !!python/object/apply:os.system [true]\nbase_model:", 3, "not valid YAML"),
+    ],
+    ids=["another task", "another method", "another file", "code in the file"],
+)
+def test_what_a_configuration_cannot_state_is_said(tmp_path: Path, tunemark: Tunemark, change: str, to: str, code: int, expected: str):
+    (tmp_path / "qlora.yml").write_text(AXOLOTL.replace(change, to), encoding="utf-8")
+    said = tunemark("import", "log", state_in(tmp_path), tmp_path / "qlora.yml")
+    assert (said.code, expected in said.err) == (code, True), said.err
+
+
+def test_a_configuration_alone_is_no_log(tmp_path: Path, tunemark: Tunemark):
+    (tmp_path / "qlora.yml").write_text(AXOLOTL, encoding="utf-8")
+    assert "give one log, and at most one configuration" in tunemark("import", "log", tmp_path / "qlora.yml").err
 
 
 # Weights & Biases -------------------------------------------------------------------------------------
@@ -312,23 +366,17 @@ def test_the_record_states_how_a_printed_training_ended(facts: FactBase, text: s
     assert note in (result.note or "")
 
 
-def test_the_next_step_after_writing_is_the_document_and_then_validation(tmp_path: Path, tunemark: Tunemark):
-    call = ("import", "log", state_in(tmp_path), *CONDITIONS)
-    said = tunemark(*call, "--out", tmp_path / "published")
-    folder = tmp_path / "published" / "999"
-    assert f"describe the training in {folder / 'source.json'}, at the least " in said.err
-    assert f"`tunemark validate {folder}` and `tunemark audit {folder}`" in said.err
-    document = json.loads(said.err.partition("at the least ")[2].partition("\n")[0])
-    (folder / "source.json").write_bytes(canonical_json(SourceDocument.model_validate(document)))
-    assert tunemark("validate", folder).code == tunemark("audit", folder).code == 0
-    assert f"next: `tunemark audit {tmp_path / 'run.json'}`" in tunemark(*call, "--out", tmp_path / "run.json").err
+def test_a_record_is_of_one_training_and_passes_the_audit(tmp_path: Path, data: Path, tunemark: Tunemark):
+    assert tunemark("import", "log", state_in(tmp_path), *CONDITIONS, "--out", tmp_path / "run.json").code == 0
+    assert tunemark("audit", tmp_path / "run.json").code == 0
+    said = tunemark("import", "log", data / "trainer-log.txt", "--method", "lora", "--out", tmp_path / "two.json")
+    assert (said.code, "the log has 2 trainings; keep the lines of one" in said.err) == (2, True)
 
 
-def test_records_of_standard_input_are_written_once(tmp_path: Path, data: Path, tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch):
-    for code in (0, 2):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((data / "trainer-log.txt").read_bytes())))
-        assert tunemark("import", "log", "-", "--set", "source=005-003", "--method", "lora", "--out", tmp_path).code == code
-    assert sorted(path.name for path in tmp_path.rglob("*.json")) == ["005-003.json", "005-004.json"]
+def test_standard_input_is_read(data: Path, tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((data / "trainer-log.txt").read_bytes())))
+    said = tunemark("import", "log", "-", "--method", "lora", "--json")
+    assert [answer["record"]["id"] for answer in json.loads(said.out)] == ["999-001", "999-002"]
 
 
 @pytest.mark.parametrize(
@@ -340,7 +388,6 @@ def test_records_of_standard_input_are_written_once(tmp_path: Path, data: Path, 
         (("-m", "lama-3.1-8b"), "--model/-m: 'lama-3.1-8b': not in data/models; did you mean 'llama-3.1-8b'"),
         (("--set", "paddding=static"), "--set paddding: 'static': no setting of this import; did you mean 'padding'"),
         (("--out", "run.json"), "--method: a record needs the fine-tuning method"),
-        (("--method", "lora", "--set", "source=12"), "--set source: '12'"),
         (("--method", "lora", "--set", "software=fast"), "--set software: 'fast'"),
         (("--method", "lorra"), "--method: 'lorra': did you mean 'lora' or 'qlora'?"),
         (("--set", "instance=g5.12xlarge", "--accelerator", "nvidia-l4"), "an instance g5.12xlarge has nvidia-a10g"),

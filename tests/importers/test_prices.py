@@ -174,16 +174,18 @@ def test_other_rows_are_refused_with_their_line_and_reason(facts: FactBase, row:
     assert said in found.dropped[0].reason
 
 
+OF_LAMBDA = ("--set", "provider=lambda", "--set", "version=v8")
+
+
 def test_the_command_adds_cited_prices_to_a_book_once_and_ends_with_3_where_rows_are_refused(tmp_path: Path, tunemark: Tunemark):
-    file, out = tmp_path / "v8" / "lambda" / "vms.csv", tmp_path / "prices" / "prices.csv"
-    file.parent.mkdir(parents=True)
+    file, out = tmp_path / "vms.csv", tmp_path / "prices" / "prices.csv"
     file.write_bytes(catalogue({"InstanceType": "gpu_8x_v100", "AcceleratorName": "V100", "GpuInfo": gpu_info(16_384)}))
-    first = tunemark("import", "prices", file, "--set", "read_on=2026-11-19", "--out", out)
+    first = tunemark("import", "prices", file, *OF_LAMBDA, "--set", "read_on=2026-11-19", "--out", out)
     assert (first.code, f"added 1 row to {out}" in first.err) == (0, True)
-    again = tunemark("import", "prices", file, "--set", "read_on=2026-11-19", "--out", out)
+    again = tunemark("import", "prices", file, *OF_LAMBDA, "--set", "read_on=2026-11-19", "--out", out)
     assert (again.code, "prices.csv:2 already; nothing was written" in again.err) == (3, True)
     file.write_bytes(file.read_bytes() + catalogue({"AcceleratorName": "M60"}, {"AcceleratorName": "M60"}).partition(b"\n")[2])
-    said = tunemark("import", "prices", file, "--set", "read_on=2026-11-20", "--out", out)
+    said = tunemark("import", "prices", file, *OF_LAMBDA, "--set", "read_on=2026-11-20", "--out", out)
     assert (said.code, "vms.csv:3: box: accelerator 'M60' is not in data/accelerators" in said.err, "(2 rows)" in said.err) == (
         3,
         True,
@@ -194,20 +196,17 @@ def test_the_command_adds_cited_prices_to_a_book_once_and_ends_with_3_where_rows
 
 
 @pytest.mark.parametrize(
-    ("place", "settings", "said"),
+    ("settings", "said"),
     [
-        ("v8/gpc/vms.csv", (), "did you mean 'gcp'"),
-        ("v8/lambda/vms.csv", ("provider=runpood",), "did you mean 'runpod'"),
-        ("lambda.csv", (), "neither the path nor the source names a version"),
-        ("lambda.csv", ("source=a friend",), "neither the path nor the source names a version"),
-        ("v8/lambda/vms.csv", ("read_on=2999-01-01",), "is in the future"),
-        ("v8/lambda/vms.csv", ("provder=aws",), "did you mean 'provider'"),
+        ("version=v8", "--set provider: "),
+        ("provider=runpood", "did you mean 'runpod'"),
+        ("provider=lambda", "--set version: give the version of the catalogue"),
+        ("provider=lambda source=a_friend", "or a source that names it"),
+        ("provider=lambda version=v8 read_on=2999-01-01", "is in the future"),
+        ("provder=aws", "did you mean 'provider'"),
     ],
 )
-def test_owner_version_and_day_of_a_catalogue_must_be_known(
-    tmp_path: Path, tunemark: Tunemark, place: str, settings: tuple[str, ...], said: str
-):
-    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / place).write_bytes(catalogue({}))
-    answered = tunemark("import", "prices", tmp_path / place, *(word for setting in settings for word in ("--set", setting)))
+def test_owner_version_and_day_of_a_catalogue_must_be_known(tmp_path: Path, tunemark: Tunemark, settings: str, said: str):
+    (tmp_path / "vms.csv").write_bytes(catalogue({}))
+    answered = tunemark("import", "prices", tmp_path / "vms.csv", *(word for setting in settings.split() for word in ("--set", setting)))
     assert (answered.code, said in answered.err) == (2, True)

@@ -252,9 +252,9 @@ insert into findings by name
 -- A prediction whose interval holds the result, one that misses it, and one without data.
 delete from throughput_errors;
 insert into throughput_errors (
-    left_out, left_out_group, level, accelerator, accelerator_count, method, tokens_per_s, same,
+    left_out, left_out_group, level, accelerator, accelerator_count, method, tokens_per_s, same, active_parameters,
     result_id, stack, model, predicted_tokens_per_s, predicted_low, predicted_high, error, covered, no_data
-) select 'accelerator', '{H100}', 'plain', '{H100}', 1, 'lora', 2560, [], * from (values
+) select 'accelerator', '{H100}', 'plain', '{H100}', 1, 'lora', 2560, [], 8000000000, * from (values
     ('003-001', '003', 'llama-3.1-8b', 2816, 2400, 3300, 0.1, true, null),
     ('{MEASURED}', 'measured', 'llama-3.1-8b', 1280, 1000, 1600, -0.5, false, null),
     ('{SLOWER}', 'measured', '{HOSTILE}', null, null, null, null, null, '{HOSTILE}')
@@ -262,8 +262,7 @@ insert into throughput_errors (
 update throughput_refused set reason = '{HOSTILE}' where result_id = '{OTHER}';
 delete from memory_errors where quantity = 'in use';
 update memory_errors set quantity = 'reserved', published_bytes = 36e9, predicted_bytes = 37.8e9, error = 0.05;
-delete from rule_errors;
-insert into rule_errors by name select 'memory' as kind, '{HOSTILE}' as rule, '{HOSTILE}' as formula, '{HOSTILE}' as source, result_id, quantity, method,
+create or replace view rule_errors as select 'memory' as kind, '{HOSTILE}' as rule, '{HOSTILE}' as formula, '{HOSTILE}' as source, result_id, quantity, method,
     72e9 as predicted, published_bytes as published, 1.0 as error from memory_errors
 union all select 'memory', 'Tunemark', 'f', 's', result_id, quantity, method, predicted_bytes, published_bytes, error from memory_errors;
 """  # noqa: S608 - our own values

@@ -11,10 +11,9 @@ from typing import Any
 
 from tunemark.collector.commands.terminal import row_length
 from tunemark.collector.gate.check import Validation, validate_all
-from tunemark.collector.gate.read import SUBMISSIONS, find_records, records_in
+from tunemark.collector.gate.read import SUBMISSIONS, find_records, read_valid, records_in
 from tunemark.collector.predict.estimate import JobEstimate, MemoryFit, job_estimates, memory_fits, software_like
 from tunemark.schema.derive import derive
-from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
@@ -26,7 +25,6 @@ from tunemark.schema.recommendation import Answer, Question
 from tunemark.schema.recommendation import recommend as best_options
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import PublishedResult, published_results
-from tunemark.schema.records.reading import InvalidRecord, read_record
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import Method
 
@@ -42,10 +40,7 @@ def load_results(*paths: Path | str) -> list[Result]:
     """
     results: list[Result] = []
     for path in _files(paths):
-        try:
-            record = read_record(path.read_bytes())
-        except (InvalidRecord, ValueError, TypeError, RecursionError) as error:
-            raise TunemarkError("file", str(path), f"is not a valid record: {error}", exit_code=Exit.INVALID) from error
+        record = read_valid(path)
         results += [record] if isinstance(record, Submission | ConvertedResult) else published_results(record)
     return results
 

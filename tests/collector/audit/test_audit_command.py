@@ -49,7 +49,7 @@ def test_a_file_that_is_not_a_record_is_refused(tunemark, tmp_path):
     (tmp_path / "x.json").write_text("{}")
     answer = tunemark("audit", tmp_path / "x.json")
     assert answer.code == Exit.INVALID
-    assert "not a record" in answer.err
+    assert "not a valid record" in answer.err
 
 
 @pytest.mark.usefixtures("checkout")

@@ -38,7 +38,7 @@ def test_precision_words_become_a_class(printed: str | None, named: str | None) 
 
 
 def rows_of(result: PublishedResult) -> dict[str, object]:
-    return published_rows(result, FACTS, {}, "file.json", "0" * 64)["result_rows"][0]
+    return published_rows(result, FACTS, "file.json", "0" * 64)["result_rows"][0]
 
 
 def test_an_ambiguous_step_is_marked_and_joins_no_comparison() -> None:
@@ -58,7 +58,7 @@ def test_every_derived_figure_has_a_formula() -> None:
         **{"claims.step_time_s": {"value": 4.7, "printed": "4.7"}, "conditions": {"model": "llama-3.1-8b", "method": "full", **FULL_ROWS}}
     )
     facts = {
-        row["name"]: row["reason"] for row in published_rows(result, FACTS, {}, "f", "0" * 64)["result_facts"] if row["topic"] == "derived"
+        row["name"]: row["reason"] for row in published_rows(result, FACTS, "f", "0" * 64)["result_facts"] if row["topic"] == "derived"
     }
     unclaimed = {name for name, figure in derived_figures(result.claims, result.conditions, None, None).items() if figure.formula}
     assert set(facts) == unclaimed == {"steps_per_s", "tokens_per_s", "samples_per_s", "global_batch"}

@@ -1,4 +1,4 @@
-"""Bounds from physics: minimum FLOPs, minimum memory, and dense peaks. An unknown setting takes its cheapest value."""
+"""Bounds from physics: minimum FLOPs, minimum memory, dense peaks, and the share of them that is usual. An unknown setting is the cheapest."""
 
 import re
 from collections.abc import Iterable
@@ -9,6 +9,8 @@ from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.token_rates import TokenRate, token_rates
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.world_facts import Software
 from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.flops import flops_ledger
@@ -131,6 +133,27 @@ def rates_below_peak(result: AuditedResult) -> list[TokenRate]:
         if possible:
             return possible
     return []
+
+
+def software_of(run: AuditedResult, facts: FactBase) -> Software:
+    """Return the software of a run of a document."""
+
+    def value_of(name: str) -> object:
+        return run.section if name == "section" else run.conditions.stated(name)
+
+    return facts.known.software_of("mlperf" if run.converted else run.source, value_of)
+
+
+def states_recompute(result: AuditedResult) -> bool:
+    """Return True if the result states that every block is computed twice."""
+    return result.conditions.settings.get("gradient_checkpointing") in {True, "full"}
+
+
+def usual_limit(result: AuditedResult, facts: FactBase) -> tuple[float, str]:
+    """Return the share of the dense peak, recomputed work included, above which a rate of its level of software is doubted, with words."""
+    level = software_of(result, facts).level
+    share = facts.known.practice("high-utilisation-plain" if level == "plain" else "high-utilisation")
+    return share, f"above the limit of {share:.0%} for {level} software"
 
 
 def weight_bytes(model: ModelCard, method: Method, precision: str | None = None) -> tuple[float, str]:

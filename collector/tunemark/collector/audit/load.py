@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
-from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, read_or_none, records_in, submission_id
+from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, read_or_none, read_valid, records_in, submission_id
 from tunemark.schema.derive import Derived, derive
-from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.utilisation import physics
 from tunemark.schema.records.converted import ConvertedResult, training_rate
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument, published_results
-from tunemark.schema.records.reading import InvalidRecord, read_record
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import PublishedStatus, Status
 
@@ -43,11 +41,7 @@ def add_files(evidence: Evidence, paths: Iterable[Path]) -> tuple[Evidence, list
     results, documents = dict(evidence.by_id), dict(evidence.documents_by_id)
     ids: list[str] = []
     for path in paths:
-        try:
-            record = read_record(path.read_bytes())
-        except (InvalidRecord, ValueError, OSError) as error:
-            message = f"is not a record: {error}; run `tunemark validate` for details"
-            raise TunemarkError(str(path), "", message, exit_code=Exit.INVALID) from error
+        record = read_valid(path)
         if isinstance(record, SourceDocument):
             documents[record.id] = record
             ids.extend(statement.id for statement in record.statements)

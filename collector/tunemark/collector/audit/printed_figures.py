@@ -87,12 +87,6 @@ def printed_rows(dataset: str | None) -> int | None:
     return int(match[1].replace(",", "")) if match else None
 
 
-def stated_training_rows(note: str | None) -> int | None:
-    """Return the rows in words such as `which has 16,500 training and 2,500 test rows`."""
-    match = re.search(r"\b([0-9][0-9,]*) training\b", note or "")
-    return int(match[1].replace(",", "")) if match else None
-
-
 @cache
 def precision_class(printed: str | None) -> str | None:
     """Return the number format of matrix products in printed words, as in `Dtype`; `fp16/bf16` if both are named."""

@@ -21,7 +21,6 @@ for command in (
     database.collect,
     audit.audit,
     database.query,
-    database.export,
     prices.prices,
     recommend.recommend,
     estimate.estimate,

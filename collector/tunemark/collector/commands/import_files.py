@@ -1,4 +1,4 @@
-"""The command `import`: results, logs of your own training, workloads, prices and release dates from other tools.
+"""The command `import`: results, logs of your own training, prices and release dates from other tools.
 
 A module of `tunemark.collector.importers` is an importer if it has a function of its own name: `wandb_runs(request)` in
 `wandb_runs.py` is `tunemark import wandb-runs`. Nothing else needs to be registered.
@@ -53,7 +53,7 @@ def import_files(
     out: Annotated[Path | None, typer.Option("--out", help="File or folder to write to.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Import results, logs of your own training, workloads, prices and release dates from other tools.
+    """Import results, logs of your own training, prices and release dates from other tools.
 
     Nothing in a file is ever executed. What cannot be read is reported with its file and line, and never stops the rest.
 
@@ -65,13 +65,13 @@ def import_files(
     --------
     - `tunemark import log TRAINER_STATE.json --method lora`
 
+    - `tunemark import log TRAIN.LOG CONFIG.yml`
+
     - `tunemark import mlperf LOGS.tar.xz`
 
     - `tunemark import table TABLES.md --map MAP.toml`
 
-    - `tunemark import prices VMS.csv --set provider=lambda`
-
-    - `tunemark import axolotl CONFIG.yml --out data/workloads`
+    - `tunemark import prices VMS.csv --set provider=lambda --set version=v8`
 
     - `tunemark import releases TORCH.json --out data/known/pypi.toml`
     """

@@ -1,35 +1,32 @@
-"""The command `submit`: send results in a pull request, and mark one as no longer trusted, with a reason."""
+"""The command `submit`: send results in a pull request."""
 
+import re
 import shlex
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import tomlkit
 import typer
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, problem_json, say
-from tunemark.collector.gate.read import SUBMISSIONS, find_records, git_or_none, git_text, records_in, shown_path, submission_id
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.collector.gate.read import SUBMISSIONS, find_records, git_or_none, git_text, read_valid, records_in, shown_path, submission_id
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.world_facts import Withdrawal
 from tunemark.schema.files import is_checkout, project_root, write_atomically
 from tunemark.schema.formats import counted
-from tunemark.schema.privacy import identity_leaks
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.submission import RECOVERED, Submission
-from tunemark.schema.safe_text import markdown, terminal
+from tunemark.schema.safe_text import terminal
 from tunemark.schema.vocabulary import DataSource, Status, WarningKind
 
 # Modules that need numpy are imported by the command, so that --help stays fast.
 # ruff: noqa: PLC0415
 
+GITHUB = re.compile(r"github\.com[:/]([^/]+/[^/]+?)(?:\.git)?/?$")
+"""Owner and name of a repository in the address of a remote."""
 SHORTEST_LIST = 8
 """Numbers in a list above which only their count and range are shown."""
 
@@ -40,7 +37,6 @@ class Result:
 
     file: Path
     record: Submission
-    content: bytes
 
     @property
     def place(self) -> str:
@@ -76,26 +72,18 @@ def submit(
         typer.Option(
             "--to",
             metavar="FOLDER|OWNER/REPO",
-            help="A clone of your fork, or your fork on GitHub (needs gh). Default: the current checkout.",
+            help="A clone of your fork, or your fork on GitHub. Default: the current checkout.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and show everything, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    withdraw: Annotated[
-        str | None,
-        typer.Option("--withdraw", metavar="ID", help="Mark a committed submission as no longer trusted instead, with --reason."),
-    ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why it is no longer trusted.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send results: check them as the pull request will, show every fact that leaves this machine, ask, and open the pull request.
+    """Send results: check them as the pull request will, show every fact that leaves this machine, ask, and push them to your fork.
 
-    In a clone the files go to a new branch, which is committed and pushed; your own branch and working files are not touched. With
-    gh (https://cli.github.com) the pull request is opened too; without it the remaining steps are printed. Trials with few steps,
-    interrupted or killed runs, and runs on your own text are left out unless you name their files.
-
-    A submission is never edited or removed. With --withdraw it stays readable with the reason, and enters no ranking, audit or prediction:
-    an entry is added to data/known/withdrawn.toml, to be sent like any change of a fact.
+    The files go to a new branch, which is committed and pushed; your own branch and working files are not touched. The address at which
+    the pull request is opened is printed. Trials with few steps, interrupted or killed runs, and runs on your own text are left out
+    unless you name their files.
 
     Exit codes: 0 sent, or shown with --dry-run, 2 nothing to send or git failed, 3 a file is invalid.
 
@@ -106,12 +94,7 @@ def submit(
     - `tunemark submit submissions/lora-8b/RUN.json --to ~/FORK`
 
     - `tunemark submit submissions/ --to YOUR_NAME/tunemark --yes`
-
-    - `tunemark submit --withdraw RESULT_ID --reason "another job ran on the GPU"`
     """
-    if withdraw is not None:
-        _withdraw(withdraw, reason, dry_run=dry_run, as_json=as_json)
-        return
     if as_json and not (yes or dry_run):
         raise TunemarkError("--json", "", "cannot ask for confirmation; add --yes to send, or --dry-run to look")
     root = project_root()
@@ -121,7 +104,7 @@ def submit(
     facts = {result.place: _facts(result.record) for result in chosen}
     if not as_json:
         _show(facts, target.author)
-    sent: dict[str, Any] = {"branch": None, "commit": None, "pull_request": None, "steps": _steps(target, chosen)}
+    sent: dict[str, Any] = {"branch": None, "commit": None, "steps": _steps(target, chosen)}
     if not dry_run and target != Target():
         if not yes:
             _ask(target, len(chosen), to or "the pull request")
@@ -131,15 +114,10 @@ def submit(
         unsent = [{"file": str(path), "reason": reason} for path, reason in left_out]
         print_json({"files": listed, "left_out": unsent, "dry_run": dry_run, "commit_author": target.author, **sent})
         return
-    _show_sent(sent)
-
-
-def _show_sent(sent: Mapping[str, Any]) -> None:
-    for label in ("branch", "commit", "pull_request"):
+    for label in ("branch", "commit"):
         if sent[label]:
-            typer.echo(f"{label.replace('_', ' ')}: {terminal(sent[label])}")
-    if sent["steps"]:
-        typer.echo("Remaining steps:" if sent["commit"] else "Nothing was sent. The steps:")
+            typer.echo(f"{label}: {terminal(sent[label])}")
+    typer.echo("Remaining steps:" if sent["commit"] else "Nothing was sent. The steps:")
     for number, step in enumerate(sent["steps"], start=1):
         typer.echo(f"  {number}. {terminal(step)}")
 
@@ -150,7 +128,6 @@ def _show_sent(sent: Mapping[str, Any]) -> None:
 def _chosen(files: Sequence[Path] | None, root: Path) -> tuple[list[Result], list[tuple[Path, str]]]:
     """Return the results to send, and those left out with the reason. A named file is never left out."""
     from tunemark.collector.gate.cross_file_checks import committed_files
-    from tunemark.schema.records.reading import InvalidRecord, read_record
 
     committed = committed_files(root)
     named = {path for path in files or () if path.is_file()}
@@ -159,16 +136,12 @@ def _chosen(files: Sequence[Path] | None, root: Path) -> tuple[list[Result], lis
     for path in find_records(files).files if files else records_in(root / SUBMISSIONS).files:
         if path not in named and shown_path(path, root) in committed:
             continue
-        content = path.read_bytes()
-        try:
-            record = read_record(content)
-        except (InvalidRecord, ValueError, TypeError, RecursionError) as error:
-            raise TunemarkError(str(path), None, f"is not valid: {terminal(str(error))}", exit_code=Exit.INVALID) from error
+        record = read_valid(path)
         if not isinstance(record, Submission):
             raise TunemarkError(str(path), None, "is not a submission; `tunemark run` writes one", exit_code=Exit.INVALID)
         reason = None if path in named else reason_to_leave_out(record)
         if reason is None:
-            chosen.append(Result(path, record, content))
+            chosen.append(Result(path, record))
         else:
             left_out.setdefault(reason, []).append(path)
     for reason, paths in left_out.items():
@@ -288,9 +261,6 @@ def _target(to: str | None, root: Path) -> Target:
         return Target(Path(top), None, _author(folder))
     if to.count("/") != 1 or to.startswith((".", "/", "~", "-")):
         raise TunemarkError("--to", to, "no such folder; name a clone of your fork, or OWNER/REPO on GitHub")
-    if shutil.which("gh") is None:
-        fix = "gh is not installed; install it (https://cli.github.com), or clone the fork and name its folder"
-        raise TunemarkError("--to", to, fix)
     return Target(None, to, _author(Path.cwd()))
 
 
@@ -305,12 +275,16 @@ def _steps(target: Target, chosen: Sequence[Result]) -> list[str]:
 
 
 def _send(target: Target, chosen: Sequence[Result]) -> dict[str, Any]:
-    """Commit the files on a new branch of the clone, push it and open the pull request. All or nothing up to the commit."""
+    """Commit the files on a new branch of the clone and push it. All or nothing up to the commit."""
     with tempfile.TemporaryDirectory(prefix="tunemark-submit-") as temporary:
         clone = target.clone or Path(temporary) / "fork"
         if target.fork is not None:
-            _gh("repo", "clone", target.fork, str(clone), "--", "--depth=1")
-        return _branch_and_push(clone, Path(temporary) / "work", chosen)
+            git_text(Path(temporary), "clone", "--quiet", "--depth=1", f"https://github.com/{target.fork}", str(clone))
+        sent = _branch_and_push(clone, Path(temporary) / "work", chosen)
+    if target.fork is not None and sent["steps"] == _left(sent["branch"]):
+        # The clone is gone, and its branch with it.
+        raise TunemarkError("--to", target.fork, "cannot be pushed to from here; clone it, and name its folder")
+    return sent
 
 
 def _branch_and_push(clone: Path, work: Path, chosen: Sequence[Result]) -> dict[str, Any]:
@@ -326,40 +300,34 @@ def _branch_and_push(clone: Path, work: Path, chosen: Sequence[Result]) -> dict[
     commit = None
     try:
         for result in chosen:
-            write_atomically(work / result.place, result.content)
+            write_atomically(work / result.place, result.file.read_bytes())
         git_text(work, "add", "--", *(result.place for result in chosen))
         git_text(work, "commit", "--quiet", "-m", _title(chosen))
         commit = git_text(work, "rev-parse", "HEAD")
-        return {"branch": branch, "commit": commit, **_pushed(work, branch, chosen)}
+        return {"branch": branch, "commit": commit, "steps": _pushed(work, branch)}
     finally:
         git_text(clone, "worktree", "remove", "--force", str(work))
         if commit is None:
             git_text(clone, "branch", "-D", branch)
 
 
-def _pushed(work: Path, branch: str, chosen: Sequence[Result]) -> dict[str, Any]:
-    """Push the branch and open the pull request; what is not possible here becomes a step."""
-    left = _left(branch)
-    if git_or_none(work, "remote", "get-url", "origin") is None:
-        return {"pull_request": None, "steps": ["git remote add origin ADDRESS-OF-YOUR-FORK", *left]}
-    listed = [f"- {markdown(result.title)}, result {markdown(submission_id(result.file))}" for result in chosen]
-    body = "\n".join(["Results of `tunemark run`, sent with `tunemark submit`.", "", *listed])
+def _pushed(work: Path, branch: str) -> list[str]:
+    """Push the branch, and return the steps that are left."""
+    left, origin = _left(branch), git_or_none(work, "remote", "get-url", "origin")
+    if origin is None:
+        return ["git remote add origin ADDRESS-OF-YOUR-FORK", *left]
     try:
         git_text(work, "push", "--quiet", "-u", "origin", branch)
-        left = left[1:]
-        if shutil.which("gh") is None:
-            return {"pull_request": None, "steps": left}
-        address = _gh("pr", "create", "--head", branch, "--title", _title(chosen), "--body", body, folder=work)
     except TunemarkError as error:
-        say(f"the branch is committed, and was not sent further: {error.fix}")
-        return {"pull_request": None, "steps": left}
-    return {"pull_request": address.splitlines()[-1] if address else None, "steps": []}
+        say(f"the branch is committed, and was not pushed: {error.fix}")
+        return left
+    fork = GITHUB.search(origin)
+    return [f"Open the pull request: https://github.com/{fork[1]}/pull/new/{branch}"] if fork else left[1:]
 
 
 def _left(branch: str) -> list[str]:
     """Return the steps after the commit."""
-    opened = f"Open the pull request from the branch {branch} of your fork, on GitHub or with: gh pr create --head {branch}"
-    return [f"git push -u origin {branch}", opened]
+    return [f"git push -u origin {branch}", f"Open the pull request from the branch {branch} of your fork."]
 
 
 def _branch(chosen: Sequence[Result]) -> str:
@@ -373,55 +341,3 @@ def _title(chosen: Sequence[Result]) -> str:
 def _author(folder: Path) -> str:
     """Return name and e-mail address that git writes into a commit. Raises TunemarkError with git's advice if they are not set."""
     return git_text(folder, "var", "GIT_AUTHOR_IDENT").rpartition(" ")[0].rpartition(" ")[0]
-
-
-def _gh(*arguments: str, folder: Path | None = None) -> str:
-    """Return the output of GitHub's command line. Raises TunemarkError with its own message if it fails."""
-    done = subprocess.run(  # noqa: S603 - no shell
-        [shutil.which("gh") or "gh", *arguments], capture_output=True, text=True, check=False, timeout=600, cwd=folder, errors="replace"
-    )
-    if done.returncode:
-        raise TunemarkError(f"gh {' '.join(arguments[:4])}", "", terminal(done.stderr.strip()[:500]) or "failed")
-    return done.stdout.strip()
-
-
-# Withdraw ---------------------------------------------------------------------------------------------
-
-WITHDRAWN = "data/known/withdrawn.toml"
-SHORTEST_REASON = 12
-"""Characters below which a reason says nothing."""
-
-
-def _withdraw(result: str, reason: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Add an entry to data/known/withdrawn.toml, which a maintainer reviews like every change outside `submissions/`."""
-    root = project_root()
-    if not is_checkout(root):
-        fix = "is not a checkout of Tunemark; change into one, because withdrawals are stored in it"
-        raise TunemarkError("current directory", str(root), fix)
-    known = {submission_id(path): path for path in records_in(root / SUBMISSIONS).files}
-    if result not in known:
-        similar = did_you_mean(result, known)
-        raise TunemarkError("--withdraw", result, f"no submission has this id; {similar}. It is the end of a file name in submissions/")
-    earlier = FactBase.of_root(root).known.withdrawal(result)
-    if earlier is not None:
-        raise TunemarkError("--withdraw", result, f"was withdrawn on {earlier.withdrawn_on}: {earlier.reason}")
-    text = " ".join((reason or "").split())
-    if len(text) < SHORTEST_REASON:
-        raise TunemarkError("--reason", reason, "say in a sentence what is wrong with the result")
-    for _, value, what in identity_leaks({"reason": text}):
-        raise TunemarkError("--reason", value, f"looks like {what}, which is not published; leave it out")
-    entry = Withdrawal(result_id=result, withdrawn_on=datetime.now(tz=UTC).date(), reason=text)
-    path = root / WITHDRAWN
-    document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
-    entries = document.setdefault("withdrawn", tomlkit.aot())
-    entries.append(tomlkit.item(entry.model_dump()))
-    if not dry_run:
-        write_atomically(path, tomlkit.dumps(document).encode())
-    place = shown_path(known[result], root)
-    if as_json:
-        print_json({"result_id": result, "submission": place, "withdrawn_on": str(entry.withdrawn_on), "reason": text, "file": WITHDRAWN})
-        return
-    say(f"{'would withdraw' if dry_run else 'withdrew'} {place}: {text}")
-    if dry_run:
-        return
-    typer.echo(f"Commit {WITHDRAWN} and open a pull request. `tunemark collect` shows the effect.")

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
-from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours, name_problems, printed_sizes, skeleton
+from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours, missing, name_problems, printed_sizes, skeleton
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard
@@ -164,11 +164,13 @@ def setting_problems(card: WorkloadCard, beside: Neighbours) -> Iterator[Problem
                 yield Problem("values", repr(settings), f"{problem.field} {problem.fix}")
 
 
-def golden_problems(golden: GoldenLosses, card: WorkloadCard | None, sha256: str, model: ModelCard | None) -> Iterator[Problem]:
+def golden_problems(golden: GoldenLosses, beside: Neighbours) -> Iterator[Problem]:
     """Yield problems of golden losses: not of this card, not those of a run that starts untrained and learns."""
+    yield from missing("key", golden.key, beside.workloads, "workloads")
+    card = beside.workloads.get(golden.key)
     if card is None:
-        yield Problem("key", repr(golden.key), "there is no workload of this name in data/workloads")
         return
+    model, sha256 = beside.models.get(card.model), beside.workload_sha256(card.key)
     if golden.workload_sha256 != sha256:
         yield Problem("workload_sha256", golden.workload_sha256, f"the card has {sha256}; record the losses again with the card as it is")
     if golden.seed != card.seed:
@@ -217,6 +219,7 @@ def _stated_once(known: WorldFacts) -> Iterator[Problem]:
         "practice": [entry.key for entry in known.practices],
         "dataset": [entry.key for entry in known.datasets],
         "source": [entry.source for entry in known.memory_readings],
+        "result_id": [entry.result_id for entry in known.withdrawn],
     }
     for field, keys in stated.items():
         for key, times in Counter(keys).items():
@@ -234,8 +237,7 @@ def _references(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
     named = [("tokenizer", lengths.tokenizer) for dataset in known.datasets for lengths in dataset.token_lengths]
     named += [("model", shared.model) for shared in known.shared_names]
     for field, model in named:
-        if model not in beside.models:
-            yield Problem(field, repr(model), f"no such card in data/models; {did_you_mean(model, beside.models)}")
+        yield from missing(field, model, beside.models, "models")
     formats: dict[str, set[str]] = {}
     for card in beside.accelerators.values():
         if card.vendor == "NVIDIA" and card.architecture:

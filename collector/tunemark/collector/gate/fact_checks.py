@@ -6,7 +6,7 @@ A check yields problems; the caller knows the file.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import cpu_name
@@ -28,6 +28,12 @@ PRINTED_SIZE = re.compile(r"(?i)(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?
 
 DAY = re.compile(r'(?:_on"?\s*[:=]\s*"?|=\s*|,|^)(20\d\d-\d\d-\d\d)(?=[",\s}\]]|$)')
 """A day as a value of TOML, JSON or CSV."""
+
+
+def missing(field: str, key: str | None, known: Collection[str], folder: str) -> Iterator[Problem]:
+    """Yield a problem for the key of a card that does not exist."""
+    if key is not None and key not in known:
+        yield Problem(field, repr(key), f"no such card in data/{folder}; {did_you_mean(key, known)}")
 
 
 def future_days(text: str) -> Iterator[tuple[int, Problem]]:
@@ -120,9 +126,8 @@ def name_problems(card: AcceleratorCard | ModelCard, beside: Neighbours) -> Iter
         if strange is not None or name != name.strip():
             fix = "only Latin letters without accents, digits and single blanks are in names"
             yield Problem("aliases" if name in card.aliases else "name", ascii(name), fix)
-    for alias, times in Counter(card.aliases).items():
-        if times > 1:
-            yield Problem("aliases", repr(alias), "is listed twice; list each alias once")
+    for alias in sorted(alias for alias, times in Counter(card.aliases).items() if times > 1):
+        yield Problem("aliases", repr(alias), "is listed twice; list each alias once")
     for name in _names(card):
         others = beside.spellings[_kind(card)].get(_spelling(name, card), set()) - {card.key}
         if others:

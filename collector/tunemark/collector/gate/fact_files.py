@@ -10,7 +10,7 @@ from tunemark.collector.gate import fact_book_checks as book
 from tunemark.collector.gate import price_checks
 from tunemark.collector.gate.accelerator_checks import accelerator_problems
 from tunemark.collector.gate.cross_file_checks import FileProblems
-from tunemark.collector.gate.fact_checks import Neighbours, future_days, text_problems
+from tunemark.collector.gate.fact_checks import Neighbours, future_days, missing, text_problems
 from tunemark.collector.gate.published_checks import rows_problems
 from tunemark.collector.gate.read import DOCUMENT, RESULT, SUBMISSIONS, read_or_none, records_in, shown_path, submission_id
 from tunemark.collector.store.fact_rows import price_id
@@ -19,7 +19,6 @@ from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, Pr
 from tunemark.schema.facts.fact_base import (
     BASIS_FILE,
     SUPPORT_FILE,
-    FactBase,
     SupportMatrix,
     price_lines,
     price_of,
@@ -31,6 +30,7 @@ from tunemark.schema.facts.fact_base import (
 from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.formats import counted
+from tunemark.schema.privacy import identity_leaks
 from tunemark.schema.records.published import SET_FORMAT, SourceDocument
 from tunemark.schema.records.reading import Problem
 
@@ -129,14 +129,15 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
         except ValueError as error:
             yield Problem("file", "", f"not valid JSON: {error}; write it again with `tunemark schema`")
     elif folder == WORKLOADS:
-        models, missing = _keys(beside.root / "models"), set[str]()
-        for card in workloads_of(path):
-            if card.model not in models | missing:
-                yield Problem("model", repr(card.model), f"no such card in data/models; {did_you_mean(card.model, models)}")
-                missing.add(card.model)
+        cards = list(workloads_of(path))
+        for model in dict.fromkeys(card.model for card in cards):
+            yield from missing("model", model, _keys(beside.root / "models"), "models")
+        for card in cards:
             yield from book.workload_problems(card, beside)
             yield from book.setting_problems(card, beside)
-        yield from _outdated_golden(path)
+            if (path.parent / "golden" / f"{card.key}.toml").exists() and Neighbours(path.parents[1]).golden_losses(card.key) is None:
+                fix = f"golden/{card.key}.toml has the losses of another version of this card; record them again, or restore the card"
+                yield Problem("key", repr(card.key), fix)
     elif folder == KNOWN:
         known = read_facts(path, WorldFacts)
         yield from book.known_problems(known, beside)
@@ -146,31 +147,17 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
     elif folder == "models":
         yield from book.model_problems(read_card(path, ModelCard), beside)
     else:
-        golden, facts = read_card(path, GoldenLosses), FactBase(path.parents[2])
-        workload = facts.workloads.get(golden.key)
-        sha256 = facts.workload_sha256(golden.key) if workload is not None else ""
-        yield from book.golden_problems(golden, workload, sha256, beside.models.get(workload.model) if workload is not None else None)
-
-
-def _outdated_golden(path: Path) -> Iterator[Problem]:
-    """Yield a problem for each card of a file that has golden losses of an earlier version of it."""
-    facts = FactBase(path.parents[1])
-    for key in sorted(card.key for card in workloads_of(path)):
-        if (path.parent / "golden" / f"{key}.toml").exists() and facts.golden_losses(key) is None:
-            fix = f"golden/{key}.toml has the losses of another version of this card; record them again, or restore the card"
-            yield Problem("key", repr(key), fix)
+        yield from book.golden_problems(read_card(path, GoldenLosses), Neighbours(path.parents[2]))
 
 
 def withdrawal_problems(known: WorldFacts, submissions: Path) -> Iterator[Problem]:
-    """Yield a problem for the withdrawal of a submission that does not exist, or that is withdrawn already."""
+    """Yield a problem for the withdrawal of a submission that does not exist, and for a reason that names someone."""
     ids = {submission_id(path) for path in records_in(submissions).files} if known.withdrawn else set()
-    seen: set[str] = set()
     for entry in known.withdrawn:
         if entry.result_id not in ids:
             yield Problem("result_id", repr(entry.result_id), f"no submission has this id; {did_you_mean(entry.result_id, ids)}")
-        elif entry.result_id in seen:
-            yield Problem("result_id", repr(entry.result_id), "is withdrawn already; remove one of the entries")
-        seen.add(entry.result_id)
+        for _, value, what in identity_leaks({"reason": entry.reason}):
+            yield Problem("reason", repr(value), f"looks like {what}, which is not published; leave it out")
 
 
 def _prices(path: Path, beside: Neighbours) -> Iterator[tuple[int, Problem]]:
@@ -183,9 +170,8 @@ def _prices(path: Path, beside: Neighbours) -> Iterator[tuple[int, Problem]]:
             yield line, _as_problem(error, str(path))
             continue
         rows.append((line, row))
-        if row.accelerator not in cards:
-            fix = f"no such card in data/accelerators; {did_you_mean(row.accelerator, cards)}"
-            yield line, Problem("accelerator", repr(row.accelerator), fix)
+        for problem in missing("accelerator", row.accelerator, cards, "accelerators"):
+            yield line, problem
         if row.dated_by != "catalog" and lines.setdefault(price_id(row), line) != line:
             fix = f"is in line {lines[price_id(row)]} already; an instance has only one price per region, kind and day"
             yield line, Problem("price", repr(price_id(row)), fix)

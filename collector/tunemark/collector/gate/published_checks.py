@@ -11,10 +11,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from tunemark.collector.gate.fact_checks import Neighbours, future_days, text_problems
+from tunemark.collector.gate.fact_checks import Neighbours, future_days, missing, text_problems
 from tunemark.collector.gate.read import read_or_none
 from tunemark.collector.importers.table_text import PER_DEVICE, printed_value
-from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.claims import Claim
@@ -101,8 +100,7 @@ def _printed(labels: Mapping[str, str], names: Iterable[str], pattern: str) -> I
 def condition_problems(conditions: Conditions, facts: FactBase) -> Iterator[Problem]:
     """Yield problems of the conditions of a result: cards that do not exist, numbers above those of any run, versions to come."""
     for name, key, cards in (("model", conditions.model, facts.models), ("accelerator", conditions.accelerator, facts.accelerators)):
-        if key is not None and key not in cards:
-            yield Problem(f"conditions.{name}", repr(key), f"no such card in data/{name}s; {did_you_mean(key, cards)}")
+        yield from missing(f"conditions.{name}", key, cards, f"{name}s")
     limits = {"accelerator_count": MOST_DEVICES, "sequence_length": LONGEST_ROW, "micro_batch": MOST_DEVICES, "global_batch": LONGEST_ROW}
     for name, most in limits.items():
         if (value := getattr(conditions, name)) is not None and value > most:
@@ -176,9 +174,8 @@ def rows_problems(document: SourceDocument, place: Path, beside: Neighbours) -> 
             yield Problem(f"statements.{statement.id}", repr(row), "there is no such row or statement; correct the reference")
         listed = getattr(statement.assertion, "accelerators", ())
         named = {getattr(statement.assertion, "accelerator", None), *(listed if isinstance(listed, tuple) else ())}
-        for key in named - {None, *beside.accelerators}:
-            fix = f"no such card in data/accelerators; {did_you_mean(str(key), beside.accelerators)}"
-            yield Problem(f"statements.{statement.id}", repr(key), fix)
+        for key in named:
+            yield from missing(f"statements.{statement.id}", key, beside.accelerators, "accelerators")
     for table in document.tables:
         for row, part in dict.fromkeys(REFERENCE.findall("".join(cell for cells in table.rows for cell in cells))):
             found = names(row)

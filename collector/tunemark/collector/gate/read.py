@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tunemark.schema.errors import TunemarkError
+from pydantic import BaseModel
+
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.reading import InvalidRecord, read_record
 from tunemark.schema.safe_text import terminal
 
@@ -93,11 +95,20 @@ def _search(folder: Path, records: RecordFiles) -> None:
             records.ignored.append((path, "not a .json file"))
 
 
-def read_or_none(path: Path) -> object:
-    """Return the record in a file, or None for an invalid file; `tunemark validate` reports the reason."""
+def read_valid(path: Path) -> BaseModel:
+    """Return the record in a file. Raises TunemarkError with exit code 3 for an invalid file."""
     try:
         return read_record(path.read_bytes())
-    except (InvalidRecord, TunemarkError, ValueError, OSError, RecursionError):
+    except (InvalidRecord, ValueError, TypeError, RecursionError, OSError) as error:
+        fix = f"is not a valid record: {error}; run `tunemark validate` for details"
+        raise TunemarkError(terminal(str(path)), None, terminal(fix), exit_code=Exit.INVALID) from error
+
+
+def read_or_none(path: Path) -> BaseModel | None:
+    """Return the record in a file, or None for an invalid file; `tunemark validate` reports the reason."""
+    try:
+        return read_valid(path)
+    except TunemarkError:
         return None
 
 

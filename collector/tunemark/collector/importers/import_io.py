@@ -48,12 +48,6 @@ class Request:
                 raise TunemarkError(option_of(name), value, fix)
         return dict(self.settings)
 
-    def file(self) -> Path:
-        """Return the only file; raises TunemarkError if there are several."""
-        if len(self.files) > 1:
-            raise TunemarkError("FILE", str(self.files[1]), "this import reads one file at a time")
-        return self.files[0]
-
 
 @dataclass(frozen=True, slots=True)
 class LogProblem:
@@ -98,12 +92,6 @@ def read_text(file: str) -> str:
     if len(content) > LARGEST_TEXT:
         raise TunemarkError(file, "", f"larger than {LARGEST_TEXT:,} bytes; cut out the end of the log")
     return content.decode("utf-8", "replace")
-
-
-def refuse_existing(path: Path) -> None:
-    """Raise TunemarkError if a file exists already: an import never overwrites facts."""
-    if path.exists():
-        raise TunemarkError("--out", str(path), "already exists; use another name or number, or remove it first")
 
 
 def write_out(path: Path, content: bytes) -> None:

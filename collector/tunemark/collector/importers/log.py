@@ -1,6 +1,5 @@
 """The log of a person's own training against the collection: its figures, utilisation, audit, prediction and nearest published results."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,8 +12,7 @@ from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding, audit, select
 from tunemark.collector.commands.audit import print_finding
 from tunemark.collector.commands.terminal import named_as, print_json, print_table, say
-from tunemark.collector.gate.read import DOCUMENT
-from tunemark.collector.importers.import_io import Request, option_of, refuse_existing, write_out
+from tunemark.collector.importers.import_io import Request, option_of, write_out
 from tunemark.collector.importers.log_formats import read_log
 from tunemark.collector.importers.own_log import SETTINGS, OwnLog, Stated, devices_of, record_of
 from tunemark.schema import formats
@@ -22,7 +20,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import canonical_json
-from tunemark.schema.records.published import SOURCE_FORMAT, PublishedResult
+from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.vocabulary import SoftwareLevel
 
 if TYPE_CHECKING:
@@ -42,33 +40,30 @@ GIVEN = ("samples_per_s", "step_time_s")
 def log(request: Request) -> None:
     """Read the log of a training, and compare it with the collection: figures, utilisation, audit, prediction, nearest results.
 
-    Reads `trainer_state.json` of the Hugging Face Trainer and of TRL, output folders of LLaMA-Factory, logs of torchtune, histories
-    exported from Weights & Biases (CSV or JSON lines), and the text that a trainer prints; `-` is standard input. A setting counts more
-    than a condition in the log. A record is written only with `--out`: to a file (`run.json`), or to a folder of published results.
+    Reads `trainer_state.json` of the Hugging Face Trainer and of TRL, output folders of LLaMA-Factory, logs of torchtune, histories exported
+    from Weights & Biases (CSV or JSON lines), and the text that a trainer prints; `-` is standard input. A second file may be
+    the configuration (YAML) of axolotl or LLaMA-Factory, which states the conditions. A setting counts more than a condition in the log.
+    A record is written only with `--out`, such as `run.json`.
     """
-    settings = request.known([*SETTINGS, "source"])
-    source = settings.pop("source", OWN_SOURCE)
-    given = {name: SETTINGS[name](option_of(name), text) for name, text in settings.items()}
-    document, _, number = source.partition("-")
-    if not (len(document) == 3 and document.isascii() and document.isdigit()):  # noqa: PLR2004 - three digits
-        raise TunemarkError("--set source", source, "a source has three digits, such as 999 or 999-001")
-    first, facts = int(number) if number.isdigit() else 1, FactBase.of_project()
+    given, facts = {name: SETTINGS[name](option_of(name), text) for name, text in request.known(SETTINGS).items()}, FactBase.of_project()
     # Names are checked before the log is read.
     devices_of(given, facts)
     if "model" in given:
         with named_as(option_of("model")):
             facts.model(given["model"])
-    trainings = read_log(request.file())
-    if request.out is not None and any("method" not in given | each.stated for each in trainings):
-        raise TunemarkError("--method", "", "a record needs the fine-tuning method: full, lora, qlora or peft")
-    answers = [_answer(each, given, facts, f"{document}-{first + index:03d}") for index, each in enumerate(trainings)]
+    configurations = [file for file in request.files if file.suffix in {".yml", ".yaml"}]
+    logs = [file for file in request.files if file not in configurations]
+    if len(logs) != 1 or len(configurations) > 1:
+        raise TunemarkError("FILE", ", ".join(map(str, request.files)), "give one log, and at most one configuration (YAML) of its trainer")
+    trainings = read_log(logs[0], *configurations)
+    answers = [_answer(each, given, facts, f"{OWN_SOURCE}-{number:03d}") for number, each in enumerate(trainings, start=1)]
     for problem in trainings[0].problems:
         say(str(problem))
     unused = sorted({name for each in trainings for name in each.unused})
     if unused:
         say(f"{trainings[0].file}: not used: {', '.join(unused)}")
     if request.out is not None:
-        _write(request.out, [result for result, _ in answers if result is not None])
+        _write(request.out, [result for result, _ in answers])
     if request.as_json:
         print_json([answer for _, answer in answers])
     else:
@@ -167,26 +162,15 @@ def _combination(result: PublishedResult, observed: "Observed | None", level: So
 # Output -----------------------------------------------------------------------------------------------
 
 
-def _write(out: Path, results: list[PublishedResult]) -> None:
-    """Write records to a file, or to files of their ids in the folder of their source, all or none; print the next step."""
-    alone, folder = out.suffix == ".json", out / results[0].source
-    if alone and len(results) > 1:
-        raise TunemarkError("--out", str(out), f"the log has {len(results)} trainings; name a folder")
-    paths = [out] if alone else [folder / f"{result.id}.json" for result in results]
-    for path in paths:
-        refuse_existing(path)
-    for path, result in zip(paths, results, strict=True):
-        write_out(path, canonical_json(result))
-        say(f"wrote {path}")
-    if alone:
-        say(f"next: `tunemark audit {out}`; to validate and share the record, write it to a folder instead, such as --out published")
-    elif (folder / DOCUMENT).exists():
-        say(f"next: `tunemark validate {folder}` and `tunemark audit {folder}`")
-    else:
-        count = len(list(folder.glob(f"{folder.name}-*.json")))
-        document = {"format": SOURCE_FORMAT, "id": folder.name, "title": "...", "summary": "...", "results": count}
-        say(f"next: describe the training in {folder / DOCUMENT}, at the least {json.dumps(document)}")
-        say(f"then: `tunemark validate {folder}` and `tunemark audit {folder}`")
+def _write(out: Path, results: list[PublishedResult | None]) -> None:
+    if results[0] is None:
+        raise TunemarkError("--method", "", "a record needs the fine-tuning method: full, lora, qlora or peft")
+    if len(results) > 1:
+        raise TunemarkError("--out", str(out), f"the log has {len(results)} trainings; keep the lines of one")
+    if out.exists():
+        raise TunemarkError("--out", str(out), "already exists; use another name, or remove it first")
+    write_out(out, canonical_json(results[0]))
+    say(f"wrote {out}; `tunemark audit {out}` checks it")
 
 
 def _print(result: PublishedResult | None, answer: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Formats of training logs: trainer_state.json, folders of LLaMA-Factory, logs of torchtune, exports of Weights & Biases.
+"""Formats of training logs: trainer_state.json, folders of LLaMA-Factory, logs of torchtune, exports of Weights & Biases; configurations of trainers.
 
 A format turns its files into entries, and `gather` reads all entries with a table of columns. Everything else is read as the text that a
 trainer prints (`printed_log`). Nothing in a log is ever executed, and a line that cannot be read never stops the rest.
@@ -26,11 +26,20 @@ from tunemark.schema.records.published import Claim
 from tunemark.schema.vocabulary import Method
 
 
-def read_log(path: Path) -> list[OwnLog]:
-    """Return the trainings of a file, a folder or standard input (`-`), in order.
+def read_log(path: Path, configuration: Path | None = None) -> list[OwnLog]:
+    """Return the trainings of a file, a folder or standard input (`-`), in order; a configuration of the trainer states their conditions.
 
     Raises TunemarkError with exit code 3 if nothing of a training is in it.
     """
+    trainings = _trainings(path)
+    if configuration is not None:
+        given = _content(configuration, "YAML", yaml.safe_load)
+        for log in trainings:
+            _add_conditions(log, given, str(configuration))
+    return trainings
+
+
+def _trainings(path: Path) -> list[OwnLog]:
     if path.is_dir():
         return [_llama_factory(path)]
     text = read_text(str(path)).removeprefix("\ufeff")
@@ -132,7 +141,7 @@ def _llama_factory(path: Path) -> OwnLog:
         _add_steps(log, steps)
     arguments = next((path / name for name in ARGUMENTS if (path / name).is_file()), None)
     if arguments is not None:
-        log.stated |= _arguments(log, _content(arguments, "YAML", yaml.safe_load))
+        _add_conditions(log, _content(arguments, "YAML", yaml.safe_load), str(arguments))
     return log
 
 
@@ -151,33 +160,77 @@ def _add_steps(log: OwnLog, path: Path) -> None:
         log.finished = False
 
 
-ARGUMENT_OF: dict[str, tuple[str, type]] = {
-    "model": ("model_name_or_path", str),
-    "micro_batch": ("per_device_train_batch_size", int),
-    "gradient_accumulation": ("gradient_accumulation_steps", int),
-    "sequence_length": ("cutoff_len", int),
-    "lora_rank": ("lora_rank", int),
-    "dataset": ("dataset", str),
+# Configurations of trainers ---------------------------------------------------------------------------
+
+ARGUMENT_OF: dict[str, dict[str, tuple[str, type]]] = {
+    "LLaMA-Factory": {
+        "model": ("model_name_or_path", str),
+        "micro_batch": ("per_device_train_batch_size", int),
+        "gradient_accumulation": ("gradient_accumulation_steps", int),
+        "sequence_length": ("cutoff_len", int),
+        "lora_rank": ("lora_rank", int),
+        "dataset": ("dataset", str),
+    },
+    "axolotl": {
+        "model": ("base_model", str),
+        "micro_batch": ("micro_batch_size", int),
+        "gradient_accumulation": ("gradient_accumulation_steps", int),
+        "sequence_length": ("sequence_len", int),
+        "lora_rank": ("lora_r", int),
+    },
 }
-"""Condition -> the argument that states it, and its type."""
+"""Trainer -> condition -> the argument that states it, and its type."""
+OTHER_TASKS = ("rl", "reward_model", "process_reward_model")
+"""Keys of axolotl for tasks other than predicting the next token."""
+TUNED = ("liger_", "unsloth_", "lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")
+"""Beginnings of axolotl's keys for fused kernels."""
 
 
-def _arguments(log: OwnLog, given: dict[str, Any]) -> Stated:
-    """Return the conditions in the arguments of a training."""
-    kind, four_bit = given.get("finetuning_type"), given.get("quantization_bit") == 4  # noqa: PLR2004 - bits of QLoRA
-    method = {"lora": Method.QLORA if four_bit else Method.LORA, "full": Method.FULL}.get(str(kind))
-    if method is None:
-        log.problem(None, f"finetuning_type is {str(kind)[:40]!r}, which is not full or lora; give --method", noted=True)
-    stated: Stated = {name: given[argument] for name, (argument, kind) in ARGUMENT_OF.items() if isinstance(given.get(argument), kind)}
-    stated |= {
-        "method": method,
+def _add_conditions(log: OwnLog, given: dict[str, Any], file: str) -> None:
+    """Add the conditions in the arguments of a training; raises TunemarkError (exit code 3) for another task."""
+    trainer = next((name for name, arguments in ARGUMENT_OF.items() if arguments["model"][0] in given), None)
+    if trainer is None:
+        names = " nor ".join(arguments["model"][0] for arguments in ARGUMENT_OF.values())
+        log.problem(None, f"{file} has neither {names}, so it is no configuration of {' or '.join(ARGUMENT_OF)}")
+        return
+    log.trainer = trainer
+    stated: Stated = {name: given[key] for name, (key, kind) in ARGUMENT_OF[trainer].items() if isinstance(given.get(key), kind)}
+    stated |= _llama_factory_conditions(given) if trainer == "LLaMA-Factory" else _axolotl_conditions(given)
+    if stated["method"] is None:
+        name = "finetuning_type" if trainer == "LLaMA-Factory" else "adapter"
+        log.problem(None, f"{name} is {str(given.get(name))[:40]!r}, which is no known method; give --method", noted=True)
+    log.stated |= {name: value for name, value in stated.items() if value is not None}
+
+
+def _llama_factory_conditions(given: dict[str, Any]) -> Stated:
+    four_bit = given.get("quantization_bit") == 4  # noqa: PLR2004 - bits of QLoRA
+    return {
+        "method": {"lora": Method.QLORA if four_bit else Method.LORA, "full": Method.FULL}.get(str(given.get("finetuning_type"))),
         "packing": True if given.get("neat_packing") or given.get("packing") else None,
         "precision": next((name.removeprefix("pure_") for name in ("bf16", "pure_bf16", "fp16") if given.get(name)), None),
         # LLaMA-Factory recomputes activations unless this is set.
         "checkpointing": "none" if given.get("disable_gradient_checkpointing") else "full",
         "software": "tuned" if given.get("enable_liger_kernel") or given.get("use_unsloth") else None,
     }
-    return {name: value for name, value in stated.items() if value is not None}
+
+
+def _axolotl_conditions(given: dict[str, Any]) -> Stated:
+    """Return the conditions in an axolotl configuration. `bf16: auto` leaves the format to the device, so it states none."""
+    other = next((name for name in OTHER_TASKS if given.get(name)), None)
+    if other is not None:
+        raise TunemarkError(other, given[other], "is another task; records are of supervised fine-tuning", exit_code=Exit.INVALID)
+    datasets = given.get("datasets")
+    first = datasets[0] if isinstance(datasets, list) and datasets and isinstance(datasets[0], dict) else {}
+    adapter = given.get("adapter") or "full"
+    return {
+        "method": Method(adapter) if adapter in {"full", "lora", "qlora"} else None,
+        "packing": True if given.get("sample_packing") else None,
+        "padding": "static" if given.get("pad_to_sequence_len") else None,
+        "precision": "bf16" if given.get("bf16") in {True, "true", "full"} else "fp16" if given.get("fp16") else None,
+        "checkpointing": "full" if given.get("gradient_checkpointing") else "none",
+        "software": "tuned" if any(value and name.startswith(TUNED) for name, value in given.items()) else None,
+        "dataset": str(first["path"]) if first.get("path") else None,
+    }
 
 
 # Logs of torchtune's DiskLogger: `Step 5 | loss:0.35 tokens_per_second_per_gpu:9077.2 peak_memory_alloc:85.5` --------------------

@@ -133,21 +133,11 @@ class Column(NamedTuple):
     note: str | None = None
 
 
-BOOKKEEPING = frozenset(
-    (
-        *(
-            "best_model_checkpoint",
-            "best_global_step",
-            "epoch",
-            "eval_steps",
-            "global_step",
-            "is_hyper_param_search",
-            "is_local_process_zero",
-        ),
-        *("is_world_process_zero", "log_history", "logging_steps", "max_steps", "num_input_tokens_seen", "num_train_epochs", "save_steps"),
-        *("stateful_callbacks", "step", "total_flos", "train_batch_size", "trial_name", "trial_params"),
-    )
-)
+BOOKKEEPING = frozenset({
+    "best_global_step", "best_model_checkpoint", "epoch", "eval_steps", "global_step", "is_hyper_param_search", "is_local_process_zero",
+    "is_world_process_zero", "log_history", "logging_steps", "max_steps", "num_input_tokens_seen", "num_train_epochs", "save_steps",
+    "stateful_callbacks", "step", "total_flos", "train_batch_size", "trial_name", "trial_params",
+})  # fmt: skip
 """Fields of a Trainer's state that are read by name, or are the Trainer's own."""
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import typer
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import date_option, named_as, print_json, say
+from tunemark.collector.commands.terminal import chosen, date_option, named_as, print_json, say
 from tunemark.collector.importers.import_io import Request, first_error, read_bytes, write_out
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
@@ -34,8 +34,8 @@ from tunemark.schema.formats import counted
 from tunemark.schema.vocabulary import PriceKind
 
 SETTINGS = {
-    "provider": "whose catalogue it is; by default the folder of the file",
-    "version": "version of the catalogue, such as v8; by default from the path",
+    "provider": "whose catalogue it is",
+    "version": "version of the catalogue, such as v8",
     "read_on": "day of reading; by default today",
     "source": "cited in each row instead of the path of the catalogue; names the commit",
 }
@@ -43,12 +43,15 @@ SETTINGS = {
 
 def prices(request: Request) -> None:
     """Read a SkyPilot catalogue (`vms.csv`) as rows of the price book; rows are added to the end of `--out` if it exists."""
-    settings, facts, file = request.known(SETTINGS), FactBase.of_project(), request.file()
+    if len(request.files) > 1:
+        raise TunemarkError("FILE", str(request.files[1]), "this import reads one catalogue at a time")
+    settings, facts, file = request.known(SETTINGS), FactBase.of_project(), request.files[0]
     today, day = datetime.now(UTC).date(), date_option("--set read_on", settings.get("read_on"))
     if day > today:
         raise TunemarkError("--set read_on", settings.get("read_on"), f"is in the future; today is {today.isoformat()}")
-    provider = provider_of(file, settings.get("provider"), providers(facts))
-    source, content = cited(file, provider, settings), read_bytes(file)
+    # The traps of an unknown provider are unknown.
+    provider = chosen("--set provider", settings.get("provider", ""), {*_rules()["providers"], *(row.provider for row in facts.prices)})
+    source, content = cited(provider, settings), read_bytes(file)
     with named_as(str(file)):
         catalogue = read_catalogue(content, provider, day, source, facts)
     if request.as_json:
@@ -273,10 +276,6 @@ def _memory_readings(gpu_info: str, count: float) -> list[float]:
 
 # The price book as a CSV file ----------------------------------------------------------------------
 
-VERSION = re.compile(r"v\d{1,4}")
-PLACES = {"vms", "instances", "prices"}
-"""Names of catalogue files that do not name a provider."""
-
 
 def price_book_text(rows: Iterable[PriceRow], *, header: bool = True) -> str:
     """Return rows as CSV in the columns of the price book."""
@@ -309,27 +308,12 @@ def same_price(row: PriceRow) -> tuple[object, ...]:
     return row.provider, row.instance.lower(), row.region, row.kind, row.effective_on, row.source
 
 
-def providers(facts: FactBase) -> frozenset[str]:
-    """Return the known providers: all in the price book, and all of SkyPilot."""
-    return frozenset(_rules()["providers"]) | {row.provider for row in facts.prices}
-
-
-def provider_of(file: Path, stated: str | None, known: Iterable[str]) -> str:
-    """Return the provider of a catalogue, as stated or by its folder; raises TunemarkError for an unknown one, whose traps are unknown."""
-    guess = file.absolute().parent.name if file.stem in PLACES else file.stem
-    provider, known = (stated or guess).lower(), sorted(known)
-    if provider not in known:
-        raise TunemarkError("--set provider", provider, f"no provider of the price book or of SkyPilot; {did_you_mean(provider, known)}")
-    return provider
-
-
-def cited(file: Path, provider: str, settings: dict[str, str]) -> str:
+def cited(provider: str, settings: dict[str, str]) -> str:
     """Return the source that each row cites; raises TunemarkError without a version, since the day of reading alone dates no price."""
-    folder = next((part for part in reversed(file.parts[:-1]) if VERSION.fullmatch(part)), None)
     version, source = settings.get("version"), settings.get("source")
-    if source is None and (version or folder):
-        return f"skypilot-org/skypilot-catalog catalogs/{version or folder}/{provider}/vms.csv"
+    if source is None and version:
+        return f"skypilot-org/skypilot-catalog catalogs/{version}/{provider}/vms.csv"
     stated = f"{source or ''}{f', catalogue version {version}' if version else ''}"
     if not DATED.search(stated):
-        raise TunemarkError("--set version", stated, "neither the path nor the source names a version; give it, such as v8")
+        raise TunemarkError("--set version", stated, "give the version of the catalogue, such as v8, or a source that names it")
     return stated

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tunemark.collector.audit.distributions import software_of
+from tunemark.collector.audit.bounds import software_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, source_of
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.published_shape import published_shape

@@ -14,6 +14,8 @@ from tunemark.collector.audit.rule import Finding
 from tunemark.collector.predict.estimate import no_data
 from tunemark.collector.predict.fit import Fit, Observed, Parameters, fit, meaning_of_parameter
 from tunemark.collector.store.database import Row, Rows
+from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.physics.utilisation import TERA
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.throughput import QUANTILE, Combination, Range, interval_of
 from tunemark.schema.vocabulary import AuditVerdict
@@ -139,6 +141,10 @@ def _parameters(fitted: Fit) -> Iterator[Row]:
 
 def _error_row(held_out: HeldOut) -> Row:
     config, rate = held_out.row.config, held_out.tokens_per_s
+    count, peak = (
+        count_parameters(config.shape.model),
+        config.accelerator.peak_tflops.get(config.shape.autocast or config.shape.activations),
+    )
     return {
         "left_out": held_out.left_out,
         "result_id": held_out.row.id,
@@ -157,4 +163,6 @@ def _error_row(held_out: HeldOut) -> Row:
         "covered": held_out.covered,
         "no_data": held_out.reason,
         "same": list(held_out.row.same),
+        "active_parameters": count.total - count.feed_forward + count.active_feed_forward,
+        "peak_flop_per_s": peak * TERA * config.devices if peak else None,
     }

@@ -7,8 +7,7 @@ the predictor agree. Each figure carries its calculation as a fact of the topic 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from tunemark.collector.audit.bounds import SIXTEEN_BIT, fastest_format
-from tunemark.collector.audit.distributions import software_of
+from tunemark.collector.audit.bounds import SIXTEEN_BIT, fastest_format, software_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.published_shape import published_shape

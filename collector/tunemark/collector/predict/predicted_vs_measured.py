@@ -9,12 +9,13 @@ from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import MemoryConvention
 from tunemark.schema.formats import GIB
+from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.memory_states import MemoryLedger
-from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
+from tunemark.schema.physics.memory_states import MemoryLedger, divided
+from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
 from tunemark.schema.records.published import Claim, PublishedResult
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.vocabulary import PublishedStatus
+from tunemark.schema.vocabulary import Method, PublishedStatus
 
 # Measured memory -----------------------------------------------------------------------------------
 
@@ -99,8 +100,8 @@ PEAK, IN_USE = "peak_memory_bytes", "device_memory_bytes"
 """Quantities: the peak of the document's reading, and the memory in use on the device as nvidia-smi shows it."""
 
 
-def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[tuple[Row, TrainingShape]]:
-    """Yield the rows of `memory_errors` with their shapes, in the given order.
+def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[Row]:
+    """Yield the rows of `memory_errors`, in the given order.
 
     A row is a memory figure of a published result, with a known reading of its document and enough conditions to predict it.
     """
@@ -120,7 +121,8 @@ def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[tuple[
                 continue
             published, predicted = _claimed_bytes(claim, reading), expected_bytes(ledger, quantity, memory)
             low, high = _interval(ledger, quantity, predicted)
-            row = {
+            total = count_parameters(shape.model).total
+            yield {
                 "result_id": result.id,
                 "quantity": quantity,
                 "model": shape.model.key,
@@ -134,8 +136,11 @@ def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[tuple[
                 "error": predicted / published - 1,
                 "covered": low <= published <= high,
                 "reading": " ".join(reading.because),
+                "parameters": total,
+                "trained_parameters": total if shape.method is Method.FULL else shape.adapter_weights,
+                "master_weights": shape.master_weights,
+                "shards": divided(shape, "parameters"),
             }
-            yield row, shape
 
 
 def _interval(ledger: MemoryLedger, quantity: str, predicted: int) -> tuple[int, int]:

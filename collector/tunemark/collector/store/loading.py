@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import geometric_mean, stdev
 from typing import TYPE_CHECKING
 
-from tunemark.collector.audit.evidence import AuditedResult, Evidence
+from tunemark.collector.audit.evidence import AuditedResult
 from tunemark.collector.audit.load import audited_submission, load_evidence
 from tunemark.collector.audit.rule import Finding, Rule
 from tunemark.collector.gate.check import Verdict, judge
@@ -25,7 +25,7 @@ from tunemark.collector.predict.predicted_vs_measured import memory_errors
 from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, merge
 from tunemark.collector.store.fact_rows import fact_rows
 from tunemark.collector.store.measured_rows import measured_rows
-from tunemark.collector.store.published_rows import converted_rows, document_rows, known_dataset_rows, published_rows
+from tunemark.collector.store.published_rows import converted_rows, document_rows, published_rows
 from tunemark.schema.comparability import configuration
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -40,8 +40,6 @@ from tunemark.schema.vocabulary import Trust
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from tunemark.collector.predict.cross_validation import HeldOut
 
 
 SECOND_RUN = "second_run"
@@ -115,7 +113,7 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     rows["throughput_refused"] = [{"result_id": result, "reason": reason} for result, reason in sorted(calibration.refused.items())]
     trust = {row["result_id"]: row["trust"] for row in rows["result_rows"]}
     fitted, held_out = cross_validate(calibration.rows)
-    merge(rows, throughput_rows(fitted, held_out, trust, findings) | _errors(facts, evidence, held_out))
+    merge(rows, throughput_rows(fitted, held_out, trust, findings) | {"memory_errors": list(memory_errors(facts, evidence.records))})
     problems = [*undescribed, *accepted.problems]
     complete = not problems and not accepted.notes
     rows["collection"] = [{"as_of": day, "inputs_sha256": _inputs_sha256(root), "complete": complete}]
@@ -129,17 +127,6 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     build_database(database, tables)
     sources = Counter(row["source"] for row in rows["result_rows"])
     return Collected({name: table.num_rows for name, table in tables.items()}, dict(sources), problems, accepted.notes)
-
-
-def _errors(facts: FactBase, evidence: Evidence, held_out: "Sequence[HeldOut]") -> Rows:
-    """Return the errors of the memory model and of the rules of thumb."""
-    from tunemark.collector.predict.rules_of_thumb import rule_rows  # noqa: PLC0415
-
-    memory = list(memory_errors(facts, evidence.records))
-    return {
-        "memory_errors": [row for row, _ in memory],
-        "rule_errors": list(rule_rows(memory, (each for each in held_out if each.left_out == "source"))),
-    }
 
 
 def _inputs_sha256(root: Path) -> str:
@@ -235,9 +222,8 @@ def _add_documents(rows: Rows, facts: FactBase) -> FileProblems:
         if counts[document.id] != document.results:
             raise _as_error(file, wrong_count(document.results, counts[document.id]))
         merge(rows, document_rows(document))
-    sizes = known_dataset_rows(facts, documents.values())
     for file, result, verdict in described:
-        merge(rows, published_rows(result, facts, sizes, file, verdict.sha256))
+        merge(rows, published_rows(result, facts, file, verdict.sha256))
     return [(f"{PUBLISHED}/{source}/{DOCUMENT}", missing_document(source, number)) for source, number in sorted(undescribed.items())]
 
 

@@ -4,7 +4,7 @@ import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 
-from tunemark.collector.audit.printed_figures import Figure, derived_figures, precision_class, printed_rows, stated_training_rows
+from tunemark.collector.audit.printed_figures import Figure, derived_figures, precision_class, printed_rows
 from tunemark.collector.store.database import Row, Rows, fact, merge
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.facts.fact_base import FactBase
@@ -86,27 +86,16 @@ def _headline(result: PublishedResult | ConvertedResult, compared: Row, *, sourc
 # Published results ---------------------------------------------------------------------------------
 
 
-def published_rows(result: PublishedResult, facts: FactBase, dataset_rows: Mapping[str, int], file: str, sha256: str) -> Rows:
+def published_rows(result: PublishedResult, facts: FactBase, file: str, sha256: str) -> Rows:
     """Return the rows of a published result by table."""
     printed, dataset = result.conditions.dataset, facts.known.dataset(result.conditions.dataset)
-    rows = printed_rows(printed) or dataset_rows.get(printed or "")
+    rows = printed_rows(printed) or (dataset.training_rows if dataset else None)
     figures = derived_figures(result.claims, result.conditions, rows, dataset.test_rows if dataset else None)
     return {
         "result_rows": [_published_headline(result, figures, facts) | {"file": file, "sha256": sha256}],
         "result_facts": [{"result_id": result.id, **row} for row in _published_facts(result, figures)],
         **_claims(result.id, result.claims, result.labels),
     }
-
-
-def known_dataset_rows(facts: FactBase, documents: Iterable[SourceDocument]) -> dict[str, int]:
-    """Return the training rows of each dataset that a workload card or a statement of a document gives."""
-    known = {card.data.name: card.data.training_rows for card in facts.workloads.values() if card.data.training_rows is not None}
-    for document in documents:
-        for statement in document.statements:
-            rows = stated_training_rows(statement.note)
-            if rows is not None and "dataset" in statement.labels:
-                known.setdefault(statement.labels["dataset"], rows)
-    return known
 
 
 def _published_headline(result: PublishedResult, figures: Mapping[str, Figure], facts: FactBase) -> Row:
@@ -145,27 +134,28 @@ def _published_headline(result: PublishedResult, figures: Mapping[str, Figure], 
 
 
 def _published_facts(result: PublishedResult, figures: Mapping[str, Figure]) -> Iterator[Row]:
-    conditions = result.conditions
     for name, figure in figures.items():
         if figure.formula is not None:
             yield fact("derived", name, figure.value, figure.formula)
-    for name, version in conditions.framework.items():
-        yield fact("packages", name, version, _origin(conditions, "framework"))
-    for name, setting in conditions.settings.items():
-        yield fact("settings", name, setting, _origin(conditions, f"settings.{name}", "settings"))
-    for name, value in conditions.model_dump(mode="json", exclude=PRINTED).items():
-        if value is not None:
-            yield fact("conditions", name, value, _origin(conditions, name))
+    yield from _condition_facts(result.conditions, "assumed: implied, not stated")
     yield fact("origin", result.origin.kind, result.origin.reference)
 
 
-def _origin(conditions: Conditions, *names: str) -> str | None:
-    """Return the origin of a condition, or None if the document itself states it."""
-    if any(name in conditions.assumed for name in names):
-        return "assumed: implied, not stated"
-    if any(name in conditions.from_repository for name in names):
-        return "only the origin repository states it"
-    return None
+def _condition_facts(conditions: Conditions, assumed: str) -> Iterator[Row]:
+    """Yield packages, settings and other conditions, with the origin of those that the document itself does not state."""
+
+    def origin(*names: str) -> str | None:
+        if any(name in conditions.assumed for name in names):
+            return assumed
+        return "only the origin repository states it" if any(name in conditions.from_repository for name in names) else None
+
+    for name, version in conditions.framework.items():
+        yield fact("packages", name, version, origin("framework"))
+    for name, setting in conditions.settings.items():
+        yield fact("settings", name, setting, origin(f"settings.{name}", "settings"))
+    for name, value in conditions.model_dump(mode="json", exclude=PRINTED).items():
+        if value is not None:
+            yield fact("conditions", name, value, origin(name))
 
 
 # Converted results ---------------------------------------------------------------------------------
@@ -290,24 +280,14 @@ def _converted_headline(result: ConvertedResult, times: TimeToTarget, rate: Inte
 
 
 def _converted_printed(result: ConvertedResult) -> Iterator[Row]:
-    conditions = result.conditions
-    entry = result.model_dump(
-        mode="json", include={"label", "benchmark", "round", "division", "submitter", "source", "folder", "target_eval_loss"}
-    )
-    assumed = dict.fromkeys(conditions.assumed, "fixed by the rules of the benchmark; the logs do not record it")
-    # Only these values can follow from the rules; the system and its packages are always printed.
-    settings = {f"settings.{name}": value for name, value in conditions.settings.items()}
-    topics: list[tuple[str, Row, Mapping[str, str]]] = [
-        ("entry", entry, assumed),
-        ("system", result.system.model_dump(mode="json"), {}),
-        ("packages", dict(conditions.framework), {}),
-        ("settings", settings, assumed),
-        ("conditions", conditions.model_dump(mode="json", exclude=PRINTED), assumed),
-    ]
-    for topic, values, reasons in topics:
+    by_rules, assumed = "fixed by the rules of the benchmark; the logs do not record it", result.conditions.assumed
+    entry = {"label", "benchmark", "round", "division", "submitter", "source", "folder", "target_eval_loss"}
+    for topic, values in (("entry", result.model_dump(mode="json", include=entry)), ("system", result.system.model_dump(mode="json"))):
         for name, value in values.items():
             if value not in (None, []):
-                yield fact(topic, name.removeprefix("settings."), value, reasons.get(name))
+                # The system is always printed.
+                yield fact(topic, name, value, by_rules if topic == "entry" and name in assumed else None)
+    yield from _condition_facts(result.conditions, by_rules)
 
 
 def _round(name: str, results: list[ConvertedResult]) -> Row:

@@ -721,6 +721,8 @@ create table throughput_errors (
     covered boolean,
     no_data varchar,
     same varchar[] not null,
+    active_parameters bigint not null,
+    peak_flop_per_s double,
     primary key (left_out, result_id)
 );
 comment on table throughput_errors is 'Each result and its prediction from results without its accelerator, or without its model.';
@@ -734,6 +736,8 @@ comment on column throughput_errors.predicted_low is 'Lower end of the 90% inter
 comment on column throughput_errors.error is 'Predicted rate / rate of the result - 1.';
 comment on column throughput_errors.covered is 'True if the interval contains the result.';
 comment on column throughput_errors.no_data is 'Why there is no prediction.';
+comment on column throughput_errors.active_parameters is 'Parameters that a token passes through.';
+comment on column throughput_errors.peak_flop_per_s is 'Dense peak of all devices in the format of the products; NULL if the card has none.';
 comment on column throughput_errors.same is 'Other results that repeat this rate for the same configuration. They add no evidence.';
 
 create table throughput_refused (
@@ -781,24 +785,6 @@ comment on column known_rates.offload is 'True if weights or states wait in the 
 comment on column known_rates.experts is 'Experts of each block of the model; 0 without a mixture.';
 comment on column known_rates.suspicious is 'True if the audit calls the rate suspicious: it is then no evidence of an option.';
 
-create table rule_errors (
-    kind varchar not null,
-    rule varchar not null,
-    formula varchar not null,
-    source varchar not null,
-    result_id varchar not null,
-    quantity varchar not null,
-    method varchar not null,
-    predicted double not null,
-    published double not null,
-    error double not null,
-    primary key (kind, rule, result_id, quantity)
-);
-comment on table rule_errors is 'Predictions of public calculators, rules of thumb and our own models for the same published results.';
-comment on column rule_errors.kind is 'memory: bytes of a device; speed: tokens/s of all devices.';
-comment on column rule_errors.source is 'Where the rule is published.';
-comment on column rule_errors.error is 'Predicted / published - 1.';
-
 create table memory_errors (
     result_id varchar not null,
     quantity varchar not null,
@@ -813,6 +799,10 @@ create table memory_errors (
     error double not null,
     covered boolean not null,
     reading varchar,
+    parameters bigint not null,
+    trained_parameters bigint not null,
+    master_weights boolean not null,
+    shards double not null,
     primary key (result_id, quantity)
 );
 comment on table memory_errors is 'Published peaks of memory and their predictions.';
@@ -823,6 +813,41 @@ comment on column memory_errors.predicted_low is 'Lower end of the 90% interval.
 comment on column memory_errors.covered is 'True if the interval contains the published figure.';
 comment on column memory_errors.error is 'Predicted / published - 1.';
 comment on column memory_errors.reading is 'How the document''s figures are read.';
+comment on column memory_errors.master_weights is 'True if a copy of the weights in fp32 is updated.';
+comment on column memory_errors.shards is 'Devices over which the parameters are divided.';
+
+create view rule_errors as
+with memory as (
+    select 'Tunemark' as rule, 'tunemark estimate' as formula, 'guide/definitions' as source, predicted_bytes as predicted, e.* from memory_errors e
+    union all select 'formula of document 004', 'parameters x bytes x 20 (full), 4 (LoRA) or 2 (QLoRA)', 'document 004',
+        parameters * case method when 'full' then 40 when 'lora' then 8 else 1 end, e.* from memory_errors e
+    -- The command prints this under "Training using Adam" for bf16, and nothing for 4 bits.
+    union all select 'accelerate estimate-memory', '2 x the model in fp32', 'accelerate 1.15, commands/estimate.py',
+        case when method <> 'qlora' then 8 * parameters end, e.* from memory_errors e
+    union all select 'LLaMA-Factory''s table', 'GB per billion parameters: 8 or 18 (full), 2 (LoRA), 0.5 (QLoRA)', 'https://github.com/hiyouga/LLaMA-Factory, README, Hardware Requirement',
+        parameters * case when method = 'lora' then 2 when method = 'qlora' then 0.5 when master_weights then 18 else 8 end, e.* from memory_errors e
+    union all select '16 bytes per trained parameter', '16 x trained + 2 (or 0.5) x frozen, over the devices', 'Rajbhandari et al. 2020, ZeRO, section 3.1, https://arxiv.org/abs/1910.02054',
+        (16 * trained_parameters + parameters * case method when 'full' then 0 when 'lora' then 2 else 0.5 end) / shards, e.* from memory_errors e
+), speed_rules(rule, formula, source, full_flop, adapter_flop, peak_share) as (values
+    ('6 N D at 35% of the peak', '6 N FLOPs per token', 'https://blog.eleuther.ai/transformer-math/', 6.0, 6.0, 0.35),
+    ('6 N D at 45% of the peak', '6 N FLOPs per token', 'https://blog.eleuther.ai/transformer-math/', 6.0, 6.0, 0.45),
+    ('8 N D at 48% of the peak', '8 N FLOPs per token with recomputation, 140 to 163 TFLOP/s on A100', 'Narayanan et al. 2021, section 5, https://arxiv.org/abs/2104.04473', 8.0, 8.0, 0.48),
+    ('4 N D for adapters at 40% of the peak', '4 N FLOPs per token without weight gradients, 6 N for full fine-tuning', 'follows from Hu et al. 2021, https://arxiv.org/abs/2106.09685', 6.0, 4.0, 0.40),
+    ('LoRA saves 90% of the compute', '0.6 N FLOPs per token at 40% of the peak; LoRA and QLoRA only', 'https://aitecknews.com/en/articles/2026-07-04-why-lora-achieves-90-compute-savings-without-sacrificing-tas', null, 0.6, 0.40)
+), speed as (
+    select 'Tunemark' as rule, 'its source left out' as formula, 'guide/predictions' as source, predicted_tokens_per_s as predicted, e.* from throughput_errors e
+    union all select rule, formula, source, peak_share * peak_flop_per_s / (case method when 'full' then full_flop else adapter_flop end * active_parameters), e.*
+    from throughput_errors e cross join speed_rules
+)
+select 'memory' as kind, rule, formula, source, result_id, quantity, method, predicted, published_bytes as published, predicted / published - 1 as error from memory where predicted is not null
+union all
+select 'speed', rule, formula, source, result_id, 'tokens/s', method, predicted, tokens_per_s, predicted / tokens_per_s - 1 from speed
+where left_out = 'source' and predicted_tokens_per_s is not null and predicted is not null;
+comment on view rule_errors is 'Predictions of public calculators, rules of thumb and our own models for the same published results.';
+comment on column rule_errors.kind is 'memory: bytes of a device; speed: tokens/s of all devices.';
+comment on column rule_errors.formula is 'As the source states it; where it is ambiguous, the reading that fits the results best.';
+comment on column rule_errors.source is 'Where the rule is published.';
+comment on column rule_errors.error is 'Predicted / published - 1.';
 
 create table load_problems (
     file varchar not null,
@@ -914,8 +939,8 @@ create view usable_results as
 with figure_maps as (
     select
         record_id,
-        map_from_entries(list((quantity, value)) filter (not impossible)) as figure,
-        list(quantity) filter (doubted) as doubted
+        map_from_entries(list((quantity, value) order by quantity) filter (not impossible)) as figure,
+        list(quantity order by quantity) filter (doubted) as doubted
     from figures
     group by record_id
 )

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
 from packaging.version import Version
 from pydantic import Field
@@ -246,7 +246,7 @@ class Withdrawal(Frozen):
 
     result_id: ResultId
     withdrawn_on: Day
-    reason: Text
+    reason: Annotated[str, Field(min_length=12, max_length=2_000)]
 
 
 class WorldFacts(Frozen):

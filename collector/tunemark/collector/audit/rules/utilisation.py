@@ -2,21 +2,33 @@
 
 from collections.abc import Iterator
 from operator import attrgetter
+from typing import NamedTuple
 
-from tunemark.collector.audit.bounds import activations_kept, flop_conventions, flop_per_token, utilisation, weight_bytes
-from tunemark.collector.audit.distributions import attained, states_recompute, usual_limit
+from tunemark.collector.audit.bounds import (
+    activations_kept,
+    flop_conventions,
+    flop_per_token,
+    rates_below_peak,
+    software_of,
+    states_recompute,
+    usual_limit,
+    utilisation,
+    weight_bytes,
+)
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.collector.audit.token_rates import TokenRate, settled_reading, token_rates
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.architecture import count_parameters
 
 PROFILE_TO_RUN = 1.5
 """Factor by which a profiled step may be faster than the whole run: the waiting that a profile excludes is below a third of the time."""
 
 OTHER_PEAK = 1.25
 """Factor by which the peak of a claimed utilisation may be higher: boost clocks, and variants of one device."""
-LIKE = attrgetter("level", "result.conditions.accelerator", "result.conditions.method", "result.devices")
-"""What results of different sources must share to be compared."""
+SIMILAR_SIZE = 1.6
+"""Factor within which models have about the same size."""
 
 
 @rule(id="utilisation", family="utilisation", verdicts=(IMPOSSIBLE, SUSPICIOUS, AMBIGUOUS))
@@ -123,6 +135,33 @@ def claimed_against_rate(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(SUSPICIOUS, (result.id,), claim, words, quantities=("mfu",))
 
 
+class Attained(NamedTuple):
+    """The utilisation of one result, by its only possible rate."""
+
+    result: AuditedResult
+    source: str
+    """Its document; all rounds of a benchmark are one source."""
+    level: str
+    """Level of its software."""
+    parameters: int
+    quantity: str
+    share: float
+    """Model FLOPs per second as a share of the dense peak."""
+    hardware_share: float
+    """The same with recomputed blocks, if the result states checkpointing."""
+
+
+def attained(result: AuditedResult, facts: FactBase) -> Attained | None:
+    """Return the utilisation of a result with one possible rate, or None."""
+    rates = rates_below_peak(result)
+    plain = utilisation(result, rates[0]) if len(rates) == 1 else None
+    if plain is None or result.model is None:
+        return None
+    twice = utilisation(result, rates[0], recompute=True) if states_recompute(result) else None
+    source, level, size = "mlperf" if result.converted else result.source, software_of(result, facts).level, count_parameters(result.model)
+    return Attained(result, source, level, size.total, rates[0].quantity, plain[0].value, (twice or plain)[0].value)
+
+
 @rule(id="cross-source", family="comparison", verdicts=(SUSPICIOUS,))
 def across_sources(evidence: Evidence) -> Iterator[Finding]:
     """Far better than other sources on the same device.
@@ -131,18 +170,22 @@ def across_sources(evidence: Evidence) -> Iterator[Finding]:
     unless it is within what such software reaches.
     """
     factor = evidence.facts.known.practice("cross-source")
-    for group in grouped(attained(evidence), LIKE).values():
+    known = [item for result in evidence.results if (item := attained(result, evidence.facts))]
+    for group in grouped(
+        known, attrgetter("level", "result.conditions.accelerator", "result.conditions.method", "result.devices")
+    ).values():
         published = [item for item in group if not item.result.measured]
         for item in group:
             # Measured results may be many: each is compared with documents only.
-            peers = [other for other in published if other.source != item.source and item.has_size_of(other)]
+            others = [other for other in published if other.source != item.source]
+            peers = [other for other in others if 1 / SIMILAR_SIZE <= other.parameters / item.parameters <= SIMILAR_SIZE]
             middle = sorted(other.share for other in peers)[len(peers) // 2] if peers else item.share
             limit, practice = usual_limit(item.result, evidence.facts)
             if item.share > factor * middle and item.hardware_share > limit:
-                claim = f"{item.result.printed(item.rate.quantity)} on {item.result.device_name}"
+                claim = f"{item.result.printed(item.quantity)} on {item.result.device_name}"
                 words = (
                     f"{item.share:.1%} of the dense peak. {len(peers)} results of other sources with the same device, method, software level "
                     f"and model size reach {middle:.1%}: {item.share / middle:.1f} times less; {practice}"
                 )
                 records = (item.result.id, *(other.result.id for other in peers))
-                yield Finding(SUSPICIOUS, records, claim, words, quantities=(item.rate.quantity,))
+                yield Finding(SUSPICIOUS, records, claim, words, quantities=(item.quantity,))
