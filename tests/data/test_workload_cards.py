@@ -3,14 +3,13 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from harness_making import FACTS, ROOT
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.studies.series import Point, star_of_card
 from tunemark.harness.vendors.protocol import vendor_of
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import shared_settings
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import estimate_memory
@@ -18,9 +17,6 @@ from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.plan.machine import Machine
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import PACKAGES, Backend
-
-ROOT = Path(__file__).parents[2]
-FACTS = FactBase(ROOT / "data")
 
 
 def eight_gpus():
