@@ -110,7 +110,9 @@ def test_a_copy_without_history_gets_the_commit_that_was_carried(tmp_path, monke
 
 
 def test_a_run_that_outlasts_its_limit_is_stopped_so_that_it_can_write():
-    code = "import signal, time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: raise SystemExit(6)"
+    # A test run in the background of a shell ignores Ctrl-C, and so would its child.
+    code = "import signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "try: time.sleep(60)\nexcept KeyboardInterrupt: raise SystemExit(6)"
     process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     assert gpu_campaign.end_of(process, 5.0) == ("limit", 6)
 
