@@ -19,8 +19,9 @@ NEURON_BIN := $(NEURON_VENV)/bin
 NEURON_INSTALLED := $(NEURON_VENV)/.installed
 OPTIMUM_NEURON := optimum-neuron==0.4.5
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Without --no-compile, pip compiles every module of every library on one core; Python compiles those that are imported.
 CODE := schema harness collector site tests benchmarks
-# One process per core, whole test files each, in their order: slow ones first (tests/conftest.py). Tiny models are slower on several threads when other work runs.
+# One process more than there are cores, whole test files each, in their order: slow ones first (tests/conftest.py). Tiny models are slower on several threads when other work runs.
 PYTEST := -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup setup-run demo test test-all check tests wheel-test rehearse-pr test-neuron-stack neuron-api browser format schema support mutation-score campaign structure lock clean
@@ -42,21 +43,22 @@ endef
 $(INSTALLED): requirements.lock pyproject.toml
 	@echo "setup: creating $(VENV) and installing; torch is large, the first time takes minutes"
 	$(python_check)
-	@DS_BUILD_OPS=0 $(PIP) install --quiet --no-deps --no-build-isolation --require-hashes -r requirements.lock
+	@DS_BUILD_OPS=0 $(PIP) install --quiet --no-compile --no-deps --no-build-isolation --require-hashes -r requirements.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(INSTALLED) $(RUNNER_INSTALLED)
 
 $(RUNNER_INSTALLED): requirements-run.lock pyproject.toml
 	@echo "setup-run: creating $(VENV) and installing the runner; torch is large, the first time takes minutes"
 	$(python_check)
-	@$(PIP) install --quiet --no-deps --require-hashes -r requirements-run.lock
+	@$(PIP) install --quiet --no-compile --no-deps --require-hashes -r requirements-run.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(RUNNER_INSTALLED)
 
 demo: setup ## Fine-tune three small models, collect, build the site and serve it (SERVE=0 only builds, PORT=8001, AGAIN=1 measures again).
 	@$(BIN)/tunemark demo $(if $(filter 0,$(SERVE)),--no-serve,--serve --port $(PORT)) $(if $(AGAIN),--again)
 
-test: setup browser check tests ## Run lint, types and all tests but those that run nightly.
+test: setup browser ## Run lint, types and all tests but those that run nightly. The checks take one core and run beside the tests.
+	@$(MAKE) --no-print-directory --jobs=2 check tests MARKS="$(MARKS)"
 
 test-all: MARKS := -m ''
 test-all: test test-neuron-stack ## Run all tests, also the nightly ones, those of the harness also with older libraries.

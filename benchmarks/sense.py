@@ -80,7 +80,8 @@ def larger_models(found: dict[ModelCard, Rates]) -> Iterator[tuple[str, bool]]:
     """Yield pairs of models of one family, of which the one with more layers and wider ones cannot be faster."""
 
     def size(model: ModelCard) -> tuple[int, ...]:
-        return model.layers, model.hidden_size, model.intermediate_size, model.vocabulary, model.active_experts or 1
+        heads = (model.attention_heads, model.key_value_heads, model.head_dim)
+        return model.layers, model.hidden_size, model.intermediate_size, model.vocabulary, model.active_experts or 1, *heads
 
     for one, other in permutations(found, 2):
         larger = one.family == other.family and size(one) != size(other) and all(map(ge, size(one), size(other)))

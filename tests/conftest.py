@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +27,25 @@ def environment_restored() -> Iterator[None]:
     for name in os.environ.keys() - before.keys():
         del os.environ[name]
     os.environ.update(before)
+
+
+@pytest.fixture
+def tunemark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """The command line, through its front door, in this process."""
+    from factories import Said
+
+    from tunemark import cli
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["tunemark", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        code = ended.value.code
+        return Said(code if isinstance(code, int) else int(code is not None), out, err)
+
+    return call
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +84,19 @@ def whole_site(whole_database: Path, make_once: Callable[[str, Callable[[Path], 
     return make_once("whole_site", lambda out: build_site(whole_database, out, configuration, strict=True, progress=lambda _: None))
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Return one process more than there are cores: some always wait for a browser, a time limit or the database of another one."""
+    return 1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files with slow tests first, so that no process is left with one at the end."""
+    """Run the files with slow tests first, so that no process is left with one at the end, then those that wait for a browser between others."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    ranks: dict[Path, int] = {}
+    files: Counter[bool] = Counter()
+    for item in items:
+        if item.path not in ranks:
+            waits = item.path.parent.name == "site"
+            ranks[item.path] = files[waits]
+            files[waits] += 1
+    items.sort(key=lambda item: (item.path not in slow, ranks[item.path]))

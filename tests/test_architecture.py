@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import structure
 import yaml
-from typer.testing import CliRunner
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("schema", "harness", "collector", "site")
@@ -95,21 +94,6 @@ def test_a_command_outside_training_never_imports_torch():
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     found = [line for line in done.stdout.splitlines() if line.startswith("imported torch:")]
     assert found == [f"imported torch: False {' '.join(words)}" for words in WITHOUT_TORCH]
-
-
-def test_each_command_that_is_listed_exists():
-    from tunemark.cli import COMMANDS, app
-
-    for name in COMMANDS:
-        done = CliRunner().invoke(app, [name, "--help"])
-        assert done.exit_code == 0, f"{name}: {done.output}"
-
-
-def test_a_build_can_never_delete_our_source():
-    """MkDocs deletes what is in site_dir, and its default is our folder site/."""
-    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert re.search(r"^site_dir: build/site$", text, re.MULTILINE)
-    assert re.search(r"^docs_dir: build/docs$", text, re.MULTILINE)
 
 
 def test_the_site_folder_is_not_ignored_by_git():

@@ -6,13 +6,17 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from factories import assert_golden
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from tunemark import cli
 from tunemark.schema import VERSION
+
+ROOT = Path(__file__).parents[1]
 
 
 def leaves(words, command):
@@ -83,70 +87,15 @@ def test_a_reader_that_has_seen_enough_is_no_error(command):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("frontier smoke-lora --limit-memory 0.01", "--limit-memory: '0.01': must be greater than or equal to 0.1"),
-        ("run smoke-lora --steps x", "--steps: 'x': must be a whole number of 1 or more, such as 500, 2k or 10M; `tunemark run --help`"),
-        ("run smoke-lora --set backend=foo", "--set backend: 'foo': must be 'cpu', "),
-        ("run smoke-lora --set until_ci=7", "--set until_ci: '7': is not a fraction between 0 and 1; give 1% or 0.01"),
-        ("predict nope.json", "FILE: 'nope.json': no such file; `tunemark run` writes submissions to submissions/WORKLOAD/, and names the file"),
-        ("predict data", "FILE: 'data': is a folder; name the submissions in it"),
-        ("recommend -m llama-3.1-8b", "--tokens: give the size of the data with either --tokens or --samples"),
-        ("run", "missing argument 'workload'"),
-        ("run --foo", "no such option: --foo"),
-        ("sweep smoke-lora --over foo=1,2", "--over: 'foo': not a setting of smoke-lora; none of the 82 known names is similar; `tunemark workloads --json`"),
-        ("sweep smoke-lora --over micro_batchh=1,2", "--over: 'micro_batchh': not a setting of smoke-lora; did you mean 'micro_batch' or"),
-        ("plan smoke-lora --set foo=1", "--set: 'foo': not a setting of the workload card"),
-        ("estimate -m lama-3.1-8b", "--model/-m: 'lama-3.1-8b': not in data/models; did you mean 'llama-3.1-8b'"),
-        ("estimate -m gpt2 -a h100", "--accelerator/-a: 'h100': may be nvidia-h100-80gb-pcie or nvidia-h100-80gb-sxm or nvidia-h100-94gb-nvl; give one of them"),
-        ("estimate -m gpt2 --devices 0", "--devices: 0: must be 1 or more"),
-        ("estimate -m gpt2 --method peft", "--method: 'peft': known: full, lora, qlora"),
-        ("recommend -m gpt2 --tokens 10M --method peft", "--method: 'peft': known: any, full, lora, qlora"),
-        ("estimate -m gpt2 --rank 0", "--rank: 0: must be 1 or more"),
-        ("estimate -m gpt2 --tokens 1M --epochs 0", "--epochs: 0: must be 1 or more"),
-        ("estimate -m gpt2 --optimizer adm", "--optimizer: 'adm': did you mean 'adamw'"),
-        ("estimate -m gpt2 --sharding single --devices 2", "--sharding: 'single': 2 devices need ddp"),
-        ("estimate -m gpt2 --set lora_dropout=2", "--set lora_dropout: 2.0: must be at least 0 and below 1"),
-        ("recommend -m lama-3.1-8b --tokens 10M", "--model/-m: 'lama-3.1-8b': not in data/models; did you mean 'llama-3.1-8b'"),
-        ("recommend -m gpt2 --tokens 10M --own foo", "--own: 'foo': not in data/accelerators"),
-        ("recommend -m gpt2 --tokens 10M --own L4 --owned usd_per_hour=0", "--owned: 'usd_per_hour=0': must be a cost above 0"),
-        ("recommend -m gpt2 --tokens 10M --own L4 --owned usd_per_hour=nan", "--owned: 'usd_per_hour=nan': must be a cost above 0"),
-        ("recommend -m gpt2 --tokens 10M --own L4 --owned 5", "--owned: '5': not a figure of owned hardware; known: electricity, purchase, resale, utilisation, watts, years; for example usd_per_hour=0.20, or purchase="),
-        ("recommend -m gpt2 --tokens 10M --set foo=1", "--set: 'foo': known: max_memory, start_up, trust\n"),
-        ("audit nope.json", "nope.json: no such file or folder"),
-        ("validate nope.json", "nope.json: no such file or folder"),
-        ("validate --pull-request nope..HEAD", "--pull-request: 'nope': is no commit of this repository"),
-        ("validate submissions --github", "--github: is for --pull-request"),
-        ("query", "SQL: give a SELECT, or --views to list tables and columns"),
-        ("prices nope", "nope: neither an instance nor an accelerator"),
-        ("prices p5.48xlarge --kind owned", "--kind: 'owned': known: marketplace, on_demand, reserved, spot"),
-        ("submit nope.json", "nope.json: no such file or folder"),
-        ("run smoke-lora --set packin=1", "--set: 'packin': not a setting of the workload card; did you mean 'data.packing'? `tunemark workloads --json` shows each card with its settings, and `tunemark run --help` those of a run"),
-        ("plan smoke-lora --accelerator nvidia-h1000", "--accelerator: 'nvidia-h1000': not in data/accelerators; did you mean 'nvidia-h100"),
-        ("plan smoke-lora --accelerator h100", "--accelerator: 'h100': may be nvidia-h100-80gb-pcie or nvidia-h100-80gb-sxm or nvidia-h100-94gb-nvl; give one"),
-        ("run 'Smoke LoRA'", "workload: 'Smoke LoRA': give the name of a workload; `tunemark workloads` lists them"),
-        ("plan smoke-lora --data ''", "--data: must have at least 1 character"),
-        ("frontier smoke-lora --seq ''", "--seq: '': must be a whole number of 1"),
-        ("sweep smoke-bert", "--over: is missing, and smoke-bert has no axes of its own; name what to vary, such as --over batch_size=8,16,32"),
-        ("run smoke-lora --seq 999999999", "--seq: 999999999: must be less than or equal to 2097152"),
-        ("run smoke-lora --set packing=foo", "--set packing: 'foo': must be true or false"),
-        ("run smoke-lora --set devices=0", "--set devices: '0': must be greater than or equal to 1"),
-        ("run smoke-bert --rank 4", "--rank: not a setting of the workload card"),
-        ("tune smoke-lora --method qlora --set lora=null", "--method, --set lora: '\"qlora\", null': method is 'qlora'"),
-        ("sweep smoke-lora --over batch=0,4", "--over: 'batch.micro_batch=0': must be greater than or equal to 1"),
-        ("ab smoke-lora --a batch=4 --b batch=0", "--b: 'batch.micro_batch=0': must be greater than or equal to 1"),
-        ("frontier smoke-lora --seq foo", "--seq: 'foo': must be a whole number of 1 or more, such as 500, 2k or 10M; `tunemark frontier --help`"),
-    ],
-)  # fmt: skip
-def test_every_usage_error_is_one_line_that_names_option_and_value(monkeypatch, capsys, arguments, message):
-    monkeypatch.setattr(sys, "argv", ["tunemark", *shlex.split(arguments)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    out, err = capsys.readouterr()
-    assert (ended.value.code, out) == (2, "")
-    assert err.startswith(f"tunemark: {message}")
-    assert err.count("\n") == 1
+def test_an_error_is_one_line_that_names_option_value_and_fix(monkeypatch, tunemark):
+    """`command_errors.txt` lists commands with their errors."""
+    monkeypatch.chdir(ROOT)
+    golden, shown = Path(__file__).with_name("command_errors.txt"), ""
+    for command in re.findall(r"^\$ tunemark (.+)$", golden.read_text(encoding="utf-8"), re.MULTILINE):
+        said = tunemark(*shlex.split(command))
+        assert (said.out, said.err.count("\n")) == ("", 1), command
+        shown += f"$ tunemark {command}\n{said.err}{'' if said.code == 2 else f'exit code {said.code:d}'}\n"
+    assert_golden(golden, shown)
 
 
 @pytest.mark.parametrize("arguments", [[], ["import"]])

@@ -1,23 +1,17 @@
 """Factories of evidence: results and statements of a document that does not exist."""
 
 from datetime import date
-from functools import cache
-from pathlib import Path
+
+from factories import FACTS
 
 from tunemark.collector.audit.evidence import Evidence
 from tunemark.collector.audit.load import audited_record
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult, Reading, SourceDocument, Statement
 
 SOURCE = "900"
 BERT = {"model": "bert-base-uncased", "method": "full", "sequence_length": 128, "dataset": "dair-ai/emotion"}
 FULL, QLORA = {"method": "full"}, {"method": "qlora"}
 A100, H100, T4 = "nvidia-a100-80gb-sxm", "nvidia-h100-80gb-sxm", "nvidia-t4"
-
-
-@cache
-def facts():
-    return FactBase(Path(__file__).parents[2] / "data")
 
 
 def claim(value, printed=None, **readings):
@@ -79,7 +73,7 @@ def evidence(*records, stated_on=None, committed_on=None):
         stated_on=date.fromisoformat(stated_on) if stated_on else None,
         committed_on=date.fromisoformat(committed_on) if committed_on else None,
     )
-    return Evidence(tuple(audited_record(record, facts()) for record in results), (document,), facts())
+    return Evidence(tuple(audited_record(record, FACTS) for record in results), (document,), FACTS)
 
 
 def pair(quantity, **more):

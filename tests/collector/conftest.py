@@ -1,13 +1,11 @@
 """A checkout of its own for each test: real facts, no records."""
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
-from factories import CHECKOUT, Said, Tunemark, calibration_of_checkout, copy_data
+from factories import CHECKOUT, calibration_of_checkout, copy_data
 
-from tunemark import cli
 from tunemark.collector.predict import calibration_rows
 
 
@@ -32,19 +30,3 @@ def published(checkout: Path) -> Path:
     for source in ("000", "001", "002", "003", "004"):
         shutil.copytree(CHECKOUT / "data" / "published" / source, checkout / "data" / "published" / source)
     return checkout
-
-
-@pytest.fixture
-def tunemark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tunemark:
-    """The command line, through its front door, in this process."""
-
-    def call(*arguments: object) -> Said:
-        monkeypatch.setattr(sys, "argv", ["tunemark", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        code = ended.value.code
-        return Said(code if isinstance(code, int) else int(code is not None), out, err)
-
-    return call

@@ -1,6 +1,8 @@
 """Valid records with everything defaulted that a test does not care about."""
 
 import json
+import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable
@@ -14,21 +16,20 @@ from typing import Any
 
 from gate_mutations.copy_corruptions import with_warnings
 from gate_mutations.honest import cpu, cpu_machine
+from gate_mutations.simulated import FACTS
 from pydantic import ValidationError
 
 from tunemark.collector.predict import calibration_rows
 from tunemark.collector.predict.calibration_rows import Calibration
 from tunemark.collector.predict.cross_validation import HeldOut
 from tunemark.harness.plan.options import Options
-from tunemark.schema.facts.fact_base import FactBase
+from tunemark.harness.plan.resolve import resolve
 from tunemark.schema.measurement_warnings import RANDOM_WEIGHTS
 from tunemark.schema.records.base import canonical_json
-from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission, submission_name
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-FACTS = FactBase(CHECKOUT / "data")
 RUN_ID = "0123456789abcdef0123456789abcdef"
 SIMULATED = ("machine", "options", "ending", "rss_bytes")
 TEST_CPU = cpu_machine("Test CPU", 2, 4, 2, 8.0)
@@ -59,39 +60,6 @@ def with_overrides(content: dict[str, Any], overrides: dict[str, Any]) -> dict[s
         else:
             node[name] = value
     return changed
-
-
-def make_plan_content() -> dict[str, Any]:
-    card = FACTS.workloads["smoke-lora"]
-    rows = card.batch.micro_batch * card.batch.gradient_accumulation
-    plan = Plan.model_validate(
-        {
-            "workload": card.key,
-            "workload_sha256": FACTS.workload_sha256(card.key),
-            "method": card.method,
-            "lora": card.lora,
-            "model": {"key": card.model, "task": card.task, "labels": card.labels, "weights": card.weights},
-            "data": {
-                "source": card.data.source,
-                "name": card.data.name,
-                "tokenizer": "none",
-                "sequence_length": card.data.sequence_length,
-                "padding": card.data.padding,
-            },
-            "batch": {
-                "micro_batch": card.batch.micro_batch,
-                "gradient_accumulation": card.batch.gradient_accumulation,
-                "data_parallel": 1,
-                "global_batch": rows,
-            },
-            "optimizer": card.optimizer,
-            "precision": {"parameters": "fp32", "compute": "fp32"},
-            "device": {"backend": "cpu", "accelerator": None, "count": 1, "strategy": "single", "threads": 2},
-            "measurement": {"max_steps": card.stop.max_steps, "seed": card.seed, "no_step_s": 900.0, "until_relative_ci": None},
-            "reasons": {"device.count": "this version trains on one device"},
-        },
-    )
-    return plan.model_dump(mode="json")
 
 
 def make_trace_content(steps: int, *, rows: int, tokens: int, start: float = 2.0) -> dict[str, Any]:
@@ -128,7 +96,7 @@ def make_content(steps: int = 130, run_id: str = RUN_ID, of: str = "lora", **cha
 
 def bare_content(steps: int = 130, **overrides: Any) -> dict[str, Any]:
     """Return a submission as JSON content, dotted paths replaced; not validated. The gate would find what is missing."""
-    plan = make_plan_content()
+    plan = resolve("smoke-lora", FACTS, TEST_CPU, Options()).plan.model_dump(mode="json")
     trace = make_trace_content(steps, rows=plan["batch"]["global_batch"], tokens=plan["data"]["sequence_length"])
     end = trace["completed_at_s"][-1] if steps else 2.0
     unknown = {"peak_bytes": None, "method": None, "reason": "a CPU has no device memory"}
@@ -229,6 +197,14 @@ def calibration_of_checkout() -> Calibration:
 
 
 CALIBRATE = calibration_rows.calibrate
+
+
+def assert_golden(golden: Path, shown: str) -> None:
+    """Compare a text with a file, which UPDATE_GOLDEN=1 writes. Lists of known names are left out: they grow with the data."""
+    shown = re.sub(r"none of the \d+ known", "none of the known", re.sub(r"\bknown: .*", "known: ...", shown))
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.write_text(shown, encoding="utf-8")
+    assert shown == golden.read_text(encoding="utf-8"), "run again with UPDATE_GOLDEN=1 if the difference is meant"
 
 
 def run_id(number: int) -> str:

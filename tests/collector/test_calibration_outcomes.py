@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_factories import claim, evidence, facts
+from audit_factories import claim, evidence
 from audit_factories import result as published
-from factories import bare_submission
+from factories import FACTS, bare_submission
 
 from tunemark.collector.audit.load import audited_record
 from tunemark.collector.audit.rule import Finding
@@ -27,8 +27,8 @@ NOWHERE = Path("no such checkout")
 
 def calibrated(*records: PublishedResult | ConvertedResult, findings: Iterable[Finding] = ()) -> Calibration:
     """Return the calibration rows of these records and findings, without a checkout."""
-    results = tuple(audited_record(record, facts()) for record in records)
-    return calibrate(NOWHERE, facts(), replace(evidence(), results=results, records=records), tuple(findings), ())
+    results = tuple(audited_record(record, FACTS) for record in records)
+    return calibrate(NOWHERE, FACTS, replace(evidence(), results=results, records=records), tuple(findings), ())
 
 
 def row_of(record: PublishedResult | ConvertedResult, findings: Iterable[Finding] = ()) -> Observed:
@@ -139,7 +139,7 @@ def on_h100(steps: int = 130, **overrides: Any) -> dict[str, Any]:
 def outcome(**overrides: Any) -> Any:
     """Return the calibration row of a submission, a reason, or None."""
     submission = bare_submission(**overrides)
-    result = calibration_outcome(submission, "measured-1", facts(), derive(submission))
+    result = calibration_outcome(submission, "measured-1", FACTS, derive(submission))
     return result if result is None else result[1]
 
 
@@ -164,6 +164,3 @@ def test_the_rate_of_a_measured_result_counts_slots_over_the_steady_window() -> 
 )
 def test_a_run_that_is_not_rankable_or_has_no_card_is_refused(overrides: dict[str, Any]) -> None:
     assert outcome(**overrides) == Missing("not rankable, or a device or model without a card")
-
-
-# A whole checkout ----------------------------------------------------------------------------------

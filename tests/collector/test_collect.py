@@ -7,7 +7,6 @@ from typing import Any
 import duckdb
 import pytest
 from factories import Tunemark, make_submission, run_id, save
-from gate_mutations.simulated import Ending
 
 from tunemark.collector.store import database
 from tunemark.collector.store.loading import collect
@@ -97,28 +96,6 @@ def test_a_bad_submission_is_noted_and_the_others_load(checkout: Path, db: Path,
     assert rows(db, "select file, field from load_problems") == [("submissions/broken.json", "file")]
 
 
-def test_a_failed_run_is_a_row(checkout: Path, db: Path) -> None:
-    save(
-        checkout,
-        make_submission(
-            0,
-            ending=Ending(
-                "import", finished={"exit_code": 1, "output_tail": "OpenBLAS error: Memory allocation still failed after 10 retries"}
-            ),
-        ),
-    )
-    collect(checkout, db)
-    assert rows(db, "select status, failed, rankable, tokens_per_s, message from results") == [
-        (
-            "oom_host",
-            True,
-            False,
-            None,
-            "the worker ended with exit code 1: OpenBLAS error: Memory allocation still failed after 10 retries",
-        )
-    ]
-
-
 @pytest.mark.parametrize("failure", [RuntimeError("disk"), KeyboardInterrupt()])
 def test_a_failure_midway_leaves_the_old_database_untouched(
     checkout: Path, db: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException
@@ -150,12 +127,6 @@ def test_an_invalid_published_result_stops_collect_and_nothing_is_written(publis
     assert "data/published/003/003-001.json: conditions.model: 'lama-3.1-8b'" in said.err
     assert "did you mean 'llama-3.1-8b'" in said.err
     assert not db.exists()
-
-
-def test_a_missing_published_result_is_noticed(published: Path, db: Path) -> None:
-    (published / "data" / "published" / "002" / "002-002.json").unlink()
-    with pytest.raises(TunemarkError, match="this source has 1 result"):
-        collect(published, db)
 
 
 def test_the_database_carries_the_comments_of_views_sql(checkout: Path, db: Path) -> None:

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import CHECKOUT
+from factories import FACTS
 
 from tunemark.collector.store.database import arrow_schemas, as_arrow, build_database
 from tunemark.collector.store.fact_rows import price_id, price_rows
 from tunemark.collector.store.sql_query import run_query
-from tunemark.schema.facts.fact_base import FactBase
 
 ACCELERATOR, FABRIC = "nvidia-h100-80gb-sxm", "EFA, 3,200 Gb/s"
 
@@ -80,20 +79,19 @@ def test_the_cheapest_fitting_instance_counts_that_is_not_oversized(tmp_path: Pa
 
 
 def test_the_database_and_the_command_line_choose_the_same_offers(tmp_path: Path) -> None:
-    facts = FactBase(CHECKOUT / "data")
     today = date(2026, 11, 22)
     jobs = [
         (accelerator, devices, nodes)
-        for accelerator in sorted({row.accelerator for row in facts.prices})
+        for accelerator in sorted({row.accelerator for row in FACTS.prices})
         for devices, nodes in ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2))
     ]
     results = [
         result(result_id=f"900-{number:03}", accelerator=accelerator, accelerator_count=devices * nodes, nodes=nodes)
         for number, (accelerator, devices, nodes) in enumerate(jobs)
     ]
-    by_id = {cost["result_id"]: cost for cost in costs(tmp_path, results, price_rows(facts.prices, facts.price_basis), "basis_costs")}
+    by_id = {cost["result_id"]: cost for cost in costs(tmp_path, results, price_rows(FACTS.prices, FACTS.price_basis), "basis_costs")}
     for row, (accelerator, devices, nodes) in zip(results, jobs, strict=True):
-        offer = facts.price_basis.offer(facts.prices, accelerator, devices, nodes=nodes, on=today)
+        offer = FACTS.price_basis.offer(FACTS.prices, accelerator, devices, nodes=nodes, on=today)
         cost = by_id.get(row["result_id"])
         assert (cost and cost["price"]) == (offer and price_id(offer)), (accelerator, devices, nodes)
 

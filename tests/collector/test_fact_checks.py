@@ -8,22 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import CHECKOUT, Tunemark, with_overrides
+from factories import CHECKOUT, FACTS, Tunemark, with_overrides
 from pydantic import ValidationError
 
 from tunemark.collector.gate.accelerator_checks import accelerator_problems
 from tunemark.collector.gate.fact_book_checks import AUDITED
 from tunemark.collector.gate.fact_checks import Neighbours, future_days, text_problems
-from tunemark.collector.gate.fact_files import fact_files, fact_problems
-from tunemark.collector.gate.published_checks import claim_problems, fact_record_problems
-from tunemark.collector.gate.read import find_records, read_or_none
+from tunemark.collector.gate.published_checks import claim_problems
 from tunemark.collector.importers.table_text import printed_value
 from tunemark.schema.facts.cards import AcceleratorCard
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.claims import Claim
 from tunemark.schema.records.reading import Problem
 
-FACTS = FactBase(CHECKOUT / "data")
 BESIDE = Neighbours(CHECKOUT / "data")
 LATER = datetime.now(tz=UTC).date() + timedelta(days=30)
 
@@ -38,14 +34,6 @@ def changed(record: Any, **changes: Any) -> Any:
     if content.get("cpu"):
         content = {name: value for name, value in content.items() if name not in {"peak_tflops", "memory_bandwidth_gb_s"}}
     return type(record).model_validate(with_overrides(content, {name.replace("__", "."): value for name, value in changes.items()}))
-
-
-def test_the_committed_facts_and_results_pass() -> None:
-    assert fact_problems(fact_files([CHECKOUT / "data"]), CHECKOUT, BESIDE) == []
-    for path in find_records([CHECKOUT / "data" / "published", CHECKOUT / "data" / "converted"]).files:
-        content = path.read_bytes()
-        record: Any = read_or_none(path)
-        assert list(fact_record_problems(record, content, path, FACTS)) == []
 
 
 @pytest.mark.parametrize(

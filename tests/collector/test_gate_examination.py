@@ -104,6 +104,6 @@ def test_each_honest_variant_is_accepted(tmp_path):
     assert {name: (*one.problems, one.crash) for name, one in judged.items() if one.problems or one.crash} == {}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_hardly_any_corrupted_fact_is_accepted(tmp_path):
     assert sum(not case.refused for case in examination.run(tmp_path, None, ["facts"])) <= 8

@@ -3,18 +3,17 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import mean, median
+
+from factories import FACTS
 
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.predict.predicted_vs_measured import memory_errors
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import ERROR, SHARDED_ERROR
 from tunemark.schema.records.published import PublishedResult
 
-FACTS = FactBase(Path(__file__).parents[2] / "data")
 PUBLISHED = [
     PublishedResult.model_validate(json.loads(file.read_text())) for file in sorted((FACTS.root / "published/003").glob("003-*.json"))
 ]

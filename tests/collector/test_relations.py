@@ -1,29 +1,16 @@
 """The table of relations: honest records satisfy it; for a record that breaks a row, the message names the field, the reason and the fix."""
 
 import json
-from functools import cache
 from typing import Any
 
 import pytest
 from factories import FACTS, with_overrides
-from gate_mutations.bases import base, bases
-from gate_mutations.honest import honest
+from gate_mutations.bases import base
 
 from tunemark.collector.gate.relations import QUANTITIES, relation_problems, rows
 from tunemark.collector.gate.run_facts import Run
 from tunemark.schema.derive import derive
 from tunemark.schema.records.submission import Submission
-
-
-@cache
-def records() -> list[Submission]:
-    """Return the bases, and honest records of all ends, devices and options."""
-    contents = [*(base.content for base in bases()), *(variant.make() for variant in honest())]
-    return [Submission.model_validate_json(json.dumps(content)) for content in contents]
-
-
-def test_honest_records_of_all_kinds_fulfil_each_row() -> None:
-    assert [str(problem) for record in records() for problem in relation_problems(Run(record, FACTS, derive(record)))] == []
 
 
 @pytest.mark.parametrize(

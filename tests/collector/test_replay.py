@@ -2,23 +2,20 @@
 
 import json
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from factories import CHECKOUT, FACTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.collector.gate.derive import expected_counts, packed
 from tunemark.harness.worker.data import Counts, micro_batches, pack, shape_of
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.synthetic_data import GENERATORS
 
-ROOT = Path(__file__).parents[2]
-FACTS = FactBase(ROOT / "data")
-BERT = ROOT / "submissions" / "smoke-bert" / "20261124-cpu-ca824cbd6a3b.json"
+BERT = CHECKOUT / "submissions" / "smoke-bert" / "20261124-cpu-ca824cbd6a3b.json"
 Content = dict[str, Any]
 
 

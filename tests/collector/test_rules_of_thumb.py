@@ -1,10 +1,9 @@
 """Public calculators and rules of thumb: each is the rule that its source states, and ours are closer to what was published."""
 
-from pathlib import Path
 from statistics import median
 
 import pytest
-from factories import CHECKOUT
+from factories import CHECKOUT, FACTS
 
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.predict.calibration_rows import calibrate
@@ -13,9 +12,7 @@ from tunemark.collector.predict.fit import fit
 from tunemark.collector.predict.predicted_vs_measured import memory_errors
 from tunemark.collector.store.database import Row, arrow_schemas, as_arrow, build_database
 from tunemark.collector.store.sql_query import run_query
-from tunemark.schema.facts.fact_base import FactBase
 
-FACTS = FactBase(Path(__file__).parents[2] / "data")
 OURS = "Tunemark"
 
 

@@ -5,20 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from factories import summarise
+from factories import FACTS, summarise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.collector.predict.cross_validation import leave_out
 from tunemark.collector.predict.estimate import Throughput, predict
 from tunemark.collector.predict.fit import Observed, fit, observe
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, moved_bytes, work_seconds
 from tunemark.schema.throughput import NOISE, Combination
 from tunemark.schema.vocabulary import Checkpointing, Method
 
-FACTS = FactBase.of_project()
 CHIPS = ("nvidia-h100-80gb-sxm", "nvidia-a100-80gb-sxm", "nvidia-h200-141gb-sxm", "nvidia-b200", "amd-mi300x")
 MODELS = ("llama-3.1-8b", "llama-2-13b", "phi-3-mini", "gemma-7b", "llama-3.1-70b")
 TRUE = {

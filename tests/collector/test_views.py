@@ -123,9 +123,3 @@ def test_a_result_has_the_names_of_its_cards_and_of_its_document_or_those_it_was
         ("Llama 3.1 8B", "H100 SXM", "A document"),
         ("a-model", "TPU v9", "Measured with the Tunemark harness"),
     ]
-
-
-# Accuracy of predictions and studies ---------------------------------------------------------------
-
-
-# Prices and costs ----------------------------------------------------------------------------------

@@ -6,12 +6,10 @@ import pytest
 
 from tunemark.collector.importers.table import EXTRACT, RESULTS, Imported, found_tables, import_tables
 from tunemark.collector.importers.table_map import Map, read_map
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.published import PublishedSet
 
 DATA = Path(__file__).parents[2] / "data"
 MAPS = sorted((DATA / "tables").glob("*/map.toml"))
-FACTS = FactBase(DATA)
 
 
 def imported(path: Path) -> tuple[Map, Imported]:

@@ -2,24 +2,19 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
-from harness_making import changed_settings
+from harness_making import FACTS, ROOT, changed_settings
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.studies.series import Point, star_of_card
 from tunemark.harness.vendors.protocol import vendor_of
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import PACKAGES, Backend
-
-ROOT = Path(__file__).parents[2]
-FACTS = FactBase(ROOT / "data")
 
 
 def eight_gpus():

@@ -6,14 +6,12 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
-from harness_making import ROOT, make_machine
-
-from tunemark.schema.facts.fact_base import FactBase
+from harness_making import FACTS, make_machine
 
 
 @pytest.fixture(scope="session")
 def facts():
-    return FactBase(ROOT / "data")
+    return FACTS
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
 """Factories that default what does not matter to a test."""
 
-import atexit
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,10 +14,12 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import psutil
+from filelock import FileLock
 
 from tunemark.collector.gate.check import judge
 from tunemark.harness.vendors.cuda import THROTTLE_REASONS
 from tunemark.harness.vendors.protocol import vendor_of
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import needless_rounding
@@ -28,6 +28,7 @@ from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
 
 ROOT = Path(__file__).parents[2]
+FACTS = FactBase(ROOT / "data")
 LEVERS = ("gradient_checkpointing", "fused_kernels", "compile", "compile_mode", "sdpa_kernel", "frozen_weights", "fp8_training")
 WARM_START = Path(__file__).with_name("warm_start.py")
 
@@ -58,27 +59,26 @@ def make_machine(**changes):
 
 @cache
 def warm_process():
-    """Return the address of this session's process that has imported the libraries (warm_start.py)."""
-    folder = Path(tempfile.mkdtemp(prefix="warm-"))
+    """Return the address of the process that has imported the libraries (warm_start.py): one for all workers of the session."""
+    session, owner = os.environ.get("PYTEST_XDIST_TESTRUNUID"), os.getppid()
+    if session is None:
+        session, owner = str(os.getpid()), os.getpid()
+    folder = Path(tempfile.gettempdir()) / f"warm-{session}"
     address = folder / "socket"
-    with (folder / "errors").open("w") as errors:
-        process = subprocess.Popen([sys.executable, str(WARM_START), str(address)], stderr=errors)
-
-    def end():
-        process.terminate()
-        process.wait()
-        shutil.rmtree(folder)
-
-    atexit.register(end)
-    while not address.exists():
-        assert process.poll() is None, (folder / "errors").read_text()
-        time.sleep(0.05)
+    with FileLock(f"{folder}.lock"):
+        if not address.exists():
+            folder.mkdir(exist_ok=True)
+            with (folder / "errors").open("w") as errors:
+                process = subprocess.Popen([sys.executable, str(WARM_START), "serve", str(address), str(owner)], stderr=errors)
+            while not address.exists():
+                assert process.poll() is None, (folder / "errors").read_text()
+                time.sleep(0.05)
     return str(address)
 
 
 def warm(module, *arguments):
     """Return the command that runs a module in a process forked from the warm one."""
-    return [sys.executable, "-S", str(WARM_START), warm_process(), module, *map(str, arguments)]
+    return [sys.executable, "-S", str(WARM_START), "ask", warm_process(), module, *map(str, arguments)]
 
 
 def cold(module, *arguments):

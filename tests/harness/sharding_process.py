@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from harness_making import ROOT, make_machine
+from harness_making import FACTS, make_machine
 from torch.distributed import fsdp
 from torch.distributed.tensor import DTensor
 
@@ -15,10 +15,8 @@ from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker import engines
 from tunemark.harness.worker.levers import blocks
 from tunemark.harness.worker.models import build_model
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.vocabulary import Weights
 
-FACTS = FactBase(ROOT / "data")
 SMALL = {"hidden_size": 64, "intermediate_size": 128, "layers": 3, "attention_heads": 4, "vocabulary": 64}
 OF_FAMILY = {
     "llama": "llama-3.2-1b",

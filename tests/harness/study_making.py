@@ -4,16 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from harness_making import ROOT, make_machine
+from harness_making import FACTS, make_machine
 
 from tunemark.harness.run.record import assemble, write
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import refused_run
 from tunemark.harness.studies.series import Bench
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.vocabulary import Phase, Status
 
-FACTS = FactBase(ROOT / "data")
 STEPS = 120
 
 

@@ -234,9 +234,6 @@ def test_torchs_own_flex_attention_gives_the_loss_of_the_mask_and_passes_the_gat
     assert packed_documents(plan, model, tensors)["passed"]
 
 
-# Where each can run
-
-
 @pytest.mark.nightly
 @pytest.mark.skipif(BEFORE_5, reason="transformers 4 cannot run this model on the meta device")
 def test_a_compiled_block_takes_any_number_of_pieces_in_one_graph_with_checkpointing_too(facts, tmp_path):

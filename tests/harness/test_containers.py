@@ -3,19 +3,16 @@
 import json
 import re
 import shlex
-from pathlib import Path
 
 import pytest
+from harness_making import FACTS, ROOT
 from typer.main import get_command
 
 from tunemark.cli import COMMANDS
-from tunemark.schema.facts.fact_base import FactBase
 
-ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "harness" / "containers").glob("*.Containerfile"))
 NOTEBOOKS = sorted((ROOT / "harness" / "notebooks").glob("*.ipynb"))
 INSTRUCTIONS = {"FROM", "RUN", "COPY", "ADD", "ENV", "ARG", "WORKDIR", "ENTRYPOINT", "CMD"}
-FACTS = FactBase(ROOT / "data")
 
 
 def instructions(path):

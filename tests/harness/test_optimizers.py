@@ -165,9 +165,6 @@ def test_where_nothing_can_be_compiled_the_operators_run_one_by_one_and_the_reco
     assert "Failed to find C compiler" in warned.message
 
 
-# The random bits
-
-
 def mean_move(kind, dtype, **settings):
     """Return the mean move of weights that start at 1, where the spacing of bf16 below is 2**-8, in 50 equal updates of 2e-5."""
     ours = torch.nn.Parameter(torch.ones(20_000, dtype=dtype))

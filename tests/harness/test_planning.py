@@ -18,31 +18,6 @@ def test_other_data_is_a_declared_override(facts, machine):
     assert resolved.plan.data.tokenizer == "word-level"
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (Options(overrides=("batch.microbatch=8",)), "did you mean 'batch.micro_batch'?"),
-        (Options(overrides=("batch.micro_batch",)), "give field=value"),
-        (Options(overrides=("batch.micro_batch=0",)), "greater than or equal to 1"),
-        (Options(overrides=("key=other",)), "not a setting of the workload card"),
-        (Options(weights="pretrained"), "has no hub id"),
-        (Options(weights="best"), "give random, pretrained"),
-        (Options(weights="pretrained:./nowhere"), "no such directory"),
-        (Options(data="file:nowhere.txt"), "no such file"),
-        (Options(data="file:"), "name the file"),
-        (Options(epochs=1), "have no end"),
-        (Options(overrides=("data.name=markov",)), "did you mean 'markov-tokens'"),
-        (Options(overrides=("optimizer.scheduler=wave",)), "'constant', 'linear' or 'cosine'"),
-        (Options(overrides=("lora=null",)), "adapter settings go with lora"),
-        (Options(data="cloud:x"), "give synthetic, file:PATH or hub:NAME"),
-    ],
-)
-def test_an_error_names_field_value_and_fix(facts, machine, options, said):
-    with pytest.raises(TunemarkError, match=r".+: .+: .+") as caught:
-        resolve("smoke-lora", facts, machine, options)
-    assert said in str(caught.value)
-
-
 @pytest.mark.parametrize("data", ["file", "hub"])
 def test_text_for_a_card_of_full_rows_is_planned_as_it_is_padded_and_declared(facts, machine, tmp_path, data):
     (tmp_path / "train.txt").write_text("a b\na b c d e\n")

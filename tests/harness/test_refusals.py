@@ -46,12 +46,6 @@ def test_a_machine_that_cannot_do_its_part_of_several_starts_nothing(facts):
     assert caught.value.exit_code is Exit.UNSUPPORTED
 
 
-def test_an_impossible_node_rank_is_refused_before_anything_runs():
-    done = tunemark("plan", "smoke-lora", "--set", "node_rank=1")
-    assert done.returncode == Exit.USAGE
-    assert "numbered from 0 to 0; give --set nodes=N" in done.stderr
-
-
 def test_what_people_call_a_setting_works_in_set_too_and_lists_need_no_json(facts, machine):
     plan = resolve("smoke-lora", facts, machine, Options(overrides=("batch_size=4", "lora.target_modules=q_proj, v_proj"))).plan
     assert plan.batch.micro_batch == 4

@@ -33,7 +33,7 @@ def started(out, *settings, start=warm, env=None):
 
 
 def test_a_short_run_is_ok_and_answers_in_json(tmp_path):
-    done, submission = run_of(tmp_path, "smoke-lora", *SMALL, steps=3, json=True, start=cold)
+    done, submission = run_of(tmp_path, "smoke-lora", *SMALL, steps=3, json=True)
     assert done.returncode == 0, done.stderr
     answer = run_json(done)
     assert (answer["status"], answer["steps"]) == ("ok", 3)

@@ -78,12 +78,10 @@ def hung(request, tmp_path_factory):
     ids=lambda value: value if isinstance(value, str) else "-".join(value) or "torchrun",
 )
 def test_two_processes_learn_what_one_learns(alone, tmp_path, strategy, further):
-    """DDP is started as a person does, and the others from a warm process."""
     if strategy.startswith("zero"):
         pytest.importorskip("deepspeed", reason="DeepSpeed is not installed; ZeRO needs it, and the Neuron stack does not include it")
-    start = cold if (strategy, further) == ("ddp", ()) else warm
     settings = (*SMALL, *further, "save=true")
-    done, both = run_of(tmp_path, "smoke-full", *settings, steps=STEPS, devices=2, sharding=strategy, start=start)
+    done, both = run_of(tmp_path, "smoke-full", *settings, steps=STEPS, devices=2, sharding=strategy)
     assert both.outcome.status is Status.OK, done.stderr
     assert both.saved_bytes == alone.saved_bytes > 4 * alone.model.parameters
     assert both.plan.batch.global_batch == alone.plan.batch.global_batch == 8

@@ -18,7 +18,7 @@ def records(out):
     return [read_record(path.read_bytes()) for path in out.rglob("*.json")]
 
 
-def test_ctrl_c_stops_a_sweep_after_its_record_and_the_same_command_resumes(tmp_path):
+def test_ctrl_c_stops_a_sweep_after_its_record_the_same_command_resumes_and_its_runs_predict_a_job(tmp_path):
     command = ["sweep", "smoke-full", "--over", "batch_size=1,2", "--steps", "30", "--out", str(tmp_path), "--json", *TINY]
     process = subprocess.Popen(warm("tunemark.cli", *command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
@@ -37,6 +37,14 @@ def test_ctrl_c_stops_a_sweep_after_its_record_and_the_same_command_resumes(tmp_
     assert [point["status"] for point in answer["points"]] == ["ok", "ok"]
     assert "1/2 batch.micro_batch=1: done before" in second.stderr
     assert {record.study.study_id for record in records(tmp_path)} == {first["study_id"]}
+    path = next(tmp_path.rglob("*.json"))
+    done = tunemark("predict", path, "--samples", "16k", "--epochs", 3, "--usd-per-hour", 2, "--json")
+    assert done.returncode == 0, done.stderr
+    job, rows = run_json(done), read_record(path.read_bytes()).plan.batch.global_batch
+    assert job["steps"] == 3 * 16_000 / rows
+    assert job["train_s"]["low"] < job["train_s"]["value"] < job["train_s"]["high"]
+    assert job["usd"]["value"] == pytest.approx(job["wall_s"]["value"] * 2 / 3600)
+    assert "give --usd-per-hour" in tunemark("predict", path, "--steps", 100).stdout
 
 
 @pytest.mark.nightly
@@ -53,16 +61,3 @@ def test_a_frontier_under_a_real_limit_ends_in_out_of_memory_and_not_in_a_crash(
     statuses = {record.outcome.status.value for record in records(tmp_path)}
     assert statuses == {"ok", "oom_host"}
     assert {record.study.kind for record in records(tmp_path)} == {"frontier"}
-
-
-def test_a_whole_job_is_predicted_from_a_run(tmp_path):
-    tunemark("run", "smoke-full", "--steps", 40, "--out", tmp_path, *TINY)
-    (path,) = tmp_path.rglob("*.json")
-    done = tunemark("predict", path, "--samples", "16k", "--epochs", 3, "--usd-per-hour", 2, "--json")
-    assert done.returncode == 0, done.stderr
-    answer = run_json(done)
-    assert answer["steps"] == 3 * 4000
-    assert answer["train_s"]["low"] < answer["train_s"]["value"] < answer["train_s"]["high"]
-    assert answer["usd"]["value"] == pytest.approx(answer["wall_s"]["value"] * 2 / 3600)
-    shown = tunemark("predict", path, "--steps", 100)
-    assert "give --usd-per-hour" in shown.stdout

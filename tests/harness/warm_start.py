@@ -4,8 +4,8 @@ A run still has a process of its own, its worker another one, and torchrun start
 its own memory, log, signals and exit code. Only start-up is not tested: interpreters, command lines and imports, and variables
 that libraries read when they are imported.
 
-As a program with the path of a socket, this file is the warm process. With further arguments, it asks the warm process to run a
-module, gives it its own environment, folder and files, forwards signals, and ends with the exit code.
+`serve SOCKET OWNER` is the warm process, which lasts as long as its owner. `ask SOCKET MODULE ARGUMENTS` asks it to run a module, gives it
+its own environment, folder and files, forwards signals, and ends with the exit code.
 """
 
 import inspect
@@ -52,12 +52,15 @@ def ask(address, arguments):
             return int(next(answers))
 
 
-def serve(address):
-    """Import the libraries, then fork for each request until the parent is gone."""
+def serve(address, owner):
+    """Import the libraries, then fork for each request until the owner is gone."""
     import gc
     import importlib
     import importlib.util
+    import shutil
     import threading
+
+    import psutil
 
     # Inductor would start a process per core, each of which imports torch.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
@@ -70,12 +73,12 @@ def serve(address):
     # A collection in a forked process would copy all pages with objects of the libraries.
     gc.freeze()
     assert threading.active_count() == 1, "other threads would be missing after a fork"
-    parent, children = os.getppid(), set()
+    children = set()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
         listener.settimeout(0.2)
-        while os.getppid() == parent:
+        while psutil.pid_exists(owner):
             children -= {pid for pid in children if os.waitpid(pid, os.WNOHANG)[0]}
             try:
                 asked, _ = listener.accept()
@@ -87,6 +90,8 @@ def serve(address):
                 keep(asked)
             children.add(pid)
             asked.close()
+    shutil.rmtree(Path(address).parent)
+    Path(f"{Path(address).parent}.lock").unlink(missing_ok=True)
 
 
 def name_callers_quickly():
@@ -180,6 +185,7 @@ class ForkingPopen(subprocess.Popen):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        os._exit(ask(sys.argv[1], sys.argv[2:]))
-    serve(sys.argv[1])
+    role, address, *rest = sys.argv[1:]
+    if role == "ask":
+        os._exit(ask(address, rest))
+    serve(address, int(rest[0]))

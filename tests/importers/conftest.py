@@ -1,13 +1,12 @@
 """The command line over the importers, and where the real logs are."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
-from factories import CHECKOUT, Said, Tunemark
+from factories import CHECKOUT
+from factories import FACTS as KNOWN
 
-from tunemark import cli
 from tunemark.schema.facts.fact_base import FactBase
 
 DATA = Path(__file__).parent / "data"
@@ -36,7 +35,7 @@ def project() -> Path:
 @pytest.fixture(scope="session")
 def facts() -> FactBase:
     """The facts of the project."""
-    return FactBase(CHECKOUT / "data")
+    return KNOWN
 
 
 @pytest.fixture(scope="session")
@@ -45,20 +44,3 @@ def archives() -> list[Path]:
     if not all(path.is_file() for path in ARCHIVES):
         pytest.skip("the MLPerf logs are not committed; name their archives in TUNEMARK_MLPERF_ARCHIVES, separated like PATH")
     return ARCHIVES
-
-
-@pytest.fixture
-def tunemark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tunemark:
-    """The command line, through its front door, in this process."""
-
-    def call(*arguments: object) -> Said:
-        monkeypatch.setenv("TUNEMARK_ROOT", os.environ.get("TUNEMARK_ROOT", str(CHECKOUT)))
-        monkeypatch.setattr(sys, "argv", ["tunemark", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        code = ended.value.code
-        return Said(code if isinstance(code, int) else int(code is not None), out, err)
-
-    return call

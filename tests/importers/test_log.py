@@ -377,23 +377,3 @@ def test_standard_input_is_read(data: Path, tunemark: Tunemark, monkeypatch: pyt
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((data / "trainer-log.txt").read_bytes())))
     said = tunemark("import", "log", "-", "--method", "lora", "--json")
     assert [answer["record"]["id"] for answer in json.loads(said.out)] == ["999-001", "999-002"]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--set", "instance=g5.13xlarge"), "--set instance: 'g5.13xlarge': not in data/prices; did you mean 'g5.12xlarge'"),
-        (("-a", "h100"), "--accelerator/-a: 'h100': may be nvidia-h100-80gb-pcie or nvidia-h100-80gb-sxm or"),
-        (("-a", "h1000"), "--accelerator/-a: 'h1000': not in data/accelerators; did you mean"),
-        (("-m", "lama-3.1-8b"), "--model/-m: 'lama-3.1-8b': not in data/models; did you mean 'llama-3.1-8b'"),
-        (("--set", "paddding=static"), "--set paddding: 'static': no setting of this import; did you mean 'padding'"),
-        (("--out", "run.json"), "--method: a record needs the fine-tuning method"),
-        (("--method", "lora", "--set", "software=fast"), "--set software: 'fast'"),
-        (("--method", "lorra"), "--method: 'lorra': did you mean 'lora' or 'qlora'?"),
-        (("--set", "instance=g5.12xlarge", "--accelerator", "nvidia-l4"), "an instance g5.12xlarge has nvidia-a10g"),
-    ],
-)
-def test_options_are_checked_before_the_log_is_read_and_named_as_typed(data: Path, tunemark: Tunemark, options: tuple[str, ...], said: str):
-    answered = tunemark("import", "log", data / "trainer-log.txt", *options)
-    assert (answered.code, answered.out) == (2, "")
-    assert said in answered.err

@@ -21,30 +21,6 @@ from tunemark.schema.records.converted import ConvertedResult, run_energy, time_
 from tunemark.schema.records.reading import read_record
 
 ENTRY = "v5.1/Dell/results/1xXE9780x8B200-SXM-180GB/llama2_70b_lora"
-SPELLINGS = {
-    "AMD Instinct MI300X 192GB HBM3": "amd-mi300x",
-    "AMD Instinct MI325X 256GB HBM3E": "amd-mi325x",
-    "AMD Instinct MI325X 256GB HBM3E DLC": "amd-mi325x",
-    "AMD Instinct MI325X 256GB HBM3e": "amd-mi325x",
-    "AMD Instinct MI355X": "amd-mi355x",
-    "H100 NVL Tensor Core GPU (PCIe)": "nvidia-h100-94gb-nvl",
-    "NVIDIA A100 - PCIe - 80 GB": "nvidia-a100-80gb-pcie",
-    "NVIDIA A100-SXM4-80GB": "nvidia-a100-80gb-sxm",
-    "NVIDIA L40S": "nvidia-l40s",
-    "NVIDIA Blackwell GPU (B200-SXM-180GB)": "nvidia-b200",
-    "NVIDIA Blackwell GPU (GB200)": "nvidia-gb200",
-    "NVIDIA Blackwell Ultra GPU (B300-SXM-270GB)": "nvidia-b300",
-    "NVIDIA GeForce RTX 4090": "nvidia-rtx-4090",
-    "NVIDIA H100 80GB HBM3": "nvidia-h100-80gb-sxm",
-    "Intel(R) Gaudi(R) 2 AI Accelerator": "intel-gaudi2",
-    "NVIDIA H100-PCIe-80GB": "nvidia-h100-80gb-pcie",
-    "NVIDIA H100-SXM-80GB": "nvidia-h100-80gb-sxm",
-    "NVIDIA H100-SXM5-80GB": "nvidia-h100-80gb-sxm",
-    "NVIDIA H200-SXM5-141GB": "nvidia-h200-141gb-sxm",
-    "NVIDIA RTX Pro 6000 SE PCIe 96GB": "nvidia-rtx-pro-6000-blackwell",
-    "TPU-trillium": "google-tpu-v6e",
-    "TPU-v5p": "google-tpu-v5p",
-}
 
 
 def line(key: str, at_ms: object, value: object = None, **metadata: object) -> str:
@@ -175,9 +151,10 @@ def test_an_archive_gives_what_its_folder_gives(tmp_path: Path, data: Path, fact
         assert read_entries([made_archive(tmp_path, files, mode)], facts).results == read_entries([data / "mlperf"], facts).results
 
 
-@pytest.mark.parametrize("spelling", sorted(SPELLINGS))
-def test_spellings_of_accelerators_resolve(spelling: str, facts: FactBase):
-    assert accelerator_key(spelling, facts) == SPELLINGS[spelling]
+def test_spellings_of_accelerators_resolve(project: Path, facts: FactBase):
+    printed = {(result.system.accelerator_printed, result.conditions.accelerator) for result in committed(project)}
+    assert len(printed) > 15
+    assert {(spelling, accelerator_key(spelling or "", facts)) for spelling, _ in printed} == printed
 
 
 def test_a_target_missing_from_the_logs_is_that_of_the_rules_and_marked_as_assumed(tmp_path: Path, facts: FactBase):
@@ -263,11 +240,7 @@ def test_the_committed_results_are_those_of_the_logs(archives: list[Path], proje
     found = read_entries(archives, facts)
     assert {result.id: result for result in found.results} == {result.id: result for result in committed(project)}
     assert (found.logs, len(found.spellings)) == (1_710, 28)
-    assert found.spellings.items() >= SPELLINGS.items()
     assert all(problem.noted for problem in found.problems)
-
-
-# The command ------------------------------------------------------------------------------------------
 
 
 FOLDER = "v5.1/Dell/results/box/llama2_70b_lora"

@@ -15,7 +15,7 @@ import typer
 
 def speeds_of_a_friend(request):
     """Print the figures of a file of `NAME tokens/s` lines."""
-    for line in request.file().read_text().splitlines():
+    for line in request.files[0].read_text().splitlines():
         name, speed = line.split()
         typer.echo(f"{name}: {float(speed):,.0f} tokens/s, {request.settings.get('method')}")
 '''

@@ -6,7 +6,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from factories import Tunemark
+from factories import FACTS, Tunemark
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,9 +116,8 @@ def test_other_files_are_refused(facts: FactBase):
     st.sampled_from(["aws", "gcp", "vast", "runpod"]),
 )
 def test_any_row_becomes_prices_or_a_reason(row: dict[str, object], provider: str):
-    facts = FactBase(Path(__file__).resolve().parents[2] / "data")
     try:
-        found = read(provider, facts, row)
+        found = read(provider, FACTS, row)
     except TunemarkError:
         return
     assert found.rows or found.dropped

@@ -1,13 +1,9 @@
 """Parameters follow from the numbers on a model card, without a hub and without torch."""
 
-from pathlib import Path
-
 import pytest
+from factories import FACTS
 
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.architecture import count_parameters
-
-FACTS = FactBase(Path(__file__).parents[2] / "data")
 
 
 @pytest.mark.parametrize("key", sorted(FACTS.models))

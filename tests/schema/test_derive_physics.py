@@ -98,7 +98,7 @@ def test_mafu_is_against_the_better_of_both_probes() -> None:
 @pytest.mark.parametrize(
     ("overrides", "figure", "reason"),
     [
-        ({}, "mfu", "not in the catalogue"),
+        ({"plan.reasons": {}}, "mfu", "not in the catalogue"),
         ({}, "mafu", "the matrix rate was not probed"),
         ({}, "energy_per_step_j", "energy was not measured"),
         ({"utilisation": {**UTILISATION, "energy": {"source": "none", "reason": "the driver tells no power"}}}, "energy_per_step_j", "tells no power"),

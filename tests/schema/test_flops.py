@@ -1,22 +1,20 @@
 """The FLOPs ledger: exact against torch's own counter for every architecture family, and the invariants of its classes."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
+from factories import FACTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import MIXTURES, ModelCard
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.architecture import FAMILIES as ARCHITECTURES
 from tunemark.schema.physics.architecture import TOKEN_TABLES, all_linears, count_parameters
 from tunemark.schema.physics.flops import attention_pairs, flops_ledger, palm_flops
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
 
-FACTS = FactBase(Path(__file__).parents[2] / "data")
 FAMILIES = tuple(ARCHITECTURES)
 WINDOWS = {"mistral": None, "gemma2": 2, "gemma3_text": 6, "olmo3": 4}
 """Family with windows -> one in this many layers attends to all."""

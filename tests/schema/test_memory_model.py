@@ -1,16 +1,15 @@
 """The memory model: exact against what autograd saves, and monotone."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from factories import FACTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
@@ -18,7 +17,6 @@ from tunemark.schema.physics.memory_states import MemoryLedger, state_lines
 from tunemark.schema.physics.training_shape import OptimizerKind, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Loss, Method
 
-FACTS = FactBase(Path(__file__).parents[2] / "data")
 METHODS = (Method.FULL, Method.LORA, Method.QLORA)
 
 
@@ -114,7 +112,7 @@ def test_the_activations_of_a_block_with_adapters_are_what_autograd_saves(family
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
+@pytest.mark.parametrize("method", [pytest.param(Method.FULL, marks=pytest.mark.nightly), Method.LORA])
 def test_a_compiled_block_saves_the_results_and_inputs_of_its_matrix_products(method: Method) -> None:
     shape = TrainingShape(small("llama"), method, 64, 2, lora_rank=4, compiled=True)
     predicted = block_activations(shape).saved / shape.slots

@@ -41,13 +41,6 @@ def test_samples_and_tokens_of_the_same_rows_are_the_same_job(epochs, samples):
 EVEN = short_run()
 
 
-@given(st.integers(1, 50_000))
-def test_a_longer_job_takes_longer_and_costs_more(steps):
-    one, more = (predict([EVEN], Job(steps=count), usd_per_hour=1.0) for count in (steps, steps + 1))
-    assert one.wall_s.value < more.wall_s.value
-    assert one.usd.value < more.usd.value
-
-
 def test_the_interval_covers_the_whole_job_in_nineteen_of_twenty():
     inside = 0
     for seed in range(100):

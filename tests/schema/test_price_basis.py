@@ -31,25 +31,6 @@ def test_the_cheapest_listed_provider_counts() -> None:
     assert found.provider == "gcp"
 
 
-def test_an_instance_with_more_than_twice_the_devices_comes_after_a_dearer_one() -> None:
-    offers = [
-        price(usd_per_hour=1.0),
-        price(instance="small", accelerator_count=2, usd_per_hour=3.0),
-        price(instance="one", accelerator_count=1),
-    ]
-    found = BASIS.offer(offers, ACCELERATOR, 2)
-    assert found is not None
-    assert found.instance == "small"
-
-
-def test_several_nodes_need_a_training_fabric() -> None:
-    offers = [price(provider="gcp", instance="a2-highgpu-8g"), price()]
-    found = BASIS.offer(offers, ACCELERATOR, 8, nodes=2)
-    assert found is not None
-    assert found.instance == "p4d.24xlarge"
-    assert BASIS.offer(offers[:1], ACCELERATOR, 8, nodes=2) is None
-
-
 @pytest.mark.parametrize("kind", [PriceKind.SPOT, PriceKind.RESERVED, PriceKind.MARKETPLACE, PriceKind.OWNED])
 def test_other_kinds_of_price_are_not_part_of_the_basis(kind: PriceKind) -> None:
     assert BASIS.offer([price(kind=kind)], ACCELERATOR, 1) is None

@@ -123,13 +123,6 @@ def test_a_share_of_none_or_all_rows_is_not_known_without_error(share: float) ->
     assert 0 < intervals.share_error(share, 60) < 0.03
 
 
-@pytest.mark.parametrize(("other", "differs"), [(0.80, False), (0.86, False), (0.95, True)])
-def test_accuracies_within_two_standard_errors_do_not_differ(other: float, differs: bool) -> None:
-    found = intervals.share_difference(0.80, 200, other, 200)
-    assert found.significant is differs
-    assert found.difference == pytest.approx(other - 0.80)
-
-
 def test_the_error_of_a_weighted_mean_is_that_of_many_draws() -> None:
     rng = np.random.default_rng(3)
     weights = rng.integers(5, 15, size=(2_000, 40)).astype(float)

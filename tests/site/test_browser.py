@@ -35,28 +35,6 @@ class Visit:
         self.context.close()
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "index.html",
-        "results/index.html",
-        RESULT,
-        CONVERTED,
-        f"documents/{ROUND}.html",
-        "guide/fields.html",
-        "data/index.html",
-        "guide/support.html",
-        *STRANGERS,
-    ],
-)
-def test_no_page_asks_elsewhere_or_complains(browser: Browser, address: str, path: str) -> None:
-    with Visit(browser, address, path) as visit:
-        visit.page.wait_for_timeout(300)
-        assert [url for url in visit.requests if not url.startswith((address, "data:", "blob:"))] == []
-        assert visit.complaints == []
-        assert visit.page.evaluate("window.hacked") is None
-
-
 def wait_for_chart(page: Page, name: str) -> None:
     """Scroll to each chart of a page, since charts are drawn when they come near the window, and wait for one of them."""
     for place in page.locator("[data-chart]").all():
@@ -99,10 +77,14 @@ def test_charts_are_drawn(browser: Browser, address: str) -> None:
         STRANGERS[2],
     ],
 )
-def test_a_phone_never_scrolls_sideways(browser: Browser, address: str, path: str) -> None:
+def test_no_page_asks_elsewhere_complains_or_scrolls_sideways_on_a_phone(browser: Browser, address: str, path: str) -> None:
     with Visit(browser, address, path, width=NARROW) as visit:
         if path in {RESULT, CONVERTED}:
             wait_for_chart(visit.page, "loss")
+        visit.page.wait_for_timeout(300)
+        assert [url for url in visit.requests if not url.startswith((address, "data:", "blob:"))] == []
+        assert visit.complaints == []
+        assert visit.page.evaluate("window.hacked") is None
         assert visit.page.evaluate("document.scrollingElement.scrollWidth") <= NARROW
 
 

@@ -40,6 +40,7 @@ def test_mkdocs_never_builds_into_our_source() -> None:
     assert "hooks" not in config
 
 
+@pytest.mark.nightly
 def test_mkdocs_alone_builds_the_written_pages_strictly(built: Path, tmp_path: Path) -> None:
     (tmp_path / "mkdocs.yml").write_text(CONFIG.read_text(encoding="utf-8"), encoding="utf-8")
     (tmp_path / "build").mkdir()
@@ -105,11 +106,6 @@ def test_a_folder_that_we_did_not_build_is_never_replaced(database: Path, tmp_pa
     with pytest.raises(TunemarkError, match="was not built by"):
         build_site(database, tmp_path, CONFIG, strict=True, progress=quiet)
     assert (tmp_path / "site" / "source.py").is_file()
-
-
-def test_the_error_for_a_missing_database_names_the_fix(tmp_path: Path) -> None:
-    with pytest.raises(TunemarkError, match="run `tunemark collect` first"):
-        build_site(tmp_path / "none.duckdb", tmp_path / "out", CONFIG, strict=True, progress=quiet)
 
 
 def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:

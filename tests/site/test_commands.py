@@ -8,12 +8,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
-import pytest
 from fixture_database import ROOT
-from typer.testing import CliRunner
-
-from tunemark.schema.errors import TunemarkError
-from tunemark.site.commands import app, open_server
 
 ENVIRONMENT = {**os.environ, "TUNEMARK_ROOT": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
@@ -23,25 +18,11 @@ def tunemark(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, env=ENVIRONMENT)
 
 
-@pytest.mark.parametrize("command", ["build", "serve"])
-def test_help_has_examples(command: str) -> None:
-    shown = CliRunner().invoke(app, ["site", command, "--help"])
-    assert shown.exit_code == 0
-    assert f"tunemark site {command}" in shown.output
-
-
 def test_build_prints_the_number_of_pages(built_by_command: Path) -> None:
     output = (built_by_command / "output.txt").read_text(encoding="utf-8")
     assert "pages; view them with `tunemark site serve`" in output
     assert "\x1b" not in output
     assert (built_by_command / "site" / "index.html").is_file()
-
-
-def test_a_missing_database_is_a_usage_error_in_one_line(tmp_path: Path) -> None:
-    done = tunemark("site", "build", "--db", str(tmp_path / "none.duckdb"), "--out", str(tmp_path / "out"))
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "run `tunemark collect` first" in done.stderr
 
 
 def test_an_unwritable_place_is_a_usage_error_in_one_line(tmp_path: Path) -> None:
@@ -52,11 +33,6 @@ def test_an_unwritable_place_is_a_usage_error_in_one_line(tmp_path: Path) -> Non
         assert re.fullmatch(
             r"tunemark: --out: '.*': cannot be written \((File exists|Not a directory)\); name a folder of yours\n", done.stderr
         )
-
-
-def test_the_error_for_serving_without_a_site_names_the_fix(tmp_path: Path) -> None:
-    with pytest.raises(TunemarkError, match="run `tunemark site build` first"):
-        open_server(tmp_path / "site", 0)
 
 
 def test_serve_answers_on_this_machine_and_ends_with_ctrl_c(built: Path) -> None:

@@ -12,8 +12,6 @@ from tunemark.site.render import script_json
 from tunemark.site.text import escape, one_line
 from tunemark.site.wording import web_link
 
-"""Columns of the fixture database that hold hostile text."""
-
 
 class Elements(HTMLParser):
     """Collects scripts, images, event handlers and addresses of a page."""

@@ -7,11 +7,11 @@ from dataclasses import asdict, replace
 from itertools import product
 
 import pytest
+from factories import FACTS
 from playwright.sync_api import Browser, Page
 from test_browser import NARROW, Visit
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.option_rates import Evidence, KnownRate, option_rates
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.recommendation import NODES, OBJECTIVES, OWN, TRUSTS, DisputedRate, Offer, Question, Rate, recommend
@@ -120,7 +120,6 @@ def test_script_and_python_answer_two_hundred_random_questions_alike(script: Pag
     assert kinds == set(KINDS_OF_ANSWER)
 
 
-FACTS = FactBase.of_project()
 MODELS = ("llama-3.1-8b", "qwen2.5-7b", "gemma-2-9b", "mixtral-8x7b", "bert-base-uncased", "gpt2")
 GPUS = ("nvidia-h100-80gb-sxm", "nvidia-v100-16gb", "amd-mi300x", "apple-m3-max", "nvidia-rtx-4090")
 

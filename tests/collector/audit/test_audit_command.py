@@ -31,20 +31,6 @@ def test_a_file_is_audited_together_with_all_others(published, tunemark):
 
 
 @pytest.mark.usefixtures("published")
-def test_an_unknown_rule_verdict_source_or_file_is_refused_with_a_suggestion(tunemark):
-    for option, word, near in (
-        ("--rule", "utilization", "utilisation"),
-        ("--verdict", "imposible", "impossible"),
-        ("--source", "04", "004"),
-    ):
-        answer = tunemark("audit", option, word)
-        assert answer.code == Exit.USAGE
-        assert near in answer.err
-    answer = tunemark("audit", "no-such-file.json")
-    assert (answer.code, answer.err.startswith("tunemark: no-such-file.json: no such file")) == (Exit.USAGE, True)
-
-
-@pytest.mark.usefixtures("published")
 def test_a_file_that_is_not_a_record_is_refused(tunemark, tmp_path):
     (tmp_path / "x.json").write_text("{}")
     answer = tunemark("audit", tmp_path / "x.json")

@@ -152,8 +152,7 @@ class FactBase:
         key = spelt.get(name.lower()) or alike.get(without_variant(name), name)
         if key in self.models:
             return self.models[key]
-        hint = '`tunemark query "select model from models"` lists all'
-        raise TunemarkError("model", name, f"not in data/models; {suggest_card(name, self.models.values())}; {hint}")
+        raise TunemarkError("model", name, f"not in data/models; {suggest_card(name, self.models.values())}")
 
     @cached_property
     def _model_names(self) -> tuple[dict[str, str], dict[str, str]]:

@@ -35,7 +35,7 @@ def without_variant(name: str) -> str:
 def suggest_card(name: str, cards: Collection[AcceleratorCard | ModelCard]) -> str:
     """Return a sentence that suggests the most similar cards."""
     near = nearest(name, spellings(cards))
-    return suggested(near) if near else f"none of the {len(cards)} known names is similar"
+    return suggested(near) if near else f'none of the {len(cards)} known names is similar; `tunemark query "from models"` lists them'
 
 
 def suggest_accelerator(name: str, cards: Mapping[str, AcceleratorCard], instances: Collection[str] = ()) -> str:
