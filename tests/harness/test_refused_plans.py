@@ -52,7 +52,7 @@ PLANNED = None
     [
         # Attention
         ("h100", "smoke-lora", VARLEN, {}, PLANNED),
-        ("h100, torch 2.10", "smoke-lora", VARLEN, {}, "needs torch 2.12 or newer"),
+        ("h100, torch 2.10", "smoke-lora", VARLEN, {}, "needs torch 2.11 or newer"),
         ("t4", "smoke-lora", f"{VARLEN}compute=fp16", {}, "compute capability 8.0"),
         ("mi300x", "smoke-lora", VARLEN, {}, "for CUDA only"),
         ("h100", "smoke-lora", "attention=varlen", {}, "for packed documents"),

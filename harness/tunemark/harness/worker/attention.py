@@ -4,6 +4,7 @@ The pieces of a row are known on the host, so nothing here reads a tensor of the
 length x length. Flash attention and `varlen` get the cumulative lengths of the pieces, `flex_attention` the blocks of the mask.
 """
 
+import inspect
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,6 +78,18 @@ def cumulative_lengths(places: Places) -> dict[str, Any]:
     return {"cu_seq_lens_q": lengths, "cu_seq_lens_k": lengths, "max_length_q": longest, "max_length_k": longest}
 
 
+def _tells_groups() -> bool:
+    """Return True if torch's function has a parameter for grouped heads, as it has since torch 2.12."""
+    try:
+        from torch.nn.attention import varlen  # noqa: PLC0415 - in torch since 2.10
+    except ImportError:
+        return False
+    return "enable_gqa" in inspect.signature(varlen.varlen_attn).parameters
+
+
+TELLS_GROUPS = _tells_groups()
+
+
 def varlen_attention(
     module: Any,  # noqa: ANN401 - a torch module
     query: Any,  # noqa: ANN401 - torch tensors of shape (rows, heads, length, width)
@@ -110,7 +123,8 @@ def varlen_attention(
     window = (sliding_window - 1 if limited and sliding_window is not None else -1, 0)
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - in torch since 2.10
 
-    grouped = {"enable_gqa": True} if queries.shape[1] != keys.shape[1] else {}
+    # Before torch 2.12 the kernel takes fewer heads of keys without being told.
+    grouped = {"enable_gqa": True} if queries.shape[1] != keys.shape[1] and TELLS_GROUPS else {}
     lengths, longest = cu_seq_lens_q, max_length_q
     result = varlen_attn(queries, keys, values, lengths, lengths, longest, longest, scale=scaling, window_size=window, **grouped)
     return result.reshape(rows, length, heads, width), None

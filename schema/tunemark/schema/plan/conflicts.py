@@ -18,8 +18,8 @@ ATTENTION_WITHOUT: dict[str, dict[str, str]] = {
     "flex_attention": {"gpt2": "transformers has no flex attention for it; use attention=sdpa", "bert": DROPOUT},
 }
 """Attention implementation -> family of models that it cannot run -> the reason and what to use instead."""
-TORCH_OF_VARLEN = (2, 12)
-"""First release of torch with windows and groups of heads in its variable-length attention."""
+TORCH_OF_VARLEN = (2, 11)
+"""First release of torch with windows in its variable-length attention."""
 HEAD_MULTIPLE = 8
 """FlashAttention's heads have a width that is a multiple of this."""
 WITHOUT_LIGER = ("gpt2", "bert")
