@@ -195,8 +195,12 @@ PLANNED = ("sharding", "checkpointing", "micro_batch")
 def plans_of(step: TrainingShape, fixed: tuple[str, ...], *, shared: bool) -> Iterable[TrainingShape]:
     """Yield the plans of a step, the usual ones first: without sharding, without recomputation, with micro-batches of about `USUAL_SLOTS` tokens.
 
-    With `shared`, devices may also share each matrix, as in vendors' own software.
+    With `shared`, devices may also share each matrix, as in vendors' own software. Otherwise trained shards are in fp32 unless the format is
+    fixed: accelerate upcasts them under FSDP when it computes in mixed precision, so two devices need the memory of fp32 states.
     """
+    sharded = step
+    if step.method is Method.FULL and step.parameters is Dtype.BF16 and not shared and "parameters" not in fixed:
+        sharded = replace(step, parameters=Dtype.FP32)
     shardings: tuple[Sharding, ...] = ("single",)
     if step.world_size > 1:
         shardings = ("fsdp2",) if step.method is Method.FULL else ("ddp", "fsdp2")
@@ -205,7 +209,8 @@ def plans_of(step: TrainingShape, fixed: tuple[str, ...], *, shared: bool) -> It
         (step.checkpointing,) if "checkpointing" in fixed else (Checkpointing.NONE, Checkpointing.FULL),
         [step.micro_batch] if "micro_batch" in fixed else micro_batches(step.sequence_length),
     ):
-        yield replace(step, sharding=sharding, checkpointing=kept, micro_batch=rows)
+        stored = sharded if sharding == "fsdp2" else step
+        yield replace(stored, sharding=sharding, checkpointing=kept, micro_batch=rows)
         for group in GROUPS if shared and sharding in {"single", "ddp"} and "sharding" not in fixed else ():
             if step.world_size % group == 0:
                 apart: Sharding = "ddp" if step.world_size > group else "single"

@@ -97,7 +97,7 @@ def states(rate: Rate) -> str:
     stored = rate.weight_format or "bf16"
     if rate.method == "lora":
         return f"frozen weights in {stored}"
-    return f"weights, gradients and AdamW states in {stored}{', matrix products in fp16' if stored == 'fp32' else ''}"
+    return f"weights, gradients and AdamW states in {stored}{', matrix products in 16 bits' if stored == 'fp32' else ''}"
 
 
 def configuration(option: Option) -> str:

@@ -109,10 +109,12 @@ def estimate(
     card, method_used = any_model(facts, model), chosen("--method", method, [known for known in Method if known is not Method.PEFT])
     given = named_settings(settings, SETTINGS)
     _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
-    stored = chosen("--set parameters", given.get("parameters", "fp32" if method_used is Method.QLORA else "bf16"), Dtype)
+    # accelerate keeps trained shards of FSDP in fp32, and computes in bf16.
+    upcast = method_used is Method.FULL and devices > 1 and sharding in {None, "fsdp1", "fsdp2"} and "parameters" not in given
+    stored = chosen("--set parameters", given.get("parameters", "fp32" if upcast or method_used is Method.QLORA else "bf16"), Dtype)
     known: dict[str, Any] = {
         "attention": "eager" if card.family == "gemma2" else "sdpa",
-        "activations": stored,
+        "activations": Dtype.BF16 if upcast else stored,
         "lora_rank": 16 if rank is None else rank,
         "checkpointing": chosen("--checkpointing", checkpointing or "none", Checkpointing),
         "optimizer": optimizer,
