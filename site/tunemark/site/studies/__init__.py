@@ -1,1 +1,1 @@
-"""One module per study of findings. Each has its place in the list, `ORDER`, and a function `study(evidence)`."""
+"""One template per study of findings, with its queries; `order` in its header is its place in the list."""
