@@ -1,6 +1,6 @@
 """Sense of the rates of options: how often a weaker device, more work or plainer software is predicted to be faster.
 
-Run: python benchmarks sense [--every N]
+Run: python benchmarks sense [--model KEY ...]
 
 Rates of every model at four row lengths, on every accelerator with 1, 2, 4 and 8 devices. A pair is a violation if the one that cannot be
 faster is faster by more than 2%. A device is *dominated* by one with at least its peak, memory, memory bandwidth and link. With another
@@ -9,7 +9,7 @@ plan, more devices or less memory can be faster for a reason: what did not fit n
 
 import argparse
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import permutations
 from operator import ge
 from pathlib import Path
@@ -95,8 +95,8 @@ def speed(rate: Rate) -> float:
     return rate.tokens_per_s
 
 
-def measured(root: Path, every: int = 1) -> dict[str, Counter[bool]]:
-    """Return the number of pairs by check, and by whether they violate it, for every Nth model."""
+def measured(root: Path, models: Collection[str] = ()) -> dict[str, Counter[bool]]:
+    """Return the number of pairs by check, and by whether they violate it, for models by key, all by default."""
     facts = FactBase(root / "data")
     fitted = fit(calibrate(root, facts).rows)
     evidence = Evidence(fitted.effects, fitted.known)
@@ -104,7 +104,7 @@ def measured(root: Path, every: int = 1) -> dict[str, Counter[bool]]:
     above, places = dominating(cards), [(card, devices) for card in cards.values() for devices in DEVICES]
     counts: dict[str, Counter[bool]] = defaultdict(Counter)
     found: dict[ModelCard, Rates] = {}
-    for model in list(facts.models.values())[::every]:
+    for model in (facts.models[key] for key in models or facts.models):
         lengths = [length for length in LENGTHS if length <= longest_row(model, evidence)]
         rates = [rate for length in lengths for rate in option_rates(model, length, places, evidence, LEVELS)]
         found[model] = {tuple(getattr(rate, field) for field in FIELDS): rate for rate in rates if rate.tokens_per_s is not None}
@@ -118,9 +118,9 @@ def measured(root: Path, every: int = 1) -> dict[str, Counter[bool]]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--every", type=int, default=1, help="every Nth model only")
+    parser.add_argument("--model", action="append", default=[], help="the key of a model; repeatable")
     print(f"{'faster although it cannot be':<52}{'pairs':>10}{'violations':>12}{'share':>9}")
-    for name, count in sorted(measured(ROOT, parser.parse_args().every).items()):
+    for name, count in sorted(measured(ROOT, parser.parse_args().model).items()):
         print(f"{name:<52}{count.total():>10,}{count[True]:>12,}{count[True] / count.total():>9.2%}")
 
 

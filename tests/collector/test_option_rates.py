@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from itertools import product
 from statistics import geometric_mean
+from typing import Any
 
 import pytest
 from test_throughput_model import CHIPS, FACTS, combination, made_up, row_of
@@ -12,7 +13,7 @@ from tunemark.collector.predict.estimate import Like, job_estimates
 from tunemark.collector.predict.fit import fit
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
-from tunemark.schema.option_rates import Evidence, Planner, consistent, division_of, memory_of, option_rates, step_on
+from tunemark.schema.option_rates import Evidence, Planner, consistent, division_of, memory_of, option_rates, plans_of, step_on
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import DisputedRate, Rate
@@ -162,6 +163,23 @@ def test_a_plan_keeps_what_is_asked_for_and_a_vendors_software_may_share_matrice
     shared, apart = (planner.best_on(card, several, level)[0].shape for level in ("vendor", "plain"))
     assert (shared.tensor_parallel, shared.world_size, shared.fp8_frozen, division_of(shared)) == (2, 4, True, "tp2")
     assert (apart.tensor_parallel, apart.fp8_frozen, division_of(apart)) == (1, False, "fsdp2")
+
+
+@pytest.mark.parametrize(
+    ("change", "devices", "divisions"),
+    [
+        ({"tensor_parallel": 2}, 4, {"tp2"}),
+        ({"offload": True}, 4, {"fsdp2"}),
+        ({"optimizer_in_backward": True, "method": Method.FULL}, 4, {"fsdp2"}),
+        ({"activation_offload": True, "checkpointing": Checkpointing.FULL}, 1, {"single"}),
+        ({"model": FACTS.models["qwen2.5-7b"]}, 8, {"ddp", "fsdp2", "tp2", "tp4"}),
+    ],
+)
+def test_plans_keep_the_devices_and_what_belongs_to_a_sharding(change: dict[str, Any], devices: int, divisions: set[str]) -> None:
+    step = replace(step_on(FACTS.accelerators[H100], MODEL, Method.LORA, 2048, devices), **change)
+    plans = list(plans_of(step, tuple(change), shared=True))
+    assert {division_of(plan) for plan in plans} == divisions
+    assert {plan.world_size * plan.tensor_parallel for plan in plans} == {devices * step.tensor_parallel}
 
 
 @pytest.mark.parametrize(("accelerator", "devices"), [(H100, 1), ("nvidia-rtx-4090", 1), (A100, 4)])

@@ -8,20 +8,23 @@ from sense import measured
 ROOT = Path(__file__).parents[2]
 MOST = {"dominated accelerator": 0.01, "one plan": 0.005, "larger model": 0.005, "plain against tuned": 0.005}
 """Check -> most violations as a share of its pairs. With another plan, less work can be slower for a reason, so those are not judged."""
+FEW = ("llama-3.1-8b", "llama-3.1-70b", "qwen3-8b", "qwen3-32b", "gemma-3-4b", "gpt2")
 KNOWN = ("qlora against lora, one plan",)
 """Sharded QLoRA gathers a quarter of LoRA's bytes."""
 
 
-def violated(every: int, times: float = 1) -> dict[str, float]:
-    """Return the checks of every Nth model with more violations than `MOST` times a factor, and their shares."""
-    shares = {name: count[True] / count.total() for name, count in measured(ROOT, every).items() if name not in KNOWN}
+def violated(models: tuple[str, ...], times: float = 1) -> dict[str, float]:
+    """Return the checks of models (all without any) with more violations than `MOST` times a factor, and their shares."""
+    counts = measured(ROOT, models)
+    assert all(any(check in name for name in counts) for check in MOST), "each check has pairs"
+    shares = {name: count[True] / count.total() for name, count in counts.items() if name not in KNOWN}
     return {name: share for name, share in shares.items() if any(share > times * most for check, most in MOST.items() if check in name)}
 
 
-def test_what_cannot_be_faster_is_not_for_one_model_in_sixteen() -> None:
-    assert violated(16, times=2) == {}, "a few models have twice the share of all"
+def test_what_cannot_be_faster_is_not_for_a_few_models() -> None:
+    assert violated(FEW, times=2) == {}, "a few models may have twice the share of all"
 
 
 @pytest.mark.nightly
 def test_what_cannot_be_faster_is_not_for_any_model() -> None:
-    assert violated(1) == {}
+    assert violated(()) == {}

@@ -49,7 +49,7 @@ def test_of_a_model_with_an_image_encoder_the_language_model_counts(tmp_path: Pa
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model_type": "gemma3", "text_config": text | {"max_position_embeddings": 128}}))
     card = card_of_config(path)
-    assert (card.family, card.head_dim, card.key_value_heads, card.intermediate_size) == ("gemma3_text", 16, 4, 256)
+    assert (card.family, card.head_dim, card.key_value_heads, card.intermediate_size) == ("gemma3_text", 256, 4, 256)
 
 
 @pytest.mark.parametrize(
@@ -80,3 +80,43 @@ def test_a_size_stands_for_the_median_of_the_dense_models_of_that_size_and_says_
 def test_a_size_that_no_model_has_is_refused(size: str) -> None:
     with pytest.raises(TunemarkError, match="no known model has about this size"):
         any_model(FACTS, size)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "left_out"),
+    [
+        ("gemma2", "gemma-2-9b", ("tie_word_embeddings", "layer_types", "vocab_size", "max_position_embeddings", "head_dim")),
+        ("gemma3_text", "gemma-3-4b", ("tie_word_embeddings", "layer_types", "num_attention_heads", "num_key_value_heads", "head_dim")),
+        ("gpt2", "gpt2", ("tie_word_embeddings", "vocab_size", "n_positions", "n_inner")),
+        ("olmo3", "olmo-3-7b", ("layer_types",)),
+    ],
+)
+def test_what_a_file_of_the_hub_leaves_out_is_completed_as_transformers_does(
+    kind: str, key: str, left_out: tuple[str, ...], tmp_path: Path
+) -> None:
+    from tunemark.harness.worker.models import config_of
+
+    content = json.loads(config_of(FACTS.models[key]).to_json_string(use_diff=False))
+    (tmp_path / "config.json").write_text(
+        json.dumps({name: value for name, value in content.items() if name not in left_out} | {"model_type": kind})
+    )
+    card = any_model(FACTS, str(tmp_path))
+    assert card.model_dump(include=ARCHITECTURE) == FACTS.models[key].model_dump(include=ARCHITECTURE)
+
+
+@pytest.mark.parametrize("name", ["Qwen3-1.4B", "princeton-nlp/Llama-2-1.3B", "x" * 5_000, "", "."])
+def test_another_size_a_name_without_end_and_no_name_are_no_model(name: str) -> None:
+    with pytest.raises(TunemarkError, match="not in data/models"):
+        any_model(FACTS, name)
+
+
+def test_a_folder_does_not_hide_the_model_of_its_name_and_a_strange_name_is_printed_harmlessly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "llama-3.1-8b").mkdir()
+    content = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    content |= {"max_position_embeddings": 128, "_name_or_path": "\u001b]0;owned\u0007", "layer_types": 5, "sliding_window": 8}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    monkeypatch.chdir(tmp_path)
+    assert any_model(FACTS, "llama-3.1-8b").layers == 32
+    assert "\u001b" not in any_model(FACTS, "config.json").name

@@ -17,7 +17,7 @@ from tunemark.schema.derive import derive
 from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
-from tunemark.schema.option_rates import PLANNED, rates_for
+from tunemark.schema.option_rates import rates_for
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryLedger
 from tunemark.schema.physics.training_shape import TrainingShape
@@ -88,12 +88,12 @@ def estimate(
     facts = FactBase.of_root(root)
     card = any_model(facts, model)
     length = row_length(card) if sequence_length is None else sequence_length
-    shape = TrainingShape(card, Method(method), length, micro_batch or 1, **settings)
+    shape = TrainingShape(card, Method(method), length, 1 if micro_batch is None else micro_batch, **settings)
     names = list(accelerators)
     cards = [facts.accelerator(name) for name in names] if names else [card for card in facts.accelerators.values() if card.unit != "cpu"]
     fitted = fit(calibrate(root, facts).rows)
     like = software_like(fitted, software)
-    fixed = tuple(name for name in PLANNED if name in settings or (name == "micro_batch" and micro_batch))
+    fixed = (*settings, *(() if micro_batch is None else ("micro_batch",)))
     jobs = job_estimates(facts, fitted, shape, cards, like=like, tokens=tokens, usd_per_hour=usd_per_hour, fixed=fixed)
     return Estimated(estimate_memory(shape), memory_fits(shape, cards), tuple(jobs))
 

@@ -204,15 +204,20 @@ def plans_of(step: TrainingShape, fixed: tuple[str, ...], *, shared: bool) -> It
     shardings: tuple[Sharding, ...] = ("single",)
     if step.world_size > 1:
         shardings = ("fsdp2",) if step.method is Method.FULL else ("ddp", "fsdp2")
+    # These belong to the sharding, and to the checkpointing, of the step.
+    bound = step.offload or step.optimizer_in_backward
     for sharding, kept, rows in product(
-        (step.sharding,) if "sharding" in fixed else shardings,
-        (step.checkpointing,) if "checkpointing" in fixed else (Checkpointing.NONE, Checkpointing.FULL),
+        (step.sharding,) if "sharding" in fixed or bound else shardings,
+        (step.checkpointing,) if "checkpointing" in fixed or step.activation_offload else (Checkpointing.NONE, Checkpointing.FULL),
         [step.micro_batch] if "micro_batch" in fixed else micro_batches(step.sequence_length),
     ):
         stored = sharded if sharding == "fsdp2" else step
         yield replace(stored, sharding=sharding, checkpointing=kept, micro_batch=rows)
-        for group in GROUPS if shared and sharding in {"single", "ddp"} and "sharding" not in fixed else ():
-            if step.world_size % group == 0:
+        for group in (
+            GROUPS if shared and sharding == "ddp" and step.tensor_parallel == 1 and not {"sharding", "tensor_parallel"} & {*fixed} else ()
+        ):
+            heads = step.model.attention_heads % group == 0 and step.model.key_value_heads % group == 0
+            if heads and not bound and step.world_size % group == 0:
                 apart: Sharding = "ddp" if step.world_size > group else "single"
                 plan = replace(step, sharding=apart, checkpointing=kept, micro_batch=rows, world_size=step.world_size // group)
                 yield replace(plan, tensor_parallel=group, sequence_parallel=True)
@@ -434,7 +439,7 @@ def _planned(rate: Rate, plan: Candidate, verdict: MemoryVerdict, memory_bytes: 
         needed_bytes=plan.needed_bytes,
         memory_bytes=memory_bytes,
         micro_batch=shape.micro_batch,
-        weight_format=shape.parameters.value,
+        weight_format=(Dtype.FP8 if shape.fp8_frozen else shape.parameters).value,
         checkpointing=shape.checkpointing.value,
         sharding=division_of(shape),
     )

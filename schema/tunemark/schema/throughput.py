@@ -4,7 +4,7 @@
 
 A *factor* is how many times longer than at the limit a class of work takes; it depends on how far the software is tuned, and on the
 training loop itself. An *effect* is how much slower a software, a generation, an accelerator, a method or a model is. All have a normal
-prior in log space (`FACTORS`, `EFFECTS`, `SLOPES`, `SPREADS`). A parameter without rows keeps its prior: an unseen accelerator gets
+prior in log space (`FACTORS`, `EFFECTS`, `SLOPES`, `SPREADS`). A parameter without rows keeps its prior: an unseen chip gets
 the mean of its generation, an unseen training loop the mean of its level, each with the uncertainty of an unseen one.
 
 The collector fits the parameters to accepted results (`predict/fit.py`); the home page predicts with a translation of this module.

@@ -221,14 +221,16 @@ def _axolotl_conditions(given: dict[str, Any]) -> Stated:
         raise TunemarkError(other, given[other], "is another task; records are of supervised fine-tuning", exit_code=Exit.INVALID)
     datasets = given.get("datasets")
     first = datasets[0] if isinstance(datasets, list) and datasets and isinstance(datasets[0], dict) else {}
-    adapter = given.get("adapter") or "full"
+    adapter = str(given.get("adapter") or "full")
+    adapter = "qlora" if adapter == "lora" and given.get("load_in_4bit") else adapter
+    known = adapter in {"full", "lora", "qlora"} and not given.get("load_in_8bit")
     return {
-        "method": Method(adapter) if adapter in {"full", "lora", "qlora"} else None,
+        "method": Method(adapter) if known else None,
         "packing": True if given.get("sample_packing") else None,
         "padding": "static" if given.get("pad_to_sequence_len") else None,
-        "precision": "bf16" if given.get("bf16") in {True, "true", "full"} else "fp16" if given.get("fp16") else None,
+        "precision": "bf16" if str(given.get("bf16")).lower() in {"true", "full"} else "fp16" if given.get("fp16") else None,
         "checkpointing": "full" if given.get("gradient_checkpointing") else "none",
-        "software": "tuned" if any(value and name.startswith(TUNED) for name, value in given.items()) else None,
+        "software": "tuned" if any(value and str(name).startswith(TUNED) for name, value in given.items()) else None,
         "dataset": str(first["path"]) if first.get("path") else None,
     }
 

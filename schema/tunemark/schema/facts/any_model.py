@@ -1,6 +1,7 @@
 """Models that a question may name without a card: a `config.json` of the hub, a folder with one, or a size such as `13B`."""
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase, validated
 from tunemark.schema.physics.architecture import FAMILIES, count_parameters
+from tunemark.schema.safe_text import terminal
 
 CONFIG_FIELDS = {
     "hidden_size": "hidden_size",
@@ -33,6 +35,23 @@ CONFIG_FIELDS = {
     "num_experts_per_tok": "active_experts",
 }
 """Name in transformers -> field of the model card. Of several names for one field, a family has one, or the last is that of its experts."""
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "gemma": {"tied_embeddings": True, "head_dim": 256, "vocabulary": 256_000, "context_length": 8192},
+    "gemma2": {"tied_embeddings": True, "head_dim": 256, "vocabulary": 256_000, "context_length": 8192, "full_attention_every": 2},
+    "gemma3_text": {
+        "tied_embeddings": True,
+        "head_dim": 256,
+        "vocabulary": 262_208,
+        "context_length": 131_072,
+        "full_attention_every": 6,
+        "attention_heads": 8,
+        "key_value_heads": 4,
+    },
+    "olmo3": {"full_attention_every": 4},
+    "smollm3": {"tied_embeddings": True},
+    "gpt2": {"tied_embeddings": True, "vocabulary": 50_257, "context_length": 1024},
+}
+"""Family -> what its configuration class in transformers 5.23 completes, where files on the hub leave it out and it is not the usual."""
 TEXT_PART = {"gemma3": "gemma3_text"}
 """Model type -> that of its language model."""
 SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?([bm])", re.IGNORECASE)
@@ -46,11 +65,14 @@ def any_model(facts: FactBase, name: str) -> ModelCard:
 
     Raises TunemarkError for an unknown name, and for a configuration without the needed keys or of another architecture.
     """
-    path = Path(name)
-    if path.suffix == ".json" or path.is_dir():
-        return card_of_config(path / "config.json" if path.is_dir() else path)
     size = SIZE.fullmatch(name.strip())
-    return _median_of_size(facts, name.strip(), float(size[1]) * UNITS[size[2].lower()]) if size else facts.model(name)
+    if size:
+        return _median_of_size(facts, name.strip(), float(size[1]) * UNITS[size[2].lower()])
+    # os.path knows no errors, such as names that are too long.
+    inside = os.path.join(name, "config.json")  # noqa: PTH118
+    file = name if name.endswith(".json") else inside if name and os.path.isfile(inside) else None  # noqa: PTH113
+    known = facts.find_model(name)
+    return card_of_config(Path(file)) if file and known is None else known or facts.model(name)
 
 
 def card_of_config(path: Path) -> ModelCard:
@@ -66,15 +88,15 @@ def card_of_config(path: Path) -> ModelCard:
     family = TEXT_PART.get(kind, kind)
     if family not in FAMILIES:
         raise TunemarkError(f"{path}: model_type", kind, f"the work of this architecture is not known; known: {', '.join(FAMILIES)}")
-    fields = {ours: part[theirs] for theirs, ours in CONFIG_FIELDS.items() if part.get(theirs) is not None}
+    fields = DEFAULTS.get(family, {}) | {ours: part[theirs] for theirs, ours in CONFIG_FIELDS.items() if part.get(theirs) is not None}
     missing = [ours for ours in ("hidden_size", "layers", "attention_heads", "vocabulary", "context_length") if ours not in fields]
     if missing:
         names = " or ".join(theirs for theirs, ours in CONFIG_FIELDS.items() if ours == missing[0])
         raise TunemarkError(f"{path}: {names}", None, "is missing; give the configuration that lies beside the weights")
-    stem = re.sub(r"[^a-z0-9.]+", "-", path.resolve().parent.name.lower()).strip("-.") or "model"
+    stem = re.sub(r"[^a-z0-9.]+", "-", path.resolve().parent.name.lower())[:80].strip("-.") or "model"
     made = _completed(fields, part) | {
         "key": stem,
-        "name": str(content.get("_name_or_path") or stem),
+        "name": terminal(str(content.get("_name_or_path") or stem))[:80],
         "family": family,
         "source": path.name,
     }
@@ -91,10 +113,12 @@ def _completed(fields: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str
     windows, context = full.get("sliding_window"), full["context_length"]
     if config.get("use_sliding_window") is False or (isinstance(windows, int) and isinstance(context, int) and windows >= context):
         full.pop("sliding_window", None)
-    elif windows and "full_attention" in (kinds := config.get("layer_types") or ()):
-        full["full_attention_every"] = len(kinds) // kinds.count("full_attention")
+    elif windows and isinstance(kinds := config.get("layer_types"), list):
+        full["full_attention_every"] = len(kinds) // kinds.count("full_attention") if "full_attention" in kinds else None
     elif windows and config.get("sliding_window_pattern"):
         full["full_attention_every"] = config["sliding_window_pattern"]
+    if not full.get("sliding_window"):
+        full.pop("full_attention_every", None)
     return full
 
 

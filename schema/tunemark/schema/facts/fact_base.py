@@ -148,11 +148,16 @@ class FactBase:
 
         Raise TunemarkError with a suggestion for an unknown name.
         """
+        card = self.find_model(name)
+        if card is None:
+            raise TunemarkError("model", name, f"not in data/models; {suggest_card(name, self.models.values())}")
+        return card
+
+    def find_model(self, name: str) -> ModelCard | None:
+        """Return the card of a model, or None for an unknown name; see `model`."""
         spelt, alike = self._model_names
-        key = spelt.get(name.lower()) or alike.get(without_variant(name), name)
-        if key in self.models:
-            return self.models[key]
-        raise TunemarkError("model", name, f"not in data/models; {suggest_card(name, self.models.values())}")
+        key = spelt.get(name.lower()) or alike.get(without_variant(name), "")
+        return self.models.get(key)
 
     @cached_property
     def _model_names(self) -> tuple[dict[str, str], dict[str, str]]:

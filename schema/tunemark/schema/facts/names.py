@@ -24,12 +24,12 @@ def spellings(cards: Iterable[AcceleratorCard | ModelCard]) -> dict[str, tuple[s
 
 
 def without_variant(name: str) -> str:
-    """Return the letters and digits of a model's name, without its owner and words for a variant.
+    """Return the letters, digits and dots of a model's name, without its owner and words for a variant.
 
-    "Qwen/Qwen3-14B-Instruct" and "unsloth/Qwen3-14B-bnb-4bit" become "qwen314b".
+    "Qwen/Qwen3-14B-Instruct" and "unsloth/Qwen3-14B-bnb-4bit" become "qwen314b"; "Qwen3-1.4B" keeps its dot.
     """
-    words = re.split(r"[-_ ]+", name.rpartition("/")[2].lower())
-    return bare("".join(word for word in words if word not in VARIANTS))
+    words = re.split(r"[^0-9a-z.]+", name.rpartition("/")[2].lower())
+    return "".join(word for word in words if word not in VARIANTS)
 
 
 def suggest_card(name: str, cards: Collection[AcceleratorCard | ModelCard]) -> str:

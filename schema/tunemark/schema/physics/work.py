@@ -89,7 +89,7 @@ def moved_bytes(shape: TrainingShape) -> dict[Term, float]:
     exchanged = count * ((BYTES[Dtype.NF4] if quantised else 2.0) * gathers + 2.0 * (shape.method is Method.FULL))
     # Each product reads its weights. Full fine-tuning also adds up their gradients (one read, one write), and AdamW reads weight, gradient
     # and two moments and writes all but the gradient, of the device's own shard.
-    weights = 0.0 if quantised else count * BYTES[shape.activations] * uses
+    weights = 0.0 if quantised else count * (BYTES[Dtype.FP8] if shape.fp8_frozen else BYTES[shape.activations]) * uses
     if shape.method is Method.FULL:
         shards = 1 if shape.sharding in {"single", "ddp"} else shape.world_size
         weights += count * BYTES[shape.parameters] * (2 + 7 / (shape.gradient_accumulation * shards))

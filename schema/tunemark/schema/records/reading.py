@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from functools import cache
 from types import NoneType
 from typing import Any
 
@@ -110,15 +109,27 @@ def _problem(detail: Any, model: type[BaseModel]) -> Problem:  # noqa: ANN401 - 
     if detail["type"] == "missing":
         return Problem(field, "", "is missing; every record has it")
     if detail["type"] == "extra_forbidden":
-        return Problem(field, shown, f"is not a field; {did_you_mean(path[-1], _field_names(model))}")
+        return Problem(field, shown, f"is not a field; {did_you_mean(path[-1], _siblings(model, path[:-1]))}")
     return Problem(field, "" if not path or detail["type"] == "value_error" else shown, must_be(detail["msg"]))
 
 
-@cache
-def _field_names(model: type[BaseModel]) -> list[str]:
-    """Return the field names of a record and of all its sections."""
-    schema = model.model_json_schema()
-    return [name for section in (schema, *schema.get("$defs", {}).values()) for name in section.get("properties", ())]
+def _siblings(model: type[BaseModel], path: list[str]) -> list[str]:
+    """Return the field names of the record in which the path ends."""
+    current: Any = model
+    for part in path:
+        if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
+            current = _model_in(current.model_fields[part].annotation)
+    return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
+
+
+def _model_in(annotation: Any) -> Any:  # noqa: ANN401 - any type expression
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in getattr(annotation, "__args__", ()):
+        model = _model_in(inner)
+        if model is not None:
+            return model
+    return None
 
 
 def _refuse_constant(name: str) -> float:
