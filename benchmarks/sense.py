@@ -29,13 +29,13 @@ DEVICES = (1, 2, 4, 8)
 MARGIN = 1.02
 FIELDS = ("method", "sequence_length", "software", "accelerator", "devices")
 Above = set[tuple[str, str]]
-"""Pairs of accelerators of which the first dominates the second."""
+"""Pairs of accelerators: the first dominates the second."""
 Rates = dict[tuple[str | int, ...], Rate]
 """Rates by `FIELDS`."""
 
 
 def dominating(cards: dict[str, AcceleratorCard]) -> Above:
-    """Return the pairs of which the first has at least the peak, memory, memory bandwidth and link of the second, and more of one."""
+    """Return the pairs in which the first accelerator is never below the second in peak, memory, bandwidth and link, and above it in one."""
 
     def limits(card: AcceleratorCard) -> tuple[float, ...]:
         peak = card.peak_tflops.get(Dtype.BF16, card.peak_tflops.get(SIXTEEN_BIT[Dtype.BF16], 0.0))
@@ -77,7 +77,7 @@ def name_of(field: str, one: Rate, other: Rate) -> str:
 
 
 def larger_models(found: dict[ModelCard, Rates]) -> Iterator[tuple[str, bool]]:
-    """Yield pairs of models of one family, of which the one with more layers and wider ones cannot be faster."""
+    """Yield pairs of models of one family. The first is at least as large in every dimension, so it cannot be faster."""
 
     def size(model: ModelCard) -> tuple[int, ...]:
         heads = (model.attention_heads, model.key_value_heads, model.head_dim)

@@ -168,7 +168,7 @@ class Planner:
     ) -> tuple[Candidate, MemoryVerdict]:
         """Return the plan of a step that is predicted to be fastest among those that fit or probably fit, else one that is tight, else the smallest.
 
-        `fixed` are those of `PLANNED` that keep the value of the step.
+        `fixed` are fields that keep the value of the step.
         """
         step, shared = with_software(step, card, level, fixed), level == "vendor"
         key = (step, shared, fixed)
@@ -188,39 +188,41 @@ class Planner:
 
 GROUPS = (2, 4, 8)
 """Devices that share each matrix: those of one machine."""
-PLANNED = ("sharding", "checkpointing", "micro_batch")
-"""Fields of a step that a plan chooses."""
 
 
 def plans_of(step: TrainingShape, fixed: tuple[str, ...], *, shared: bool) -> Iterable[TrainingShape]:
     """Yield the plans of a step, the usual ones first: without sharding, without recomputation, with micro-batches of about `USUAL_SLOTS` tokens.
 
-    With `shared`, devices may also share each matrix, as in vendors' own software. Otherwise trained shards are in fp32 unless the format is
-    fixed: accelerate upcasts them under FSDP when it computes in mixed precision, so two devices need the memory of fp32 states.
+    With `shared`, devices may also share each matrix, as in vendors' own software.
     """
-    sharded = step
-    if step.method is Method.FULL and step.parameters is Dtype.BF16 and not shared and "parameters" not in fixed:
-        sharded = replace(step, parameters=Dtype.FP32)
     shardings: tuple[Sharding, ...] = ("single",)
     if step.world_size > 1:
         shardings = ("fsdp2",) if step.method is Method.FULL else ("ddp", "fsdp2")
     # These belong to the sharding, and to the checkpointing, of the step.
     bound = step.offload or step.optimizer_in_backward
+    alone = bound or step.tensor_parallel > 1 or "sharding" in fixed or "tensor_parallel" in fixed or not shared
+    counts = (step.world_size, step.model.attention_heads, step.model.key_value_heads)
+    groups = [group for group in GROUPS if not alone and all(count % group == 0 for count in counts)]
     for sharding, kept, rows in product(
         (step.sharding,) if "sharding" in fixed or bound else shardings,
         (step.checkpointing,) if "checkpointing" in fixed or step.activation_offload else (Checkpointing.NONE, Checkpointing.FULL),
         [step.micro_batch] if "micro_batch" in fixed else micro_batches(step.sequence_length),
     ):
-        stored = sharded if sharding == "fsdp2" else step
-        yield replace(stored, sharding=sharding, checkpointing=kept, micro_batch=rows)
-        for group in (
-            GROUPS if shared and sharding == "ddp" and step.tensor_parallel == 1 and not {"sharding", "tensor_parallel"} & {*fixed} else ()
-        ):
-            heads = step.model.attention_heads % group == 0 and step.model.key_value_heads % group == 0
-            if heads and not bound and step.world_size % group == 0:
-                apart: Sharding = "ddp" if step.world_size > group else "single"
-                plan = replace(step, sharding=apart, checkpointing=kept, micro_batch=rows, world_size=step.world_size // group)
-                yield replace(plan, tensor_parallel=group, sequence_parallel=True)
+        plan = replace(step, sharding=sharding, checkpointing=kept, micro_batch=rows)
+        yield plan if shared else as_sharded(plan, fixed)
+        for group in groups if sharding == "ddp" else []:
+            apart: Sharding = "ddp" if step.world_size > group else "single"
+            yield replace(plan, sharding=apart, world_size=step.world_size // group, tensor_parallel=group, sequence_parallel=True)
+
+
+def as_sharded(plan: TrainingShape, fixed: tuple[str, ...]) -> TrainingShape:
+    """Return a plan with trained shards of FSDP in fp32 unless their format is fixed.
+
+    accelerate upcasts them when it computes in mixed precision, so two devices need the memory of fp32 states.
+    """
+    trained = plan.method is Method.FULL and plan.parameters is Dtype.BF16
+    upcast = trained and plan.world_size > 1 and plan.sharding in {"fsdp1", "fsdp2"}
+    return replace(plan, parameters=Dtype.FP32) if upcast and "parameters" not in fixed else plan
 
 
 def with_software(step: TrainingShape, card: AcceleratorCard, level: SoftwareLevel, fixed: tuple[str, ...] = ()) -> TrainingShape:

@@ -32,6 +32,7 @@ from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
+from tunemark.schema.option_rates import as_sharded
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MOMENTS, MemoryLedger
@@ -109,12 +110,10 @@ def estimate(
     card, method_used = any_model(facts, model), chosen("--method", method, [known for known in Method if known is not Method.PEFT])
     given = named_settings(settings, SETTINGS)
     _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
-    # accelerate keeps trained shards of FSDP in fp32, and computes in bf16.
-    upcast = method_used is Method.FULL and devices > 1 and sharding in {None, "fsdp1", "fsdp2"} and "parameters" not in given
-    stored = chosen("--set parameters", given.get("parameters", "fp32" if upcast or method_used is Method.QLORA else "bf16"), Dtype)
+    stored = chosen("--set parameters", given.get("parameters", "fp32" if method_used is Method.QLORA else "bf16"), Dtype)
     known: dict[str, Any] = {
         "attention": "eager" if card.family == "gemma2" else "sdpa",
-        "activations": Dtype.BF16 if upcast else stored,
+        "activations": stored,
         "lora_rank": 16 if rank is None else rank,
         "checkpointing": chosen("--checkpointing", checkpointing or "none", Checkpointing),
         "optimizer": optimizer,
@@ -123,7 +122,8 @@ def estimate(
     }
     properties = known | {name: _property(name, text) for name, text in given.items()} | {"parameters": stored}
     rows = parse_count("--micro-batch", micro_batch or "1")
-    shape = TrainingShape(card, method_used, row_length(card, sequence_length), rows, **properties)
+    step = TrainingShape(card, method_used, row_length(card, sequence_length), rows, **properties)
+    shape = as_sharded(step, tuple(given))
     from tunemark.collector.predict.estimate import memory_fits
     from tunemark.schema.throughput import LEVEL
 
@@ -145,7 +145,7 @@ def estimate(
         assumed = f"{like.name} with the kernels and loss of its results, which can differ from those of the memory estimate"
         asked = {"micro_batch": micro_batch, "checkpointing": checkpointing, "sharding": sharding}
         fixed = tuple(name for name, value in (asked | given).items() if value is not None)
-        jobs = list(job_estimates(facts, fitted, shape, cards, like=like, tokens=size, usd_per_hour=usd_per_hour, fixed=fixed))
+        jobs = list(job_estimates(facts, fitted, step, cards, like=like, tokens=size, usd_per_hour=usd_per_hour, fixed=fixed))
         throughput = {"label": "predicted", "level": LEVEL, "like": like.name, "assumes": assumed}
         answer["throughput"] = throughput | {"accelerators": [asdict(job) for job in jobs]}
     if as_json:

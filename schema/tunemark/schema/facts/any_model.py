@@ -68,11 +68,13 @@ def any_model(facts: FactBase, name: str) -> ModelCard:
     size = SIZE.fullmatch(name.strip())
     if size:
         return _median_of_size(facts, name.strip(), float(size[1]) * UNITS[size[2].lower()])
-    # os.path knows no errors, such as names that are too long.
-    inside = os.path.join(name, "config.json")  # noqa: PTH118
-    file = name if name.endswith(".json") else inside if name and os.path.isfile(inside) else None  # noqa: PTH113
-    known = facts.find_model(name)
-    return card_of_config(Path(file)) if file and known is None else known or facts.model(name)
+    if facts.find_model(name) is None:
+        if name.endswith(".json"):
+            return card_of_config(Path(name))
+        # os.path raises no error for a name that is too long.
+        if name and os.path.isfile(os.path.join(name, "config.json")):  # noqa: PTH113, PTH118
+            return card_of_config(Path(name) / "config.json")
+    return facts.model(name)
 
 
 def card_of_config(path: Path) -> ModelCard:
@@ -128,6 +130,5 @@ def _median_of_size(facts: FactBase, name: str, parameters: float) -> ModelCard:
     near = [card for card in dense if parameters / CLOSE <= count_parameters(card).total <= parameters * CLOSE]
     if not near:
         raise TunemarkError("--model", name, "no known model has about this size; name one, or give its config.json")
-    ordered = sorted(near, key=lambda card: (count_parameters(card).matrix_multiplied, card.key))
-    median = ordered[len(ordered) // 2]
+    median = sorted(near, key=lambda card: (count_parameters(card).matrix_multiplied, card.key))[len(near) // 2]
     return median.model_copy(update={"name": f"a model of {name}, such as {median.name}"})
