@@ -7,7 +7,8 @@ Log-normal: the exponential of it, with a long tail. Stalls: every k-th step tak
 independent noise of the same size.
 
 Windows: how often a window called stable has the true rate, and how often a steady trace is refused. The true rate is that of the last level:
-after a slow start, a change of level or throttling. A trace that drifts by more than 2% has none. Noise is log-normal with 0.3, 1 or 3% and a
+after a slow start, a change of level or throttling, and that without a slow spell. A trace that drifts by more than 2% or rises and falls
+in one to three slow waves has none. Noise is log-normal with 0.3, 1 or 3% and a
 correlation of 0, 0.3 or 0.6 between neighbours.
 """
 
@@ -76,7 +77,7 @@ RATE_ERROR, NO_DRIFT = 0.01, 0.02
 STEADY = ("steady", "regular stalls", "alternating")
 KINDS = (
     *("steady", "steady", "steady", "regular stalls", "alternating", "bimodal", "slow start", "slow start", "slow start"),
-    *("decaying start", "drift", "change of level", "throttled at half"),
+    *("decaying start", "drift", "change of level", "throttled at half", "slow spell", "slow wave"),
 )
 """The mixture: traces take these kinds in turn."""
 RULES = Measurement(min_warmup_steps=10, min_steady_steps=100, min_steady_s=60.0)
@@ -98,15 +99,19 @@ def levels_of(rng: Generator, kind: str, n: int) -> tuple[Floats, float | None]:
         return levels, 1 + (slow - 1) * share
     if kind == "drift":
         return np.linspace(1, 1 + rng.choice([-1, 1]) * rng.uniform(0.02, 0.2), n), None
-    if kind == "slow start":
+    if kind == "slow wave":
+        return 1 + rng.uniform(0.02, 0.2) * np.sin(2 * np.pi * (rng.uniform(1, 3) * np.arange(n) / n + rng.random())), None
+    if kind == "slow spell":
+        begin = int(n * rng.uniform(0.05, 0.75))
+        levels[begin : begin + int(n * rng.uniform(0.1, 0.2))] = rng.uniform(1.2, 2.2)
+    elif kind == "slow start":
         levels[:start] = rng.uniform(1.05, 5)
     elif kind == "decaying start":
         levels += (rng.uniform(1.05, 5) - 1) * np.exp(-np.arange(n) * 3 / start)
-    elif kind == "change of level":
-        levels[int(n * rng.uniform(0.2, 0.8)) :] *= 1 + rng.choice([-1, 1]) * rng.uniform(0.03, 0.3)
-    elif kind == "throttled at half":
-        levels[n // 2 :] *= 1 + rng.uniform(0.03, 0.5)
-    return levels, 1.0 if kind.endswith(("steady", "start")) else float(levels[-1])
+    elif kind in ("change of level", "throttled at half"):
+        place, sign, most = (0.5, 1, 0.5) if kind == "throttled at half" else (rng.uniform(0.2, 0.8), rng.choice([-1, 1]), 0.3)
+        levels[int(n * place) :] *= 1 + sign * rng.uniform(0.03, most)
+    return levels, 1.0 if kind.endswith(("steady", "start", "spell")) else float(levels[-1])
 
 
 def trace_of(times: Floats) -> StepTrace:

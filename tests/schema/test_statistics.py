@@ -100,9 +100,17 @@ def test_a_change_late_in_the_run_makes_it_unstable_and_names_the_step() -> None
 
 
 def test_windows_called_stable_have_the_true_rate_and_steady_traces_are_kept() -> None:
-    right, refused = shares(outcomes(260, seed=5))
+    table = outcomes(450, seed=5)
+    right, refused = shares(table)
     assert right >= 0.95
     assert refused <= 0.08
+    # A spell that ends and a slow wave leave no lasting change of level.
+    assert table["slow spell"]["stable"] + table["slow wave"]["stable"] <= 3
+
+
+def test_a_slow_spell_is_named_with_its_steps() -> None:
+    times = np.asarray(noisy(300)) * np.where((np.arange(300) >= 120) & (np.arange(300) < 165), 2.0, 1.0)
+    assert steady_window(trace_of(list(times)), RULES).verdict.endswith("from step 121 to 165")
 
 
 @pytest.mark.parametrize(("steps", "left"), [(1, 0), (10, 0), (15, 5)])
