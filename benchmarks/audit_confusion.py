@@ -16,7 +16,8 @@ from collections import Counter
 from pathlib import Path
 
 from tunemark.collector.audit.load import load_evidence
-from tunemark.collector.audit.rule import Finding, all_rules, audit
+from tunemark.collector.audit.rule import Finding, all_rules
+from tunemark.collector.predict.cross_validation import audit_all
 from tunemark.schema.vocabulary import AuditVerdict
 
 ROOT = Path(__file__).parents[1]
@@ -75,7 +76,7 @@ def main() -> None:
     began = time.perf_counter()
     evidence = load_evidence(ROOT)
     loaded = time.perf_counter()
-    findings = audit(evidence)
+    findings = audit_all(ROOT, evidence)
     ended = time.perf_counter()
     for title, files in SETS.items():
         cases, about = (json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")) for name in files)

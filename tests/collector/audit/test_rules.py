@@ -1,5 +1,7 @@
 """Each rule flags a wrong example and accepts a right one."""
 
+from dataclasses import replace
+
 import pytest
 from audit_factories import (
     A100,
@@ -27,9 +29,11 @@ from audit_factories import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunemark.collector.audit.evidence import ExpectedRate
 from tunemark.collector.audit.rule import DOCUMENT_CONDITIONS, all_rules
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.published import Conditions
+from tunemark.schema.throughput import Range
 
 RULES = all_rules()
 SETTINGS = {"data_parallel", "gradient_checkpointing", "lora_r", "zero_stage"}
@@ -115,9 +119,9 @@ EXAMPLES = {
         )
         for length in (512, 2048)
     ),
-    "cross-source": tuple(
-        evidence(result(1, claims={"tokens_per_s": 8_000}), result(1, source="901", claims={"tokens_per_s": rate}))
-        for rate in (2_000, 7_000)
+    "predicted-rate": tuple(
+        replace(evidence(result(claims={"tokens_per_s": rate})), expected={"900-001": ExpectedRate(rate, Range(2_000.0, 1_000.0, 4_000.0))})
+        for rate in (4_100.0, 3_900.0)
     ),
     "wrong-order": tuple(
         evidence(result(1, claims={"tokens_per_s": rate}), result(2, claims={"tokens_per_s": 3_000}, **FULL)) for rate in (2_000, 4_000)

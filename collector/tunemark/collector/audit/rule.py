@@ -111,7 +111,11 @@ def all_rules() -> tuple[Rule, ...]:
 
 def audit(evidence: Evidence, rules: Iterable[Rule] | None = None) -> tuple[Finding, ...]:
     """Return the findings of all rules, ordered by subject and then worst first. The same evidence gives the same findings."""
-    findings = [finding for each in (all_rules() if rules is None else rules) for finding in each.findings(evidence)]
+    return in_order(finding for each in (all_rules() if rules is None else rules) for finding in each.findings(evidence))
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings ordered by subject and then worst first."""
 
     def order(finding: Finding) -> tuple[object, ...]:
         return finding.records[0], WORST_FIRST[finding.verdict], finding.rule, finding.records, finding.calculation

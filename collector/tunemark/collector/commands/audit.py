@@ -69,8 +69,8 @@ def audit(
     from tunemark.collector.audit.evidence import source_of
     from tunemark.collector.audit.load import add_files, load_evidence
     from tunemark.collector.audit.rule import all_rules, select
-    from tunemark.collector.audit.rule import audit as run_audit
     from tunemark.collector.gate.read import named_records
+    from tunemark.collector.predict.cross_validation import audit_all
 
     declared = all_rules()
     wanted_rules = [chosen("--rule", name, [known.id for known in declared]) for name in rule or ()]
@@ -94,7 +94,7 @@ def audit(
     sources = [chosen("--source", name, known_sources) for name in source or ()]
     of_sources = [result.id for result in evidence.results if result.source in sources]
     of_sources += [statement for statement in evidence.statements if source_of(statement) in sources]
-    findings = select(run_audit(evidence, declared), wanted_rules, wanted_verdicts, ids or of_sources)
+    findings = select(audit_all(project_root(), evidence), wanted_rules, wanted_verdicts, ids or of_sources)
     if as_json:
         print_json([{"rule": finding.rule} | asdict(finding) for finding in findings])
         return

@@ -6,11 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations_with_replacement
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 
-from tunemark.collector.audit.rule import Finding
+from tunemark.collector.audit.evidence import Evidence, ExpectedRate
+from tunemark.collector.audit.rule import Finding, audit, in_order
+from tunemark.collector.audit.rules.utilisation import unlike_other_sources
+from tunemark.collector.predict.calibration_rows import calibrate
 from tunemark.collector.predict.estimate import no_data
 from tunemark.collector.predict.fit import Fit, Observed, Parameters, fit, meaning_of_parameter
 from tunemark.collector.store.database import Row, Rows
@@ -88,6 +92,26 @@ def cross_validate(rows: Sequence[Observed]) -> tuple[Fit, list[HeldOut]]:
     """Return the fit to all rows, and each row predicted without each of its groups."""
     fitted = fit(rows)
     return fitted, [held_out for way in get_args(LeftOut) for held_out in leave_out(fitted, way)]
+
+
+def audit_rates(evidence: Evidence, findings: Iterable[Finding], held_out: Iterable[HeldOut]) -> tuple[Finding, ...]:
+    """Return findings together with those on rates that results of other sources do not explain.
+
+    These come last: the model is fitted to what the other rules do not refute.
+    """
+    expected = {
+        result: ExpectedRate(each.measured, each.tokens_per_s)
+        for each in held_out
+        if each.left_out == "source" and each.tokens_per_s is not None
+        for result in (each.row.id, *each.row.same)
+    }
+    return in_order((*findings, *audit(replace(evidence, expected=expected), (unlike_other_sources,))))
+
+
+def audit_all(root: Path, evidence: Evidence) -> tuple[Finding, ...]:
+    """Return the findings of all rules, those on rates included, as `collect` stores them."""
+    findings = audit(evidence)
+    return audit_rates(evidence, findings, leave_out(fit(calibrate(root, evidence.facts, evidence, findings).rows), "source"))
 
 
 RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s", "tokens", "epochs"})

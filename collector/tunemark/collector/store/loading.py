@@ -87,7 +87,7 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     import pyarrow as pa  # noqa: PLC0415
 
     from tunemark.collector.audit.rule import all_rules, audit  # noqa: PLC0415
-    from tunemark.collector.predict.cross_validation import cross_validate, throughput_rows  # noqa: PLC0415
+    from tunemark.collector.predict.cross_validation import audit_rates, cross_validate, throughput_rows  # noqa: PLC0415
 
     facts = FactBase.of_root(root)
     rows = fact_rows(facts)
@@ -106,13 +106,14 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     evidence = load_evidence(root, facts, [loaded.run for loaded in trusted if loaded.run is not None])
     rules = all_rules()
     findings = audit(evidence, rules)
-    merge(rows, finding_rows(findings, rules))
     measured = [loaded.calibration for loaded in trusted if loaded.calibration is not None]
     calibration = calibrate(root, facts, evidence, findings, measured)
-    add_derived_figures(rows, calibration.by_result, calibration.refused, evidence, findings)
     rows["throughput_refused"] = [{"result_id": result, "reason": reason} for result, reason in sorted(calibration.refused.items())]
     trust = {row["result_id"]: row["trust"] for row in rows["result_rows"]}
     fitted, held_out = cross_validate(calibration.rows)
+    findings = audit_rates(evidence, findings, held_out)
+    merge(rows, finding_rows(findings, rules))
+    add_derived_figures(rows, calibration.by_result, calibration.refused, evidence, findings)
     merge(rows, throughput_rows(fitted, held_out, trust, findings) | {"memory_errors": list(memory_errors(facts, evidence.records))})
     problems = [*undescribed, *accepted.problems]
     complete = not problems and not accepted.notes

@@ -1,15 +1,12 @@
 """Utilisation: no device exceeds its dense peak, and few runs come near it."""
 
 from collections.abc import Iterator
-from operator import attrgetter
-from typing import NamedTuple
 
 from tunemark.collector.audit.bounds import (
     activations_kept,
     flop_conventions,
     flop_per_token,
     rates_below_peak,
-    software_of,
     states_recompute,
     usual_limit,
     utilisation,
@@ -19,16 +16,12 @@ from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.collector.audit.token_rates import TokenRate, settled_reading, token_rates
-from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.physics.architecture import count_parameters
 
 PROFILE_TO_RUN = 1.5
 """Factor by which a profiled step may be faster than the whole run: the waiting that a profile excludes is below a third of the time."""
 
 OTHER_PEAK = 1.25
 """Factor by which the peak of a claimed utilisation may be higher: boost clocks, and variants of one device."""
-SIMILAR_SIZE = 1.6
-"""Factor within which models have about the same size."""
 
 
 @rule(id="utilisation", family="utilisation", verdicts=(IMPOSSIBLE, SUSPICIOUS, AMBIGUOUS))
@@ -37,7 +30,7 @@ def above_peak(evidence: Evidence) -> Iterator[Finding]:
 
     The FLOPs of a token follow from the model (6 N for full fine-tuning, 4 N for adapters, plus attention: Kaplan et al. 2020, Hu et al.
     2021). Multiplied by tokens per second, they cannot exceed the dense peak. Impossible readings of an ambiguous figure are excluded.
-    Below the peak, a rate is suspicious above what software of its level is known to reach.
+    Below the peak, a rate is suspicious above what matrix products alone reach on real devices.
     """
     for result in evidence.results:
         for name in ("mfu", "hfu"):
@@ -56,9 +49,9 @@ def above_peak(evidence: Evidence) -> Iterator[Finding]:
                 continue
             recomputed = utilisation(result, shares[0][0], recompute=True) if states_recompute(result) else None
             share, words = recomputed or (share, words)
-            limit, practice = usual_limit(result, evidence.facts)
+            limit = evidence.facts.known.practice("high-utilisation")
             if share.low > limit:
-                yield about_figures(SUSPICIOUS, result, (quantity,), f"{words}; {practice}")
+                yield about_figures(SUSPICIOUS, result, (quantity,), f"{words}; above the limit of {limit:.0%}")
 
 
 def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[TokenRate, tuple[Interval, str]]]) -> Finding:
@@ -135,57 +128,25 @@ def claimed_against_rate(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(SUSPICIOUS, (result.id,), claim, words, quantities=("mfu",))
 
 
-class Attained(NamedTuple):
-    """The utilisation of one result, by its only possible rate."""
-
-    result: AuditedResult
-    source: str
-    """Its document; all rounds of a benchmark are one source."""
-    level: str
-    """Level of its software."""
-    parameters: int
-    quantity: str
-    share: float
-    """Model FLOPs per second as a share of the dense peak."""
-    hardware_share: float
-    """The same with recomputed blocks, if the result states checkpointing."""
+FAST, SLOW = 1.645, -2.576
+"""Standard deviations beyond which a rate is doubted: 95% of rates are expected below the first, 99.5% above the second. Nothing runs much
+faster than its peak allows, but much makes a run slow: of 690 rates of credible sources 9 lie above the first (1.3%), 3 below the second."""
 
 
-def attained(result: AuditedResult, facts: FactBase) -> Attained | None:
-    """Return the utilisation of a result with one possible rate, or None."""
-    rates = rates_below_peak(result)
-    plain = utilisation(result, rates[0]) if len(rates) == 1 else None
-    if plain is None or result.model is None:
-        return None
-    twice = utilisation(result, rates[0], recompute=True) if states_recompute(result) else None
-    source, level, size = "mlperf" if result.converted else result.source, software_of(result, facts).level, count_parameters(result.model)
-    return Attained(result, source, level, size.total, rates[0].quantity, plain[0].value, (twice or plain)[0].value)
+@rule(id="predicted-rate", family="utilisation", verdicts=(SUSPICIOUS,))
+def unlike_other_sources(evidence: Evidence) -> Iterator[Finding]:
+    """Rate outside what other sources lead to expect.
 
-
-@rule(id="cross-source", family="comparison", verdicts=(SUSPICIOUS,))
-def across_sources(evidence: Evidence) -> Iterator[Finding]:
-    """Far better than other sources on the same device.
-
-    For one method, device and level of software, utilisation changes slowly with the model. A large factor needs an explanation,
-    unless it is within what such software reaches.
+    The throughput model, fitted without the document itself, predicts the rate for the stated conditions and the level of the software, with
+    an interval that allows for an unknown training loop. A rate outside it needs an explanation: another unit, length or device.
     """
-    factor = evidence.facts.known.practice("cross-source")
-    known = [item for result in evidence.results if (item := attained(result, evidence.facts))]
-    for group in grouped(
-        known, attrgetter("level", "result.conditions.accelerator", "result.conditions.method", "result.devices")
-    ).values():
-        published = [item for item in group if not item.result.measured]
-        for item in group:
-            # Measured results may be many: each is compared with documents only.
-            others = [other for other in published if other.source != item.source]
-            peers = [other for other in others if 1 / SIMILAR_SIZE <= other.parameters / item.parameters <= SIMILAR_SIZE]
-            middle = sorted(other.share for other in peers)[len(peers) // 2] if peers else item.share
-            limit, practice = usual_limit(item.result, evidence.facts)
-            if item.share > factor * middle and item.hardware_share > limit:
-                claim = f"{item.result.printed(item.quantity)} on {item.result.device_name}"
-                words = (
-                    f"{item.share:.1%} of the dense peak. {len(peers)} results of other sources with the same device, method, software level "
-                    f"and model size reach {middle:.1%}: {item.share / middle:.1f} times less; {practice}"
-                )
-                records = (item.result.id, *(other.result.id for other in peers))
-                yield Finding(SUSPICIOUS, records, claim, words, quantities=(item.quantity,))
+    for result in evidence.results:
+        expected, rates = evidence.expected.get(result.id), rates_below_peak(result)
+        if expected is None or not rates or not (expected.errors > FAST or expected.errors < SLOW):
+            continue
+        ratio, predicted = expected.tokens_per_s / expected.predicted.value, expected.predicted
+        words = (
+            f"{expected.tokens_per_s:,.0f} tokens/s, {f'{ratio:.1f} times more' if ratio > 1 else f'{1 / ratio:.1f} times less'} than other "
+            f"sources lead to expect: {predicted.value:,.0f}, 9 of 10 between {predicted.low:,.0f} and {predicted.high:,.0f}"
+        )
+        yield about_figures(SUSPICIOUS, result, (rates[0].quantity,), words)
