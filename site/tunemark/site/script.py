@@ -21,7 +21,9 @@ RUNTIME = "python.js"
 ENTRIES = {
     "tunemark.schema.formats": ("duration", "flop", "gib", "percent", "plain", "seconds_of", "significant", "usd", "whole_number"),
     "tunemark.schema.owned_hardware": ("HOURS_PER_YEAR", "OwnedHardware"),
-    "tunemark.schema.facts.cards": ("OVERSIZED", "cheapest_offer", "current_prices"),
+    "tunemark.schema.facts.cards": ("OVERSIZED", "cheapest_offer", "current_prices", "model_contradictions"),
+    "tunemark.schema.facts.any_model": ("checked_fields", "config_fields", "model_of_size", "size_in_words"),
+    "tunemark.schema.facts.names": ("key_of_model", "model_keys"),
     "tunemark.schema.option_rates": ("Evidence", "KnownRate", "longest_row", "rates_for"),
     "tunemark.schema.throughput": ("Effects",),
     "tunemark.schema.recommendation": ("OWN", "Offer", "Question", "Rate", "places_of", "recommend"),
@@ -49,7 +51,7 @@ FUNCTIONS = _words("""
     math.log math.log10 math.log2 math.sqrt re.escape re.finditer re.fullmatch re.split
 """)
 METHODS = _words("""
-    add append bit_length capitalize format fromkeys get index is_integer items join keys lower partition removeprefix replace setdefault split
+    add append bit_length capitalize count format fromkeys get index is_integer items join keys lower partition removeprefix replace setdefault split
     startswith strip values
 """)
 """What python.js offers; a test compares them."""

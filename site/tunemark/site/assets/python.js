@@ -154,7 +154,7 @@ globalThis.tunemarkPython = (() => {
       return otherwise;
     },
     iter: seq, product: (...lists) => lists.map(seq).reduce((rows, list) => rows.flatMap((row) => list.map((value) => [...row, value])), [[]]),
-    float: Number, getattr: (value, name) => value[name], isinstance: (value, type) => value instanceof type,
+    float: Number, getattr: (value, name) => value[name], isinstance: (value, type) => (KINDS.get(type) ?? ((any) => any instanceof type))(value),
     did_you_mean: (_, known) => `known: ${seq(known).join(", ")}`,
     escape: (text) => text.replace(/[&<>"']/g, (sign) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;" })[sign]),
     log: Math.log,
@@ -168,10 +168,15 @@ globalThis.tunemarkPython = (() => {
       finditer: (pattern, text) => [...text.matchAll(new RegExp(pattern, "g"))],
     },
   };
+  const KINDS = new Map([
+    [functions.bool, (value) => typeof value === "boolean"], [functions.int, Number.isInteger],
+    [functions.dict, (value) => value instanceof Dict], [functions.list, Array.isArray],
+  ]);
   functions.dict.fromkeys = (keys, value = null) => new Dict(seq(keys).map((key) => [key, value]));
   const METHODS = {
     bit_length: (value) => (value ? Math.floor(Math.log2(value)) + 1 : 0),
     append: (list, value) => { list.push(value); },
+    count: (list, value) => list.filter((each) => eq(each, value)).length,
     capitalize: (text) => text.slice(0, 1).toUpperCase() + text.slice(1).toLowerCase(),
     format: (text, value) => text.replace("{}", () => value),
     index: (list, value) => list.findIndex((each) => eq(each, value)),
