@@ -12,6 +12,7 @@ intervals of the throughput model, for any software of the level.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -22,10 +23,10 @@ from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.training_shape import Sharding, TrainingShape
-from tunemark.schema.physics.work import Missing
-from tunemark.schema.recommendation import DisputedRate, Offer, Question, Rate, places_of
+from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
+from tunemark.schema.recommendation import FIT, DisputedRate, Offer, Question, Rate, places_of
 from tunemark.schema.recommendation_words import METHODS
-from tunemark.schema.throughput import Combination, Effects, architecture_of, generation_of, interval_of, predict, predicted_seconds
+from tunemark.schema.throughput import Combination, Effects, architecture_of, generation_of, interval_of, predict, weighted
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
@@ -99,7 +100,8 @@ class Evidence:
         means = {row["parameter"]: row["mean"] for row in parameters}
         known = {(row["parameter"], row["other"]): row["covariance"] for row in covariances}
         places = {name: place for place, name in enumerate(dict.fromkeys(name for name, _ in known))}
-        matrix = tuple(tuple(known[(min(name, other), max(name, other))] for other in places) for name in places)
+        names = list(places)
+        matrix = tuple(tuple(known[min(name, other), max(name, other)] for other in names[: place + 1]) for name, place in places.items())
         effects = Effects(places, tuple(means[name] for name in places), matrix)
         return cls(effects, tuple(KnownRate(**row) for row in results))
 
@@ -141,27 +143,41 @@ def unmeasured(
 # Plans ---------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4096)
+def memory_needed(shape: TrainingShape) -> tuple[int, Mapping[MemoryVerdict, int]]:
+    """Return the bytes that a plan needs on each device, and the least device memory for each verdict."""
+    ledger = estimate_memory(shape)
+    return ledger.needed, ledger.fit_limits
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan with the memory that it needs."""
+    """A plan with its work."""
 
     shape: TrainingShape
-    needed_bytes: int
-    fit_limits: Mapping[MemoryVerdict, int]
-    """Least device memory for each verdict."""
+    work: tuple[float, ...]
+    """FLOPs or bytes per token, by class of work, times the factor by which it takes longer than at the limit of a device."""
+
+    @property
+    def needed_bytes(self) -> int:
+        """Memory that it needs on each device."""
+        return memory_needed(self.shape)[0]
 
     def fit_on(self, memory_bytes: int) -> MemoryVerdict:
         """Return the verdict on a device of this memory."""
-        return next((word for word, least in self.fit_limits.items() if memory_bytes >= least), "no")
+        return next((word for word, least in memory_needed(self.shape)[1].items() if memory_bytes >= least), "no")
+
+    def seconds(self, limits: Sequence[float]) -> float:
+        """Return device-seconds per token, without the effects that are the same for all plans; `limits` are those of a device, by class of work."""
+        return sum(amount / limit for amount, limit in zip(self.work, limits, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Chooses plans for steps of a model. Plans and their memory are computed once for all accelerators."""
+    """Chooses plans for steps of a model. Plans, their work and their memory are computed once for all accelerators."""
 
     effects: Effects
-    plans: dict[tuple[TrainingShape, bool, tuple[str, ...]], tuple[TrainingShape, ...]] = field(default_factory=dict)
-    candidates: dict[TrainingShape, Candidate] = field(default_factory=dict)
+    plans: dict[tuple[TrainingShape, SoftwareLevel, tuple[str, ...]], list[Candidate]] = field(default_factory=dict)
 
     def best_on(
         self, card: AcceleratorCard, step: TrainingShape, level: SoftwareLevel, fixed: tuple[str, ...] = ()
@@ -170,20 +186,28 @@ class Planner:
 
         `fixed` are fields that keep the value of the step.
         """
-        step, shared = with_software(step, card, level, fixed), level == "vendor"
-        key = (step, shared, fixed)
+        key = (with_software(step, card, level, fixed), level, fixed)
         if key not in self.plans:
-            self.plans[key] = tuple(plans_of(step, fixed, shared=shared))
+            self.plans[key] = self.candidates(combination_on(card, key[0], level), fixed)
         tried: list[tuple[Candidate, MemoryVerdict]] = []
-        for shape in fastest_first(self.effects, card, level, self.plans[key]):
-            if shape not in self.candidates:
-                ledger = estimate_memory(shape)
-                self.candidates[shape] = Candidate(shape, ledger.needed, ledger.fit_limits)
-            verdict = self.candidates[shape].fit_on(memory_of(card))
-            if verdict in {"fits", "probably"}:
-                return self.candidates[shape], verdict
-            tried.append((self.candidates[shape], verdict))
+        for plan in fastest_first(card, self.plans[key]):
+            verdict = plan.fit_on(memory_of(card))
+            if verdict in FIT:
+                return plan, verdict
+            tried.append((plan, verdict))
         return min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
+
+    def candidates(self, config: Combination, fixed: tuple[str, ...]) -> list[Candidate]:
+        """Return the plans of a step, the usual ones first, with their work."""
+        found: list[Candidate] = []
+        of_tokens: dict[Checkpointing, dict[Term, float]] = {}
+        for shape in plans_of(config.shape, fixed, shared=config.level == "vendor"):
+            if shape.checkpointing not in of_tokens:
+                of_tokens[shape.checkpointing] = weighted(self.effects, config, work_of_tokens(shape))
+            work = of_tokens[shape.checkpointing] | weighted(self.effects, config, work_of_weights(shape))
+            slower = math.exp(self.effects.mean_of("slope: devices per row doubled") * math.log2(shape.tensor_parallel))
+            found.append(Candidate(shape, tuple(slower * work.get(term, 0.0) for term in TERMS)))
+        return found
 
 
 GROUPS = (2, 4, 8)
@@ -275,14 +299,17 @@ def combination_on(card: AcceleratorCard, shape: TrainingShape, level: SoftwareL
     return Combination(card, shape.world_size * shape.tensor_parallel, shape, level, devices_per_row=float(shape.tensor_parallel))
 
 
-def fastest_first(effects: Effects, card: AcceleratorCard, level: SoftwareLevel, shapes: Sequence[TrainingShape]) -> list[TrainingShape]:
-    """Return plans by their predicted time on an accelerator. Plans that differ by less than 1% keep their order.
+def fastest_first(card: AcceleratorCard, plans: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Return plans of a step by their predicted time on an accelerator. Plans that differ by less than 1% keep their order.
 
     Without figures on the card nothing is predicted, and all keep their order.
     """
-    times = [predicted_seconds(effects, combination_on(card, shape, level)) for shape in shapes]
-    first = times[0] or 1.0
-    return [shapes[place] for place in sorted(range(len(shapes)), key=lambda place: (round((times[place] or 1.0) / first, 2), place))]
+    known = limits_of(plans[0].shape, card)
+    if isinstance(known, Missing):
+        return plans
+    limits = [known[term] for term in TERMS]
+    first = plans[0].seconds(limits)
+    return sorted(plans, key=lambda plan: round(100 * plan.seconds(limits) / first))
 
 
 def has_bf16(card: AcceleratorCard) -> bool:

@@ -205,6 +205,7 @@ class Effects:
     """Parameter -> its place in the other fields."""
     mean: tuple[float, ...]
     covariance: tuple[tuple[float, ...], ...]
+    """Of each parameter with those before it and itself; rows may be longer."""
 
     def mean_of(self, name: str) -> float:
         """Return the mean of a parameter."""
@@ -213,12 +214,12 @@ class Effects:
 
     def variance(self, slopes: Mapping[str, float]) -> float:
         """Return the variance of a sum of parameters, each times its slope."""
-        seen = [(self.places[name], slope) for name, slope in slopes.items() if name in self.places]
+        seen = sorted((self.places[name], slope) for name, slope in slopes.items() if name in self.places)
         variance = sum(slope**2 * prior_of(name).sd ** 2 for name, slope in slopes.items() if name not in self.places)
-        for place, slope in seen:
+        for number, (place, slope) in enumerate(seen):
             row = self.covariance[place]
-            for column, other in seen:
-                variance += slope * other * row[column]
+            before = sum(other * row[column] for column, other in seen[:number])
+            variance += slope * (slope * row[place] + 2 * before)
         return variance
 
 
@@ -261,19 +262,12 @@ def interval_of(estimate: LogPrediction, devices: int) -> Range:
     return Range(middle, low, high)
 
 
-def predicted_seconds(effects: Effects, config: Combination) -> float | None:
-    """Return the predicted device-seconds per token without the effects that are the same for all plans on the same devices."""
-    terms = work_seconds(config.shape, config.accelerator)
-    if isinstance(terms, Missing):
-        return None
-    shared = effects.mean_of("slope: devices per row doubled") * math.log2(config.devices_per_row)
-    return sum(_parts(effects, config, terms).values()) * math.exp(shared)
-
-
-def _parts(effects: Effects, config: Combination, terms: Mapping[Term, float]) -> dict[Term, float]:
-    """Return the predicted seconds of each class of work."""
+def weighted(effects: Effects, config: Combination, terms: Mapping[Term, float]) -> dict[Term, float]:
+    """Return each class of work times the factor by which it takes longer than at the limit; classes without work are left out."""
     return {
-        term: terms[term] * math.exp(sum(effects.mean_of(name) for name in factors_of(config, term))) for term in TERMS if terms[term] > 0
+        term: amount * math.exp(sum(effects.mean_of(name) for name in factors_of(config, term)))
+        for term, amount in terms.items()
+        if amount > 0
     }
 
 
@@ -282,7 +276,7 @@ def predict(effects: Effects, config: Combination) -> LogPrediction | Missing:
     terms = work_seconds(config.shape, config.accelerator)
     if isinstance(terms, Missing):
         return terms
-    parts, weights = _parts(effects, config, terms), effects_of(config)
+    parts, weights = weighted(effects, config, terms), effects_of(config)
     total = sum(parts.values())
     slopes = weights | {name: part / total for term, part in parts.items() for name in factors_of(config, term)}
     log_seconds = math.log(total) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
