@@ -225,6 +225,10 @@ class ModelCard(Frozen):
     read_on: Day | None = None
     notes: Text | None = None
 
+    def __hash__(self) -> int:
+        """Return the hash of the key: shapes of steps, which hold the card, are looked up often."""
+        return hash(self.key)
+
     @consistency
     def _consistent(self) -> Iterator[str]:
         yield from model_contradictions(self)
