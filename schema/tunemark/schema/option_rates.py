@@ -12,6 +12,7 @@ intervals of the throughput model, for any software of the level.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -22,10 +23,10 @@ from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.training_shape import Sharding, TrainingShape
-from tunemark.schema.physics.work import Missing
-from tunemark.schema.recommendation import DisputedRate, Offer, Question, Rate, places_of
+from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
+from tunemark.schema.recommendation import FIT, DisputedRate, Offer, Question, Rate, places_of
 from tunemark.schema.recommendation_words import METHODS
-from tunemark.schema.throughput import Combination, Effects, architecture_of, generation_of, interval_of, predict, predicted_seconds
+from tunemark.schema.throughput import Combination, Effects, architecture_of, factor_of, generation_of, interval_of, predict_parts
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
@@ -99,7 +100,7 @@ class Evidence:
         means = {row["parameter"]: row["mean"] for row in parameters}
         known = {(row["parameter"], row["other"]): row["covariance"] for row in covariances}
         places = {name: place for place, name in enumerate(dict.fromkeys(name for name, _ in known))}
-        matrix = tuple(tuple(known[(min(name, other), max(name, other))] for other in places) for name in places)
+        matrix = tuple(tuple(known[min(name, other), max(name, other)] for other in places) for name in places)
         effects = Effects(places, tuple(means[name] for name in places), matrix)
         return cls(effects, tuple(KnownRate(**row) for row in results))
 
@@ -141,27 +142,50 @@ def unmeasured(
 # Plans ---------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4096)
+def memory_needed(shape: TrainingShape) -> tuple[int, list[tuple[MemoryVerdict, int]]]:
+    """Return the bytes that a plan needs on each device, and the least device memory for each verdict."""
+    ledger = estimate_memory(shape)
+    return ledger.needed, list(ledger.fit_limits.items())
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan with the memory that it needs."""
+    """A plan with its work."""
 
     shape: TrainingShape
-    needed_bytes: int
-    fit_limits: Mapping[MemoryVerdict, int]
-    """Least device memory for each verdict."""
+    work: tuple[float, ...]
+    """FLOPs or bytes per token, by class of work, times the factor by which it takes longer than at the limit of a device."""
+    slower: float
+    """The factor by which devices that share matrices take longer."""
+
+    @property
+    def needed_bytes(self) -> int:
+        """Memory that it needs on each device."""
+        return memory_needed(self.shape)[0]
 
     def fit_on(self, memory_bytes: int) -> MemoryVerdict:
         """Return the verdict on a device of this memory."""
-        return next((word for word, least in self.fit_limits.items() if memory_bytes >= least), "no")
+        for verdict, least in memory_needed(self.shape)[1]:
+            if memory_bytes >= least:
+                return verdict
+        return "no"
+
+    def seconds(self, limits: Sequence[float]) -> float:
+        """Return device-seconds per token, without the effects that are the same for all plans; `limits` are those of a device, by class of work."""
+        return self.slower * sum(amount / limit for amount, limit in zip(self.work, limits, strict=True))
+
+    def parts(self, limits: Sequence[float]) -> dict[Term, float]:
+        """Return these seconds by class of work, without what sharing of matrices adds."""
+        return {term: amount / limit for term, amount, limit in zip(TERMS, self.work, limits, strict=True) if amount}
 
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Chooses plans for steps of a model. Plans and their memory are computed once for all accelerators."""
+    """Chooses plans for steps of a model. Plans, their work and their memory are computed once for all accelerators."""
 
     effects: Effects
-    plans: dict[tuple[TrainingShape, bool, tuple[str, ...]], tuple[TrainingShape, ...]] = field(default_factory=dict)
-    candidates: dict[TrainingShape, Candidate] = field(default_factory=dict)
+    plans: dict[tuple[TrainingShape, SoftwareLevel, tuple[str, ...]], list[Candidate]] = field(default_factory=dict)
 
     def best_on(
         self, card: AcceleratorCard, step: TrainingShape, level: SoftwareLevel, fixed: tuple[str, ...] = ()
@@ -170,20 +194,39 @@ class Planner:
 
         `fixed` are fields that keep the value of the step.
         """
-        step, shared = with_software(step, card, level, fixed), level == "vendor"
-        key = (step, shared, fixed)
+        key = (with_software(step, card, level, fixed), level, fixed)
         if key not in self.plans:
-            self.plans[key] = tuple(plans_of(step, fixed, shared=shared))
-        tried: list[tuple[Candidate, MemoryVerdict]] = []
-        for shape in fastest_first(self.effects, card, level, self.plans[key]):
-            if shape not in self.candidates:
-                ledger = estimate_memory(shape)
-                self.candidates[shape] = Candidate(shape, ledger.needed, ledger.fit_limits)
-            verdict = self.candidates[shape].fit_on(memory_of(card))
-            if verdict in {"fits", "probably"}:
-                return self.candidates[shape], verdict
-            tried.append((self.candidates[shape], verdict))
-        return min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
+            self.plans[key] = self.candidates(combination_on(card, key[0], level), fixed)
+        return best_of(card, self.plans[key], limits_on(card, step))
+
+    def candidates(self, config: Combination, fixed: tuple[str, ...] = ()) -> list[Candidate]:
+        """Return the plans of a step, the usual ones first, with their work."""
+        found: list[Candidate] = []
+        of_tokens: dict[Checkpointing, dict[Term, float]] = {}
+        factors = [(term, factor_of(self.effects, config, term)) for term in TERMS]
+        shared = self.effects.mean_of("slope: devices per row doubled")
+        for shape in plans_of(config.shape, fixed, shared=config.level == "vendor"):
+            if shape.checkpointing not in of_tokens:
+                of_tokens[shape.checkpointing] = work_of_tokens(shape)
+            work = of_tokens[shape.checkpointing] | work_of_weights(shape)
+            slower = math.exp(shared * math.log2(shape.tensor_parallel))
+            found.append(Candidate(shape, tuple(factor * work[term] for term, factor in factors), slower))
+        return found
+
+
+Limits = list[float] | Missing
+"""FLOP/s or bytes per second of a device, by class of work, or why they are unknown."""
+
+
+def best_of(card: AcceleratorCard, plans: Sequence[Candidate], limits: Limits) -> tuple[Candidate, MemoryVerdict]:
+    """Return the fastest of plans that fits or probably fits, else one that is tight, else the smallest."""
+    tried: list[tuple[Candidate, MemoryVerdict]] = []
+    for plan in fastest_first(plans, limits):
+        verdict = plan.fit_on(memory_of(card))
+        if verdict in FIT:
+            return plan, verdict
+        tried.append((plan, verdict))
+    return min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
 
 
 GROUPS = (2, 4, 8)
@@ -275,14 +318,21 @@ def combination_on(card: AcceleratorCard, shape: TrainingShape, level: SoftwareL
     return Combination(card, shape.world_size * shape.tensor_parallel, shape, level, devices_per_row=float(shape.tensor_parallel))
 
 
-def fastest_first(effects: Effects, card: AcceleratorCard, level: SoftwareLevel, shapes: Sequence[TrainingShape]) -> list[TrainingShape]:
-    """Return plans by their predicted time on an accelerator. Plans that differ by less than 1% keep their order.
+def fastest_first(plans: Sequence[Candidate], limits: Limits) -> Sequence[Candidate]:
+    """Return plans of a step by their predicted time on a device. Plans that differ by less than 1% keep their order.
 
-    Without figures on the card nothing is predicted, and all keep their order.
+    Without figures on its card nothing is predicted, and all keep their order.
     """
-    times = [predicted_seconds(effects, combination_on(card, shape, level)) for shape in shapes]
-    first = times[0] or 1.0
-    return [shapes[place] for place in sorted(range(len(shapes)), key=lambda place: (round((times[place] or 1.0) / first, 2), place))]
+    if isinstance(limits, Missing):
+        return plans
+    first = plans[0].seconds(limits)
+    return sorted(plans, key=lambda plan: round(100 * plan.seconds(limits) / first))
+
+
+def limits_on(card: AcceleratorCard, step: TrainingShape) -> Limits:
+    """Return the limits of a device for any plan of a step."""
+    limits = limits_of(step, card)
+    return limits if isinstance(limits, Missing) else [limits[term] for term in TERMS]
 
 
 def has_bf16(card: AcceleratorCard) -> bool:
@@ -317,6 +367,7 @@ def option_rates(
     of_model, planner = _by_step(evidence.results, architecture_of(model)), Planner(evidence.effects)
     levels = {(row.vendor, row.level) for row in evidence.results}
     reasons: dict[tuple[object, ...], str | None] = {}
+    known_plans: dict[tuple[object, ...], list[Candidate]] = {}
     rates: list[Rate] = []
 
     def reason(method: Method, card: AcceleratorCard, slots: int) -> str | None:
@@ -326,6 +377,13 @@ def option_rates(
             least = SHORT_ENCODED if FAMILIES[model.family].encoder else SHORT
             reasons[key] = unmeasured(evidence.results, model, method, card, max(length, least), slots)
         return reasons[key]
+
+    def plans_on(card: AcceleratorCard, method: Method, devices: int, level: SoftwareLevel) -> list[Candidate]:
+        key = (method, devices, level, has_bf16(card), Dtype.FP8 in card.peak_tflops)
+        if key not in known_plans:
+            step = with_software(step_on(card, model, method, length, devices), card, level)
+            known_plans[key] = planner.candidates(combination_on(card, step, level))
+        return known_plans[key]
 
     for (card, devices), method, level in product(places, TRAINED, software):
         alike = of_model.get((method.value, card.key, level), [])
@@ -341,7 +399,9 @@ def option_rates(
         )
         missing = missing or (None if direct else reason(method, card, USUAL_SLOTS))
         if missing is None:
-            plan, verdict = planner.best_on(card, step_on(card, model, method, length, devices), level)
+            plans = plans_on(card, method, devices, level)
+            limits = limits_on(card, plans[0].shape)
+            plan, verdict = best_of(card, plans, limits)
             rate = _planned(rate, plan, verdict, memory_of(card))
             missing = None if direct else reason(method, card, plan.shape.slots)
             if direct and verdict in {"tight", "no"}:
@@ -350,10 +410,10 @@ def option_rates(
             elif verdict == "no":
                 missing = f"does not fit: each device lacks {gib(plan.needed_bytes - memory_of(card))}"
         if missing is None:
-            estimate = predict(evidence.effects, combination_on(card, plan.shape, level))
-            if isinstance(estimate, Missing):
-                missing = estimate.reason
+            if isinstance(limits, Missing):
+                missing = limits.reason
             else:
+                estimate = predict_parts(evidence.effects, combination_on(card, plan.shape, level), plan.parts(limits))
                 speed, kind = interval_of(estimate, devices), "direct" if direct else "near" if found else "predicted"
                 rate = replace(rate, evidence=kind, tokens_per_s=speed.value, tokens_per_s_low=speed.low, tokens_per_s_high=speed.high)
                 rate = _cited(rate, direct or found)

@@ -21,7 +21,9 @@ RUNTIME = "python.js"
 ENTRIES = {
     "tunemark.schema.formats": ("duration", "flop", "gib", "percent", "plain", "seconds_of", "significant", "usd", "whole_number"),
     "tunemark.schema.owned_hardware": ("HOURS_PER_YEAR", "OwnedHardware"),
-    "tunemark.schema.facts.cards": ("OVERSIZED", "cheapest_offer", "current_prices"),
+    "tunemark.schema.facts.cards": ("OVERSIZED", "cheapest_offer", "current_prices", "model_contradictions"),
+    "tunemark.schema.facts.any_model": ("checked_fields", "config_fields", "model_of_size", "size_in_words"),
+    "tunemark.schema.facts.names": ("key_of_model", "model_keys"),
     "tunemark.schema.option_rates": ("Evidence", "KnownRate", "longest_row", "rates_for"),
     "tunemark.schema.throughput": ("Effects",),
     "tunemark.schema.recommendation": ("OWN", "Offer", "Question", "Rate", "places_of", "recommend"),
@@ -49,10 +51,12 @@ FUNCTIONS = _words("""
     math.log math.log10 math.log2 math.sqrt re.escape re.finditer re.fullmatch re.split
 """)
 METHODS = _words("""
-    add append bit_length capitalize format fromkeys get index is_integer items join keys lower partition removeprefix replace setdefault split
+    add append bit_length capitalize count format fromkeys get index is_integer items join keys lower partition removeprefix replace setdefault split
     startswith strip values
 """)
 """What python.js offers; a test compares them."""
+OF_DICTIONARIES = _words("add fromkeys get items keys setdefault values")
+"""Those of dictionaries and sets; the others are of lists and texts."""
 MOST_ARGUMENTS = {
     "strip": 0,
     "sum": 1,
@@ -68,11 +72,14 @@ MOST_ARGUMENTS = {
     "map": 2,
 }
 """Fewer than Python has."""
+UNREAD = frozenset({"formula"})
+"""Fields that no page reads, and variables of their names: the words for the figures of a ledger would take half of the time of a page."""
 FORMAT = re.compile(r"0?\d*,?d|,|0?\d*,?(\.\d+)?f|(\.\d+)?g|\.\d+%")
 ERROR_FIELDS = ("field", "value", "fix")
 OPERATORS = {ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
 CALLED = {ast.Add: "add", ast.Mod: "mod", ast.FloorDiv: "floordiv", ast.BitOr: "merged", ast.BitAnd: "common"}
 ORDERS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+EVERY = {"any": "some", "all": "every"}
 BOOLEAN = frozenset({"all", "any", "isinstance"})
 """Functions that return True or False."""
 
@@ -208,7 +215,13 @@ class _Writer:
         given = [_name(name) + (f" = {self.default(each.value)}" if each.value else "") for name, each in zip(names, fields, strict=True)]
         stored = " ".join(f"this.{name} = {_name(name)};" for name in names)
         bound = frozenset(each.name for each in node.body if isinstance(each, ast.FunctionDef) and not each.decorator_list)
-        parts = [f"static fields = {list(names)!r};", f"constructor({', '.join(given)}) {{ {stored} this.__post_init__?.(); }}"]
+        # A copy is not checked again. Assigned one by one, its fields are found as fast as those of the original.
+        copied = " ".join(f"made.{name} = this.{name};" for name in names)
+        parts = [
+            f"static fields = {list(names)!r};",
+            f"constructor({', '.join(given)}) {{ {stored} this.__post_init__?.(); }}",
+            f"copy() {{ const made = Object.create({node.name}.prototype); {copied} return made; }}",
+        ]
         for each in node.body:
             if isinstance(each, ast.FunctionDef):
                 decorators = [ast.unparse(decorator) for decorator in each.decorator_list]
@@ -258,6 +271,8 @@ class _Writer:
                 return f"return {self.expression(value) if value else 'null'};"
             case ast.Expr(value):
                 return f"{self.expression(value)};"
+            case ast.Assign([ast.Name(name)], _) if name in UNREAD:
+                return f"{name} = null;"
             case ast.Assign([target], value) | ast.AnnAssign(target=target, value=ast.expr() as value):
                 return f"{self.assigned(target, self.expression(value))};"
             case ast.AugAssign(target, operator, value):
@@ -311,11 +326,11 @@ class _Writer:
                 ]
                 return f"py.dict([{', '.join(pairs)}])"
             case ast.ListComp(element, loops) | ast.GeneratorExp(element, loops):
-                return self.loops(self.expression(element), loops)
+                return self.loops(element, loops)
             case ast.SetComp(element, loops):
-                return f"py.set({self.loops(self.expression(element), loops)})"
+                return f"py.set({self.loops(element, loops)})"
             case ast.DictComp(key, value, loops):
-                return f"py.dict({self.loops(f'[{self.expression(key)}, {self.expression(value)}]', loops)})"
+                return f"py.dict({self.loops(ast.Tuple([key, value]), loops)})"
             case ast.Lambda(arguments, body) if not arguments.defaults:
                 return f"(({', '.join(_name(each.arg) for each in arguments.args)}) => {self.expression(body)})"
             case ast.IfExp(test, body, otherwise):
@@ -387,12 +402,17 @@ class _Writer:
     def listed(self, nodes: Iterable[ast.expr]) -> str:
         return ", ".join(map(self.expression, nodes))
 
-    def loops(self, element: str, loops: Sequence[ast.comprehension]) -> str:
-        """Return a comprehension as a list."""
+    def loops(self, element: ast.expr, loops: Sequence[ast.comprehension], use: str = "map") -> str:
+        """Return a comprehension as a list, or its use: whether some or every element is true."""
         first, *others = loops
         target = f"({_pattern(first.target)})"
         conditions = "".join(f".filter({target} => {self.test(each)})" for each in first.ifs)
-        inner = f".flatMap({target} => {self.loops(element, others)})" if others else f".map({target} => {element})"
+        if others:
+            inner = f".{'flatMap' if use == 'map' else use}({target} => {self.loops(element, others, use)})"
+        elif use == "map" and ast.dump(element) == ast.dump(first.target).replace("Store()", "Load()"):
+            inner = ""
+        else:
+            inner = f".{use}({target} => {self.expression(element) if use == 'map' else self.test(element)})"
         return f"py.seq({self.expression(first.iter)}){conditions}{inner}"
 
     def chosen(self, node: ast.expr, operator: ast.boolop, values: Sequence[ast.expr]) -> str:
@@ -473,10 +493,18 @@ class _Writer:
             if (not own and last not in METHODS) or (node.keywords and len(own) != 1):
                 raise self.unknown(node)
             given = self.given(node, next(iter(own))) if node.keywords else arguments
-            return f"py.call({self.expression(node.func.value)}, `{last}`, [{given}])"
+            if last in METHODS and last not in OF_DICTIONARIES:
+                return f"py.methods.{last}({', '.join(filter(None, [self.expression(node.func.value), given]))})"
+            return f"{self.expression(node.func.value)}.{last}({given})"
+        if last in EVERY and isinstance(node.args[0], ast.GeneratorExp):
+            return self.loops(node.args[0].elt, node.args[0].generators, EVERY[last])
         called, definition = self.expression(node.func), self.defined(node.func)
         if isinstance(definition, ast.FunctionDef):
             return f"{called}({self.given(node, _arguments(definition))})"
+        if isinstance(definition, ast.ClassDef):
+            fields = [each.target.id for each in definition.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
+            given = dict(zip(map(id, node.args), fields, strict=False))
+            arguments = ", ".join("null" if given.get(id(each)) in UNREAD else self.expression(each) for each in node.args)
         if isinstance(definition, ast.ClassDef) or called == "this":
             return f"py.make({called}, [{arguments}], {{ {named} }})" if named else f"new {called}({arguments})"
         if called.endswith("Error"):

@@ -1,9 +1,11 @@
 // The home page: reads the form, keeps it in the address, and shows the answer. The choice and its words are translated from Python (script.py).
 (() => {
-  const { decoded, el } = globalThis.tunemarkCommon, { dict, make } = globalThis.tunemarkPython, { answer_html } = globalThis.tunemark.answer;
+  const { decoded, el } = globalThis.tunemarkCommon, { dict, make, object } = globalThis.tunemarkPython, { answer_html } = globalThis.tunemark.answer;
+  const { CONFIG_FIELDS, config_fields, model_of_size, size_in_words } = globalThis.tunemark.any_model;
+  const { key_of_model, model_keys } = globalThis.tunemark.names, { model_contradictions } = globalThis.tunemark.cards;
   const { seconds_of, whole_number } = globalThis.tunemark.formats;
   const { OWN, Offer, Question, places_of, recommend } = globalThis.tunemark.recommendation;
-  const { Evidence, KnownRate, longest_row, rates_for } = globalThis.tunemark.option_rates, { Effects } = globalThis.tunemark.throughput;
+  const { Evidence, KnownRate, longest_row, rates_for } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
   const form = document.getElementById("tm-question");
   if (!form) return;
   const answerBox = document.getElementById("tm-answer");
@@ -49,6 +51,49 @@
     }
   };
 
+  // The model of the form: a configuration, a size, or a name, an alias or a variant of one.
+  const CONFIG = "config.json", LARGEST_CONFIG = 1e6;
+  const modelOf = (index, config = field("config").value) => {
+    try {
+      if (config) return ofConfig(index, config);
+      const text = field("model").value.trim(), sized = model_of_size(Object.values(index.models), text), key = key_of_model(index.keys, text);
+      if (sized) return { ...sized, name: size_in_words(sized, text) };
+      if (key === null) throw new Error(`The model is "${text}", which no card has; choose one from the list, or give a size such as 13B or its ${CONFIG}`);
+      return index.models[key];
+    } catch ({ field: place, value, message }) {
+      const known = value == null ? "" : `${JSON.stringify(value)}: `;
+      throw Object.assign(new Error(place ? `${place === "--model" ? "The model" : place}: ${known}${message}` : message), { field: "model" });
+    }
+  };
+
+  const parsed = (text) => {
+    try {
+      return JSON.parse(text, (_, value) => (value?.constructor === Object ? dict(Object.entries(value)) : value));
+    } catch {
+      throw new Error(`${CONFIG}: is no JSON; give the configuration that lies beside the weights`);
+    }
+  };
+  const ofConfig = (index, text) => {
+    const content = parsed(text), fields = object(config_fields(content, CONFIG, index.limits));
+    const card = { ...fields, key: CONFIG, name: String(content.get("_name_or_path") || CONFIG).slice(0, 80), aliases: [] };
+    for (const problem of model_contradictions(card)) throw new Error(`${CONFIG}: ${problem}`);
+    return card;
+  };
+  // The hidden field, and so the address, keeps the keys of a configuration that count.
+  const takeConfig = async (text) => {
+    try {
+      const { name } = modelOf(await load(), text), content = object(parsed(text)), part = { ...content, ...object(content.text_config ?? {}) };
+      const keys = [...CONFIG_FIELDS.keys(), "model_type", "use_sliding_window", "sliding_window_pattern", "layer_types", "_name_or_path"];
+      field("config").value = JSON.stringify(Object.fromEntries(keys.filter((key) => part[key] != null).map((key) => [key, part[key]])));
+      box.value = name;
+      changed(box);
+    } catch (error) {
+      turn += 1;
+      complain(error);
+    }
+  };
+  const takeFile = async (file) => takeConfig(file.size > LARGEST_CONFIG ? "?" : await file.text());
+
   const questionOf = (index) => {
     const length = read("length", whole_number);
     const size = read("size", whole_number) * (field("unit").value === "samples" ? length : 1);
@@ -87,22 +132,25 @@
     const effects = make(Effects, [], { ...data.effects, places: dict(Object.entries(data.effects.places)) });
     const evidence = make(Evidence, [], { effects, results: decoded(data.results).map((row) => make(KnownRate, [], row)) });
     const names = dict(Object.values(data.accelerators).map(({ key, name }) => [key, name]));
-    return { ...data, evidence, names, cards: dict(Object.entries(data.accelerators)), offers: data.offers.map((offer) => make(Offer, [], offer)) };
+    const keys = model_keys(Object.values(data.models)), limits = dict(Object.entries(data.limits));
+    const cards = dict(Object.entries(data.accelerators)), offers = data.offers.map((offer) => make(Offer, [], offer));
+    return { ...data, evidence, names, cards, keys, limits, offers };
   };
 
   // The rates of the last model, row length and hardware: most changes of the form need no others.
   let last = {};
-  const ratesOf = (index, question) => {
-    const model = field("model").value;
-    const known = JSON.stringify([model, question.sequence_length, places_of(question, index.offers)]);
-    if (last.known !== known) last = { known, rates: rates_for(question, index.models[model], index.cards, index.offers, index.evidence) };
+  const ratesOf = (index, model, question) => {
+    const known = JSON.stringify([model.key, field("config").value, question.sequence_length, places_of(question, index.offers)]);
+    if (last.known !== known) last = { known, rates: rates_for(question, model, index.cards, index.offers, index.evidence) };
     return last.rates;
   };
 
-  const show = (index, question) => {
-    const rates = ratesOf(index, question), answer = recommend(question, rates, index.offers);
+  const show = (index, model, question) => {
+    const rates = ratesOf(index, model, question), answer = recommend(question, rates, index.offers);
     const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, index.offers) : null;
-    answerBox.innerHTML = answer_html(question, answer, tuned, index.names, index.workloads[field("model").value] ?? [], true);
+    answerBox.innerHTML = answer_html(question, answer, tuned, index.names, index.workloads[model.key] ?? [], true);
+    const alike = [model.name.toLowerCase(), model.key].includes(field("model").value.trim().toLowerCase());
+    document.getElementById("tm-model-read").textContent = field("config").value ? `Read from ${CONFIG}: ${architecture_of(model)}.` : alike ? "" : `Computed as ${model.name}.`;
   };
 
   // What Python refuses of a question -> the field of the form.
@@ -172,14 +220,15 @@
       if (unknown) throw new Error(unknown);
       const index = await load();
       if (mine !== turn) return;
-      const longest = longest_row(index.models[field("model").value], index.evidence);
+      if (index.models[field("model").value]) field("model").value = index.models[field("model").value].name;
+      const model = modelOf(index), longest = longest_row(model, index.evidence);
       // A model that reads shorter rows gets its longest ones.
       if (modelChanged && Number(field("length").value) > longest) {
         field("length").value = longest;
         remember();
       }
       modelChanged = false;
-      show(index, questionOf(index));
+      show(index, model, questionOf(index));
     } catch (error) {
       if (mine === turn) complain(error);
     }
@@ -190,14 +239,90 @@
   tellOptions();
   form.addEventListener("submit", (event) => event.preventDefault());
   let waiting;
-  form.addEventListener("input", ({ target }) => {
+  const changed = (target) => {
     unknown = "";
-    modelChanged ||= target.name === "model";
+    modelChanged ||= target === box;
     clearTimeout(waiting);
     waiting = setTimeout(() => {
       remember();
       update();
     }, 150);
+  };
+
+  // The field of the model: a list of the cards that have all words of the text in their names, in the pattern of an ARIA combobox.
+  const box = field("model"), list = document.getElementById("tm-models");
+  const bare = (text) => text.toLowerCase().replace(/[^a-z0-9]/g, "");
+  const mark = (option) => {
+    list.querySelector("[aria-selected=true]")?.setAttribute("aria-selected", "false");
+    option?.setAttribute("aria-selected", "true");
+    option?.scrollIntoView({ block: "nearest" });
+    if (option) box.setAttribute("aria-activedescendant", option.id);
+    else box.removeAttribute("aria-activedescendant");
+  };
+  const close = () => {
+    list.hidden = true;
+    box.setAttribute("aria-expanded", "false");
+    mark(null);
+  };
+  const open = async (text) => {
+    const words = text.split(/[\s/_-]+/).map(bare), cards = Object.values((await load().catch(() => ({ models: {} }))).models);
+    const found = cards.filter(({ key, name, aliases }) => {
+      const spelt = [key, name, ...aliases].map(bare).join(" ");
+      return words.every((word) => spelt.includes(word));
+    });
+    list.replaceChildren(...found.map(({ key, name }) => el("span", { role: "option", id: `tm-model-${key}`, "aria-selected": "false" }, name)));
+    list.hidden = !found.length || document.activeElement !== box;
+    box.setAttribute("aria-expanded", String(!list.hidden));
+  };
+  const choose = (option) => {
+    field("config").value = "";
+    box.value = option.textContent;
+    close();
+    changed(box);
+  };
+  box.addEventListener("click", () => {
+    box.select();
+    open("");
+  });
+  box.addEventListener("blur", close);
+  box.addEventListener("keydown", async (event) => {
+    const options = [...list.children], at = options.findIndex((option) => option.getAttribute("aria-selected") === "true");
+    if (event.key === "Escape" && !list.hidden) close();
+    else if (event.key === "Enter" && at >= 0) choose(options[at]);
+    else if (event.key === "Enter") close();
+    else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      const step = event.key === "ArrowDown" ? 1 : -1;
+      if (list.hidden) await open("");
+      mark(list.children[(at < 0 && step < 0 ? 0 : at + step + list.children.length) % (list.children.length || 1)] ?? null);
+    }
+  });
+  list.addEventListener("mousedown", (event) => event.preventDefault());
+  list.addEventListener("click", ({ target }) => target.role === "option" && choose(target));
+  box.addEventListener("change", () => changed(box));
+  box.addEventListener("paste", (event) => {
+    const text = event.clipboardData.getData("text");
+    if (!text.trim().startsWith("{")) return;
+    event.preventDefault();
+    takeConfig(text);
+  });
+  const files = form.querySelector("input[type=file]");
+  files.addEventListener("change", () => files.files.length && takeFile(files.files[0]));
+  for (const name of ["dragover", "dragleave", "drop"])
+    form.addEventListener(name, (event) => {
+      event.preventDefault();
+      form.classList.toggle("tm-over", name === "dragover");
+      if (name === "drop" && event.dataTransfer.files.length) takeFile(event.dataTransfer.files[0]);
+    });
+
+  form.addEventListener("input", ({ target }) => {
+    if (target === files) return;
+    if (target === box) {
+      field("config").value = "";
+      open(box.value);
+      // While a name is typed, it is not an error that it is incomplete.
+      load().then((index) => modelOf(index) && changed(box)).catch(() => {});
+    } else changed(target);
   });
   if (location.search) update();
 })();
