@@ -8,7 +8,7 @@ BASE = ("estimate", "--model", "llama-3.1-8b", "--method", "lora", "--seq", "819
 
 
 def test_each_line_has_its_formula_and_each_accelerator_its_margin(tunemark: Tunemark) -> None:
-    done = tunemark(*BASE, "-a", "nvidia-rtx-4090", "-a", "A100 80GB")
+    done = tunemark(*BASE, "--stack", "hf", "-a", "nvidia-rtx-4090", "-a", "A100 80GB")
     assert done.code == 0
     assert "8,030,261,248 x 2 bytes" in done.out
     assert "needed on each device" in done.out
@@ -21,7 +21,7 @@ def test_each_line_has_its_formula_and_each_accelerator_its_margin(tunemark: Tun
 
 
 def test_all_accelerators_are_judged_when_none_is_named_smallest_first(tunemark: Tunemark) -> None:
-    answer = json.loads(tunemark(*BASE, "--json").out)
+    answer = json.loads(tunemark(*BASE, "--stack", "hf", "--json").out)
     sizes = [one["memory_bytes"] for one in answer["accelerators"]]
     assert len(sizes) > 40
     assert sizes == sorted(sizes)
@@ -33,8 +33,40 @@ def test_all_accelerators_are_judged_when_none_is_named_smallest_first(tunemark:
         assert one["margin_bytes"] == one["memory_bytes"] - answer["needed_bytes"]
 
 
+def test_without_a_stack_the_interval_begins_at_the_leanest_and_the_verdict_names_one_that_fits(tunemark: Tunemark) -> None:
+    full = ("estimate", "-m", "llama-3.1-8b", "--method", "full", "--seq", "4096", "--checkpointing", "full", "-a", "H100 80GB", "--json")
+    usual, torchtune = (json.loads(tunemark(*full, *more).out) for more in ((), ("--stack", "torchtune")))
+    assert usual["needed_bytes"] == usual["stacks"]["hf"]["needed_bytes"]
+    assert usual["needed_interval_bytes"][0] == torchtune["needed_interval_bytes"][0] < usual["needed_bytes"] / 2
+    assert [(fit["fit"], fit["with_stack"]) for answer in (usual, torchtune) for fit in answer["accelerators"]] == [
+        ("tight", "torchtune"),
+        ("fits", None),
+    ]
+
+
+def test_a_chosen_stack_keeps_what_is_given(tunemark: Tunemark) -> None:
+    given = ("estimate", "-m", "llama-3.1-8b", "--method", "full", "--set", "parameters=bf16", "--json")
+    shape = json.loads(tunemark(*given, "--stack", "hf").out)["shape"]
+    assert (shape["parameters"], shape["autocast"], shape["reentrant"]) == ("bf16", None, True)
+    assert json.loads(tunemark(*given[:-3], "--json", "--stack", "hf").out)["shape"]["autocast"] == "bf16"
+    assert "did you mean 'torchtune'" in tunemark(*given, "--stack", "torchtun").err
+
+
 def test_levers_of_the_command_line_lower_the_estimate(tunemark: Tunemark) -> None:
-    plain = ("estimate", "-m", "llama-3.1-8b", "--method", "full", "--seq", "2048", "--micro-batch", "2", "--json")
+    plain = (
+        "estimate",
+        "-m",
+        "llama-3.1-8b",
+        "--method",
+        "full",
+        "--seq",
+        "2048",
+        "--micro-batch",
+        "2",
+        "--stack",
+        "hf-pure-bf16",
+        "--json",
+    )
     levers = (
         ("--checkpointing", "full"),
         ("--set", "loss=chunked"),

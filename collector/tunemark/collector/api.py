@@ -18,8 +18,7 @@ from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.option_rates import rates_for
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.memory_states import MemoryLedger
+from tunemark.schema.physics.stacks import StackedMemory, memory_on
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import Answer, Question
 from tunemark.schema.recommendation import recommend as best_options
@@ -55,8 +54,8 @@ def validate(*paths: Path | str) -> Validation:
 class Estimated:
     """The answer of `estimate`."""
 
-    memory: MemoryLedger
-    """Memory of a step, line by line."""
+    memory: StackedMemory
+    """Memory of a step, line by line, by software stack."""
     fits: tuple[MemoryFit, ...]
     """How it fits on each accelerator, smallest memory first."""
     jobs: tuple[JobEstimate, ...]
@@ -73,12 +72,14 @@ def estimate(
     tokens: int | None = None,
     usd_per_hour: float | None = None,
     software: str = "plain",
+    stack: str | None = None,
     **settings: Any,  # noqa: ANN401 - fields of TrainingShape
 ) -> Estimated:
     """Return memory, speed, time and cost of a training on accelerators (by name; all by default), before anything runs.
 
     Speed is that of the fastest plan that fits; a given micro-batch, `checkpointing` or `sharding` stays.
-    `tokens` counts every epoch; without it there is no time and cost. `software` is plain, tuned or vendor.
+    `tokens` counts every epoch; without it there is no time and cost. `software` is plain, tuned or vendor, and `stack` a name in
+    `tunemark.schema.physics.stacks`, whose memory counts.
     Further settings are fields of `TrainingShape`, such as `lora_rank=16` or `checkpointing=Checkpointing.FULL`.
     """
     from tunemark.collector.predict.calibration_rows import calibrate  # noqa: PLC0415 - the audit takes a second to import
@@ -94,8 +95,9 @@ def estimate(
     fitted = fit(calibrate(root, facts).rows)
     like = software_like(fitted, software)
     fixed = (*settings, *(() if micro_batch is None else ("micro_batch",)))
-    jobs = job_estimates(facts, fitted, shape, cards, like=like, tokens=tokens, usd_per_hour=usd_per_hour, fixed=fixed)
-    return Estimated(estimate_memory(shape), memory_fits(shape, cards), tuple(jobs))
+    jobs = job_estimates(facts, fitted, shape, cards, like=like, tokens=tokens, usd_per_hour=usd_per_hour, fixed=fixed, stack=stack)
+    memory = memory_on(shape, stack, fixed=fixed)
+    return Estimated(memory, memory_fits(memory, cards), tuple(jobs))
 
 
 def recommend(

@@ -22,6 +22,7 @@ from tunemark.schema.formats import GIB, gib
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryVerdict
+from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
 from tunemark.schema.recommendation import FIT, DisputedRate, Offer, Question, Rate, places_of
@@ -143,9 +144,9 @@ def unmeasured(
 
 
 @lru_cache(maxsize=4096)
-def memory_needed(shape: TrainingShape) -> tuple[int, list[tuple[MemoryVerdict, int]]]:
-    """Return the bytes that a plan needs on each device, and the least device memory for each verdict."""
-    ledger = estimate_memory(shape)
+def memory_needed(shape: TrainingShape, stack: str, fixed: tuple[str, ...]) -> tuple[int, list[tuple[MemoryVerdict, int]]]:
+    """Return the bytes that a plan needs on each device with a software stack, and the least device memory for each verdict."""
+    ledger = estimate_memory(on_stack(shape, stack, fixed))
     return ledger.needed, list(ledger.fit_limits.items())
 
 
@@ -158,18 +159,26 @@ class Candidate:
     """FLOPs or bytes per token, by class of work, times the factor by which it takes longer than at the limit of a device."""
     slower: float
     """The factor by which devices that share matrices take longer."""
+    stack: str
+    """The software stack whose memory it needs."""
+    fixed: tuple[str, ...]
+    """Fields of the shape that the stack does not change."""
 
     @property
     def needed_bytes(self) -> int:
         """Memory that it needs on each device."""
-        return memory_needed(self.shape)[0]
+        return memory_needed(self.shape, self.stack, self.fixed)[0]
 
     def fit_on(self, memory_bytes: int) -> MemoryVerdict:
         """Return the verdict on a device of this memory."""
-        for verdict, least in memory_needed(self.shape)[1]:
+        for verdict, least in memory_needed(self.shape, self.stack, self.fixed)[1]:
             if memory_bytes >= least:
                 return verdict
         return "no"
+
+    def on(self, stack: str) -> "Candidate":
+        """Return the plan with another software stack."""
+        return replace(self, stack=stack)
 
     def seconds(self, limits: Sequence[float]) -> float:
         """Return device-seconds per token, without the effects that are the same for all plans; `limits` are those of a device, by class of work."""
@@ -185,6 +194,8 @@ class Planner:
     """Chooses plans for steps of a model. Plans, their work and their memory are computed once for all accelerators."""
 
     effects: Effects
+    stack: str | None = None
+    """The software stack; None for the usual one of the level of software."""
     plans: dict[tuple[TrainingShape, SoftwareLevel, tuple[str, ...]], list[Candidate]] = field(default_factory=dict)
 
     def best_on(
@@ -197,7 +208,7 @@ class Planner:
         key = (with_software(step, card, level, fixed), level, fixed)
         if key not in self.plans:
             self.plans[key] = self.candidates(combination_on(card, key[0], level), fixed)
-        return best_of(card, self.plans[key], limits_on(card, step))
+        return best_of(card, self.plans[key], limits_on(card, step), [] if self.stack else list(STACKS))
 
     def candidates(self, config: Combination, fixed: tuple[str, ...] = ()) -> list[Candidate]:
         """Return the plans of a step, the usual ones first, with their work."""
@@ -210,7 +221,8 @@ class Planner:
                 of_tokens[shape.checkpointing] = work_of_tokens(shape)
             work = of_tokens[shape.checkpointing] | work_of_weights(shape)
             slower = math.exp(shared * math.log2(shape.tensor_parallel))
-            found.append(Candidate(shape, tuple(factor * work[term] for term, factor in factors), slower))
+            weighed = tuple(factor * work[term] for term, factor in factors)
+            found.append(Candidate(shape, weighed, slower, self.stack or USUAL_STACK[config.level], fixed))
         return found
 
 
@@ -218,15 +230,20 @@ Limits = list[float] | Missing
 """FLOP/s or bytes per second of a device, by class of work, or why they are unknown."""
 
 
-def best_of(card: AcceleratorCard, plans: Sequence[Candidate], limits: Limits) -> tuple[Candidate, MemoryVerdict]:
-    """Return the fastest of plans that fits or probably fits, else one that is tight, else the smallest."""
+def best_of(
+    card: AcceleratorCard, plans: Sequence[Candidate], limits: Limits, stacks: Sequence[str] = ()
+) -> tuple[Candidate, MemoryVerdict]:
+    """Return the fastest of plans that fits or probably fits, else one that is tight, else the smallest: tight if it fits with one of the other stacks."""
     tried: list[tuple[Candidate, MemoryVerdict]] = []
     for plan in fastest_first(plans, limits):
         verdict = plan.fit_on(memory_of(card))
         if verdict in FIT:
             return plan, verdict
         tried.append((plan, verdict))
-    return min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
+    plan, verdict = min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
+    if verdict == "no" and any(plan.on(stack).fit_on(memory_of(card)) in FIT for stack in stacks):
+        return plan, "tight"
+    return plan, verdict
 
 
 GROUPS = (2, 4, 8)
@@ -240,7 +257,7 @@ def plans_of(step: TrainingShape, fixed: tuple[str, ...], *, shared: bool) -> It
     """
     shardings: tuple[Sharding, ...] = ("single",)
     if step.world_size > 1:
-        shardings = ("fsdp2",) if step.method is Method.FULL else ("ddp", "fsdp2")
+        shardings = ("fsdp1",) if step.method is Method.FULL else ("ddp", "fsdp1")
     # These belong to the sharding, and to the checkpointing, of the step.
     bound = step.offload or step.optimizer_in_backward
     alone = bound or step.tensor_parallel > 1 or "sharding" in fixed or "tensor_parallel" in fixed or not shared
@@ -252,20 +269,10 @@ def plans_of(step: TrainingShape, fixed: tuple[str, ...], *, shared: bool) -> It
         [step.micro_batch] if "micro_batch" in fixed else micro_batches(step.sequence_length),
     ):
         plan = replace(step, sharding=sharding, checkpointing=kept, micro_batch=rows)
-        yield plan if shared else as_sharded(plan, fixed)
+        yield plan
         for group in groups if sharding == "ddp" else []:
             apart: Sharding = "ddp" if step.world_size > group else "single"
             yield replace(plan, sharding=apart, world_size=step.world_size // group, tensor_parallel=group, sequence_parallel=True)
-
-
-def as_sharded(plan: TrainingShape, fixed: tuple[str, ...]) -> TrainingShape:
-    """Return a plan with trained shards of FSDP in fp32 unless their format is fixed.
-
-    accelerate upcasts them when it computes in mixed precision, so two devices need the memory of fp32 states.
-    """
-    trained = plan.method is Method.FULL and plan.parameters is Dtype.BF16
-    upcast = trained and plan.world_size > 1 and plan.sharding in {"fsdp1", "fsdp2"}
-    return replace(plan, parameters=Dtype.FP32) if upcast and "parameters" not in fixed else plan
 
 
 def with_software(step: TrainingShape, card: AcceleratorCard, level: SoftwareLevel, fixed: tuple[str, ...] = ()) -> TrainingShape:
@@ -295,7 +302,7 @@ def step_on(card: AcceleratorCard, model: ModelCard, method: Method, length: int
         length,
         1,
         lora_rank=RANK,
-        sharding="fsdp2" if devices > 1 else "single",
+        sharding="fsdp1" if devices > 1 else "single",
         world_size=devices,
         attention="eager" if model.family == "gemma2" else "sdpa",
         parameters=stored,
@@ -349,22 +356,32 @@ def memory_of(card: AcceleratorCard) -> int:
 
 
 def rates_for(
-    question: Question, model: ModelCard, cards: Mapping[str, AcceleratorCard], offers: Iterable[Offer], evidence: Evidence
+    question: Question,
+    model: ModelCard,
+    cards: Mapping[str, AcceleratorCard],
+    offers: Iterable[Offer],
+    evidence: Evidence,
+    stack: str | None = None,
 ) -> list[Rate]:
     """Return the rates of a model that answer a question, on the hardware of the offers that it allows. `cards` are accelerators by key."""
     places = [(cards[key], devices) for key, devices in places_of(question, offers)]
-    return option_rates(model, question.sequence_length, places, evidence)
+    return option_rates(model, question.sequence_length, places, evidence, stack=stack)
 
 
 def option_rates(
-    model: ModelCard, length: int, places: Iterable[Place], evidence: Evidence, software: Sequence[SoftwareLevel] = LEVELS
+    model: ModelCard,
+    length: int,
+    places: Iterable[Place],
+    evidence: Evidence,
+    software: Sequence[SoftwareLevel] = LEVELS,
+    stack: str | None = None,
 ) -> list[Rate]:
     """Return the rates of a model with rows of this length: each method and level of software on each accelerator and device count.
 
-    Vendors' own software has rates only where a result has it. Raises TunemarkError for rows that the model cannot read.
+    Vendors' own software has rates only where a result has it. Memory is that with a software stack, by default the usual one. Raises TunemarkError for rows that the model cannot read.
     """
     _check_length(length, model, longest_row(model, evidence))
-    of_model, planner = _by_step(evidence.results, architecture_of(model)), Planner(evidence.effects)
+    of_model, planner = _by_step(evidence.results, architecture_of(model)), Planner(evidence.effects, stack)
     levels = {(row.vendor, row.level) for row in evidence.results}
     reasons: dict[tuple[object, ...], str | None] = {}
     known_plans: dict[tuple[object, ...], list[Candidate]] = {}
@@ -401,7 +418,7 @@ def option_rates(
         if missing is None:
             plans = plans_on(card, method, devices, level)
             limits = limits_on(card, plans[0].shape)
-            plan, verdict = best_of(card, plans, limits)
+            plan, verdict = best_of(card, plans, limits, [] if stack else list(STACKS))
             rate = _planned(rate, plan, verdict, memory_of(card))
             missing = None if direct else reason(method, card, plan.shape.slots)
             if direct and verdict in {"tight", "no"}:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.physics.work import TERMS, Missing, Term, work_seconds
+from tunemark.schema.physics.work import Missing, Term, work_seconds
 from tunemark.schema.vocabulary import SoftwareLevel
 
 LEVEL = 0.90
@@ -277,7 +277,9 @@ def predict(effects: Effects, config: Combination) -> LogPrediction | Missing:
     terms = work_seconds(config.shape, config.accelerator)
     if isinstance(terms, Missing):
         return terms
-    return predict_parts(effects, config, {term: factor_of(effects, config, term) * at_limit for term, at_limit in terms.items() if at_limit})
+    return predict_parts(
+        effects, config, {term: factor_of(effects, config, term) * at_limit for term, at_limit in terms.items() if at_limit}
+    )
 
 
 def predict_parts(effects: Effects, config: Combination, parts: Mapping[Term, float]) -> LogPrediction:

@@ -14,6 +14,7 @@ from tunemark.collector.commands.terminal import (
     ModelName,
     Samples,
     Settings,
+    StackName,
     Tokens,
     chosen,
     job_tokens,
@@ -32,10 +33,9 @@ from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
-from tunemark.schema.option_rates import as_sharded
 from tunemark.schema.physics.architecture import FAMILIES
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.memory_states import MOMENTS, MemoryLedger
+from tunemark.schema.physics.memory_states import MOMENTS
+from tunemark.schema.physics.stacks import STACKS, StackedMemory, memory_on
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import provider_name
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
@@ -79,6 +79,7 @@ def estimate(
     optimizer: Annotated[
         str, typer.Option("--optimizer", help="adamw, adamw-fused, adamw-8bit, paged-adamw, paged-adamw-8bit, sgd or adafactor.")
     ] = "adamw",
+    stack: StackName = None,
     tokens: Tokens = None,
     samples: Samples = None,
     epochs: Annotated[int | None, typer.Option("--epochs", help="Passes over the data. Default: 1.", show_default=False)] = None,
@@ -89,8 +90,9 @@ def estimate(
 ) -> None:
     """Estimate the memory of a training step, line by line with formulas, and the accelerators it fits on.
 
-    Everything follows from the model card. The verdict is `fits` if the device has room for the upper end of the 90% interval and the
-    cache of the allocator, `probably` without that cache, `tight` if it has room for the lower end only, and otherwise `no`.
+    Everything follows from the model card and the software stack: what most people run unless --stack names one; then the interval begins
+    at the leanest of all. The verdict is `fits` if the device has room for the upper end of the 90% interval and the cache of the
+    allocator, `probably` without that cache, `tight` if it has room for the lower end only, and otherwise `no`.
     With --tokens, --samples or --software, speed, time and cost are predicted from accepted results, each with a 90% interval, for the
     fastest plan that fits; --micro-batch, --checkpointing and --sharding fix their part of it.
 
@@ -110,30 +112,34 @@ def estimate(
     card, method_used = any_model(facts, model), chosen("--method", method, [known for known in Method if known is not Method.PEFT])
     given = named_settings(settings, SETTINGS)
     _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
-    stored = chosen("--set parameters", given.get("parameters", "fp32" if method_used is Method.QLORA else "bf16"), Dtype)
+    stored = chosen("--set parameters", given.get("parameters", "bf16"), Dtype)
+    stack = stack and chosen("--stack", stack, STACKS)
     known: dict[str, Any] = {
         "attention": "eager" if card.family == "gemma2" else "sdpa",
         "activations": stored,
         "lora_rank": 16 if rank is None else rank,
         "checkpointing": chosen("--checkpointing", checkpointing or "none", Checkpointing),
         "optimizer": optimizer,
-        "sharding": sharding or ("fsdp2" if devices > 1 else "single"),
+        "sharding": sharding or ("fsdp1" if devices > 1 else "single"),
         "world_size": devices,
     }
     properties = known | {name: _property(name, text) for name, text in given.items()} | {"parameters": stored}
     rows = parse_count("--micro-batch", micro_batch or "1")
     step = TrainingShape(card, method_used, row_length(card, sequence_length), rows, **properties)
-    shape = as_sharded(step, tuple(given))
+    asked = {"micro_batch": micro_batch, "checkpointing": checkpointing, "sharding": sharding} | given
+    fixed = tuple(name for name, value in asked.items() if value is not None)
+    memory = memory_on(step, stack, fixed=fixed)
+    shape = memory.shape
     from tunemark.collector.predict.estimate import memory_fits
     from tunemark.schema.throughput import LEVEL
 
-    warnings, ledger = _check_length(shape), estimate_memory(shape)
+    warnings = _check_length(shape)
     # A step on a CPU uses the host's memory, which its card does not know.
     every_card = [card for card in facts.accelerators.values() if card.unit != "cpu"]
     cards = named_accelerators(facts, accelerator) if accelerator else every_card
-    fits, size = memory_fits(shape, cards), job_tokens(tokens, samples, shape.sequence_length, 1 if epochs is None else epochs)
+    fits, size = memory_fits(memory, cards), job_tokens(tokens, samples, shape.sequence_length, 1 if epochs is None else epochs)
     settled = f"attention {shape.attention}, loss {shape.loss}, optimizer {optimizer}, checkpointing {shape.checkpointing.value}"
-    answer = _memory_json(shape, ledger, fits) | {"assumes": f"a transformers and peft loop with {settled}", "warnings": warnings}
+    answer = _memory_json(memory, fits) | {"assumes": f"the stack {memory.stack} with {settled}", "warnings": warnings}
     jobs: list[JobEstimate] = []
     if software is not None or size is not None:
         from tunemark.collector.predict.calibration_rows import calibrate
@@ -143,15 +149,14 @@ def estimate(
         fitted = fit(calibrate(project_root(), facts).rows)
         like = software_like(fitted, software or "plain")
         assumed = f"{like.name} with the kernels and loss of its results, which can differ from those of the memory estimate"
-        asked = {"micro_batch": micro_batch, "checkpointing": checkpointing, "sharding": sharding}
-        fixed = tuple(name for name, value in (asked | given).items() if value is not None)
-        jobs = list(job_estimates(facts, fitted, step, cards, like=like, tokens=size, usd_per_hour=usd_per_hour, fixed=fixed))
+        figures: dict[str, Any] = {"tokens": size, "usd_per_hour": usd_per_hour, "stack": stack}
+        jobs = list(job_estimates(facts, fitted, step, cards, like=like, fixed=fixed, **figures))
         throughput = {"label": "predicted", "level": LEVEL, "like": like.name, "assumes": assumed}
         answer["throughput"] = throughput | {"accelerators": [asdict(job) for job in jobs]}
     if as_json:
         print_json(answer)
         return
-    _print_memory(shape, ledger, fits, answer["assumes"])
+    _print_memory(memory, fits, answer["assumes"])
     if jobs:
         with_interval = f"Predicted, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
         _print_jobs(jobs, f"{with_interval} Speed assumes {answer['throughput']['assumes']}.")
@@ -200,7 +205,9 @@ def _check_length(shape: TrainingShape) -> list[str]:
 # Tables for readers ---------------------------------------------------------------------------------
 
 
-def _print_memory(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[MemoryFit]", software: str) -> None:
+def _print_memory(memory: StackedMemory, fits: "Sequence[MemoryFit]", software: str) -> None:
+    shape, ledger = memory.shape, memory.ledger
+
     def when(moments: tuple[str, ...]) -> str:
         return "always" if len(moments) == len(MOMENTS) else ", ".join(moments)
 
@@ -208,7 +215,8 @@ def _print_memory(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Me
     lines = [(gib(line.bytes), line.key, when(line.moments), line.formula) for line in ledger.lines]
     print_table(["memory", "what", "when", "how"], lines, title=title)
     typer.echo("")
-    interval = f"{gib(ledger.needed_low)} to {gib(ledger.needed_high)}"
+    least, most = memory.needed_interval
+    interval = f"{gib(least)} to {gib(most)}"
     needed = (
         f"needed on each device, 90% interval {interval}: the peak ({ledger.peak_moment}) and {gib(ledger.outside)} outside the allocator"
     )
@@ -217,8 +225,21 @@ def _print_memory(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Me
     held = (gib(ledger.peak_reserved), f"reserved by a caching allocator with memory to spare, 90% interval {gib(low)} to {gib(high)}")
     print_table(["memory", "peak"], [*peaks, held, (gib(ledger.needed), needed)])
     typer.echo("")
+    if len(memory.ledgers) > 1:
+        by_stack = [
+            (gib(each.needed), name, f"{gib(each.needed_low)} to {gib(each.needed_high)}")
+            for name, each in sorted(memory.ledgers.items(), key=lambda pair: pair[1].needed)
+        ]
+        print_table(["needed", "software stack", "90% interval"], by_stack)
+        typer.echo("")
     verdicts = [
-        (each.name, gib(each.memory_bytes), each.fit, "+-"[each.margin_bytes < 0] + gib(abs(each.margin_bytes)), each.largest_micro_batch)
+        (
+            each.name,
+            gib(each.memory_bytes),
+            each.fit + (f", fits with {each.with_stack}" if each.with_stack else ""),
+            "+-"[each.margin_bytes < 0] + gib(abs(each.margin_bytes)),
+            each.largest_micro_batch,
+        )
         for each in fits
     ]
     print_table(["accelerator", "has", "fits", "margin", "largest micro-batch"], verdicts)
@@ -270,7 +291,8 @@ def _with_interval(figure: "Range | None", show: Any) -> tuple[str, str]:  # noq
     return ("", "") if figure is None else (show(figure.value), f"{show(figure.low)} to {show(figure.high)}")
 
 
-def _memory_json(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[MemoryFit]") -> dict[str, Any]:
+def _memory_json(memory: StackedMemory, fits: "Sequence[MemoryFit]") -> dict[str, Any]:
+    shape, ledger = memory.shape, memory.ledger
     settings = {field.name: getattr(shape, field.name) for field in fields(shape)}
     return {
         "shape": settings | {"model": shape.model.key},
@@ -281,6 +303,10 @@ def _memory_json(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Mem
         "peak_reserved_bytes": ledger.peak_reserved,
         "peak_reserved_interval_bytes": list(ledger.reserved_interval),
         "needed_bytes": ledger.needed,
-        "needed_interval_bytes": [ledger.needed_low, ledger.needed_high],
+        "needed_interval_bytes": list(memory.needed_interval),
+        "stack": memory.stack,
+        "stacks": {
+            name: {"needed_bytes": each.needed, "peak_allocated_bytes": each.peak_allocated} for name, each in memory.ledgers.items()
+        },
         "accelerators": [asdict(fit) for fit in fits],
     }

@@ -39,6 +39,7 @@ from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.option_rates import Evidence, rates_for
+from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.recommendation import ALL_METHODS, ANY, OBJECTIVES, OWN, TRUSTS, Answer, Offer, Option, Question, Rate, offers_of
 from tunemark.schema.recommendation import recommend as best_options
 from tunemark.schema.vocabulary import SoftwareLevel
@@ -56,7 +57,7 @@ OPTIONS_OF_QUESTION = {
     "startup_s": "--set start_up",
 }
 """Fields of the question and the options that set them."""
-SETTINGS = {"trust": "predicted", "max_memory": "", "start_up": "5min"}
+SETTINGS = {"trust": "predicted", "max_memory": "", "start_up": "5min", "stack": ""}
 """Rare settings and their defaults."""
 
 
@@ -90,8 +91,8 @@ def recommend(
     Each rate is a prediction for the plan that is shown, by a model of all accepted results, with a 90% interval. Recommended
     options meet the limits at the pessimistic end of the interval. If nothing similar was measured, the answer is "no data".
 
-    Settings are trust=published for options with results of their own, max_memory=24 (GiB of one accelerator) and start_up=5min, assumed
-    and billed. FIGURES are `usd_per_hour=0.20` for all of your accelerators together, or those of one of them:
+    Settings are trust=published for options with results of their own, max_memory=24 (GiB of one accelerator), start_up=5min, assumed and
+    billed, and stack=axolotl, the software whose memory counts (see `tunemark estimate`). FIGURES are `usd_per_hour=0.20` for all of your accelerators together, or those of one of them:
     `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
 
     Exit codes: 0 answered, even if nothing can be recommended; 2 unknown value or no database.
@@ -133,7 +134,7 @@ def recommend(
     )
     evidence, offers = read_options(database_of(db), facts)
     _check_providers(question.providers, offers)
-    rates = rates_for(question, card, facts.accelerators, offers, evidence)
+    rates = rates_for(question, card, facts.accelerators, offers, evidence, more["stack"] and chosen("--set stack", more["stack"], STACKS))
     answer = best_options(question, rates, offers)
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
     words = recommendation_words

@@ -17,6 +17,7 @@ from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING, seconds_of, whole_number
+from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import shown_json, terminal
 from tunemark.schema.vocabulary import PriceKind
@@ -37,6 +38,14 @@ Accelerators = Annotated[list[str] | None, _option("--accelerator", "-a", help="
 Length = Annotated[str | None, _option("--seq", help="Tokens in a row. Default: 2048, or the model's context if shorter.")]
 Tokens = Annotated[str | None, _option("--tokens", help="Tokens of the data, such as 10M.")]
 Samples = Annotated[str | None, _option("--samples", help="Rows of the data, taken as full; instead of --tokens.")]
+StackName = Annotated[
+    str | None,
+    typer.Option(
+        "--stack",
+        help=f"Software stack whose memory counts: {', '.join(STACKS)}. Default: hf, or megatron for vendor software.",
+        show_default=False,
+    ),
+]
 Settings = Annotated[
     list[str] | None, _option("--set", metavar="NAME=VALUE", help="A rare setting; an unknown name lists them. Repeatable.")
 ]

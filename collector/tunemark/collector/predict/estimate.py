@@ -16,8 +16,9 @@ from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.option_rates import KnownRate, Planner, combination_on, division_of, memory_of, unmeasured
-from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
+from tunemark.schema.physics.memory import largest_micro_batch
 from tunemark.schema.physics.memory_states import MemoryVerdict
+from tunemark.schema.physics.stacks import StackedMemory
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.throughput import Combination, Range, interval_of
@@ -43,19 +44,21 @@ class MemoryFit:
     """Bytes left over by the estimate itself; negative if the step does not fit."""
     largest_micro_batch: int
     """Largest number of full rows that fit; 0 if none does."""
+    with_stack: str | None = None
+    """If the verdict is `tight`, the leanest other software stack with which the step fits."""
 
 
-def memory_fits(shape: TrainingShape, accelerators: Iterable[AcceleratorCard]) -> tuple[MemoryFit, ...]:
+def memory_fits(memory: StackedMemory, accelerators: Iterable[AcceleratorCard]) -> tuple[MemoryFit, ...]:
     """Return the fit on each accelerator, smallest memory first; accelerators with unknown memory are left out."""
-    ledger = estimate_memory(shape)
     fits = []
     for card in accelerators:
         if card.memory_gib is not None:
             # A process may use only one of several cores of a card; the name then states that all of them count.
-            cores, memory = card.cores_per_unit or 1, memory_of(card)
+            cores, size = card.cores_per_unit or 1, memory_of(card)
             name = f"{card.name}, all {cores} cores" if cores > 1 else card.name
-            verdict, largest = ledger.fit_on(memory), largest_micro_batch(shape, memory)
-            fits.append(MemoryFit(card.key, name, memory, verdict, memory - ledger.needed, largest))
+            verdict, stack = memory.fit_on(size)
+            largest = largest_micro_batch(memory.shape, size)
+            fits.append(MemoryFit(card.key, name, size, verdict, size - memory.ledger.needed, largest, stack))
     return tuple(sorted(fits, key=lambda fit: (fit.memory_bytes, fit.accelerator)))
 
 
@@ -195,15 +198,17 @@ def job_estimates(
     tokens: int | None,
     usd_per_hour: float | None,
     fixed: tuple[str, ...] = (),
+    stack: str | None = None,
 ) -> Iterator[JobEstimate]:
     """Yield the estimate for each accelerator, of its speed alone without `tokens`; a step that does not fit has no prediction.
 
-    It is that of the fastest plan of the step that fits, as `recommend` chooses it; `fixed` are the fields of a plan that keep their value.
+    It is that of the fastest plan of the step that fits with a software stack, as `recommend` chooses it; `fixed` are the fields of a plan
+    that keep their value.
     `like` is the software to predict for; `usd_per_hour` is the price of all devices, by default the price book's.
     """
     if usd_per_hour is not None and not 0 < usd_per_hour < math.inf:
         raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0, and not infinite")
-    devices, planner = shape.world_size * shape.tensor_parallel, Planner(fitted.effects)
+    devices, planner = shape.world_size * shape.tensor_parallel, Planner(fitted.effects, stack)
     for card in accelerators:
         plan, verdict = planner.best_on(card, shape, like.level, fixed)
         config = replace(combination_on(card, plan.shape, like.level), stack=like.stack, release=like.release)

@@ -1,0 +1,165 @@
+"""Software stacks: what training code decides about memory without being asked, such as the format of trained weights and of the residual stream.
+
+A new stack is one row of `STACKS`, with the code that it was read in.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.memory_states import SHARDED, MemoryLedger, MemoryVerdict
+from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
+
+FITS = {"fits", "probably"}
+"""Verdicts with which a step is expected to run."""
+FORMATS = frozenset({"parameters", "activations", "autocast"})
+"""Fields that belong together: if one of them is given, a stack changes none."""
+AUTOCAST = {"parameters": Dtype.FP32, "activations": Dtype.FP32, "autocast": Dtype.BF16}
+"""Weights and residual stream in fp32, matrix products in bf16."""
+FP32_SHARDS = {"parameters": Dtype.FP32}
+"""Weights in fp32, gathered in bf16."""
+MASTER = {"master_weights": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Fields of `TrainingShape` that a training code sets, for steps with 16-bit weights."""
+
+    name: str
+    because: str
+    """What it does, and where its code says so."""
+    always: dict[str, Any] = field(default_factory=dict)
+    full: dict[str, Any] = field(default_factory=dict)
+    """Full fine-tuning with whole weights on each device."""
+    full_sharded: dict[str, Any] = field(default_factory=dict)
+    """Full fine-tuning with FSDP."""
+    full_zero: dict[str, Any] = field(default_factory=dict)
+    """Full fine-tuning with DeepSpeed's ZeRO."""
+    adapters: dict[str, Any] = field(default_factory=dict)
+    """LoRA and QLoRA."""
+    qlora: dict[str, Any] = field(default_factory=dict)
+    """QLoRA with whole weights on each device."""
+
+    def fields_for(self, shape: TrainingShape) -> dict[str, Any]:
+        """Return the fields that it sets for a step."""
+        if shape.method is Method.FULL:
+            zero, sharded = shape.sharding.startswith("zero"), "parameters" in SHARDED[shape.sharding]
+            return self.always | (self.full_zero if zero else self.full_sharded if sharded else self.full)
+        whole = shape.method is Method.QLORA and "parameters" not in SHARDED[shape.sharding]
+        offloads = self.adapters.get("activation_offload") and shape.checkpointing is not Checkpointing.FULL
+        return self.always | self.adapters | (self.qlora if whole else {}) | ({"activation_offload": False} if offloads else {})
+
+
+ACCELERATE = "accelerate 1.15 (accelerator.py, utils/fsdp_utils.py) keeps shards that are trained in fp32"
+KBIT = "peft 0.21 (prepare_model_for_kbit_training in utils/other.py) casts to fp32 what is not quantised"
+_ALL = (
+    Stack(
+        "hf",
+        f"transformers' Trainer in mixed precision: trained weights in fp32, products in bf16, logits in fp32. {ACCELERATE}. {KBIT}. Before "
+        "version 5, transformers checkpointed re-entrantly by default",
+        always={"reentrant": True},
+        full=AUTOCAST,
+        full_sharded=FP32_SHARDS,
+        full_zero=MASTER,
+        qlora=AUTOCAST,
+    ),
+    Stack(
+        "hf-pure-bf16",
+        f"transformers with weights loaded in bf16, which is the default from version 5, and without fp32 copies of trained weights. {KBIT}",
+        always={"reentrant": True},
+        full_zero=MASTER,
+        qlora=AUTOCAST,
+    ),
+    Stack(
+        "fms",
+        "fms-acceleration (source 010): frozen weights and norms of QLoRA stay in bf16; shards of full fine-tuning as in accelerate",
+        always={"reentrant": True},
+        full_sharded=FP32_SHARDS,
+        full_zero=MASTER,
+    ),
+    Stack(
+        "torchtune",
+        "torchtune bd2a0fc (recipes/configs/llama3_1): bf16 throughout, fused AdamW, and a loss that never holds all logits",
+        always={"loss": "chunked", "optimizer": "adamw-fused"},
+        adapters={"adapters": Dtype.BF16},
+    ),
+    Stack(
+        "axolotl",
+        "axolotl 067b021 (loaders/model.py): loads weights in bf16 and converts norms and embeddings to it; checkpoints without re-entry. "
+        "Shards as in accelerate",
+        full_sharded=FP32_SHARDS,
+        full_zero=MASTER,
+    ),
+    Stack(
+        "llama-factory",
+        "LLaMA-Factory (_setup_full_tuning in model/adapter.py): casts trained weights to fp32 unless pure_bf16 is set; quantised models keep "
+        "norms in bf16; checkpoints re-entrantly",
+        always={"reentrant": True},
+        full=AUTOCAST,
+        full_sharded=FP32_SHARDS,
+        full_zero=MASTER,
+    ),
+    Stack(
+        "unsloth",
+        "Unsloth 015bdef (models/_utils.py): checkpointed inputs wait in host memory, and the loss never holds all logits",
+        always={"loss": "chunked"},
+        adapters={"activation_offload": True},
+    ),
+    Stack(
+        "megatron",
+        "Megatron-LM and NeMo: bf16 weights with fp32 master weights and states, sharded over the replicas; a fused loss",
+        always={"loss": "fused"},
+        full=MASTER,
+        full_sharded=MASTER,
+        full_zero=MASTER,
+    ),
+)
+STACKS = {stack.name: stack for stack in _ALL}
+USUAL_STACK: dict[SoftwareLevel, str] = {"plain": "hf", "tuned": "hf", "vendor": "megatron"}
+"""The stack that most people run, by level of software."""
+
+
+def on_stack(shape: TrainingShape, stack: str, fixed: tuple[str, ...] = ()) -> TrainingShape:
+    """Return a step as a stack runs it; `fixed` are fields that keep their value. Steps without bf16 weights keep their formats."""
+    given = FORMATS if shape.parameters is not Dtype.BF16 or not FORMATS.isdisjoint(fixed) else frozenset[str]()
+    fields = STACKS[stack].fields_for(shape)
+    if shape.optimizer != "adamw":
+        given |= {"optimizer"}
+    return replace(shape, **{name: value for name, value in fields.items() if name not in given and name not in fixed})
+
+
+@dataclass(frozen=True, slots=True)
+class StackedMemory:
+    """The memory of a step on a stack, and what it would be on others."""
+
+    stack: str
+    shape: TrainingShape
+    """The step on this stack."""
+    ledgers: dict[str, MemoryLedger]
+    """Its memory on every stack that could be meant: only this one if it was chosen."""
+
+    @property
+    def ledger(self) -> MemoryLedger:
+        """Its memory on this stack."""
+        return self.ledgers[self.stack]
+
+    @property
+    def needed_interval(self) -> tuple[int, int]:
+        """Bytes of a device from the lower end of the leanest stack to the upper end of this one."""
+        return min(other.needed_low for other in self.ledgers.values()), self.ledger.needed_high
+
+    def fit_on(self, device_bytes: int) -> tuple[MemoryVerdict, str | None]:
+        """Return the verdict on a device of this memory, and where it is `tight` the leanest stack with which the step fits, if any does."""
+        verdict = self.ledger.fit_on(device_bytes)
+        if verdict in FITS:
+            return verdict, None
+        leanest = min(self.ledgers, key=lambda name: self.ledgers[name].needed_high)
+        return ("tight", leanest) if self.ledgers[leanest].fit_on(device_bytes) in FITS else (verdict, None)
+
+
+def memory_on(shape: TrainingShape, stack: str | None, level: SoftwareLevel = "plain", fixed: tuple[str, ...] = ()) -> StackedMemory:
+    """Return the memory of a step on a stack, or on the usual one of a level of software, with that on all others, if none is chosen."""
+    name = stack or USUAL_STACK[level]
+    ledgers = {each: estimate_memory(on_stack(shape, each, fixed)) for each in ([stack] if stack else STACKS)}
+    return StackedMemory(name, on_stack(shape, name, fixed), ledgers)
