@@ -163,8 +163,8 @@ def test_a_plan_keeps_what_is_asked_for_and_a_vendors_software_may_share_matrice
     assert (plan.shape.micro_batch, plan.shape.checkpointing) == (3, Checkpointing.FULL)
     several = step_on(card, LARGE, Method.LORA, 8192, 8)
     shared, apart = (planner.best_on(card, several, level)[0].shape for level in ("vendor", "plain"))
-    assert (shared.tensor_parallel, shared.world_size, shared.fp8_frozen, division_of(shared)) == (2, 4, True, "tp2")
-    assert (apart.tensor_parallel, apart.fp8_frozen, division_of(apart)) == (1, False, "fsdp1")
+    assert (shared.tensor_parallel, shared.world_size, shared.block_format, division_of(shared)) == (2, 4, Dtype.FP8, "tp2")
+    assert (apart.tensor_parallel, apart.block_format, division_of(apart)) == (1, None, "fsdp1")
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,8 @@ def with_software(step: TrainingShape, card: AcceleratorCard, level: SoftwareLev
     if level == "tuned" or step.method is not Method.LORA:
         return step
     adapters = step.adapters if "adapters" in fixed else step.activations
-    return replace(step, fp8_frozen=step.fp8_frozen or Dtype.FP8 in card.peak_tflops, adapters=adapters)
+    narrowest = next((dtype for dtype in (Dtype.FP4, Dtype.FP8) if dtype in card.peak_tflops), None)
+    return replace(step, block_format=step.block_format or narrowest, adapters=adapters)
 
 
 def division_of(shape: TrainingShape) -> str:
@@ -396,7 +397,7 @@ def option_rates(
         return reasons[key]
 
     def plans_on(card: AcceleratorCard, method: Method, devices: int, level: SoftwareLevel) -> list[Candidate]:
-        key = (method, devices, level, has_bf16(card), Dtype.FP8 in card.peak_tflops)
+        key = (method, devices, level, has_bf16(card), Dtype.FP8 in card.peak_tflops, Dtype.FP4 in card.peak_tflops)
         if key not in known_plans:
             step = with_software(step_on(card, model, method, length, devices), card, level)
             known_plans[key] = planner.candidates(combination_on(card, step, level))
@@ -518,7 +519,7 @@ def _planned(rate: Rate, plan: Candidate, verdict: MemoryVerdict, memory_bytes: 
         needed_bytes=plan.needed_bytes,
         memory_bytes=memory_bytes,
         micro_batch=shape.micro_batch,
-        weight_format=(Dtype.FP8 if shape.fp8_frozen else shape.parameters).value,
+        weight_format=(shape.packed if shape.method is Method.LORA and shape.packed else shape.parameters).value,
         checkpointing=shape.checkpointing.value,
         sharding=division_of(shape),
     )

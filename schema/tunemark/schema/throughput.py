@@ -110,6 +110,7 @@ class Prior:
 
 FACTORS: dict[Term, Prior] = {
     "matmul": Prior(math.log(1.4), 0.3, "large matrix products reach 50 to 90% of the dense peak"),
+    "narrow": Prior(math.log(1.8), 0.4, "products in fp8 or fp4 reach a smaller share of their peak, and their inputs are scaled and cast"),
     "attention": Prior(math.log(3.0), 0.5, "attention kernels reach 20 to 60%"),
     "elementwise": Prior(math.log(1.5), 0.5, "loops reach 60 to 90% of the bandwidth, and kernels that are not fused move more bytes"),
     "weights": Prior(

@@ -60,6 +60,7 @@ class Dtype(StrEnum):
     BF16 = "bf16"
     FP16 = "fp16"
     FP8 = "fp8"
+    FP4 = "fp4"
     INT8 = "int8"
     NF4 = "nf4"
 

@@ -1,12 +1,11 @@
 """Bounds from physics: minimum FLOPs, minimum memory, dense peaks, and the share of them that is usual. An unknown setting is the cheapest."""
 
-import re
 from collections.abc import Iterable
 from functools import lru_cache
 
 from tunemark.collector.audit.evidence import AuditedResult, grouped
 from tunemark.collector.audit.interval import Interval
-from tunemark.collector.audit.printed_figures import precision_class
+from tunemark.collector.audit.printed_figures import narrow_format, precision_class
 from tunemark.collector.audit.token_rates import TokenRate, token_rates
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
@@ -20,8 +19,6 @@ from tunemark.schema.records.plan import FEWEST_LABELS
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 SIXTEEN_BIT = (Dtype.BF16, Dtype.FP16)
-FOUR_BIT_PRODUCTS = re.compile(r"(?:nv|mx)fp4|\bfp4\b|float4", re.IGNORECASE)
-"""Names of 4-bit floating-point formats that matrix units multiply. NF4 only stores weights."""
 FIRST_LORA_TARGETS = {"gpt2": ("c_attn",), "phi3": ("qkv_proj",), "bert": ("query", "value")}
 """Projections for queries and values, which the first LoRA recipes adapted, where a family names them differently."""
 
@@ -100,9 +97,9 @@ def fastest_format(card: AcceleratorCard, formats: Iterable[Dtype]) -> Dtype | N
 
 def peak_flop_per_s(result: AuditedResult) -> float | None:
     """Return the dense peak of all devices in FLOP/s: of the named formats, else of the fastest format. None for unknown cards."""
-    if FOUR_BIT_PRODUCTS.search(result.conditions.precision or ""):
-        # No card lists a peak for it.
-        return None
+    if narrow_format(result.conditions.precision) is Dtype.FP4:
+        peak = dense_peak(result.accelerator, (Dtype.FP4,))
+        return None if peak is None else peak * result.devices
     named = precision_class(result.conditions.precision)
     formats = [Dtype(name) for name in named.split("/")] if named else [*SIXTEEN_BIT, Dtype.FP8]
     # A format without matrix units is emulated: it cannot be faster than the fastest 16-bit format.

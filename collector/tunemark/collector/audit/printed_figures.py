@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tunemark.schema.records.published import Claim, Conditions
-from tunemark.schema.vocabulary import Padding
+from tunemark.schema.vocabulary import Dtype, Padding
 
 EVALUATED = ("accuracy", "eval_")
 """Beginnings of the names of figures that an evaluation measures."""
@@ -85,6 +85,17 @@ def printed_rows(dataset: str | None) -> int | None:
     """Return the training rows printed with a dataset: `emotion (1600/200/200)`, `recipes (9,500 rows)`."""
     match = re.search(r"\((?:first )?([0-9][0-9,]*)(?:/[0-9,/]+| rows| records)\)", dataset or "")
     return int(match[1].replace(",", "")) if match else None
+
+
+FOUR_BIT_PRODUCTS = re.compile(r"(?:nv|mx)fp4|\bfp4\b|float4", re.IGNORECASE)
+"""Names of 4-bit floating-point formats that matrix units multiply. NF4 only stores weights."""
+
+
+def narrow_format(printed: str | None) -> Dtype | None:
+    """Return the format below 16 bits in which matrices multiply, in printed words: fp4, fp8, or None."""
+    if FOUR_BIT_PRODUCTS.search(printed or ""):
+        return Dtype.FP4
+    return Dtype.FP8 if "fp8" in (precision_class(printed) or "") else None
 
 
 @cache

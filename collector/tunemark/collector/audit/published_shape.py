@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
-from tunemark.collector.audit.printed_figures import precision_class
+from tunemark.collector.audit.printed_figures import narrow_format, precision_class
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import MemoryConvention, MemoryLever, applies
@@ -59,6 +59,7 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
         "attention": "eager" if settings.get("attention") == "eager" else "sdpa",
         "parameters": stored,
         "activations": stored,
+        "block_format": narrow_format(conditions.precision) if conditions.method in (Method.FULL, Method.LORA) else None,
         "double_quantisation": "double" in str(settings.get("quantisation", "double")),
         "optimizer": next((kind for word, kind in OPTIMIZERS.items() if re.search(word, optimizer)), "adamw"),
         "loss": settings["loss"] if settings.get("loss") in get_args(Loss) else "upcast",

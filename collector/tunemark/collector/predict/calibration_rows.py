@@ -168,8 +168,9 @@ def _converted(evidence: Evidence, facts: FactBase) -> Iterator[CalibrationOutco
             adapters=Dtype.BF16,
             loss="fused",
         )
-        level = facts.known.software_of(record.harness, conditions.settings.get).level
-        config = Combination(accelerator, count, shape, level, record.harness, record.round, max(1.0, count / batch))
+        software = facts.known.software_of(record.harness, {"round": record.round, "accelerator": accelerator.key}.get)
+        shape = replace(shape, block_format=software.block_format if software.block_format in accelerator.peak_tflops else None)
+        config = Combination(accelerator, count, shape, software.level, record.harness, record.round, max(1.0, count / batch))
         yield record.id, observe(record.id, config, rate.value * length, f"{rate.value:.4g} packed rows/s x {length:,} tokens")
 
 
@@ -196,8 +197,6 @@ def calibration_outcome(submission: Submission, result_id: str, facts: FactBase,
     model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
     if model is None or accelerator is None or not derived.rankable or derived.window is None:
         return result_id, Missing("not rankable, or a device or model without a card")
-    if plan.model.fp8_products:
-        return result_id, Missing("matrices that multiply in fp8: predictions are for 16 bits")
     problem, part = shape_problem(plan, model), part_of_card(submission, accelerator)
     if accelerator.unit == "cpu":
         return result_id, Missing("a CPU: predictions are for accelerators")

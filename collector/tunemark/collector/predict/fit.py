@@ -36,6 +36,7 @@ from tunemark.schema.throughput import (
 
 MEANING: dict[Term, str] = {
     "matmul": "matrix products, recomputed ones included, over the dense peak of the format that multiplies",
+    "narrow": "matrix products of the blocks in fp8 or fp4, over the dense peak of that format",
     "attention": "attention as s^2 pairs, heads filled up to a power of two, over the dense peak of the format of the activations",
     "elementwise": "norms, activations, residuals and rotations: bytes over memory bandwidth",
     "weights": "weights read by products, gradients written, weights and states read and written by the optimizer: bytes over memory bandwidth",

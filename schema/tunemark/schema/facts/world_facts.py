@@ -16,7 +16,7 @@ from pydantic import Field
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import ModelFamily
 from tunemark.schema.records.base import Day, Frozen, Key, PackageVersion, Pattern, PositiveCount, ResultId, Source, Text, consistency
-from tunemark.schema.vocabulary import SoftwareLevel
+from tunemark.schema.vocabulary import Dtype, SoftwareLevel
 
 
 class Sourced(Frozen):
@@ -228,6 +228,8 @@ class Software(Frozen):
     name: Text | None = None
     """Name of this software, where a document has more than one; by default the document."""
     level: SoftwareLevel
+    block_format: Dtype | None = None
+    """Format below 16 bits in which matrices multiply, where its results do not state one."""
     because: Text
     left_out: Text | None = None
     """Reason why its rates do not calibrate predictions."""

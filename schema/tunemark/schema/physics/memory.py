@@ -103,7 +103,7 @@ def _dequantised(shape: TrainingShape) -> MemoryLine:
 
 def _in_fp8(shape: TrainingShape) -> MemoryLine:
     """Return the bytes of a product in fp8: the scaled input in both formats, and a transposed weight."""
-    active = shape.fp8_frozen or shape.fp8_training
+    active = shape.block_format is not None
     widest = max(max(linear.inputs, linear.outputs) for linear in block_linears(shape.model)) // shape.tensor_parallel
     matrix = max(linear.inputs * linear.outputs for linear in block_linears(shape.model)) // shape.tensor_parallel
     size = BYTES[shape.activations] + BYTES[Dtype.FP8]

@@ -148,6 +148,8 @@ def kept(*lines: MemoryLine) -> tuple[MemoryLine, ...]:
 
 NF4_BLOCK = 64
 """Weights per scale (Dettmers et al. 2023, QLoRA, section 3)."""
+FP4_BLOCK = 16
+"""Weights per one-byte scale in NVFP4 (Transformer Engine)."""
 SCALES_BLOCK = 256
 """Scales per second-level scale under double quantisation (same source)."""
 REDUCE_BUCKET = 500_000_000
@@ -227,7 +229,7 @@ def _model(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
     adapter, four_bit = BYTES[shape.adapters], weights.quantised if shape.packed is Dtype.NF4 else 0
     return (
         MemoryLine("weights", "model", int(here * weights.plain * size / share), f"{weights.plain:,} x {size:g} bytes{by}"),
-        *(_fp8(shape, weights) if shape.fp8_frozen else ()),
+        *_narrow(shape, weights),
         MemoryLine("4-bit weights", "model", int(here * four_bit * BYTES[Dtype.NF4] / share), f"{four_bit:,} x 0.5 bytes{by}"),
         # Scales are attributes of the weights, not parameters: no strategy divides them.
         MemoryLine("4-bit scales", "model", int(four_bit * scale), f"{four_bit:,} x {scales} bytes"),
@@ -240,7 +242,13 @@ def fp8_scales(card: ModelCard) -> int:
     return card.layers * sum(linear.outputs * linear.copies for linear in block_linears(card))
 
 
-def _fp8(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
+def _narrow(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
+    """Return the frozen weights of LoRA in fp8 or fp4 with their scales."""
+    if shape.packed is Dtype.FP4:
+        formula = f"{weights.quantised:,} x (0.5 + 1/{FP4_BLOCK}) bytes"
+        return (MemoryLine("fp4 weights", "model", int(weights.quantised * (0.5 + 1 / FP4_BLOCK)), formula),)
+    if shape.packed is not Dtype.FP8:
+        return ()
     scales = fp8_scales(shape.model) // shape.tensor_parallel
     return (
         MemoryLine("fp8 weights", "model", weights.quantised, f"{weights.quantised:,} x 1 byte"),

@@ -34,6 +34,7 @@ BYTES: dict[Dtype, float] = {
     Dtype.BF16: 2,
     Dtype.FP16: 2,
     Dtype.FP8: 1,
+    Dtype.FP4: 0.5,
     Dtype.INT8: 1,
     Dtype.NF4: 0.5,
 }
@@ -101,10 +102,9 @@ class TrainingShape:
     """Stored format of the adapters; peft converts bf16 adapters to fp32 by default."""
     double_quantisation: bool = True
     """QLoRA: the block scales are quantised too."""
-    fp8_frozen: bool = False
-    """LoRA: the frozen matrices of the blocks are stored in fp8, with a scale per output, and multiply in it."""
-    fp8_training: bool = False
-    """Full fine-tuning: the matrices of the blocks multiply in fp8, and their weights keep their format."""
+    block_format: Dtype | None = None
+    """Format below 16 bits in which the matrices of the blocks multiply: fp8 or fp4. Frozen ones (LoRA) are also stored in it, with a scale
+    per output in fp8 and per 16 weights in fp4; trained ones keep their format."""
     optimizer: OptimizerKind = "adamw"
     """Determines which states are kept."""
     master_weights: bool = False
@@ -153,10 +153,16 @@ class TrainingShape:
     def _check_formats(self) -> None:
         """Raise TunemarkError for a number format that is not used in training for activations, autocast or weights."""
         for field, value in (("activations", self.activations), ("autocast", self.autocast), ("parameters", self.parameters)):
-            if value in {Dtype.NF4, Dtype.INT8} or (value is Dtype.FP8 and field != "parameters"):
+            if value in {Dtype.NF4, Dtype.INT8, Dtype.FP4} or (value is Dtype.FP8 and field != "parameters"):
                 raise TunemarkError(field, value.value, "must be fp32, bf16 or fp16; for 4-bit weights use qlora")
-        if (self.fp8_frozen and self.method is not Method.LORA) or (self.fp8_training and self.method is not Method.FULL):
-            raise TunemarkError("method", self.method.value, "must be lora for frozen weights in fp8, and full for training in fp8")
+        if self.block_format not in {None, Dtype.FP8, Dtype.FP4}:
+            raise TunemarkError(
+                "block_format", self.block_format.value, "must be fp8 or fp4; wider products have the format of the activations"
+            )
+        if self.block_format and self.method is Method.QLORA:
+            raise TunemarkError(
+                "block_format", self.block_format.value, "has no effect with qlora: its frozen weights are in 4 bits already"
+            )
         if self.autocast in {Dtype.FP32, Dtype.TF32}:
             raise TunemarkError("autocast", self.autocast.value, "must be bf16 or fp16, the format that matrix products are cast to")
         if self.autocast is not None and BYTES[self.activations] < BYTES[self.autocast]:
@@ -190,7 +196,7 @@ class TrainingShape:
     @property
     def packed(self) -> Dtype | None:
         """Format of the frozen matrices of the blocks, where it is narrower than that of other weights."""
-        return Dtype.NF4 if self.method is Method.QLORA else Dtype.FP8 if self.fp8_frozen else None
+        return Dtype.NF4 if self.method is Method.QLORA else self.block_format if self.method is Method.LORA else None
 
     @property
     def products(self) -> Dtype:
@@ -330,8 +336,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         activations=plan.precision.parameters,
         adapters=plan.precision.parameters,
         double_quantisation=plan.quantisation.double if plan.quantisation else True,
-        fp8_frozen=settings.frozen_weights == "fp8",
-        fp8_training=settings.fp8_training != "none",
+        block_format=Dtype.FP8 if settings.fp8_products else None,
         optimizer=_optimizer(plan),
         master_weights=_master_weights(plan),
         cast_at_once=max(MASTER_CHUNK, card.vocabulary * card.hidden_size) if plan.optimizer.master_weights else 0,

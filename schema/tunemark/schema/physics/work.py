@@ -14,7 +14,7 @@ from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
-Term = Literal["matmul", "attention", "elementwise", "weights", "adapters", "scores", "dequantisation", "exchange"]
+Term = Literal["matmul", "narrow", "attention", "elementwise", "weights", "adapters", "scores", "dequantisation", "exchange"]
 TERMS: tuple[Term, ...] = get_args(Term)
 
 HOST_LINK_BYTES_PER_S = 32e9
@@ -53,10 +53,13 @@ def limits_of(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Term, 
     peak, bandwidth = accelerator.peak_tflops.get(computed, accelerator.peak_tflops.get(other)), accelerator.memory_bandwidth_gb_s
     if peak is None:
         return Missing(f"the card of {accelerator.name} has no dense peak for {computed.value}")
+    narrow = accelerator.peak_tflops.get(shape.block_format, None) if shape.block_format else peak
+    if narrow is None:
+        return Missing(f"the card of {accelerator.name} has no dense peak for {shape.block_format}")
     if bandwidth is None:
         return Missing(f"the card of {accelerator.name} has no memory bandwidth")
     link = HOST_LINK_BYTES_PER_S if shape.offload else (accelerator.interconnect_gb_s or 64) / 2 * GIGA
-    own = {"matmul": peak * TERA, "attention": peak * TERA, "exchange": link}
+    own = {"matmul": peak * TERA, "narrow": narrow * TERA, "attention": peak * TERA, "exchange": link}
     return {term: own.get(term, bandwidth * GIGA) for term in TERMS}
 
 
@@ -70,6 +73,7 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
     model, ledger, passes = shape.model, flops_ledger(shape, "square"), _passes(shape)
     # All s^2 pairs count, recomputed ones included. Kernels work in tiles: a head of 96 takes as long as one of 128.
     attention = ledger.of("forward_attention", "backward_attention") + (ledger.of("forward_attention") if _recomputes(shape) else 0)
+    narrow = ledger.in_block_matrices(recomputed=True) if shape.block_format else 0
     tile = 2 ** math.ceil(math.log2(model.head_dim)) / model.head_dim
     block = 10 * model.hidden_size + 4 * model.intermediate_size * (model.active_experts or 1)
     elementwise = (model.layers * block * passes + 3 * model.vocabulary * 2) * BYTES[shape.activations]
@@ -79,7 +83,8 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
     scores = model.attention_heads * shape.sequence_length * model.layers * 16.0 * passes if shape.attention == "eager" else 0.0
     padded = shape.slots / shape.tokens
     return {
-        "matmul": (ledger.executed - attention) / shape.tokens,
+        "matmul": (ledger.executed - attention - narrow) / shape.tokens,
+        "narrow": narrow / shape.tokens,
         "attention": attention * tile / shape.tokens,
         "elementwise": elementwise * padded,
         "adapters": model.layers * widths * BYTES[shape.adapters] * passes * padded,
@@ -98,7 +103,7 @@ def work_of_weights(shape: TrainingShape) -> dict[Term, float]:
     exchanged = count * ((BYTES[Dtype.NF4] if quantised else 2.0) * gathers + 2.0 * (shape.method is Method.FULL))
     # Each product reads its weights. Full fine-tuning also adds up their gradients (one read, one write), and AdamW reads weight, gradient
     # and two moments and writes all but the gradient, of the device's own shard.
-    weights = 0.0 if quantised else count * (BYTES[Dtype.FP8] if shape.fp8_frozen else BYTES[shape.activations]) * uses
+    weights = 0.0 if quantised else count * BYTES[shape.packed or shape.activations] * uses
     if shape.method is Method.FULL:
         shards = 1 if shape.sharding in {"single", "ddp"} else shape.world_size
         weights += count * BYTES[shape.parameters] * (2 + 7 / (shape.gradient_accumulation * shards))
