@@ -110,8 +110,8 @@ def _vocabularies(evidence: Evidence, *results: AuditedResult) -> float:
 
 
 SHAPE = ("conditions.model", "conditions.micro_batch", "conditions.sequence_length")
-STORED = ("gradient_checkpointing", "strategy")
-"""Settings that divide or recompute tensors."""
+STORED = ("gradient_checkpointing", "activation_offload", "loss", "strategy")
+"""Settings that divide, recompute or move tensors."""
 STEP = attrgetter("source", *SHAPE, "conditions.method", "conditions.accelerator_count")
 EQUAL = (
     Equal(
