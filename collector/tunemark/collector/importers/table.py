@@ -264,9 +264,10 @@ class Row:
             meanings = (("of all devices", 1.0), ("of one device", float(count)))
         bare = not re.search(r"[A-Za-z%]", cell.replace("e", "").replace("E", ""))
         unit = column.shown if column.shown is not None else "" if column.unit in {"1", "in cell", "duration", "clock"} else column.unit
-        readings = tuple(Reading(meaning=meaning, value=value * factor) for meaning, factor in meanings)
         # 15 significant digits hold every printed figure, without the noise of binary fractions.
-        return Claim(value=float(f"{value:.15g}"), printed=f"{cell} {unit}".strip() if bare else cell, readings=readings, note=note)
+        value = float(f"{value:.15g}")
+        readings = tuple(Reading(meaning=meaning, value=value * factor) for meaning, factor in meanings)
+        return Claim(value=value, printed=f"{cell} {unit}".strip() if bare else cell, readings=readings, note=note)
 
     def _figure(self, name: str, column: Column, cell: str) -> float:
         if column.unit in {"duration", "clock"}:
