@@ -28,8 +28,11 @@ FOLLOWS_FROM = {
     "tokens": {"tokens", "train_time_s", "tokens_per_s"},
     "step_time_s": {"step_time_s", "tokens_per_s"},
     "epochs": {"epochs", "train_time_s", "wall_s"},
+    "samples_per_s": {"samples_per_s"},
 }
-"""Figure that gives tokens per second -> claims that the rate depends on. Rates of `epochs` assume full rows, so padding must be `none`."""
+"""Figure that gives tokens per second -> claims that the rate depends on."""
+FULL_ROWS = {"epochs", "samples_per_s"}
+"""Figures that give rows, not tokens: all rows must be full, so padding must be `none`."""
 RUN_CONDITIONS = {"precision"}
 """Conditions that every rate depends on, besides those that it follows from."""
 MLPERF_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -97,7 +100,7 @@ def _published(evidence: Evidence, facts: FactBase, findings: Collection[Finding
         elif run.accelerator is None or shape is None:
             yield result.id, Missing("accelerator, model or row length is not stated")
         else:
-            per_row, stack = run.devices / (run.replicas or run.devices), software.name or run.source
+            per_row, stack = max(1.0, run.devices / (run.replicas or run.devices)), software.name or run.source
             # A document's rows of Neuron devices are of other software than those of its GPUs.
             stack += " neuron" if any("neuron" in package for package in run.conditions.framework) else ""
             config = Combination(run.accelerator, run.devices, shape_as_run(shape, run, facts), software.level, stack, "", per_row)
@@ -115,7 +118,7 @@ def basis_of(rate: TokenRate) -> str:
 def possible_rates(run: AuditedResult, excluded: Collection[str]) -> list[TokenRate]:
     """Return the rates of tokens: unambiguous ones, or the only reading that is not excluded."""
     full = run.conditions.padding == "none"
-    counted = [rate for rate in token_rates(run) if rate.quantity in FOLLOWS_FROM and (full or rate.quantity != "epochs")]
+    counted = [rate for rate in token_rates(run) if rate.quantity in FOLLOWS_FROM and (full or rate.quantity not in FULL_ROWS)]
     left = [rate for rate in counted if rate.meaning and rate.meaning_words not in excluded]
     return [rate for rate in counted if not rate.meaning] or (left if len(left) == 1 else [])
 
