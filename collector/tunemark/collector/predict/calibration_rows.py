@@ -117,7 +117,7 @@ def basis_of(rate: TokenRate) -> str:
 
 def possible_rates(run: AuditedResult, excluded: Collection[str]) -> list[TokenRate]:
     """Return the rates of tokens: unambiguous ones, or the only reading that is not excluded."""
-    full = run.conditions.padding == "none"
+    full = run.conditions.padding in {"none", "static"}
     counted = [rate for rate in token_rates(run) if rate.quantity in FOLLOWS_FROM and (full or rate.quantity not in FULL_ROWS)]
     left = [rate for rate in counted if rate.meaning and rate.meaning_words not in excluded]
     return [rate for rate in counted if not rate.meaning] or (left if len(left) == 1 else [])
