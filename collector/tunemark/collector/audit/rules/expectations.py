@@ -125,7 +125,7 @@ EQUAL = (
     Equal(
         lambda result: (
             (*STEP(result), *map(result.conditions.settings.get, STORED), *sorted(result.conditions.framework.items()))
-            if result.conditions.micro_batch and result.accelerator
+            if result.accelerator and None not in attrgetter(*SHAPE)(result)
             else None
         ),
         partial(figure, PEAK),
