@@ -36,6 +36,7 @@ SETTINGS = {"data_parallel", "gradient_checkpointing", "lora_r", "zero_stage"}
 
 EXAMPLES = {
     "utilisation": (evidence(result(claims={"tokens_per_s": 14_000})), evidence(result(claims={"tokens_per_s": 5_000}))),
+    "attainable": tuple(evidence(result(claims={"tokens_per_s": rate})) for rate in (10_000, 9_000)),
     "utilisation-and-memory": (
         evidence(result(claims={"tokens_per_s": 7_600, "peak_memory_bytes": gb(18)})),
         evidence(result(claims={"tokens_per_s": 6_000, "peak_memory_bytes": gb(60)})),
@@ -187,6 +188,14 @@ def test_a_rule_accepts_right_evidence(example):
 def verdicts(rule, checked):
     declared = next(one for one in RULES if one.id == rule)
     return {one.verdict.value for one in declared.findings(checked)}
+
+
+@pytest.mark.parametrize(("assumed", "doubted"), [(["accelerator"], ["900-001", "900-002"]), ([], ["900-001"])])
+def test_a_rate_beyond_its_device_doubts_the_device_in_every_row_if_it_is_assumed(assumed, doubted):
+    rows = [result(number, claims={"tokens_per_s": rate}, assumed=assumed) for number, rate in ((1, 10_000), (2, 6_000))]
+    findings = list(rule_of("attainable").findings(evidence(*rows)))
+    assert [finding.records for finding in findings] == [(each,) for each in doubted]
+    assert all(finding.refutes({"tokens_per_s"}, ()) for finding in findings)
 
 
 def test_an_impossible_reading_is_excluded_and_the_figure_stays_ambiguous():
