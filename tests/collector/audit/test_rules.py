@@ -252,3 +252,22 @@ def test_factors_of_one_record_must_multiply_to_its_product():
 
     assert verdicts("identity", of(100)) == set()
     assert verdicts("identity", of(150)) == {"inconsistent"}
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        ({}, {"inconsistent"}),
+        ({"settings": {"loss": "fused"}}, set()),
+        ({"framework": {"torch": "2.9.0"}}, set()),
+    ],
+)
+def test_equal_memory_is_expected_only_of_equal_losses_and_versions(more, found):
+    one = result(1, claims={"peak_memory_bytes": gb(20)})
+    other = result(2, accelerator=H100, claims={"peak_memory_bytes": gb(32)}, **more)
+    assert verdicts("same-work", evidence(one, other)) == found
+
+
+def test_results_on_devices_without_a_card_are_not_compared_by_their_number():
+    rows = [result(n, accelerator=None, accelerator_count=n, claims={"tokens_per_s": rate}) for n, rate in ((1, 1_000), (2, 5_000))]
+    assert verdicts("wrong-order", evidence(*rows)) == set()

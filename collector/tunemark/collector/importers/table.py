@@ -294,7 +294,7 @@ class Row:
         present = {name for name, value in self.fields.items() if value is not None} | {"framework"}
         conditions: dict[str, Any] = {"model": None} | {name: value for name, value in named[""].items() if value != NO_CARD}
         for prefix, read in (("settings.", lambda value: value), ("framework.", str)):
-            conditions[prefix[:-1]] = {name: read(value) for name, value in named[prefix].items() if value is not None}
+            conditions[prefix[:-1]] = {name: read(value) for name, value in named[prefix].items() if value not in {None, NO_CARD}}
         for name, stated in (("assumed", self.assumed), ("from_repository", self.from_repository)):
             conditions[name] = tuple(dict.fromkeys(each for each in stated if each in present))
         file = {"commit": self.wanted.commit or source.commit, "path": self.wanted.path or source.path} | named["origin."]
