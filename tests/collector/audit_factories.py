@@ -68,6 +68,7 @@ def evidence(*records, stated_on=None, committed_on=None):
         id=SOURCE,
         title="A document",
         summary="Made by hand.",
+        licence="CC0-1.0",
         results=len(results),
         statements=tuple(record for record in records if isinstance(record, Statement)),
         stated_on=date.fromisoformat(stated_on) if stated_on else None,

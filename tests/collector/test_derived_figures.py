@@ -66,9 +66,17 @@ def test_an_unstated_format_gives_no_utilisation_where_the_device_has_fp8(connec
     assert (number > 100, with_mfu, with_flops > 100) == (True, 0, True)
     reasons = dict(connection.execute("select result_id, reason from result_facts where name = 'mfu'").fetchall())
     assert reasons["mlperf-v5.0-nvidia-tyche-ngpu512-ngc25.04-nemo"].startswith("the format of the products is not stated, and")
-    assert reasons["mlperf-v4.0-junipernetworks-a100-n8-ngc24.1-pytorch-deepspeed"].endswith(
-        "dense; the format of the products is not stated)"
-    )
+    assert reasons["018-001"].endswith("dense; the format of the products is not stated)")
+
+
+def test_every_rate_of_the_table_calibrates_or_is_refused_with_a_reason(connection, calibration):
+    """All results with a rate of tokens, rows or steps, successful ones on devices with and without a card alike."""
+    rated = "select result_id from results where coalesce(tokens_per_s, samples_per_s, step_time_s) is not null and not failed"
+    results = {result for (result,) in connection.execute(rated).fetchall()}
+    assert len(results) > 1_500
+    assert results - set(calibration.by_result) - set(calibration.refused) == set()
+    assert set(calibration.by_result).isdisjoint(calibration.refused)
+    assert all(calibration.refused.values())
 
 
 def test_padded_rows_of_bert_have_the_utilisation_of_their_real_tokens(connection):

@@ -18,7 +18,7 @@ from tunemark.schema.physics.stacks import memory_on
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import DisputedRate, Rate
 from tunemark.schema.throughput import Combination, LogPrediction, predict
-from tunemark.schema.vocabulary import Checkpointing, Method
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 MODEL, LARGE = FACTS.models["llama-3.1-8b"], FACTS.models["llama-3.1-70b"]
 H100, A100 = CHIPS[:2]

@@ -64,6 +64,8 @@ CHANGES = (
     ("published/003/003-001.json", '"model": "llama-3.1-8b"', '"model": "llama-9"'),
     ("published/003/003-010.json", '"method": "qlora"', '"method": "full"'),
     ("published/003/source.json", '"url": "https', '"url": "javascript'),
+    ("published/003/source.json", '"licence": "no licence stated",', ""),
+    ("published/003/source.json", '"licence": "no licence stated"', '"licence": "unknown"'),
     ("published/003/source.json", "{003-019/model}", "{003-119/model}"),
     ("published/003/source.json", "{003-019/model}", "{003-019/mode}"),
 )

@@ -117,7 +117,7 @@ def test_a_result_has_the_names_of_its_cards_and_of_its_document_or_those_it_was
         ],
         models=[model],
         accelerators=[card],
-        sources=[{"source": "900", "title": "A document", "summary": "Made by hand.", "caveats": []}],
+        sources=[{"source": "900", "title": "A document", "summary": "Made by hand.", "licence": "CC0-1.0", "caveats": []}],
     )
     assert [tuple(row.values()) for row in rows] == [
         ("Llama 3.1 8B", "H100 SXM", "A document"),

@@ -67,6 +67,7 @@ def make_map(**overrides: Any) -> Map:
         "commit": "0123456789abcdef",
         "path": "README.md",
         "read_on": "2026-11-22",
+        "licence": "MIT",
         "summary": "Rates.",
     }
     content = {
@@ -206,6 +207,7 @@ repository = "github.com/a/b"
 commit = "0123456"
 path = "README.md"
 read_on = 2026-11-22
+licence = "MIT"
 summary = "S."
 [conditions]
 method = "full"
@@ -223,7 +225,8 @@ under = "Speed"
     written = PublishedSet.model_validate_json((tmp_path / "published/901/results.json").read_bytes())
     assert written.results[0].claims["samples_per_s"].printed == "12"
     document = json.loads((tmp_path / "published/901/source.json").read_bytes())
-    assert (document["results"], document["url"]) == (1, "https://github.com/a/b/blob/0123456/README.md")
+    assert (document["results"], document["licence"]) == (1, "MIT")
+    assert document["url"] == "https://github.com/a/b/blob/0123456/README.md"
     assert (tmp_path / "tables.md").is_file()
     assert tunemark("validate", tmp_path / "published").code == 0
     assert tunemark("import", "table", tmp_path / "absent.md", "--map", mapping).code == 2

@@ -40,6 +40,7 @@ SETTINGS = {"data_parallel", "gradient_checkpointing", "lora_r", "zero_stage"}
 
 EXAMPLES = {
     "utilisation": (evidence(result(claims={"tokens_per_s": 14_000})), evidence(result(claims={"tokens_per_s": 5_000}))),
+    "attainable": tuple(evidence(result(claims={"tokens_per_s": rate})) for rate in (10_000, 9_000)),
     "utilisation-and-memory": (
         evidence(result(claims={"tokens_per_s": 7_600, "peak_memory_bytes": gb(18)})),
         evidence(result(claims={"tokens_per_s": 6_000, "peak_memory_bytes": gb(60)})),
@@ -193,6 +194,14 @@ def verdicts(rule, checked):
     return {one.verdict.value for one in declared.findings(checked)}
 
 
+@pytest.mark.parametrize(("assumed", "doubted"), [(["accelerator"], ["900-001", "900-002"]), ([], ["900-001"])])
+def test_a_rate_beyond_its_device_doubts_the_device_in_every_row_if_it_is_assumed(assumed, doubted):
+    rows = [result(number, claims={"tokens_per_s": rate}, assumed=assumed) for number, rate in ((1, 10_000), (2, 6_000))]
+    findings = list(rule_of("attainable").findings(evidence(*rows)))
+    assert [finding.records for finding in findings] == [(each,) for each in doubted]
+    assert all(finding.refutes({"tokens_per_s"}, ()) for finding in findings)
+
+
 def test_an_impossible_reading_is_excluded_and_the_figure_stays_ambiguous():
     readings = claim(6.4, "6.4", optimizer_step=6.4, micro_step=204.8)
     run = result(
@@ -247,3 +256,22 @@ def test_factors_of_one_record_must_multiply_to_its_product():
 
     assert verdicts("identity", of(100)) == set()
     assert verdicts("identity", of(150)) == {"inconsistent"}
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        ({}, {"inconsistent"}),
+        ({"settings": {"loss": "fused"}}, set()),
+        ({"framework": {"torch": "2.9.0"}}, set()),
+    ],
+)
+def test_equal_memory_is_expected_only_of_equal_losses_and_versions(more, found):
+    one = result(1, claims={"peak_memory_bytes": gb(20)})
+    other = result(2, accelerator=H100, claims={"peak_memory_bytes": gb(32)}, **more)
+    assert verdicts("same-work", evidence(one, other)) == found
+
+
+def test_results_on_devices_without_a_card_are_not_compared_by_their_number():
+    rows = [result(n, accelerator=None, accelerator_count=n, claims={"tokens_per_s": rate}) for n, rate in ((1, 1_000), (2, 5_000))]
+    assert verdicts("wrong-order", evidence(*rows)) == set()

@@ -20,6 +20,8 @@ SUSPICIOUS, AMBIGUOUS = AuditVerdict.SUSPICIOUS, AuditVerdict.AMBIGUOUS
 REFUTED = (IMPOSSIBLE, INCONSISTENT)
 """Verdicts on figures that nothing else may rest on."""
 WORST_FIRST = {verdict: place for place, verdict in enumerate(AuditVerdict)}
+NO_EVIDENCE = frozenset({"attainable"})
+"""Rules whose findings bar a figure from evidence, although it is possible."""
 RULES_PACKAGE = "tunemark.collector.audit.rules"
 DOCUMENT_CONDITIONS = frozenset({"date", "link"})
 """Conditions of a document, besides the fields and settings of `Conditions`."""
@@ -50,9 +52,9 @@ class Finding:
     """The rule that yielded it; set by the engine."""
 
     def refutes(self, quantities: Collection[str], conditions: Collection[str]) -> bool:
-        """Return True if it refutes one of these quantities, or a condition that they rest on."""
+        """Return True if nothing may rest on one of these quantities, or on a condition that they rest on."""
         concerned = not set(self.quantities).isdisjoint(quantities) or not set(self.conditions).isdisjoint(conditions)
-        return self.verdict in REFUTED and concerned
+        return (self.verdict in REFUTED or self.rule in NO_EVIDENCE) and concerned
 
 
 def about_figures(

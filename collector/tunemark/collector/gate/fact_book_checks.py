@@ -190,7 +190,7 @@ def golden_problems(golden: GoldenLosses, beside: Neighbours) -> Iterator[Proble
 # Known facts -----------------------------------------------------------------------------------------
 
 AUDITED = {
-    "clock-slack", "high-utilisation", "high-utilisation-plain", "lora-slowdown", "price-tolerance",
+    "attainable-utilisation", "clock-slack", "high-utilisation", "high-utilisation-plain", "lora-slowdown", "price-tolerance",
     "same-run", "same-work-memory", "superlinear", "tokeniser-spread", "usable-memory",
 }  # fmt: skip
 """Bounds without which the audit ends. A test compares them with those that its rules read."""

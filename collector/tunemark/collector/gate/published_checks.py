@@ -20,7 +20,7 @@ from tunemark.schema.records.claims import Claim
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import Conditions, PublishedResult, PublishedSet, SourceDocument, Statement, published_results
 from tunemark.schema.records.reading import Problem
-from tunemark.schema.vocabulary import Method, PublishedStatus
+from tunemark.schema.vocabulary import BEFORE_AMPERE, Method, PublishedStatus
 
 ROUNDING = 5e-6
 """Relative rounding of a printed figure: the importers of logs print six significant digits."""
@@ -36,6 +36,7 @@ METHODS = {"lora": {Method.LORA, Method.QLORA}, "qlora": {Method.QLORA}, "full":
 SHARES = ("accuracy", "f1", "exact_match", "token_accuracy")
 """Shares of rows or tokens, which nothing can exceed. An MFU above 1 is a claim that the audit judges."""
 REFERENCE = re.compile(r"\{([^{}/]+)/([^{}/]+)\}")
+EIGHT_BITS = re.compile(r"(?i)\b8.?bit|int8")
 RECORD_ID = re.compile(r'"(\d{3}-(?:\d{3}|S\d{2,3}))"')
 
 
@@ -101,6 +102,12 @@ def condition_problems(conditions: Conditions, facts: FactBase) -> Iterator[Prob
     """Yield problems of the conditions of a result: cards that do not exist, numbers above those of any run, versions to come."""
     for name, key, cards in (("model", conditions.model, facts.models), ("accelerator", conditions.accelerator, facts.accelerators)):
         yield from missing(f"conditions.{name}", key, cards, f"{name}s")
+    card, attention = facts.accelerators.get(conditions.accelerator or ""), conditions.settings.get("attention")
+    if card and card.architecture in BEFORE_AMPERE and attention == "flash_attention_2":
+        fix = f"its kernels need Ampere or newer, and {card.name} is {card.architecture}; leave it out, or name what ran"
+        yield Problem("conditions.settings.attention", repr(attention), fix)
+    if conditions.method is Method.QLORA and EIGHT_BITS.search(bits := str(conditions.settings.get("quantisation"))):
+        yield Problem("conditions.method", "'qlora'", f"has 4-bit weights, and quantisation is {bits!r}; use peft with peft_method")
     limits = {"accelerator_count": MOST_DEVICES, "sequence_length": LONGEST_ROW, "micro_batch": MOST_DEVICES, "global_batch": LONGEST_ROW}
     for name, most in limits.items():
         if (value := getattr(conditions, name)) is not None and value > most:

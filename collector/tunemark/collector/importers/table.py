@@ -239,7 +239,7 @@ class Row:
             if cell:
                 self.fields[_label(column.field or name)] = cell
         elif column.field is not None and cell not in self.mapping.absent:
-            self.fields[column.field] = cell if column.field.startswith(("labels.", "framework.")) else _scalar(cell)
+            self.fields[column.field] = cell if column.field.startswith(("labels.", "framework.", "origin.")) else _scalar(cell)
 
     def _compute(self) -> None:
         for name, factors in self.mapping.computed.items():
@@ -264,9 +264,10 @@ class Row:
             meanings = (("of all devices", 1.0), ("of one device", float(count)))
         bare = not re.search(r"[A-Za-z%]", cell.replace("e", "").replace("E", ""))
         unit = column.shown if column.shown is not None else "" if column.unit in {"1", "in cell", "duration", "clock"} else column.unit
-        readings = tuple(Reading(meaning=meaning, value=value * factor) for meaning, factor in meanings)
         # 15 significant digits hold every printed figure, without the noise of binary fractions.
-        return Claim(value=float(f"{value:.15g}"), printed=f"{cell} {unit}".strip() if bare else cell, readings=readings, note=note)
+        value = float(f"{value:.15g}")
+        readings = tuple(Reading(meaning=meaning, value=value * factor) for meaning, factor in meanings)
+        return Claim(value=value, printed=f"{cell} {unit}".strip() if bare else cell, readings=readings, note=note)
 
     def _figure(self, name: str, column: Column, cell: str) -> float:
         if column.unit in {"duration", "clock"}:
@@ -286,24 +287,22 @@ class Row:
     def record(self, number: int) -> PublishedResult:
         """Return the record; raises TunemarkError (exit code 3) for a condition that records cannot hold."""
         source = self.mapping.source
-        named: dict[str, dict[str, Scalar]] = {prefix: {} for prefix in ("", *PREFIXES)}
+        named: dict[str, dict[str, Scalar]] = {prefix: {} for prefix in ("", "origin.", *PREFIXES)}
         for name, value in self.fields.items():
-            prefix = next((prefix for prefix in PREFIXES if name.startswith(prefix)), "")
+            prefix = next((prefix for prefix in named if prefix and name.startswith(prefix)), "")
             named[prefix][name.removeprefix(prefix)] = value
         present = {name for name, value in self.fields.items() if value is not None} | {"framework"}
         conditions: dict[str, Any] = {"model": None} | {name: value for name, value in named[""].items() if value != NO_CARD}
         for prefix, read in (("settings.", lambda value: value), ("framework.", str)):
-            conditions[prefix[:-1]] = {name: read(value) for name, value in named[prefix].items() if value is not None}
+            conditions[prefix[:-1]] = {name: read(value) for name, value in named[prefix].items() if value not in {None, NO_CARD}}
         for name, stated in (("assumed", self.assumed), ("from_repository", self.from_repository)):
             conditions[name] = tuple(dict.fromkeys(each for each in stated if each in present))
+        file = {"commit": self.wanted.commit or source.commit, "path": self.wanted.path or source.path} | named["origin."]
         content = {
             "id": f"{source.id}-{number:03d}",
             "source": source.id,
             "section": self.wanted.section or self.wanted.under or self.wanted.key,
-            "origin": Origin(
-                kind="document",
-                reference=f"{source.repository}@{(self.wanted.commit or source.commit)[:12]}: {self.wanted.path or source.path}",
-            ),
+            "origin": Origin(kind="document", reference=f"{source.repository}@{str(file['commit'])[:12]}: {file['path']}"),
             "labels": {name: str(value) for name, value in named["labels."].items()},
             "conditions": conditions,
             "claims": self.claims,

@@ -47,6 +47,8 @@ UNITS: dict[str, float] = {
 WRITTEN = {name.upper(): name for name in ("GiB", "GB", "MiB", "MB", "s", "ms", "min", "h")} | {"G": "GB", "SEC": "s"}
 """Unit written in a cell, in capitals -> unit."""
 CONDITIONS = tuple(name for name in Conditions.model_fields if name not in {"framework", "settings", "from_repository", "assumed"})
+ORIGIN = ("origin.commit", "origin.path")
+"""Place of a single row, if not that of its table."""
 PREFIXES = ("settings.", "framework.", "labels.")
 
 
@@ -54,7 +56,7 @@ class Column(Frozen):
     """The meaning of a column: a condition, a figure, parts of both, or nothing for a stated reason."""
 
     field: Text | None = None
-    """A condition (`micro_batch`), or `settings.<name>`, `framework.<name>` or `labels.<name>`."""
+    """A condition (`micro_batch`), or `settings.<name>`, `framework.<name>` or `labels.<name>`; `origin.path` and `origin.commit` of a row."""
     values: dict[str, Scalar | dict[str, Scalar]] | None = None
     """Cell -> value of the field, or -> several fields by name. In a file, a text names one of the map's shared `values`."""
     quantity: Text | None = None
@@ -96,7 +98,7 @@ class Column(Frozen):
 
 def check_field(name: str) -> None:
     """Raise ValueError for a name that is not a condition, setting, package or label."""
-    if name not in CONDITIONS and not (name.startswith(PREFIXES) and name.partition(".")[2]):
+    if name not in (*CONDITIONS, *ORIGIN) and not (name.startswith(PREFIXES) and name.partition(".")[2]):
         prefixes = ", ".join(f"{prefix}<name>" for prefix in PREFIXES)
         raise ValueError(f"field is {name!r}; {did_you_mean(name, CONDITIONS)}, or use {prefixes}")
 

@@ -1,6 +1,6 @@
 """Calibration rows: the accepted results with a known rate that the audit does not refute."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tunemark.collector.audit.evidence import AuditedResult, Evidence, source_of
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding
-from tunemark.collector.audit.token_rates import TokenRate, token_rates
+from tunemark.collector.audit.token_rates import TokenRate, samples_per_s, token_rates
 from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.collector.predict.fit import Observed, observe, without_copies
 from tunemark.schema.derive import Derived, derive
@@ -26,14 +26,19 @@ from tunemark.schema.vocabulary import Dtype, Method, Status
 FOLLOWS_FROM = {
     "tokens_per_s": {"tokens_per_s"},
     "tokens": {"tokens", "train_time_s", "tokens_per_s"},
+    "samples_per_s": {"samples_per_s"},
     "step_time_s": {"step_time_s", "tokens_per_s"},
     "epochs": {"epochs", "train_time_s", "wall_s"},
 }
-"""Figure that gives tokens per second -> claims that the rate depends on. Rates of `epochs` assume full rows, so padding must be `none`."""
+"""Figure that gives tokens per second -> claims that the rate depends on."""
+OF_FULL_ROWS = {"samples_per_s", "epochs"}
+"""Figures that count rows, which have a known number of tokens if padding is `none`."""
 RUN_CONDITIONS = {"precision"}
 """Conditions that every rate depends on, besides those that it follows from."""
 MLPERF_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
+Subjects = dict[str, list[Finding]]
+"""Result -> findings about it."""
 CalibrationOutcome = tuple[str, Observed | Missing]
 """A result id, with its calibration row or the reason why it is not used."""
 
@@ -65,7 +70,10 @@ def calibrate(
 
         findings = audit(evidence)
     measured = _measured(root, facts, {result.id for result in evidence.results if result.measured}) if measured is None else measured
-    outcomes = [*_published(evidence, facts, findings), *_converted(evidence, facts), *measured]
+    by_subject: Subjects = {}
+    for finding in findings:
+        by_subject.setdefault(finding.records[0], []).append(finding)
+    outcomes = [*_published(evidence, facts, by_subject, excluded_readings(findings)), *_converted(evidence, facts, by_subject), *measured]
     by_result = {result: row for result, row in outcomes if isinstance(row, Observed)}
     refused = {result: row.reason for result, row in outcomes if isinstance(row, Missing)}
     return Calibration(without_copies(by_result.values()), refused, by_result)
@@ -74,30 +82,28 @@ def calibrate(
 # Published results ---------------------------------------------------------------------------------
 
 
-def _published(evidence: Evidence, facts: FactBase, findings: Collection[Finding]) -> Iterator[CalibrationOutcome]:
-    by_subject: dict[str, list[Finding]] = {}
-    for finding in findings:
-        by_subject.setdefault(finding.records[0], []).append(finding)
-    excluded = excluded_readings(findings)
-    for result in evidence.records:
-        run = evidence.by_id.get(result.id)
-        rates = [] if run is None else possible_rates(run, excluded.get(run.source, frozenset()))
-        if run is None or not rates or not isinstance(result, PublishedResult):
+def _published(
+    evidence: Evidence, facts: FactBase, subjects: Subjects, readings: Mapping[str, Collection[str]]
+) -> Iterator[CalibrationOutcome]:
+    for result in (record for record in evidence.records if isinstance(record, PublishedResult)):
+        run = evidence.by_id[result.id]
+        rate = rate_of(run, readings.get(run.source, ()))
+        if isinstance(rate, Missing):
+            yield result.id, rate
+        if not isinstance(rate, TokenRate):
             continue
-        rate, software = rates[0], software_of(run, facts)
-        claims, stated = FOLLOWS_FROM[rate.quantity], RUN_CONDITIONS.union(rate.conditions)
-        refutation = next((finding for finding in by_subject.get(result.id, ()) if finding.refutes(claims, stated)), None)
+        software, refuted = software_of(run, facts), _refuted(run, subjects, FOLLOWS_FROM[rate.quantity], rate.conditions)
         # The time of a token hardly depends on the number of rows that are computed at once.
         conditions = result.conditions.model_copy(update={"micro_batch": result.conditions.micro_batch or 1})
         shape = published_shape(conditions, facts, facts.known.memory_reading(result.source))
-        if refutation is not None:
-            yield result.id, Missing(f"the audit calls it {refutation.verdict.value}: {refutation.rule}")
+        if refuted is not None:
+            yield result.id, refuted
         elif software.left_out is not None:
             yield result.id, Missing(software.left_out)
         elif run.accelerator is None or shape is None:
             yield result.id, Missing("accelerator, model or row length is not stated")
         else:
-            per_row, stack = run.devices / (run.replicas or run.devices), software.name or run.source
+            per_row, stack = max(1.0, run.devices / (run.replicas or run.devices)), software.name or run.source
             # A document's rows of Neuron devices are of other software than those of its GPUs.
             stack += " neuron" if any("neuron" in package for package in run.conditions.framework) else ""
             config = Combination(run.accelerator, run.devices, shape_as_run(shape, run, facts), software.level, stack, "", per_row)
@@ -112,12 +118,28 @@ def basis_of(rate: TokenRate) -> str:
     return f"{formula}; read as {rate.meaning_words}, the only reading that no audit finding on this document excludes"
 
 
-def possible_rates(run: AuditedResult, excluded: Collection[str]) -> list[TokenRate]:
-    """Return the rates of tokens: unambiguous ones, or the only reading that is not excluded."""
-    full = run.conditions.padding == "none"
-    counted = [rate for rate in token_rates(run) if rate.quantity in FOLLOWS_FROM and (full or rate.quantity != "epochs")]
+def rate_of(run: AuditedResult, excluded: Collection[str]) -> TokenRate | Missing | None:
+    """Return the first rate of tokens with one reading that is not excluded, the reason why there is none, or None without any rate."""
+    rates = token_rates(run)
+    counted = [
+        rate for rate in rates if rate.quantity in FOLLOWS_FROM and (run.conditions.padding == "none" or rate.quantity not in OF_FULL_ROWS)
+    ]
     left = [rate for rate in counted if rate.meaning and rate.meaning_words not in excluded]
-    return [rate for rate in counted if not rate.meaning] or (left if len(left) == 1 else [])
+    usable = [rate for rate in counted if not rate.meaning] or (left if len(left) == 1 else [])
+    if usable:
+        return usable[0]
+    if counted:
+        return Missing("its rate has several readings")
+    if rates or samples_per_s(run) is not None or "step_time_s" in run.claims:
+        return Missing("its rate counts rows, and the tokens in them are not known")
+    return None
+
+
+def _refuted(run: AuditedResult, subjects: Subjects, claims: Collection[str], conditions: Collection[str]) -> Missing | None:
+    """Return the finding for which a rate is no evidence, as a reason, or None."""
+    stated = RUN_CONDITIONS.union(conditions)
+    found = next((finding for finding in subjects.get(run.id, ()) if finding.refutes(claims, stated)), None)
+    return Missing(f"the audit calls it {found.verdict.value}: {found.rule}") if found else None
 
 
 def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
@@ -145,7 +167,7 @@ def shape_as_run(shape: TrainingShape, run: AuditedResult, facts: FactBase) -> T
 # Converted results ---------------------------------------------------------------------------------
 
 
-def _converted(evidence: Evidence, facts: FactBase) -> Iterator[CalibrationOutcome]:
+def _converted(evidence: Evidence, facts: FactBase, subjects: Subjects) -> Iterator[CalibrationOutcome]:
     for record in evidence.records:
         rate = training_rate(record) if isinstance(record, ConvertedResult) else None
         if not isinstance(record, ConvertedResult) or rate is None:
@@ -153,8 +175,9 @@ def _converted(evidence: Evidence, facts: FactBase) -> Iterator[CalibrationOutco
         conditions = record.conditions
         model, accelerator = facts.models.get(conditions.model or ""), facts.accelerators.get(conditions.accelerator or "")
         count, batch, length = conditions.accelerator_count, conditions.global_batch, conditions.sequence_length
-        if model is None or accelerator is None or not count or not batch or not length:
-            yield record.id, Missing("accelerator, devices or batch is not stated")
+        refuted = _refuted(evidence.by_id[record.id], subjects, {"samples_per_s"}, ())
+        if refuted is not None or model is None or accelerator is None or not count or not batch or not length:
+            yield record.id, refuted or Missing("accelerator, devices or batch is not stated")
             continue
         # Loops of this benchmark are fully fused. A packed row is computed by one device, or by a group of them.
         rank = conditions.settings.get("lora_rank")

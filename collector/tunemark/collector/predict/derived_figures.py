@@ -34,8 +34,8 @@ def add_derived_figures(
 ) -> None:
     """Fill in the derived figures of published and converted results in `result_rows`, and add their calculations to `result_facts`.
 
-    `observed` has the calibration row of each result, and `refused` the reason why a result has none. If a result has neither,
-    its figures are derived from rows per second, provided that the token lengths of its dataset are known.
+    `observed` has the calibration row of each result, and `refused` the reason why a result has none. Without a row, its figures are
+    derived from rows per second, provided that the token lengths of its dataset are known.
     """
     records = {record.id: record for record in evidence.records}
     for row in rows["result_rows"]:
@@ -43,13 +43,12 @@ def add_derived_figures(
         if result is None or result.measured:
             continue
         row["software_level"] = software_of(result, evidence.facts).level
-        calibrated = observed.get(result.id)
-        if calibrated is not None:
-            figures = _figures(calibrated, result)
-        elif result.id in refused:
-            figures = {"mfu": (None, refused[result.id])}
+        if result.id in observed:
+            figures = _figures(observed[result.id], result)
         else:
             figures = dict(_of_padded_rows(result, records.get(result.id), evidence, findings))
+            if "tokens_per_s" not in figures and result.id in refused:
+                figures = {"mfu": (None, refused[result.id])}
         for name, (value, reason) in figures.items():
             if row.get(name) is None:
                 row[name] = value

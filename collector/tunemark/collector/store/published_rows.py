@@ -22,7 +22,8 @@ PRINTED = {"framework", "settings", "assumed", "from_repository"}
 def document_rows(document: SourceDocument) -> Rows:
     """Return the rows of a source document by table."""
     described = document.model_dump(
-        mode="json", include={"title", "authors", "published_on", "url", "origin_repository", "summary", "caveats"}
+        mode="json",
+        include={"title", "authors", "published_on", "licence", "licence_read_at", "url", "origin_repository", "summary", "caveats"},
     )
     rows: Rows = {
         "sources": [{"source": document.id, "read_on": document.read_on, **described}],
@@ -303,6 +304,7 @@ def _round(name: str, results: list[ConvertedResult]) -> Row:
         "published_on": PUBLISHED_ON.get(first.round),
         "url": REPOSITORY.format(first.round),
         "origin_repository": first.source,
+        "licence": first.source.rpartition(", ")[2],
         "summary": f"Time to tune LoRA adapters of Llama 2 70B to {target}: {len(results)} entries of {submitters} submitters, {runs} runs.",
         "caveats": [f"{first.label}.", *CAVEATS],
     }

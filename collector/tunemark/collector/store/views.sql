@@ -213,6 +213,8 @@ create table sources (
     authors varchar,
     published_on varchar,
     read_on date,
+    licence varchar not null,
+    licence_read_at varchar,
     url varchar,
     origin_repository varchar,
     summary varchar not null,
@@ -1262,6 +1264,8 @@ comment on column findings.rule is 'Key of the audit rule.';
 comment on column sources.title is 'Title.';
 comment on column sources.authors is 'Authors.';
 comment on column sources.published_on is 'Date of publication; null if it is unknown.';
+comment on column sources.licence is 'Licence of the source: an SPDX identifier, or what is known of it.';
+comment on column sources.licence_read_at is 'Files or page that state the licence; null if it was not read.';
 comment on column sources.url is 'Address of the source.';
 comment on column sources.origin_repository is 'Repository with the code of the source, with its commit.';
 comment on column sources.summary is 'Contents in one sentence.';

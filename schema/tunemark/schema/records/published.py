@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tunemark.schema.records.base import Count, Day, Frozen, Key, PositiveCount, Text, consistency
+from tunemark.schema.records.base import Count, Day, Frozen, Key, PositiveCount, Source, Text, consistency
 from tunemark.schema.records.claims import Assertion, Claim, QuantityKey, Reading, Scalar
 from tunemark.schema.vocabulary import Method, Padding, PublishedStatus
 
@@ -194,6 +194,10 @@ class SourceDocument(Frozen):
     """The date on which its repository first contained it."""
     read_on: Day | None = None
     """Date on which it was read."""
+    licence: Source
+    """Licence of the document: its SPDX identifier, or a short statement if there is none or it was not read."""
+    licence_read_at: Text | None = None
+    """Files or page that state it, in the repository at its commit unless they name another. Null if it was not read."""
     url: Text | None = None
     origin_repository: Text | None = None
     """Repository and commit with further conditions."""

@@ -54,6 +54,23 @@ def above_peak(evidence: Evidence) -> Iterator[Finding]:
                 yield about_figures(SUSPICIOUS, result, (quantity,), f"{words}; above the limit of {limit:.0%}")
 
 
+@rule(id="attainable", family="utilisation", verdicts=(SUSPICIOUS,))
+def above_attainable(evidence: Evidence) -> Iterator[Finding]:
+    """Faster than matrix products run on this device.
+
+    A training step does more than large matrix products, and these alone hardly come closer to the dense peak than the bound. Such a rate
+    is no evidence. If its device is assumed, it was probably another one, and no rate of the document on that device is evidence.
+    """
+    bound, known = evidence.facts.known.practice("attainable-utilisation"), [attained(each, evidence.facts) for each in evidence.results]
+    for group in grouped(filter(None, known), attrgetter("result.source", "result.conditions.accelerator")).values():
+        above = [item for item in group if item.hardware_share > bound]
+        for item in group if above and "accelerator" in above[0].result.conditions.assumed else above:
+            first = item if item in above else above[0]
+            words = f"{first.hardware_share:.1%} of the dense peak of {first.result.device_name}, above the {bound:.0%} that matrix products reach"
+            also = "" if first is item else f"the device is assumed, and {first.result.id} needs "
+            yield Finding(SUSPICIOUS, (item.result.id,), item.result.printed(item.quantity), also + words, quantities=(item.quantity,))
+
+
 def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[TokenRate, tuple[Interval, str]]]) -> Finding:
     """Return the finding about a figure with several readings, each with its share of the dense peak and the calculation."""
     possible = [rate for rate, (share, _) in shares if share.low <= 1]
