@@ -24,13 +24,12 @@ OTHER_PEAK = 1.25
 """Factor by which the peak of a claimed utilisation may be higher: boost clocks, and variants of one device."""
 
 
-@rule(id="utilisation", family="utilisation", verdicts=(IMPOSSIBLE, SUSPICIOUS, AMBIGUOUS))
+@rule(id="utilisation", family="utilisation", verdicts=(IMPOSSIBLE, AMBIGUOUS))
 def above_peak(evidence: Evidence) -> Iterator[Finding]:
     """More FLOPs per second than the devices can execute.
 
     The FLOPs of a token follow from the model (6 N for full fine-tuning, 4 N for adapters, plus attention: Kaplan et al. 2020, Hu et al.
     2021). Multiplied by tokens per second, they cannot exceed the dense peak. Impossible readings of an ambiguous figure are excluded.
-    Below the peak, a rate is suspicious above what matrix products alone reach on real devices.
     """
     for result in evidence.results:
         for name in ("mfu", "hfu"):
@@ -46,12 +45,6 @@ def above_peak(evidence: Evidence) -> Iterator[Finding]:
             share, words = shares[0][1]
             if share.low > 1:
                 yield about_figures(IMPOSSIBLE, result, (quantity,), words)
-                continue
-            recomputed = utilisation(result, shares[0][0], recompute=True) if states_recompute(result) else None
-            share, words = recomputed or (share, words)
-            limit = evidence.facts.known.practice("high-utilisation")
-            if share.low > limit:
-                yield about_figures(SUSPICIOUS, result, (quantity,), f"{words}; above the limit of {limit:.0%}")
 
 
 @rule(id="attainable", family="utilisation", verdicts=(SUSPICIOUS,))
@@ -61,14 +54,26 @@ def above_attainable(evidence: Evidence) -> Iterator[Finding]:
     A training step does more than large matrix products, and these alone hardly come closer to the dense peak than the bound. Such a rate
     is no evidence. If its device is assumed, it was probably another one, and no rate of the document on that device is evidence.
     """
-    bound, known = evidence.facts.known.practice("attainable-utilisation"), [attained(each, evidence.facts) for each in evidence.results]
-    for group in grouped(filter(None, known), attrgetter("result.source", "result.conditions.accelerator")).values():
-        above = [item for item in group if item.hardware_share > bound]
-        for item in group if above and "accelerator" in above[0].result.conditions.assumed else above:
-            first = item if item in above else above[0]
-            words = f"{first.hardware_share:.1%} of the dense peak of {first.result.device_name}, above the {bound:.0%} that matrix products reach"
-            also = "" if first is item else f"the device is assumed, and {first.result.id} needs "
-            yield Finding(SUSPICIOUS, (item.result.id,), item.result.printed(item.quantity), also + words, quantities=(item.quantity,))
+    bound = evidence.facts.known.practice("attainable-utilisation")
+    known = [(result, rate, share) for result in evidence.results for rate, share in _executed(result)]
+    for group in grouped(known, lambda item: (item[0].source, item[0].conditions.accelerator)).values():
+        above = [(result, share) for result, _, share in group if share[0].low > bound]
+        assumed = bool(above) and "accelerator" in above[0][0].conditions.assumed
+        for result, rate, share in group:
+            first, (_, words) = (result, share) if share[0].low > bound else above[0] if assumed else (None, ("", ""))
+            if first is not None:
+                also = "" if first is result else f"the device is assumed, and {first.id} needs "
+                yield about_figures(
+                    SUSPICIOUS, result, (rate.quantity,), f"{also}{words}, above the {bound:.0%} that matrix products reach"
+                )
+
+
+def _executed(result: AuditedResult) -> Iterator[tuple[TokenRate, tuple[Interval, str]]]:
+    """Yield the rate of a result, if only one is possible, with the share of the dense peak that it needs, stated recomputation included."""
+    rates = rates_below_peak(result)
+    share = utilisation(result, rates[0], recompute=states_recompute(result)) if len(rates) == 1 else None
+    if share is not None:
+        yield rates[0], share
 
 
 def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[TokenRate, tuple[Interval, str]]]) -> Finding:
