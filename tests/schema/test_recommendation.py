@@ -210,7 +210,7 @@ def test_the_energy_of_an_option_is_that_of_its_accelerators_at_their_power_limi
 def test_of_each_instance_the_cheapest_region_is_offered() -> None:
     card = AcceleratorCard.model_construct(key="fast", name="FAST", unit="device", tdp_w=None)
     row = {"provider": "cloud", "instance": "a", "kind": "on_demand", "accelerator": "fast", "accelerator_count": 1.0, "usd_per_hour": 3.0}
-    row |= {"region": "west", "effective_on": "2026-01-01", "fabric": None, "provider_rank": 1}
+    row |= {"region": "west", "dated": "2026-01-01", "fabric": None, "provider_rank": 1}
     rows = [
         row,
         row | {"region": "east", "usd_per_hour": 2.0},

@@ -57,24 +57,15 @@ def price_id(row: PriceRow) -> str:
 
 
 def price_rows(prices: Iterable[PriceRow], basis: PriceBasis) -> list[Row]:
-    """Return the price book with an id, the rank of the provider and the fabric for each price.
-
-    A price of a catalogue is dated by the day it was read, so two versions of a catalogue may give two prices of one day.
-    The later line replaces the earlier one, which keeps a separate id.
-    """
-    versions: dict[str, list[PriceRow]] = {}
+    """Return the price book with an id, the rank of the provider and the fabric for each price; raises TunemarkError for a second price of an id."""
+    rows: dict[str, Row] = {}
     for row in prices:
-        versions.setdefault(price_id(row), []).append(row)
-    rows: list[Row] = []
-    for key, same_day in versions.items():
-        if len(same_day) > 1 and any(row.dated_by != "catalog" for row in same_day):
+        price, placed = price_id(row), {"provider_rank": basis.rank(row.provider), "fabric": basis.fabric_of(row.provider, row.instance)}
+        if price in rows:
             fix = "is listed twice; an instance has only one price per region, kind and day"
-            raise TunemarkError("data/prices/prices.csv: price", key, fix, exit_code=Exit.INVALID)
-        for age, row in enumerate(reversed(same_day)):
-            price = key if age == 0 else f"{key}/earlier-{age}"
-            placed = {"provider_rank": basis.rank(row.provider), "fabric": basis.fabric_of(row.provider, row.instance)}
-            rows.append({"price": price, **row.model_dump(mode="python", exclude={"kind"}), "kind": row.kind.value, **placed})
-    return rows
+            raise TunemarkError("data/prices/prices.csv: price", price, fix, exit_code=Exit.INVALID)
+        rows[price] = {"price": price, **row.model_dump(mode="python", exclude={"kind"}), "kind": row.kind.value, **placed}
+    return list(rows.values())
 
 
 def _accelerator(card: AcceleratorCard) -> Row:
