@@ -1,69 +1,49 @@
-"""Find each printed figure of published results at the path and commit that it cites, in clones of the sources.
+"""Find each printed figure of published results at the path and commit that it cites: `python benchmarks check_sources FOLDER`.
 
-    python benchmarks check_sources FOLDER      # FOLDER holds clones: owner/name, owner+name, or either with a folder `repo`
-
-Prints the figures that are not there by source, and what could not be read. Ends with 1 if a figure is missing.
+FOLDER holds clones of the sources: owner/name or owner+name, or either with a folder `repo`. Prints what is missing and what could not be read,
+and ends with 1 if a figure is missing.
 """
 
 import re
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
 from tunemark.collector.gate.read import PUBLISHED, read_or_none, records_in
 from tunemark.schema.records.published import published_results
 
-ROOT = Path(__file__).parents[1]
-PLACE = re.compile(r"github\.com/(?P<name>[^@/]+/[^@/]+)@(?P<commit>[0-9a-f]{7,40}): (?P<path>.+)")
+PLACE = re.compile(r"github\.com/(?P<name>[^@/]+/[^@/]+)@(?P<file>[0-9a-f]{7,40}: .+)")
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+")
 
 
 @cache
 def text_of(clones: Path, place: str) -> str | None:
-    """Return the text of a cited file, once as it is and once without separators of thousands; None if the clone lacks it."""
+    """Return the text of a cited file, once as it is and once without separators of thousands; None if no clone has it."""
     cited = PLACE.fullmatch(place)
-    folders = (
-        []
-        if cited is None
-        else [clones / name / part for name in (cited["name"], cited["name"].replace("/", "+")) for part in ("repo", "")]
-    )
-    clone = next((folder for folder in folders if folder.is_dir()), None)
-    if cited is None or clone is None:
-        return None
-    shown = subprocess.run(["git", "-C", clone, "show", f"{cited['commit']}:{cited['path']}"], capture_output=True, check=False)
-    text = shown.stdout.decode("utf-8", "replace")
-    return text + text.replace(",", "") if shown.returncode == 0 else None
+    names = [] if cited is None else [cited["name"], cited["name"].replace("/", "+")]
+    clone = next((folder for name in names for folder in (clones / name / "repo", clones / name) if folder.is_dir()), None)
+    command = ["git", "-C", str(clone), "show", cited["file"].replace(": ", ":", 1) if cited else ""]
+    shown = None if clone is None else subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - our own command line
+    text = shown.stdout.decode("utf-8", "replace") if shown is not None and shown.returncode == 0 else None
+    return text and text + text.replace(",", "")
 
 
-def check(root: Path, clones: Path) -> dict[str, tuple[int, list[str], set[str]]]:
-    """Return by source: figures found, figures not found with their place, and places that could not be read."""
-    found: dict[str, tuple[list[str], list[str], set[str]]] = defaultdict(lambda: ([], [], set()))
+def check(root: Path, clones: Path) -> tuple[Counter[tuple[str, str]], list[str]]:
+    """Return the number of figures by source and outcome, `found`, `missing` or `not read`, and a line for each missing one."""
+    outcomes, missing = Counter[tuple[str, str]](), list[str]()
     for result in (each for path in records_in(root / PUBLISHED).files for each in published_results(read_or_none(path))):
-        there, missing, unread = found[result.source]
-        text = text_of(clones, place := result.origin.reference or "no place cited")
+        text = text_of(clones, place := result.origin.reference or "no place")
         for quantity, claim in result.claims.items():
             numbers = [number.replace(",", "") for number in NUMBER.findall(claim.printed)]
-            if text is None:
-                unread.add(place)
-            elif all(re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", text) for number in numbers):
-                there.append(claim.printed)
-            else:
-                missing.append(f"{result.id} {quantity} {claim.printed!r}: not in {place}")
-    return {source: (len(there), missing, unread) for source, (there, missing, unread) in sorted(found.items())}
-
-
-def main() -> None:
-    """Print the table and the missing figures."""
-    checked = check(ROOT, Path(sys.argv[1]).resolve())
-    for source, (there, missing, unread) in checked.items():
-        print(
-            f"{source}  {there:>5} found  {len(missing):>4} missing" + "".join(f"\n     not read: {place}" for place in sorted(unread)[:3])
-        )
-    print(*(line for _, missing, _ in checked.values() for line in missing), sep="\n")
-    sys.exit(any(missing for _, missing, _ in checked.values()))
+            found = text is not None and all(re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", text) for number in numbers)
+            outcomes[result.source, "not read" if text is None else "found" if found else "missing"] += 1
+            missing += [f"{result.id} {quantity}: {claim.printed!r} is not in {place}"] if text is not None and not found else []
+    return outcomes, missing
 
 
 if __name__ == "__main__":
-    main()
+    counts, lines = check(Path(__file__).parents[1], Path(sys.argv[1]).resolve())
+    print(*(f"{source}  {number:>5} {outcome}" for (source, outcome), number in sorted(counts.items())), *lines, sep="\n")
+    sys.exit(bool(lines))

@@ -42,7 +42,7 @@ def fact_rows(facts: FactBase) -> Rows:
         "workload_axes": [row for card in facts.workloads.values() for row in _axes(card)],
         "support": list(_support(facts.support)) if facts.support else [],
         "gate_scores": [{"position": place, **row.model_dump()} for place, row in enumerate(facts.gate_scores, start=1)],
-        "prices": price_rows(facts.prices, facts.price_basis),
+        "prices": list(price_rows(facts.prices, facts.price_basis)),
         "releases": [
             {"library": listed.library, "version": version, "released_on": day}
             for listed in facts.known.libraries
@@ -56,16 +56,11 @@ def price_id(row: PriceRow) -> str:
     return f"{row.provider}/{row.instance}/{row.region or 'any'}/{row.kind.value}/{row.effective_on.isoformat()}"
 
 
-def price_rows(prices: Iterable[PriceRow], basis: PriceBasis) -> list[Row]:
-    """Return the price book with an id, the rank of the provider and the fabric for each price; raises TunemarkError for a second price of an id."""
-    rows: dict[str, Row] = {}
+def price_rows(prices: Iterable[PriceRow], basis: PriceBasis) -> Iterator[Row]:
+    """Yield the price book with an id, the rank of the provider and the fabric for each price."""
     for row in prices:
-        price, placed = price_id(row), {"provider_rank": basis.rank(row.provider), "fabric": basis.fabric_of(row.provider, row.instance)}
-        if price in rows:
-            fix = "is listed twice; an instance has only one price per region, kind and day"
-            raise TunemarkError("data/prices/prices.csv: price", price, fix, exit_code=Exit.INVALID)
-        rows[price] = {"price": price, **row.model_dump(mode="python", exclude={"kind"}), "kind": row.kind.value, **placed}
-    return list(rows.values())
+        placed = {"provider_rank": basis.rank(row.provider), "fabric": basis.fabric_of(row.provider, row.instance)}
+        yield {"price": price_id(row), **row.model_dump(mode="python", exclude={"kind"}), "kind": row.kind.value, **placed}
 
 
 def _accelerator(card: AcceleratorCard) -> Row:
