@@ -9,19 +9,7 @@ from hypothesis import strategies as st
 
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import TIMES
-from tunemark.schema.recommendation import (
-    NODES,
-    OBJECTIVES,
-    OWN,
-    Answer,
-    Offer,
-    Question,
-    Rate,
-    Without,
-    offers_of,
-    places_of,
-    recommend,
-)
+from tunemark.schema.recommendation import NODES, OBJECTIVES, OWN, Answer, Offer, Question, Rate, Without, offers_of, places_of, recommend
 from tunemark.schema.recommendation_words import (
     alternatives,
     changes,
@@ -145,6 +133,12 @@ def test_at_most_two_of_the_first_five_have_the_same_accelerator() -> None:
     assert len(ranked) == 9
 
 
+def test_a_price_that_is_old_is_shown_with_its_day_and_age() -> None:
+    old, new = (recommend(QUESTION, RATES, [offer("fast", 4.0, effective_on=day)]) for day in ("2026-01-01, 90 days old", "2026-01-01"))
+    assert "1x-fast at Cloud, $4.00/h on 2026-01-01, 90 days old)" in headline(QUESTION, old)
+    assert "1x-fast at Cloud, $4.00/h)" in headline(QUESTION, new)
+
+
 def test_own_hardware_stands_beside_rented_hardware() -> None:
     own = Offer("slow", "SLOW", 1, OWN, "SLOW", "owned", 0.1)
     answer = recommend(replace(QUESTION, own=(own,)), RATES, OFFERS)
@@ -210,7 +204,7 @@ def test_the_energy_of_an_option_is_that_of_its_accelerators_at_their_power_limi
 def test_of_each_instance_the_cheapest_region_is_offered() -> None:
     card = AcceleratorCard.model_construct(key="fast", name="FAST", unit="device", tdp_w=None)
     row = {"provider": "cloud", "instance": "a", "kind": "on_demand", "accelerator": "fast", "accelerator_count": 1.0, "usd_per_hour": 3.0}
-    row |= {"region": "west", "effective_on": "2026-01-01", "fabric": None, "provider_rank": 1}
+    row |= {"region": "west", "dated": "2026-01-01", "fabric": None, "provider_rank": 1}
     rows = [
         row,
         row | {"region": "east", "usd_per_hour": 2.0},
@@ -223,13 +217,7 @@ def test_of_each_instance_the_cheapest_region_is_offered() -> None:
 limits = st.none() | st.floats(0.01, 1e6)
 
 
-@given(
-    tokens=st.floats(1e3, 1e12),
-    deadline=limits,
-    budget=limits,
-    objective=st.sampled_from(OBJECTIVES),
-    startup=st.floats(0, 3_600),
-)
+@given(tokens=st.floats(1e3, 1e12), deadline=limits, budget=limits, objective=st.sampled_from(OBJECTIVES), startup=st.floats(0, 3_600))
 def test_no_ranked_option_exceeds_a_limit_and_more_data_never_costs_less(tokens, deadline, budget, objective, startup) -> None:  # type: ignore[no-untyped-def]
     question = Question("lora", tokens, 2048, objective=objective, deadline_s=deadline, budget_usd=budget, startup_s=startup)
     answer = recommend(question, RATES, OFFERS)
