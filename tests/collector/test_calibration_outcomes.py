@@ -60,6 +60,11 @@ def test_a_rate_without_its_conditions_is_refused(unknown: str) -> None:
     assert calibration == Calibration((), {"900-001": "accelerator, model or row length is not stated"})
 
 
+def test_a_step_that_is_split_over_a_pipeline_is_refused_as_such() -> None:
+    calibration = calibrated(published(claims={"tokens_per_s": 4_000.0}, settings={"pipeline_parallel": 2}))
+    assert calibration.refused == {"900-001": "predictions do not cover its method, or its pipeline or context parallelism"}
+
+
 def test_a_finding_refutes_its_subject_and_no_other_record() -> None:
     records = [published(number, claims={"tokens_per_s": 4_000.0 + number}) for number in (1, 2, 3)]
     findings = [finding("900-001", "900-002", quantities=("tokens_per_s",)), finding("900-003", quantities=("train_loss",))]

@@ -100,8 +100,10 @@ def _published(
             yield result.id, refuted
         elif software.left_out is not None:
             yield result.id, Missing(software.left_out)
-        elif run.accelerator is None or shape is None:
+        elif run.accelerator is None or conditions.model is None or conditions.sequence_length is None:
             yield result.id, Missing("accelerator, model or row length is not stated")
+        elif shape is None:
+            yield result.id, Missing("predictions do not cover its method, or its pipeline or context parallelism")
         else:
             per_row, stack = max(1.0, run.devices / (run.replicas or run.devices)), software.name or run.source
             # A document's rows of Neuron devices are of other software than those of its GPUs.
