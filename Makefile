@@ -24,7 +24,7 @@ CODE := schema harness collector site tests benchmarks
 # One process more than there are cores, whole test files each, in their order: slow ones first (tests/conftest.py). Tiny models are slower on several threads when other work runs.
 PYTEST := -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-run demo test test-all check tests wheel-test rehearse-pr test-neuron-stack neuron-api browser format schema support mutation-score campaign structure lock clean
+.PHONY: help setup setup-run demo test test-all check tests wheel-test rehearse-pr test-neuron-stack neuron-api browser format schema support mutation-score check-sources campaign structure lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -117,6 +117,9 @@ campaign: setup ## Run the campaign of benchmarks/gpu_campaign.toml on this mach
 
 structure: ## Print the structure of the code: modules, lines, import chains, single-importer modules.
 	$(PYTHON) benchmarks/structure.py
+
+check-sources: setup ## Look up each published figure in the clones of its source (SOURCES=folder with the clones).
+	$(BIN)/python benchmarks/check_sources.py $(SOURCES)
 
 mutation-score: setup ## Examine the gate with corrupted and honest submissions, hostile texts, files and facts (3 minutes on 2 cores).
 	$(BIN)/python benchmarks/gate_mutation_score.py --missed --out data/evaluations/gate.csv

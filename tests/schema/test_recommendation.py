@@ -9,19 +9,7 @@ from hypothesis import strategies as st
 
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import TIMES
-from tunemark.schema.recommendation import (
-    NODES,
-    OBJECTIVES,
-    OWN,
-    Answer,
-    Offer,
-    Question,
-    Rate,
-    Without,
-    offers_of,
-    places_of,
-    recommend,
-)
+from tunemark.schema.recommendation import NODES, OBJECTIVES, OWN, Answer, Offer, Question, Rate, Without, offers_of, places_of, recommend
 from tunemark.schema.recommendation_words import (
     alternatives,
     changes,
@@ -210,7 +198,7 @@ def test_the_energy_of_an_option_is_that_of_its_accelerators_at_their_power_limi
 def test_of_each_instance_the_cheapest_region_is_offered() -> None:
     card = AcceleratorCard.model_construct(key="fast", name="FAST", unit="device", tdp_w=None)
     row = {"provider": "cloud", "instance": "a", "kind": "on_demand", "accelerator": "fast", "accelerator_count": 1.0, "usd_per_hour": 3.0}
-    row |= {"region": "west", "effective_on": "2026-01-01", "fabric": None, "provider_rank": 1}
+    row |= {"region": "west", "dated": "2026-01-01", "fabric": None, "provider_rank": 1}
     rows = [
         row,
         row | {"region": "east", "usd_per_hour": 2.0},
@@ -223,13 +211,7 @@ def test_of_each_instance_the_cheapest_region_is_offered() -> None:
 limits = st.none() | st.floats(0.01, 1e6)
 
 
-@given(
-    tokens=st.floats(1e3, 1e12),
-    deadline=limits,
-    budget=limits,
-    objective=st.sampled_from(OBJECTIVES),
-    startup=st.floats(0, 3_600),
-)
+@given(tokens=st.floats(1e3, 1e12), deadline=limits, budget=limits, objective=st.sampled_from(OBJECTIVES), startup=st.floats(0, 3_600))
 def test_no_ranked_option_exceeds_a_limit_and_more_data_never_costs_less(tokens, deadline, budget, objective, startup) -> None:  # type: ignore[no-untyped-def]
     question = Question("lora", tokens, 2048, objective=objective, deadline_s=deadline, budget_usd=budget, startup_s=startup)
     answer = recommend(question, RATES, OFFERS)

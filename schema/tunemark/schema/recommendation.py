@@ -112,6 +112,7 @@ class Offer:
     """Price of one whole instance; 0 for a machine of the reader's own whose cost is not given."""
     region: str | None = None
     effective_on: str | None = None
+    """Day of the price, with its age if it is old."""
     fabric: bool = False
     """True if a training fabric joins several instances."""
     provider_name: str = ""
@@ -260,7 +261,7 @@ def offers_of(prices: Iterable[Mapping[str, object]], cards: Mapping[str, Accele
             continue
         key = (str(row["provider"]), str(row["instance"]), str(row["kind"]))
         region = str(row["region"]) if row["region"] else None
-        dated = (usd, region, str(row["effective_on"]))
+        dated = (usd, region, str(row["dated"]))
         shown = (provider_name(key[0]), card.tdp_w)
         offer = Offer(card.key, card.name, int(count), *key, *dated, row["fabric"] is not None, *shown)
         known = cheapest.get(key)

@@ -46,8 +46,9 @@ def place(option: Option) -> str:
 
 
 def hourly(option: Option) -> str:
-    """Return the price of all instances for an hour."""
-    return f"{usd(option.offer.usd_per_hour * option.instances)}/h"
+    """Return the price of all instances for an hour, with its day if it is old."""
+    day = option.offer.effective_on or ""
+    return f"{usd(option.offer.usd_per_hour * option.instances)}/h{f' on {day}' if ' old' in day else ''}"
 
 
 def time_and_cost(option: Option) -> str:

@@ -107,7 +107,7 @@ def _row(option: Option, question: Question) -> str:
             estimated_duration(option.seconds),
             f"{estimated_duration(option.seconds_low)} to {estimated_duration(option.seconds_high)}",
         ),
-        ("Price", words.hourly(option), escape(offer.effective_on or "")),
+        ("Price", f"{usd(offer.usd_per_hour * option.instances)}/h", escape(offer.effective_on or "")),
         ("Memory", escape(rate.memory or MISSING), words.amounts(rate)),
         ("Evidence", words.KINDS_OF_EVIDENCE[rate.evidence], _cited(option)),
         ("Rank", words.rank(option) or MISSING, limits),

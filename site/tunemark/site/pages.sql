@@ -93,7 +93,7 @@ select
     c.price is not null as newest,
     provider(p.provider) as instance_small,
     words(p.kind) as kind_shown,
-    cast(p.effective_on as varchar) as known_on,
+    coalesce(c.dated, cast(p.effective_on as varchar)) as known_on,
     case p.dated_by
         when 'provider' then 'day of the price list'
         when 'catalog' then 'day on which a catalogue without dates was read'

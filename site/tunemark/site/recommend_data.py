@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.formats import usd
 from tunemark.schema.option_rates import Evidence, option_rates
 from tunemark.schema.recommendation import ANY, Offer, Option, Question, Rate, offers_of, places_of, recommend
-from tunemark.schema.recommendation_words import hardware, hourly, place
+from tunemark.schema.recommendation_words import hardware, place
 from tunemark.schema.vocabulary import Dtype, PriceKind
 from tunemark.site.render import compact_json
 from tunemark.site.tables import Row
@@ -23,9 +24,7 @@ ACCELERATORS = """
     from accelerators where unit <> 'cpu' order by vendor, name, accelerator
 """
 PEAKS = (Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32)
-OFFERS = (
-    "from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region, effective_on desc, price"
-)
+OFFERS = "select *, known_on as dated from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region, effective_on desc, price"
 Read = Callable[..., list[Row]]
 """Returns the rows of a query with its parameters."""
 
@@ -143,7 +142,7 @@ def _option_row(option: Option) -> Row:
         "devices": option.devices,
         "hardware": hardware(option),
         "place": place(option),
-        "hourly": f"{hourly(option)}, {option.offer.effective_on}",
+        "hourly": f"{usd(option.offer.usd_per_hour * option.instances)}/h, {option.offer.effective_on}",
         "instance": option.offer.instance,
         "usd": option.usd,
         "usd_low": option.usd_low,

@@ -254,7 +254,7 @@ def _print_options(question: Question, title: str, options: Iterable[Option]) ->
             words.rank(option),
             words.hardware(option) + words.with_method(question, option),
             words.place(option),
-            formats.usd(option.offer.usd_per_hour * option.instances),
+            words.hourly(option).replace("/h", ""),
             formats.estimated_duration(option.seconds),
             f"{formats.estimated_duration(option.seconds_low)} to {formats.estimated_duration(option.seconds_high)}",
             formats.usd(option.usd),

@@ -172,7 +172,7 @@ def _prices(path: Path, beside: Neighbours) -> Iterator[tuple[int, Problem]]:
         rows.append((line, row))
         for problem in missing("accelerator", row.accelerator, cards, "accelerators"):
             yield line, problem
-        if row.dated_by != "catalog" and lines.setdefault(price_id(row), line) != line:
+        if lines.setdefault(price_id(row), line) != line:
             fix = f"is in line {lines[price_id(row)]} already; an instance has only one price per region, kind and day"
             yield line, Problem("price", repr(price_id(row)), fix)
     yield from price_checks.price_problems(rows, beside)

@@ -36,7 +36,6 @@ METHODS = {"lora": {Method.LORA, Method.QLORA}, "qlora": {Method.QLORA}, "full":
 SHARES = ("accuracy", "f1", "exact_match", "token_accuracy")
 """Shares of rows or tokens, which nothing can exceed. An MFU above 1 is a claim that the audit judges."""
 REFERENCE = re.compile(r"\{([^{}/]+)/([^{}/]+)\}")
-EIGHT_BITS = re.compile(r"(?i)\b8.?bit|int8")
 RECORD_ID = re.compile(r'"(\d{3}-(?:\d{3}|S\d{2,3}))"')
 
 
@@ -102,11 +101,11 @@ def condition_problems(conditions: Conditions, facts: FactBase) -> Iterator[Prob
     """Yield problems of the conditions of a result: cards that do not exist, numbers above those of any run, versions to come."""
     for name, key, cards in (("model", conditions.model, facts.models), ("accelerator", conditions.accelerator, facts.accelerators)):
         yield from missing(f"conditions.{name}", key, cards, f"{name}s")
-    card, attention = facts.accelerators.get(conditions.accelerator or ""), conditions.settings.get("attention")
-    if card and card.architecture in BEFORE_AMPERE and attention == "flash_attention_2":
+    card, stated = facts.accelerators.get(conditions.accelerator or ""), conditions.settings
+    if card and card.architecture in BEFORE_AMPERE and stated.get("attention") == "flash_attention_2":
         fix = f"its kernels need Ampere or newer, and {card.name} is {card.architecture}; leave it out, or name what ran"
-        yield Problem("conditions.settings.attention", repr(attention), fix)
-    if conditions.method is Method.QLORA and EIGHT_BITS.search(bits := str(conditions.settings.get("quantisation"))):
+        yield Problem("conditions.settings.attention", "'flash_attention_2'", fix)
+    if conditions.method is Method.QLORA and re.search(r"int8|\b8.?bit", str(bits := stated.get("quantisation"))):
         yield Problem("conditions.method", "'qlora'", f"has 4-bit weights, and quantisation is {bits!r}; use peft with peft_method")
     limits = {"accelerator_count": MOST_DEVICES, "sequence_length": LONGEST_ROW, "micro_batch": MOST_DEVICES, "global_batch": LONGEST_ROW}
     for name, most in limits.items():
@@ -136,12 +135,9 @@ def claim_problems(quantity: str, claim: Claim, conditions: Conditions | None) -
     if printed is None:
         yield Problem("printed", repr(claim.printed), "has no figure in a unit of this quantity; write it as the document does")
         return
-    note = claim.note or ""
-    if "worked out" in note.lower():
+    if "worked out" in (note := claim.note or "").lower():
         return
-    factor = 1.0
-    if PER_DEVICE in note and conditions is not None:
-        factor = float(conditions.accelerator_count or 1)
+    factor = float(conditions.accelerator_count or 1) if PER_DEVICE in note and conditions is not None else 1.0
     if divisor := re.search(r"\bdivided by (\d+)\b", note):
         factor = 1 / int(divisor[1])
     wanted, unit = printed * factor, QUANTITIES[quantity].unit

@@ -294,18 +294,13 @@ def add_prices(out: Path, rows: Sequence[PriceRow]) -> None:
     if not out.exists():
         write_out(out, price_book_text(rows).encode())
         return
-    known = {same_price(row): line for line, row in read_prices(out)}
+    known = {price_id(row).lower(): line for line, row in read_prices(out)}
     for row in rows:
-        line = known.get(same_price(row))
+        line = known.get(price_id(row).lower())
         if line is not None:
             raise TunemarkError("--out", price_id(row), f"is in {out}:{line} already; nothing was written", exit_code=Exit.INVALID)
     before = out.read_bytes()
     write_out(out, before + (b"" if before.endswith(b"\n") else b"\n") + price_book_text(rows, header=False).encode())
-
-
-def same_price(row: PriceRow) -> tuple[object, ...]:
-    """Return the values that identify a row of a price book."""
-    return row.provider, row.instance.lower(), row.region, row.kind, row.effective_on, row.source
 
 
 def cited(provider: str, settings: dict[str, str]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tunemark.collector.audit.bounds import software_of
-from tunemark.collector.audit.evidence import AuditedResult, Evidence, source_of
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, source_of
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding
@@ -70,9 +70,7 @@ def calibrate(
 
         findings = audit(evidence)
     measured = _measured(root, facts, {result.id for result in evidence.results if result.measured}) if measured is None else measured
-    by_subject: Subjects = {}
-    for finding in findings:
-        by_subject.setdefault(finding.records[0], []).append(finding)
+    by_subject = grouped(findings, lambda finding: finding.records[0])
     outcomes = [*_published(evidence, facts, by_subject, excluded_readings(findings)), *_converted(evidence, facts, by_subject), *measured]
     by_result = {result: row for result, row in outcomes if isinstance(row, Observed)}
     refused = {result: row.reason for result, row in outcomes if isinstance(row, Missing)}
@@ -88,9 +86,8 @@ def _published(
     for result in (record for record in evidence.records if isinstance(record, PublishedResult)):
         run = evidence.by_id[result.id]
         rate = rate_of(run, readings.get(run.source, ()))
-        if isinstance(rate, Missing):
-            yield result.id, rate
         if not isinstance(rate, TokenRate):
+            yield from [] if rate is None else [(result.id, rate)]
             continue
         software, refuted = software_of(run, facts), _refuted(run, subjects, FOLLOWS_FROM[rate.quantity], rate.conditions)
         # The time of a token hardly depends on the number of rows that are computed at once.
@@ -146,12 +143,8 @@ def _refuted(run: AuditedResult, subjects: Subjects, claims: Collection[str], co
 
 def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
     """Return the readings of a step that the audit excludes, by document: a term has one meaning throughout a document."""
-    excluded: dict[str, frozenset[str]] = {}
-    for finding in findings:
-        document = source_of(finding.records[0])
-        if finding.excluded:
-            excluded[document] = excluded.get(document, frozenset()) | frozenset(finding.excluded)
-    return excluded
+    of_document = grouped(findings, lambda finding: source_of(finding.records[0]))
+    return {document: frozenset(reading for finding in group for reading in finding.excluded) for document, group in of_document.items()}
 
 
 def shape_as_run(shape: TrainingShape, run: AuditedResult, facts: FactBase) -> TrainingShape:

@@ -42,7 +42,7 @@ def fact_rows(facts: FactBase) -> Rows:
         "workload_axes": [row for card in facts.workloads.values() for row in _axes(card)],
         "support": list(_support(facts.support)) if facts.support else [],
         "gate_scores": [{"position": place, **row.model_dump()} for place, row in enumerate(facts.gate_scores, start=1)],
-        "prices": price_rows(facts.prices, facts.price_basis),
+        "prices": list(price_rows(facts.prices, facts.price_basis)),
         "releases": [
             {"library": listed.library, "version": version, "released_on": day}
             for listed in facts.known.libraries
@@ -56,25 +56,11 @@ def price_id(row: PriceRow) -> str:
     return f"{row.provider}/{row.instance}/{row.region or 'any'}/{row.kind.value}/{row.effective_on.isoformat()}"
 
 
-def price_rows(prices: Iterable[PriceRow], basis: PriceBasis) -> list[Row]:
-    """Return the price book with an id, the rank of the provider and the fabric for each price.
-
-    A price of a catalogue is dated by the day it was read, so two versions of a catalogue may give two prices of one day.
-    The later line replaces the earlier one, which keeps a separate id.
-    """
-    versions: dict[str, list[PriceRow]] = {}
+def price_rows(prices: Iterable[PriceRow], basis: PriceBasis) -> Iterator[Row]:
+    """Yield the price book with an id, the rank of the provider and the fabric for each price."""
     for row in prices:
-        versions.setdefault(price_id(row), []).append(row)
-    rows: list[Row] = []
-    for key, same_day in versions.items():
-        if len(same_day) > 1 and any(row.dated_by != "catalog" for row in same_day):
-            fix = "is listed twice; an instance has only one price per region, kind and day"
-            raise TunemarkError("data/prices/prices.csv: price", key, fix, exit_code=Exit.INVALID)
-        for age, row in enumerate(reversed(same_day)):
-            price = key if age == 0 else f"{key}/earlier-{age}"
-            placed = {"provider_rank": basis.rank(row.provider), "fabric": basis.fabric_of(row.provider, row.instance)}
-            rows.append({"price": price, **row.model_dump(mode="python", exclude={"kind"}), "kind": row.kind.value, **placed})
-    return rows
+        placed = {"provider_rank": basis.rank(row.provider), "fabric": basis.fabric_of(row.provider, row.instance)}
+        yield {"price": price_id(row), **row.model_dump(mode="python", exclude={"kind"}), "kind": row.kind.value, **placed}
 
 
 def _accelerator(card: AcceleratorCard) -> Row:

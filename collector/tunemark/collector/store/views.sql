@@ -198,7 +198,7 @@ create table prices (
     fabric varchar
 );
 comment on table prices is 'The price book, data/prices.';
-comment on column prices.price is 'provider/instance/region/kind/date; /earlier-1 if another catalogue of that day replaced it.';
+comment on column prices.price is 'provider/instance/region/kind/date.';
 comment on column prices.kind is 'on_demand | spot | reserved | marketplace | owned';
 comment on column prices.usd_per_hour is 'Price of the whole instance.';
 comment on column prices.dated_by is 'provider | catalog | inferred';
@@ -998,8 +998,13 @@ group by study_id;
 comment on view studies is 'Series of measured results: sweeps, frontiers, A/B comparisons, repeats.';
 
 create view current_prices as
-select * from prices
-where effective_on <= coalesce((select max(as_of) from collection), current_date)
+with today as (select coalesce((select max(as_of) from collection), current_date) as day)
+select
+    prices.*,
+    -- Two months: a reader should look such a price up before renting.
+    cast(effective_on as varchar) || case when day - effective_on > 60 then ', ' || (day - effective_on) || ' days old' else '' end as dated
+from prices, today
+where effective_on <= day
 qualify row_number() over (partition by provider, instance, region, kind order by effective_on desc, price) = 1;
 comment on view current_prices is 'The newest price in force on `collection.as_of` for each instance, region and kind.';
 
@@ -1271,6 +1276,7 @@ comment on column sources.origin_repository is 'Repository with the code of the 
 comment on column sources.summary is 'Contents in one sentence.';
 comment on column sources.caveats is 'Limits of the source that affect its results.';
 
+comment on column current_prices.dated is 'Day of the price, with its age on `collection.as_of` if that is above 60 days.';
 comment on column costs.result_id is 'Key of the result.';
 comment on column costs.price is 'Price that the cost columns use, a key of `prices`; null if no offer fits.';
 comment on column costs.provider is 'Company that rents out the instance.';

@@ -293,10 +293,7 @@ class AwsSizes(Frozen):
 
 
 def current_prices(prices: Iterable[PriceRow], on: date | None = None) -> list[PriceRow]:
-    """Return the newest price per provider, instance, region and kind in force on a day, by default the newest of all.
-
-    Of two prices of one day, the later row of the price book counts. The view `current_prices` of the database does the same.
-    """
+    """Return the newest price per provider, instance, region and kind in force on a day, by default of all, as the view `current_prices`."""
     begun = (row for row in prices if on is None or row.effective_on <= on)
     return list(
         {(row.provider, row.instance, row.region, row.kind): row for row in sorted(begun, key=lambda row: row.effective_on)}.values()

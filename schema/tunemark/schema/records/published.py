@@ -16,19 +16,8 @@ from tunemark.schema.records.base import Count, Day, Frozen, Key, PositiveCount,
 from tunemark.schema.records.claims import Assertion, Claim, QuantityKey, Reading, Scalar
 from tunemark.schema.vocabulary import Method, Padding, PublishedStatus
 
-__all__ = [
-    "Claim",
-    "Conditions",
-    "DocumentTable",
-    "Origin",
-    "PublishedResult",
-    "PublishedSet",
-    "Reading",
-    "Scalar",
-    "SourceDocument",
-    "Statement",
-    "published_results",
-]
+__all__ = ["Claim", "Reading", "Scalar"]
+"""Names of `claims` that this module passes on."""
 
 FORMAT: Literal["tunemark.published/1"] = "tunemark.published/1"
 SET_FORMAT: Literal["tunemark.published-set/1"] = "tunemark.published-set/1"
