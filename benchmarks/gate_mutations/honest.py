@@ -203,11 +203,7 @@ def endings() -> list[Row]:
             "",
             {"ending": failed("crash", "OSError: [Errno 5] Input/output error", READ_OUTPUT, phase="data")},
         ),
-        (
-            "out of memory while libraries are imported, under a memory limit",
-            "lora",
-            {"ending": Ending("import", finished=blas)},
-        ),
+        ("out of memory while libraries are imported, under a memory limit", "lora", {"ending": Ending("import", finished=blas)}),
         ("crash in step 31: an illegal address", "", {"steps": 30, "ending": failed("crash", illegal, READ_OUTPUT)}),
         (
             "killed by the kernel for lack of host memory",

@@ -70,7 +70,6 @@ def test_an_unstated_format_gives_no_utilisation_where_the_device_has_fp8(connec
 
 
 def test_every_rate_of_the_table_calibrates_or_is_refused_with_a_reason(connection, calibration):
-    """All results with a rate of tokens, rows or steps, successful ones on devices with and without a card alike."""
     rated = "select result_id from results where coalesce(tokens_per_s, samples_per_s, step_time_s) is not null and not failed"
     results = {result for (result,) in connection.execute(rated).fetchall()}
     assert len(results) > 1_500

@@ -30,6 +30,7 @@ from tunemark.schema.records.submission import Submission
         ("h100", {"utilisation.samples": 10**6}, "utilisation.samples", "no more samples fit into the training"),
         ("h100", {"utilisation.energy.joules": 10.0}, "utilisation.energy.joules", "training takes no less than the watts of idling"),
         ("h100", {"model.parameters": 10**6}, "model.parameters", "another model ran, or the count is wrong"),
+        ("h100", {"plan.device.accelerator": "nvidia-t4", "effective.attention": "flash_attention_2"}, "effective.attention", "need Ampere or newer"),
         ("h100", {"probe.before_flop_per_s": 5e15}, "probe.before_flop_per_s", "the dense peak is lower"),
     ],
 )  # fmt: skip

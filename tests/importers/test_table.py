@@ -101,6 +101,11 @@ def test_a_row_gives_one_record_per_variant_with_figures_as_printed(tmp_path: Pa
     assert results[1].conditions.micro_batch == 2
 
 
+def test_a_row_may_name_a_file_of_its_own(tmp_path: Path) -> None:
+    results = imported(make_map(table={"columns": COLUMNS | {"Link": {"field": "origin.path"}}}), tmp_path)
+    assert [results[row].origin.reference for row in (0, 2)] == [f"github.com/a/b@0123456789ab: {path}" for path in "ab"]
+
+
 def test_a_cell_may_stand_for_a_status(tmp_path: Path) -> None:
     failed = imported(make_map(), tmp_path)[3]
     assert failed.status == "oom"
@@ -148,18 +153,12 @@ def test_an_error_names_file_line_and_column(tmp_path: Path, before: str, after:
 
 
 def test_amended_conditions_hold_for_matching_rows_only(tmp_path: Path) -> None:
-    rule = {
-        "column": "Link",
-        "matches": "b",
-        "conditions": {"settings.offload": True},
-        "assumed": ["settings.offload"],
-        "note": "Said below.",
-    }
+    rule = {"column": "Link", "matches": "b", "conditions": {"settings.offload": True}, "assumed": ["settings.offload"], "note": "Below."}
     results = imported(make_map(table={"amend": [rule]}), tmp_path)
     assert "offload" not in results[0].conditions.settings
     assert results[2].conditions.settings["offload"] is True
     assert "settings.offload" in results[2].conditions.assumed
-    assert results[2].note == "Said below."
+    assert results[2].note == "Below."
 
 
 def test_the_extract_gives_the_same_records_and_holds_no_text_of_the_document(tmp_path: Path) -> None:

@@ -133,6 +133,12 @@ def test_at_most_two_of_the_first_five_have_the_same_accelerator() -> None:
     assert len(ranked) == 9
 
 
+def test_a_price_that_is_old_is_shown_with_its_day_and_age() -> None:
+    old, new = (recommend(QUESTION, RATES, [offer("fast", 4.0, effective_on=day)]) for day in ("2026-01-01, 90 days old", "2026-01-01"))
+    assert "1x-fast at Cloud, $4.00/h on 2026-01-01, 90 days old)" in headline(QUESTION, old)
+    assert "1x-fast at Cloud, $4.00/h)" in headline(QUESTION, new)
+
+
 def test_own_hardware_stands_beside_rented_hardware() -> None:
     own = Offer("slow", "SLOW", 1, OWN, "SLOW", "owned", 0.1)
     answer = recommend(replace(QUESTION, own=(own,)), RATES, OFFERS)

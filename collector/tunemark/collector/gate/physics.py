@@ -13,17 +13,7 @@ from tunemark.schema.formats import GB
 from tunemark.schema.physics.memory_states import NF4_BLOCK, count_weights, fp8_scales
 from tunemark.schema.physics.training_shape import BYTES
 from tunemark.schema.physics.utilisation import TERA, part_of_card
-from tunemark.schema.vocabulary import (
-    BLOCK_SCALES,
-    DEEPSPEED,
-    FP8_SCALES,
-    Backend,
-    Dtype,
-    Method,
-    Phase,
-    Strategy,
-    Weights,
-)
+from tunemark.schema.vocabulary import BLOCK_SCALES, DEEPSPEED, FP8_SCALES, Backend, Dtype, Method, Phase, Strategy, Weights
 
 FORMATS = ("fp32", "bf16", "fp16", "fp8", "int8", "uint8", "tf32")
 STATE_BYTES = {"adamw": (3.8, 8.0), "adamw_8bit": (1.9, 8.5), "paged_adamw_8bit": (0.0, 8.5), "sgd": (0.0, 0.0), "adafactor": (0.0, 4.2)}

@@ -221,17 +221,21 @@ def setting_not_as_planned(r: Run) -> str | None:
     return next((f"{each.setting}: {each.effective}" for each in differing), "")
 
 
+def before_ampere(r: Run) -> bool:
+    """Return True if the card has an architecture of NVIDIA before Ampere."""
+    return r.card is not None and r.card.architecture in BEFORE_AMPERE
+
+
 def kernel_fits(r: Run) -> bool:
     """Return True if the kernel of attention runs on this device, in this format and with this mask."""
     ran = r.s.effective
-    old = r.card is not None and r.card.architecture in BEFORE_AMPERE
     if ran is None or ran.attention_kernel is None:
-        return not (old and ran and ran.attention == "flash_attention_2")
+        return True
     kernel, bordered = ran.attention_kernel, r.plan.data.packing and r.plan.data.document_borders
     known = kernel in ATTENTION_KERNELS.get(ran.attention, ())
     if not known or ran.attention != "sdpa":
         return known
-    short = r.plan.precision.compute in {Dtype.BF16, Dtype.FP16} and not old
+    short = r.plan.precision.compute in {Dtype.BF16, Dtype.FP16} and not before_ampere(r)
     fits = not r.gpu or ((kernel != "flash" or not bordered) and (kernel not in {"flash", "cudnn"} or short))
     return ran.compile == "none" and kernel in KERNELS.get(r.backend, {kernel}) and fits
 

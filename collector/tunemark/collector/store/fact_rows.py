@@ -1,6 +1,6 @@
 """Rows of the facts of data/: accelerators, models, workloads, support, prices."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from tunemark.collector.store.database import Row, Rows, as_text
 from tunemark.schema.errors import Exit, TunemarkError
@@ -42,7 +42,7 @@ def fact_rows(facts: FactBase) -> Rows:
         "workload_axes": [row for card in facts.workloads.values() for row in _axes(card)],
         "support": list(_support(facts.support)) if facts.support else [],
         "gate_scores": [{"position": place, **row.model_dump()} for place, row in enumerate(facts.gate_scores, start=1)],
-        "prices": list(price_rows(facts.prices, facts.price_basis)),
+        "prices": price_rows(facts.prices, facts.price_basis),
         "releases": [
             {"library": listed.library, "version": version, "released_on": day}
             for listed in facts.known.libraries
@@ -56,11 +56,11 @@ def price_id(row: PriceRow) -> str:
     return f"{row.provider}/{row.instance}/{row.region or 'any'}/{row.kind.value}/{row.effective_on.isoformat()}"
 
 
-def price_rows(prices: Iterable[PriceRow], basis: PriceBasis) -> Iterator[Row]:
-    """Yield the price book with an id, the rank of the provider and the fabric for each price."""
-    for row in prices:
-        placed = {"provider_rank": basis.rank(row.provider), "fabric": basis.fabric_of(row.provider, row.instance)}
-        yield {"price": price_id(row), **row.model_dump(mode="python", exclude={"kind"}), "kind": row.kind.value, **placed}
+def price_rows(prices: Sequence[PriceRow], basis: PriceBasis) -> list[Row]:
+    """Return the price book with an id, the rank of the provider and the fabric for each price."""
+    placed = [{"provider_rank": basis.rank(row.provider), "fabric": basis.fabric_of(row.provider, row.instance)} for row in prices]
+    stated = [{"price": price_id(row), **row.model_dump(mode="python", exclude={"kind"}), "kind": row.kind.value} for row in prices]
+    return [row | place for row, place in zip(stated, placed, strict=True)]
 
 
 def _accelerator(card: AcceleratorCard) -> Row:

@@ -253,15 +253,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[AuditedResult, AuditedResult], bool]], 
 """Relative column, the figure that it is computed from, and whether a row is the baseline of another."""
 
 
-IDENTITIES = (
-    products,
-    costs_of_samples,
-    rows_of_a_training,
-    rows_of_a_step,
-    rows_of_an_evaluation,
-    whole_and_part,
-    columns,
-)
+IDENTITIES = (products, costs_of_samples, rows_of_a_training, rows_of_a_step, rows_of_an_evaluation, whole_and_part, columns)
 
 
 @rule(id="identity", family="arithmetic", verdicts=(INCONSISTENT,))
