@@ -77,8 +77,11 @@ QUESTIONS: dict[str, tuple[tuple[Step, ...], tuple[str, ...]]] = {
         (rf"^Rent .+: {TIME_AND_COST}", r"GeForce RTX 4090 . 1[^*]+similar results"),
     ),
     "does QLoRA of a 70B model fit on one card of 48 GB": (
-        (("field", "model", "llama-3-70b"), ("field", "method", "qlora")),
-        (r"RTX A6000 . 1[^*]+?fits\s+45\.7 GiB of 48\.0 GiB",),
+        (STUDIES, MEMORY),
+        (
+            r"40 to 48 GB: the largest models estimated to fit .+ and Llama 3\.3 70B Instruct \(70\.55B parameters\) with QLoRA",
+            r"needs 45\.7 GiB",
+        ),
     ),
     "does full fine-tuning of 13B fit on one card of 80 GB": (
         (("field", "model", "llama-2-13b"), ("field", "method", "full")),
