@@ -27,7 +27,7 @@ def text_of(clones: Path, place: str) -> str | None:
     command = ["git", "-C", str(clone), "show", cited["file"].replace(": ", ":", 1) if cited else ""]
     shown = None if clone is None else subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - our own command line
     text = shown.stdout.decode("utf-8", "replace") if shown is not None and shown.returncode == 0 else None
-    return text and text + text.replace(",", "")
+    return text and text + re.sub(r",|(?<=\d)[ \u00a0\u2009\u202f](?=\d{3}(?!\d))", "", text)
 
 
 def check(root: Path, clones: Path) -> tuple[Counter[tuple[str, str]], list[str]]:

@@ -54,10 +54,13 @@ def test_a_claimed_rate_is_a_row_of_its_document() -> None:
     assert (row.id, row.config.stack, row.config.devices, tokens_per_s(row)) == ("900-001", "900", 1, 4_000.0)
 
 
-@pytest.mark.parametrize("unknown", ["accelerator", "model", "sequence_length"])
-def test_a_rate_without_its_conditions_is_refused(unknown: str) -> None:
-    calibration = calibrated(published(claims={"tokens_per_s": 4_000.0}, **{unknown: None}))
-    assert calibration == Calibration((), {"900-001": "accelerator, model or row length is not stated"})
+@pytest.mark.parametrize(
+    "more", [{"accelerator": None}, {"model": None}, {"sequence_length": None}, {"settings": {"pipeline_parallel": 2}}]
+)
+def test_a_rate_without_its_conditions_or_on_a_pipeline_is_refused(more: dict[str, Any]) -> None:
+    calibration = calibrated(published(claims={"tokens_per_s": 4_000.0}, **more))
+    reason = "adapters or split are not covered" if "settings" in more else "accelerator, model or row length is not stated"
+    assert calibration == Calibration((), {"900-001": reason})
 
 
 def test_a_finding_refutes_its_subject_and_no_other_record() -> None:

@@ -98,7 +98,8 @@ def _published(
         elif software.left_out is not None:
             yield result.id, Missing(software.left_out)
         elif run.accelerator is None or shape is None:
-            yield result.id, Missing("accelerator, model or row length is not stated")
+            stated = run.accelerator and conditions.model and conditions.sequence_length
+            yield result.id, Missing("adapters or split are not covered" if stated else "accelerator, model or row length is not stated")
         else:
             per_row, stack = max(1.0, run.devices / (run.replicas or run.devices)), software.name or run.source
             # A document's rows of Neuron devices are of other software than those of its GPUs.

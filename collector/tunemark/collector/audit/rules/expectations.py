@@ -112,7 +112,7 @@ def _vocabularies(evidence: Evidence, *results: AuditedResult) -> float:
 SHAPE = ("conditions.model", "conditions.micro_batch", "conditions.sequence_length")
 STORED = ("gradient_checkpointing", "activation_offload", "loss", "strategy")
 """Settings that divide, recompute or move tensors."""
-STEP = attrgetter("source", *SHAPE, "conditions.method", "conditions.accelerator_count")
+STEP = attrgetter("source", *SHAPE, "conditions.method", "conditions.accelerator_count", "conditions.framework")
 EQUAL = (
     Equal(
         lambda result: (result.source, result.section) if result.interval("epoch_time_s") else None,
@@ -124,9 +124,7 @@ EQUAL = (
     ),
     Equal(
         lambda result: (
-            (*STEP(result), *map(result.conditions.settings.get, STORED), *sorted(result.conditions.framework.items()))
-            if result.accelerator and None not in attrgetter(*SHAPE)(result)
-            else None
+            repr((STEP(result), *map(result.conditions.settings.get, STORED))) if result.accelerator and None not in STEP(result) else None
         ),
         partial(figure, PEAK),
         (PEAK,),
@@ -219,13 +217,11 @@ def _models(evidence: Evidence) -> Pairs:
 
 def _counts(evidence: Evidence) -> Pairs:
     """Yield pairs of results that differ only in the number of devices, more devices first."""
-    for group in grouped(
-        (result for result in with_model(evidence.results) if result.conditions.accelerator_count and result.accelerator), SETUP
-    ).values():
+    for group in grouped((result for result in with_model(evidence.results) if result.conditions.accelerator_count), SETUP).values():
         # Measured results may be many, so keep one per number of devices and kind of work.
         results = {(result.devices, *_work(result)[:3]) if result.measured else result.id: result for result in group}.values()
         for few, many in product(results, results):
-            if few.devices < many.devices and _work(few) == _work(many) and same_software(few, many, DEVICES_SETTINGS):
+            if few.accelerator and few.devices < many.devices and _work(few) == _work(many) and same_software(few, many, DEVICES_SETTINGS):
                 yield many, few
 
 
