@@ -13,7 +13,7 @@ from tunemark.collector.predict.cross_validation import leave_out
 from tunemark.collector.predict.estimate import Throughput, predict
 from tunemark.collector.predict.fit import Observed, fit, observe
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.physics.work import TERMS, Missing, moved_bytes, work_seconds
+from tunemark.schema.physics.work import TERMS, Missing, work_of_weights, work_seconds
 from tunemark.schema.throughput import NOISE, Combination
 from tunemark.schema.vocabulary import Checkpointing, Method
 
@@ -139,12 +139,12 @@ def test_four_bit_weights_are_expanded_once_per_micro_step_however_many_rows_it_
 
 def test_weights_are_read_by_each_product_and_updated_by_the_optimizer_of_full_fine_tuning_on_its_own_shard() -> None:
     shape = combination("llama-2-7b", CHIPS[0]).shape
-    lora = moved_bytes(replace(shape, method=Method.LORA, checkpointing=Checkpointing.NONE))["weights"]
     full = replace(shape, method=Method.FULL, checkpointing=Checkpointing.NONE)
-    alone, accumulated = (moved_bytes(replace(full, gradient_accumulation=steps))["weights"] for steps in (1, 7))
+    steps = (replace(full, method=Method.LORA), full, replace(full, gradient_accumulation=7), replace(full, sharding="fsdp2", world_size=7))
+    lora, alone, accumulated, sharded = (round(work_of_weights(each)["weights"] * each.tokens) for each in steps)
     assert lora == 2 * 2 * 6_476_005_376
     assert alone - lora == (2 + 7) * 2 * 6_476_005_376
-    assert accumulated == moved_bytes(replace(full, sharding="fsdp2", world_size=7))["weights"] == lora + (2 + 1) * 2 * 6_476_005_376
+    assert accumulated == sharded == lora + (2 + 1) * 2 * 6_476_005_376
 
 
 @settings(max_examples=60, deadline=None)

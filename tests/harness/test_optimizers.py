@@ -10,14 +10,7 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.record import observed_warnings
 from tunemark.harness.worker import optimizers
 from tunemark.harness.worker.levers import compiled_graphs
-from tunemark.harness.worker.optimizers import (
-    MasterAdamW,
-    StochasticAdamW,
-    key,
-    random_bits,
-    rounded_stochastically,
-    rounding_seed,
-)
+from tunemark.harness.worker.optimizers import MasterAdamW, StochasticAdamW, key, random_bits, rounded_stochastically, rounding_seed
 from tunemark.schema.records.division import division_of
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import EAGER_UPDATE, Backend, Division, Dtype, WarningKind

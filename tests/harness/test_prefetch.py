@@ -15,14 +15,7 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker import data
-from tunemark.harness.worker.data import (
-    STEPS_AHEAD,
-    Counts,
-    MicroBatch,
-    StepsAhead,
-    bytes_of,
-    pinned,
-)
+from tunemark.harness.worker.data import STEPS_AHEAD, Counts, MicroBatch, StepsAhead, bytes_of, pinned
 from tunemark.harness.worker.entry import prepare, train_between_probes
 from tunemark.harness.worker.loop import StopRule, train
 
@@ -148,8 +141,7 @@ SMALL = ("data.sequence_length=16", "batch.micro_batch=1", "batch.gradient_accum
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [(), ("gradient_checkpointing=full",), ("data.packing=true", "data.name=random-documents"), ("method=full",)],
+    "settings", [(), ("gradient_checkpointing=full",), ("data.packing=true", "data.name=random-documents"), ("method=full",)]
 )
 def test_the_host_waits_for_the_device_before_the_first_step_and_after_the_last_only(facts, tmp_path, settings):
     device = Counting()

@@ -68,13 +68,7 @@ def hung(request, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "further"),
-    [
-        ("ddp", ()),
-        ("fsdp2", ()),
-        ("zero1", ("launcher=accelerate",)),
-        ("zero2", ("offload=optimizer",)),
-        ("zero3", ()),
-    ],
+    [("ddp", ()), ("fsdp2", ()), ("zero1", ("launcher=accelerate",)), ("zero2", ("offload=optimizer",)), ("zero3", ())],
     ids=lambda value: value if isinstance(value, str) else "-".join(value) or "torchrun",
 )
 def test_two_processes_learn_what_one_learns(alone, tmp_path, strategy, further):

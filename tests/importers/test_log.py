@@ -76,14 +76,7 @@ def values(log: OwnLog) -> dict[str, float]:
 def test_speed_and_tokens_of_a_state_are_those_of_its_last_timed_entry(tmp_path: Path):
     early = {"step": 5, "loss": 2.0, "train_runtime": 15.0, "train_tokens_per_second": 1_000.0, "num_input_tokens_seen": 15_000}
     log = read_one(state_in(tmp_path, log_history=[early, FINAL]))
-    assert values(log) == {
-        "steps": 10,
-        "epochs": 1.0,
-        "train_loss": 1.5,
-        "train_time_s": 20.0,
-        "samples_per_s": 4.0,
-        "tokens": 40_000,
-    }
+    assert values(log) == {"steps": 10, "epochs": 1.0, "train_loss": 1.5, "train_time_s": 20.0, "samples_per_s": 4.0, "tokens": 40_000}
     assert log.stated["micro_batch"] == 2
     assert not log.problems
 

@@ -5,12 +5,7 @@ import pytest
 import scipy.stats
 
 from tunemark.schema.records.trace import StepTrace
-from tunemark.schema.statistics.comparison import (
-    ArmRun,
-    arm_run,
-    loss_after,
-    paired_change,
-)
+from tunemark.schema.statistics.comparison import ArmRun, arm_run, loss_after, paired_change
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -73,14 +73,7 @@ def test_a_cpu_is_found_by_the_name_that_the_system_reports(reported: str, key: 
     assert card.key == key
 
 
-@pytest.mark.parametrize(
-    "reported",
-    [
-        "Intel(R) Xeon(R) CPU @ 2.20GHz",
-        "AMD EPYC-Milan Processor",
-        "aarch64",
-    ],
-)
+@pytest.mark.parametrize("reported", ["Intel(R) Xeon(R) CPU @ 2.20GHz", "AMD EPYC-Milan Processor", "aarch64"])
 def test_an_anonymous_name_has_no_card(reported: str) -> None:
     assert FACTS.recognise_device(reported, Backend.CPU) is None
 

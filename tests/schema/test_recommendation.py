@@ -9,19 +9,7 @@ from hypothesis import strategies as st
 
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import TIMES
-from tunemark.schema.recommendation import (
-    NODES,
-    OBJECTIVES,
-    OWN,
-    Answer,
-    Offer,
-    Question,
-    Rate,
-    Without,
-    offers_of,
-    places_of,
-    recommend,
-)
+from tunemark.schema.recommendation import NODES, OBJECTIVES, OWN, Answer, Offer, Question, Rate, Without, offers_of, places_of, recommend
 from tunemark.schema.recommendation_words import (
     alternatives,
     changes,
@@ -223,13 +211,7 @@ def test_of_each_instance_the_cheapest_region_is_offered() -> None:
 limits = st.none() | st.floats(0.01, 1e6)
 
 
-@given(
-    tokens=st.floats(1e3, 1e12),
-    deadline=limits,
-    budget=limits,
-    objective=st.sampled_from(OBJECTIVES),
-    startup=st.floats(0, 3_600),
-)
+@given(tokens=st.floats(1e3, 1e12), deadline=limits, budget=limits, objective=st.sampled_from(OBJECTIVES), startup=st.floats(0, 3_600))
 def test_no_ranked_option_exceeds_a_limit_and_more_data_never_costs_less(tokens, deadline, budget, objective, startup) -> None:  # type: ignore[no-untyped-def]
     question = Question("lora", tokens, 2048, objective=objective, deadline_s=deadline, budget_usd=budget, startup_s=startup)
     answer = recommend(question, RATES, OFFERS)

@@ -13,17 +13,8 @@ from synthetic_steps import coverage, outcomes, shares
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics import intervals
-from tunemark.schema.statistics.intervals import (
-    Interval,
-    ratio_interval,
-    spread,
-    t_quantile,
-    theil_sen,
-)
-from tunemark.schema.statistics.steady_state import (
-    SteadyWindow,
-    steady_window,
-)
+from tunemark.schema.statistics.intervals import Interval, ratio_interval, spread, t_quantile, theil_sen
+from tunemark.schema.statistics.steady_state import SteadyWindow, steady_window
 
 TIMES = st.lists(st.floats(0.001, 10.0), min_size=4, max_size=60).map(np.asarray)
 

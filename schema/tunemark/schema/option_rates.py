@@ -11,7 +11,8 @@ intervals of the throughput model, for any software of the level.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -22,10 +23,10 @@ from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.training_shape import Sharding, TrainingShape
-from tunemark.schema.physics.work import Missing
-from tunemark.schema.recommendation import DisputedRate, Offer, Question, Rate, places_of
+from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
+from tunemark.schema.recommendation import FIT, DisputedRate, Offer, Question, Rate, places_of
 from tunemark.schema.recommendation_words import METHODS
-from tunemark.schema.throughput import Combination, Effects, architecture_of, generation_of, interval_of, predict, predicted_seconds
+from tunemark.schema.throughput import Combination, Effects, architecture_of, factor_of, generation_of, interval_of, predict
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
@@ -99,7 +100,7 @@ class Evidence:
         means = {row["parameter"]: row["mean"] for row in parameters}
         known = {(row["parameter"], row["other"]): row["covariance"] for row in covariances}
         places = {name: place for place, name in enumerate(dict.fromkeys(name for name, _ in known))}
-        matrix = tuple(tuple(known[(min(name, other), max(name, other))] for other in places) for name in places)
+        matrix = tuple(tuple(known[min(name, other), max(name, other)] for other in places) for name in places)
         effects = Effects(places, tuple(means[name] for name in places), matrix)
         return cls(effects, tuple(KnownRate(**row) for row in results))
 
@@ -141,49 +142,77 @@ def unmeasured(
 # Plans ---------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4096)
+def memory_needed(shape: TrainingShape) -> tuple[int, list[tuple[MemoryVerdict, int]]]:
+    """Return the bytes that a plan needs on each device, and the least device memory for each verdict."""
+    ledger = estimate_memory(shape)
+    return ledger.needed, list(ledger.fit_limits.items())
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan with the memory that it needs."""
+    """A plan with its work."""
 
     shape: TrainingShape
-    needed_bytes: int
-    fit_limits: Mapping[MemoryVerdict, int]
-    """Least device memory for each verdict."""
+    work: tuple[float, ...]
+    """FLOPs or bytes per token, by class of work, times the factor by which it takes longer than at the limit of a device."""
+    slower: float
+    """The factor by which devices that share matrices take longer."""
+
+    @property
+    def needed_bytes(self) -> int:
+        """Memory that it needs on each device."""
+        return memory_needed(self.shape)[0]
 
     def fit_on(self, memory_bytes: int) -> MemoryVerdict:
         """Return the verdict on a device of this memory."""
-        return next((word for word, least in self.fit_limits.items() if memory_bytes >= least), "no")
+        for verdict, least in memory_needed(self.shape)[1]:
+            if memory_bytes >= least:
+                return verdict
+        return "no"
+
+    def seconds(self, limits: Iterable[float]) -> float:
+        """Return device-seconds per token at the limits of a device, without the effects that are the same for all plans."""
+        return self.slower * sum(amount / limit for amount, limit in zip(self.work, limits, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Planner:
-    """Chooses plans for steps of a model. Plans and their memory are computed once for all accelerators."""
+def plans_with_work(effects: Effects, config: Combination, fixed: tuple[str, ...] = ()) -> list[Candidate]:
+    """Return the plans of a step, the usual ones first. Their work is the same on all accelerators that compute in its formats."""
+    plans: list[Candidate] = []
+    of_tokens: dict[Checkpointing, dict[Term, float]] = {}
+    factors = [(term, factor_of(effects, config, term)) for term in TERMS]
+    for shape in plans_of(config.shape, fixed, shared=config.level == "vendor"):
+        if shape.checkpointing not in of_tokens:
+            of_tokens[shape.checkpointing] = work_of_tokens(shape)
+        work = of_tokens[shape.checkpointing] | work_of_weights(shape)
+        slower = math.exp(effects.mean_of("slope: devices per row doubled") * math.log2(shape.tensor_parallel))
+        plans.append(Candidate(shape, tuple(factor * work[term] for term, factor in factors), slower))
+    return plans
 
-    effects: Effects
-    plans: dict[tuple[TrainingShape, bool, tuple[str, ...]], tuple[TrainingShape, ...]] = field(default_factory=dict)
-    candidates: dict[TrainingShape, Candidate] = field(default_factory=dict)
 
-    def best_on(
-        self, card: AcceleratorCard, step: TrainingShape, level: SoftwareLevel, fixed: tuple[str, ...] = ()
-    ) -> tuple[Candidate, MemoryVerdict]:
-        """Return the plan of a step that is predicted to be fastest among those that fit or probably fit, else one that is tight, else the smallest.
+def best_of(card: AcceleratorCard, plans: Sequence[Candidate]) -> tuple[Candidate, MemoryVerdict]:
+    """Return the fastest of plans among those that fit or probably fit on an accelerator, else one that is tight, else the smallest.
 
-        `fixed` are fields that keep the value of the step.
-        """
-        step, shared = with_software(step, card, level, fixed), level == "vendor"
-        key = (step, shared, fixed)
-        if key not in self.plans:
-            self.plans[key] = tuple(plans_of(step, fixed, shared=shared))
-        tried: list[tuple[Candidate, MemoryVerdict]] = []
-        for shape in fastest_first(self.effects, card, level, self.plans[key]):
-            if shape not in self.candidates:
-                ledger = estimate_memory(shape)
-                self.candidates[shape] = Candidate(shape, ledger.needed, ledger.fit_limits)
-            verdict = self.candidates[shape].fit_on(memory_of(card))
-            if verdict in {"fits", "probably"}:
-                return self.candidates[shape], verdict
-            tried.append((self.candidates[shape], verdict))
-        return min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
+    Plans whose times differ by less than 1% keep their order. Without figures on the card nothing is predicted, and all keep it.
+    """
+    limits = limits_of(plans[0].shape, card)
+    if not isinstance(limits, Missing):
+        first = plans[0].seconds(limits)
+        plans = sorted(plans, key=lambda plan: round(100 * plan.seconds(limits) / first))
+    tried: list[tuple[Candidate, MemoryVerdict]] = []
+    for plan in plans:
+        verdict = plan.fit_on(memory_of(card))
+        if verdict in FIT:
+            return plan, verdict
+        tried.append((plan, verdict))
+    return min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
+
+
+def best_plan(
+    effects: Effects, card: AcceleratorCard, step: TrainingShape, level: SoftwareLevel, fixed: tuple[str, ...] = ()
+) -> tuple[Candidate, MemoryVerdict]:
+    """Return the best plan of a step with software of a level. `fixed` are fields that keep the value of the step."""
+    return best_of(card, plans_with_work(effects, combination_on(card, with_software(step, card, level, fixed), level), fixed))
 
 
 GROUPS = (2, 4, 8)
@@ -275,16 +304,6 @@ def combination_on(card: AcceleratorCard, shape: TrainingShape, level: SoftwareL
     return Combination(card, shape.world_size * shape.tensor_parallel, shape, level, devices_per_row=float(shape.tensor_parallel))
 
 
-def fastest_first(effects: Effects, card: AcceleratorCard, level: SoftwareLevel, shapes: Sequence[TrainingShape]) -> list[TrainingShape]:
-    """Return plans by their predicted time on an accelerator. Plans that differ by less than 1% keep their order.
-
-    Without figures on the card nothing is predicted, and all keep their order.
-    """
-    times = [predicted_seconds(effects, combination_on(card, shape, level)) for shape in shapes]
-    first = times[0] or 1.0
-    return [shapes[place] for place in sorted(range(len(shapes)), key=lambda place: (round((times[place] or 1.0) / first, 2), place))]
-
-
 def has_bf16(card: AcceleratorCard) -> bool:
     """Return True unless the card has a peak in fp16 and none in bf16. The GPUs of Apple compute in bf16 at the peak of fp16."""
     return card.vendor == APPLE or Dtype.FP16 not in card.peak_tflops or Dtype.BF16 in card.peak_tflops
@@ -314,17 +333,15 @@ def option_rates(
     Vendors' own software has rates only where a result has it. Raises TunemarkError for rows that the model cannot read.
     """
     _check_length(length, model, longest_row(model, evidence))
-    of_model, planner = _by_step(evidence.results, architecture_of(model)), Planner(evidence.effects)
-    levels = {(row.vendor, row.level) for row in evidence.results}
+    of_model, levels = _by_step(evidence.results, architecture_of(model)), {(row.vendor, row.level) for row in evidence.results}
     reasons: dict[tuple[object, ...], str | None] = {}
+    plans: dict[tuple[object, ...], list[Candidate]] = {}
     rates: list[Rate] = []
 
     def reason(method: Method, card: AcceleratorCard, slots: int) -> str | None:
         key = (method, generation_of(card), slots)
         if key not in reasons:
-            # Short rows are computed many at a time: their rate of tokens is that of the shortest usual ones.
-            least = SHORT_ENCODED if FAMILIES[model.family].encoder else SHORT
-            reasons[key] = unmeasured(evidence.results, model, method, card, max(length, least), slots)
+            reasons[key] = unmeasured(evidence.results, model, method, card, _usual(length, model), slots)
         return reasons[key]
 
     for (card, devices), method, level in product(places, TRAINED, software):
@@ -336,27 +353,27 @@ def option_rates(
         disputed = [row for row in alike if row.suspicious and row.devices == devices]
         rate = Rate(method.value, length, level, card.key, devices, "none", disputed=_disputed(disputed, length, direct=bool(direct)))
         # Memory takes longest to compute, so what prevents any rate comes first.
-        missing = _no_training(card, devices) or (
-            f"no accepted result with {level} software on {card.vendor} devices" if (card.vendor, level) not in levels else None
-        )
+        missing = _no_training(card, devices, None if (card.vendor, level) in levels else level)
         missing = missing or (None if direct else reason(method, card, USUAL_SLOTS))
         if missing is None:
-            plan, verdict = planner.best_on(card, step_on(card, model, method, length, devices), level)
-            rate = _planned(rate, plan, verdict, memory_of(card))
+            alike_plans = (method, devices, level, has_bf16(card), Dtype.FP8 in card.peak_tflops)
+            if alike_plans not in plans:
+                step = with_software(step_on(card, model, method, length, devices), card, level)
+                plans[alike_plans] = plans_with_work(evidence.effects, combination_on(card, step, level))
+            plan, verdict = best_of(card, plans[alike_plans])
+            # A direct result has run on this hardware, in some configuration.
+            rate = _planned(rate, plan, "ran" if direct and verdict not in FIT else verdict, memory_of(card))
             missing = None if direct else reason(method, card, plan.shape.slots)
-            if direct and verdict in {"tight", "no"}:
-                # A result has run on this hardware, in some configuration.
-                rate = replace(rate, memory="ran")
-            elif verdict == "no":
+            if verdict == "no" and not direct:
                 missing = f"does not fit: each device lacks {gib(plan.needed_bytes - memory_of(card))}"
         if missing is None:
-            estimate = predict(evidence.effects, combination_on(card, plan.shape, level))
+            estimate = predict(evidence.effects, combination_on(card, plan.shape, level), plan.work)
             if isinstance(estimate, Missing):
                 missing = estimate.reason
             else:
-                speed, kind = interval_of(estimate, devices), "direct" if direct else "near" if found else "predicted"
-                rate = replace(rate, evidence=kind, tokens_per_s=speed.value, tokens_per_s_low=speed.low, tokens_per_s_high=speed.high)
-                rate = _cited(rate, direct or found)
+                speed = interval_of(estimate, devices)
+                rate = replace(rate, tokens_per_s=speed.value, tokens_per_s_low=speed.low, tokens_per_s_high=speed.high)
+                rate = _cited(rate, direct, found)
         rates.append(rate if missing is None else replace(rate, reason=missing))
     return consistent(rates)
 
@@ -382,13 +399,20 @@ def _check_length(length: int, model: ModelCard, longest: int) -> None:
         raise TunemarkError("sequence_length", length, f"{model.name} reads rows of at most {longest:,} tokens")
 
 
-def _no_training(card: AcceleratorCard, devices: int) -> str | None:
-    """Return the reason why an accelerator is never an option, or None."""
+def _usual(length: int, model: ModelCard) -> int:
+    """Return the tokens of a row, or of the shortest usual one: short rows are computed many at a time, and their rate of tokens is that one's."""
+    return max(length, SHORT_ENCODED if FAMILIES[model.family].encoder else SHORT)
+
+
+def _no_training(card: AcceleratorCard, devices: int, unknown: SoftwareLevel | None) -> str | None:
+    """Return the reason why an accelerator is no option, or None; `unknown` is the level of software if its vendor has no result of it."""
     if card.unit == "cpu":
         return "predictions are for accelerators, not for CPUs"
     if card.memory_gib is None:
         return "its card has no memory size"
-    return f"one {APPLE} device trains alone" if card.vendor == APPLE and devices > 1 else None
+    if card.vendor == APPLE and devices > 1:
+        return f"one {APPLE} device trains alone"
+    return None if unknown is None else f"no accepted result with {unknown} software on {card.vendor} devices"
 
 
 def is_direct(row: KnownRate, devices: int, length: int) -> bool:
@@ -432,7 +456,7 @@ def _disputed(rows: Sequence[KnownRate], length: int, *, direct: bool) -> tuple[
     return tuple(DisputedRate(row.result_id, row.tokens_per_s, row.sequence_length) for row in first)
 
 
-def _planned(rate: Rate, plan: Candidate, verdict: MemoryVerdict, memory_bytes: int) -> Rate:
+def _planned(rate: Rate, plan: Candidate, verdict: str, memory_bytes: int) -> Rate:
     """Return a rate with its plan and memory."""
     shape = plan.shape
     return replace(
@@ -447,9 +471,11 @@ def _planned(rate: Rate, plan: Candidate, verdict: MemoryVerdict, memory_bytes: 
     )
 
 
-def _cited(rate: Rate, rows: Sequence[KnownRate]) -> Rate:
-    """Return a rate with the results that it rests on, and the best of their trust levels."""
+def _cited(rate: Rate, direct: Sequence[KnownRate], near: Sequence[KnownRate]) -> Rate:
+    """Return a rate with the results that it rests on, the direct ones if there are any, and the best of their trust levels."""
+    rows = direct or near
     if not rows:
-        return rate
+        return replace(rate, evidence="predicted")
     best = next((level for level in BEST_FIRST if any(row.trust == level for row in rows)), rows[0].trust)
-    return replace(rate, result_ids=tuple(row.result_id for row in rows[:MOST_CITED]), results=len(rows), trust=best)
+    ids = tuple(row.result_id for row in rows[:MOST_CITED])
+    return replace(rate, evidence="direct" if direct else "near", result_ids=ids, results=len(rows), trust=best)

@@ -11,13 +11,14 @@ The collector fits the parameters to accepted results (`predict/fit.py`); the ho
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.physics.work import TERMS, Missing, Term, work_seconds
+from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
 from tunemark.schema.vocabulary import SoftwareLevel
 
 LEVEL = 0.90
@@ -87,6 +88,7 @@ def generation_of(card: AcceleratorCard) -> str:
     return architecture if architecture.startswith(f"{card.vendor} ") else f"{card.vendor} {architecture}"
 
 
+@lru_cache(maxsize=256)
 def architecture_of(model: ModelCard) -> str:
     """Return the numbers that determine the time per token, except the vocabulary; Llama 3 and 3.1 have the same."""
     experts = f", {model.experts} experts" if model.experts else ""
@@ -184,6 +186,7 @@ def effects_of(config: Combination) -> dict[str, float]:
     return {name: weight for name, weight in effects.items() if weight}
 
 
+@lru_cache(maxsize=1024)
 def prior_of(name: str) -> Prior:
     """Return the prior of a parameter by its name."""
     kind, _, rest = name.partition(": ")
@@ -211,14 +214,18 @@ class Effects:
         place = self.places.get(name)
         return prior_of(name).mean if place is None else self.mean[place]
 
-    def variance(self, slopes: Mapping[str, float]) -> float:
+    def variance(self, slopes: Iterable[tuple[str, float]]) -> float:
         """Return the variance of a sum of parameters, each times its slope."""
-        seen = [(self.places[name], slope) for name, slope in slopes.items() if name in self.places]
-        variance = sum(slope**2 * prior_of(name).sd ** 2 for name, slope in slopes.items() if name not in self.places)
-        for place, slope in seen:
+        variance = 0.0
+        seen: list[tuple[int, float]] = []
+        for name, slope in slopes:
+            place = self.places.get(name)
+            if place is None:
+                variance += slope**2 * prior_of(name).sd ** 2
+                continue
             row = self.covariance[place]
-            for column, other in seen:
-                variance += slope * other * row[column]
+            variance += slope * (slope * row[place] + 2 * sum(other * row[column] for column, other in seen))
+            seen.append((place, slope))
         return variance
 
 
@@ -261,29 +268,24 @@ def interval_of(estimate: LogPrediction, devices: int) -> Range:
     return Range(middle, low, high)
 
 
-def predicted_seconds(effects: Effects, config: Combination) -> float | None:
-    """Return the predicted device-seconds per token without the effects that are the same for all plans on the same devices."""
-    terms = work_seconds(config.shape, config.accelerator)
-    if isinstance(terms, Missing):
-        return None
-    shared = effects.mean_of("slope: devices per row doubled") * math.log2(config.devices_per_row)
-    return sum(_parts(effects, config, terms).values()) * math.exp(shared)
+def factor_of(effects: Effects, config: Combination, term: Term) -> float:
+    """Return the factor by which a class of work takes longer than at the limit."""
+    return math.exp(sum(effects.mean_of(name) for name in factors_of(config, term)))
 
 
-def _parts(effects: Effects, config: Combination, terms: Mapping[Term, float]) -> dict[Term, float]:
-    """Return the predicted seconds of each class of work."""
-    return {
-        term: terms[term] * math.exp(sum(effects.mean_of(name) for name in factors_of(config, term))) for term in TERMS if terms[term] > 0
-    }
+def predict(effects: Effects, config: Combination, work: Iterable[float] | None = None) -> LogPrediction | Missing:
+    """Return the prediction for a combination, or the reason why there is none.
 
-
-def predict(effects: Effects, config: Combination) -> LogPrediction | Missing:
-    """Return the prediction for a combination, or the reason why there is none."""
-    terms = work_seconds(config.shape, config.accelerator)
-    if isinstance(terms, Missing):
-        return terms
-    parts, weights = _parts(effects, config, terms), effects_of(config)
-    total = sum(parts.values())
-    slopes = weights | {name: part / total for term, part in parts.items() for name in factors_of(config, term)}
+    `work` is its FLOPs or bytes per token by class of work, each times its factor, if they are known already.
+    """
+    limits = limits_of(config.shape, config.accelerator)
+    if isinstance(limits, Missing):
+        return limits
+    if work is None:
+        amounts = work_of_tokens(config.shape) | work_of_weights(config.shape)
+        work = [factor_of(effects, config, term) * amounts[term] for term in TERMS]
+    parts = [(term, amount / limit) for term, amount, limit in zip(TERMS, work, limits, strict=True) if amount]
+    total, weights = sum(part for _, part in parts), effects_of(config)
+    of_factors = [(name, part / total) for term, part in parts for name in factors_of(config, term)]
     log_seconds = math.log(total) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
-    return LogPrediction(log_seconds, math.sqrt(effects.variance(slopes) + ROW_VARIANCE))
+    return LogPrediction(log_seconds, math.sqrt(effects.variance([*weights.items(), *of_factors]) + ROW_VARIANCE))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict
 
+from tunemark.schema.facts.any_model import limits
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.option_rates import Evidence, option_rates
 from tunemark.schema.recommendation import ANY, Offer, Option, Question, Rate, offers_of, places_of, recommend
@@ -13,9 +14,9 @@ from tunemark.site.tables import Row
 
 DATA_PATH = "data/recommend.json"
 MODELS = """
-    select model as key, name, family, hidden_size, intermediate_size, layers, attention_heads, key_value_heads, head_dim, vocabulary, context_length,
+    select model as key, name, aliases, family, hidden_size, intermediate_size, layers, attention_heads, key_value_heads, head_dim, vocabulary, context_length,
         tied_embeddings, sliding_window, full_attention_every, experts, active_experts
-    from models where hub_id is not null order by key
+    from models order by lower(name), key
 """
 ACCELERATORS = """
     select accelerator as key, name, vendor, architecture, unit, memory_gib, memory_bandwidth_gb_s, interconnect_gb_s, tdp_w,
@@ -36,9 +37,11 @@ def data_file(read: Read) -> str:
     content = {
         "accelerators": {row["key"]: row for row in accelerator_rows(read)},
         "models": {row["key"]: row for row in read(MODELS)},
+        "limits": limits(),
         "offers": [asdict(offer) for offer in offers(read)],
         "workloads": workloads(read),
-        "effects": asdict(evidence.effects),
+        # A covariance is written once; the script completes the other half.
+        "effects": asdict(evidence.effects) | {"covariance": [row[: place + 1] for place, row in enumerate(evidence.effects.covariance)]},
         "results": columnar([asdict(each) for each in evidence.results]),
     }
     return compact_json(content)
@@ -57,8 +60,8 @@ def accelerators(read: Read) -> dict[str, AcceleratorCard]:
 
 
 def models(read: Read) -> dict[str, ModelCard]:
-    """Return the models that readers can fine-tune, on a model hub, as cards with only their numbers."""
-    return {row["key"]: ModelCard.model_construct(**row) for row in read(MODELS)}
+    """Return the models as cards with only their names and numbers."""
+    return {row["key"]: ModelCard.model_construct(**row | {"aliases": tuple(row["aliases"])}) for row in read(MODELS)}
 
 
 def workloads(read: Read) -> dict[str, list[tuple[str, str, int]]]:

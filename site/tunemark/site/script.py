@@ -21,7 +21,9 @@ RUNTIME = "python.js"
 ENTRIES = {
     "tunemark.schema.formats": ("duration", "flop", "gib", "percent", "plain", "seconds_of", "significant", "usd", "whole_number"),
     "tunemark.schema.owned_hardware": ("HOURS_PER_YEAR", "OwnedHardware"),
-    "tunemark.schema.facts.cards": ("OVERSIZED", "cheapest_offer", "current_prices"),
+    "tunemark.schema.facts.cards": ("OVERSIZED", "cheapest_offer", "current_prices", "model_contradictions"),
+    "tunemark.schema.facts.any_model": ("checked_fields", "config_fields", "model_of_size", "size_in_words"),
+    "tunemark.schema.facts.names": ("key_of_model", "model_keys"),
     "tunemark.schema.option_rates": ("Evidence", "KnownRate", "longest_row", "rates_for"),
     "tunemark.schema.throughput": ("Effects",),
     "tunemark.schema.recommendation": ("OWN", "Offer", "Question", "Rate", "places_of", "recommend"),
@@ -44,30 +46,22 @@ RESERVED = _words("""
     var void while with yield
 """)
 FUNCTIONS = _words("""
-    TunemarkError ValueError abs all any bool dict did_you_mean enumerate escape float frozenset getattr id int isinstance iter len list log map
+    TunemarkError ValueError abs all any bisect_left bisect_right bool dict did_you_mean enumerate escape float frozenset getattr id int isinstance iter len list log map
     math max min next product range re replace round set sorted str sum tuple zip math.ceil math.exp math.floor math.hypot math.inf math.isclose
     math.log math.log10 math.log2 math.sqrt re.escape re.finditer re.fullmatch re.split
 """)
 METHODS = _words("""
-    add append bit_length capitalize format fromkeys get index is_integer items join keys lower partition removeprefix replace setdefault split
+    add append bit_length capitalize count format fromkeys get index is_integer items join keys lower partition removeprefix replace setdefault split
     startswith strip values
 """)
 """What python.js offers; a test compares them."""
-MOST_ARGUMENTS = {
-    "strip": 0,
-    "sum": 1,
-    "split": 1,
-    "startswith": 1,
-    "format": 1,
-    "enumerate": 1,
-    "log": 1,
-    "math.log": 1,
-    "range": 2,
-    "replace": 2,
-    "getattr": 2,
-    "map": 2,
-}
+OF_DICTIONARIES = _words("add fromkeys get items keys setdefault values")
+"""Those of dictionaries and sets; the others are of lists and texts."""
+MOST_ARGUMENTS = {"strip": 0} | dict.fromkeys(_words("enumerate format log math.log split startswith sum"), 1)
+MOST_ARGUMENTS |= dict.fromkeys(_words("getattr map range replace"), 2)
 """Fewer than Python has."""
+UNREAD = frozenset({"formula"})
+"""Fields that no page reads, and variables of their names: the words for the figures of a ledger would take half of the time of a page."""
 FORMAT = re.compile(r"0?\d*,?d|,|0?\d*,?(\.\d+)?f|(\.\d+)?g|\.\d+%")
 ERROR_FIELDS = ("field", "value", "fix")
 OPERATORS = {ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
@@ -203,12 +197,17 @@ class _Writer:
         """Return a dataclass: its fields in order, its properties and methods."""
         if node.bases or "dataclass" not in "".join(map(ast.unparse, node.decorator_list)):
             raise self.unknown(node)
-        fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
-        names = [each.target.id for each in fields if isinstance(each.target, ast.Name)]
-        given = [_name(name) + (f" = {self.default(each.value)}" if each.value else "") for name, each in zip(names, fields, strict=True)]
+        names, values = _fields(node), [each.value for each in node.body if isinstance(each, ast.AnnAssign)]
+        given = [_name(name) + (f" = {self.default(value)}" if value else "") for name, value in zip(names, values, strict=True)]
         stored = " ".join(f"this.{name} = {_name(name)};" for name in names)
         bound = frozenset(each.name for each in node.body if isinstance(each, ast.FunctionDef) and not each.decorator_list)
-        parts = [f"static fields = {list(names)!r};", f"constructor({', '.join(given)}) {{ {stored} this.__post_init__?.(); }}"]
+        # A copy is not checked again. Assigned one by one, its fields are found as fast as those of the original.
+        copied = " ".join(f"made.{name} = this.{name};" for name in names)
+        parts = [
+            f"static fields = {list(names)!r};",
+            f"constructor({', '.join(given)}) {{ {stored} this.__post_init__?.(); }}",
+            f"copy() {{ const made = Object.create({node.name}.prototype); {copied} return made; }}",
+        ]
         for each in node.body:
             if isinstance(each, ast.FunctionDef):
                 decorators = [ast.unparse(decorator) for decorator in each.decorator_list]
@@ -259,7 +258,7 @@ class _Writer:
             case ast.Expr(value):
                 return f"{self.expression(value)};"
             case ast.Assign([target], value) | ast.AnnAssign(target=target, value=ast.expr() as value):
-                return f"{self.assigned(target, self.expression(value))};"
+                return f"{self.assigned(target, 'null' if ast.unparse(target) in UNREAD else self.expression(value))};"
             case ast.AugAssign(target, operator, value):
                 return f"{self.assigned(target, self.binary(target, operator, value))};"
             case ast.If(test, body, otherwise):
@@ -311,11 +310,11 @@ class _Writer:
                 ]
                 return f"py.dict([{', '.join(pairs)}])"
             case ast.ListComp(element, loops) | ast.GeneratorExp(element, loops):
-                return self.loops(self.expression(element), loops)
+                return self.loops(element, loops)
             case ast.SetComp(element, loops):
-                return f"py.set({self.loops(self.expression(element), loops)})"
+                return f"py.set({self.loops(element, loops)})"
             case ast.DictComp(key, value, loops):
-                return f"py.dict({self.loops(f'[{self.expression(key)}, {self.expression(value)}]', loops)})"
+                return f"py.dict({self.loops(ast.Tuple([key, value]), loops)})"
             case ast.Lambda(arguments, body) if not arguments.defaults:
                 return f"(({', '.join(_name(each.arg) for each in arguments.args)}) => {self.expression(body)})"
             case ast.IfExp(test, body, otherwise):
@@ -341,6 +340,8 @@ class _Writer:
                 return self.expression(members) if isinstance(members, ast.Tuple) else f"[{self.expression(members)}]"
             case ast.Subscript(value, index):
                 return f"py.at({self.expression(value)}, {self.expression(index)})"
+            case ast.Call(ast.Name("any" | "all" as name), [ast.GeneratorExp(element, loops)]):
+                return self.loops(element, loops, {"any": "some", "all": "every"}[name])
             case ast.Call():
                 return self.call(node)
             case ast.Yield(value):
@@ -387,13 +388,14 @@ class _Writer:
     def listed(self, nodes: Iterable[ast.expr]) -> str:
         return ", ".join(map(self.expression, nodes))
 
-    def loops(self, element: str, loops: Sequence[ast.comprehension]) -> str:
-        """Return a comprehension as a list."""
+    def loops(self, element: ast.expr, loops: Sequence[ast.comprehension], use: str = "map") -> str:
+        """Return a comprehension as a list, or its use: whether some or every element is true."""
         first, *others = loops
         target = f"({_pattern(first.target)})"
         conditions = "".join(f".filter({target} => {self.test(each)})" for each in first.ifs)
-        inner = f".flatMap({target} => {self.loops(element, others)})" if others else f".map({target} => {element})"
-        return f"py.seq({self.expression(first.iter)}){conditions}{inner}"
+        inner = self.loops(element, others, use) if others else self.expression(element) if use == "map" else self.test(element)
+        step = "flatMap" if others and use == "map" else use
+        return f"py.seq({self.expression(first.iter)}){conditions}.{step}({target} => {inner})"
 
     def chosen(self, node: ast.expr, operator: ast.boolop, values: Sequence[ast.expr]) -> str:
         """Return the value that `and` or `or` chooses."""
@@ -473,15 +475,23 @@ class _Writer:
             if (not own and last not in METHODS) or (node.keywords and len(own) != 1):
                 raise self.unknown(node)
             given = self.given(node, next(iter(own))) if node.keywords else arguments
-            return f"py.call({self.expression(node.func.value)}, `{last}`, [{given}])"
+            if last in METHODS and last not in OF_DICTIONARIES:
+                return f"py.methods.{last}({', '.join(filter(None, [self.expression(node.func.value), given]))})"
+            return f"{self.expression(node.func.value)}.{last}({given})"
         called, definition = self.expression(node.func), self.defined(node.func)
         if isinstance(definition, ast.FunctionDef):
             return f"{called}({self.given(node, _arguments(definition))})"
         if isinstance(definition, ast.ClassDef) or called == "this":
+            arguments = self.read(node.args, _fields(definition)) if isinstance(definition, ast.ClassDef) else arguments
             return f"py.make({called}, [{arguments}], {{ {named} }})" if named else f"new {called}({arguments})"
         if called.endswith("Error"):
             return f"new {called}({self.given(node, ERROR_FIELDS)})"
         return f"{called}({', '.join(filter(None, [arguments, f'{{ {named} }}' if named else '']))})"
+
+    def read(self, nodes: Sequence[ast.expr], fields: Sequence[str]) -> str:
+        """Return the values of fields, `null` for one that no page reads."""
+        unread = [node for node, name in zip(nodes, fields, strict=False) if name in UNREAD]
+        return ", ".join("null" if node in unread else self.expression(node) for node in nodes)
 
     def given(self, node: ast.Call, names: Sequence[str]) -> str:
         """Return the arguments of a call of our own by position."""
@@ -513,6 +523,10 @@ class _Writer:
         """Return the error for Python that is not translated."""
         line = getattr(node, "lineno", 0)
         return NotTranslatedError(f"{self.at.name}, line {line}: not translated: {ast.unparse(node)[:100]}")
+
+
+def _fields(node: ast.ClassDef) -> list[str]:
+    return [each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
 
 
 def _arguments(node: ast.FunctionDef) -> tuple[str, ...]:

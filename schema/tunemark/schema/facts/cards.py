@@ -225,22 +225,31 @@ class ModelCard(Frozen):
     read_on: Day | None = None
     notes: Text | None = None
 
+    def __hash__(self) -> int:
+        """Return the hash of the key: shapes of steps, which hold the card, are looked up often."""
+        return hash(self.key)
+
     @consistency
     def _consistent(self) -> Iterator[str]:
-        if self.full_attention_every is not None and self.sliding_window is None:
-            yield f"full_attention_every is {self.full_attention_every} and there is no sliding_window; say how long the window is"
-        elif (self.full_attention_every or 0) > self.layers:
-            yield f"full_attention_every is {self.full_attention_every} and there are {self.layers} layers; none would attend to all tokens"
-        elif (self.sliding_window or 0) > self.context_length:
-            yield f"sliding_window is {self.sliding_window}, longer than the context, {self.context_length}; then there is no window"
-        elif self.attention_heads % self.key_value_heads:
-            yield f"key_value_heads is {self.key_value_heads}, which does not divide attention_heads, {self.attention_heads}"
-        elif (self.experts is None) != (self.active_experts is None) or (self.active_experts or 0) > (self.experts or 0):
-            yield f"active_experts is {self.active_experts} of {self.experts} experts; a mixture has both, and no more active than all"
-        elif (self.family in MIXTURES) != (self.experts is not None):
-            yield f"family is {self.family!r} and experts is {self.experts}; of these families only {' and '.join(MIXTURES)} are mixtures"
-        elif self.gated is not None and self.hub_id is None:
-            yield f"gated is {self.gated} and there is no hub_id that could be gated; add it, or leave this out"
+        yield from model_contradictions(self)
+
+
+def model_contradictions(card: ModelCard) -> Iterator[str]:
+    """Yield the contradiction between the numbers of a model, if there is one."""
+    if card.full_attention_every is not None and card.sliding_window is None:
+        yield f"full_attention_every is {card.full_attention_every} and there is no sliding_window; say how long the window is"
+    elif (card.full_attention_every or 0) > card.layers:
+        yield f"full_attention_every is {card.full_attention_every} and there are {card.layers} layers; none would attend to all tokens"
+    elif (card.sliding_window or 0) > card.context_length:
+        yield f"sliding_window is {card.sliding_window}, longer than the context, {card.context_length}; then there is no window"
+    elif card.attention_heads % card.key_value_heads:
+        yield f"key_value_heads is {card.key_value_heads}, which does not divide attention_heads, {card.attention_heads}"
+    elif (card.experts is None) != (card.active_experts is None) or (card.active_experts or 0) > (card.experts or 0):
+        yield f"active_experts is {card.active_experts} of {card.experts} experts; a mixture has both, and no more active than all"
+    elif (card.family in MIXTURES) != (card.experts is not None):
+        yield f"family is {card.family!r} and experts is {card.experts}; of these families only {' and '.join(MIXTURES)} are mixtures"
+    elif card.gated is not None and card.hub_id is None:
+        yield f"gated is {card.gated} and there is no hub_id that could be gated; add it, or leave this out"
 
 
 class PriceRow(Frozen):

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, must_be
 from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, PriceBasis, PriceRow
-from tunemark.schema.facts.names import AWS, cpu_name, suggest_accelerator, suggest_card, suggest_instance, without_variant
+from tunemark.schema.facts.names import AWS, cpu_name, key_of_model, model_keys, suggest_accelerator, suggest_card, suggest_instance
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.files import data_folder, project_root
@@ -155,18 +155,12 @@ class FactBase:
 
     def find_model(self, name: str) -> ModelCard | None:
         """Return the card of a model, or None for an unknown name; see `model`."""
-        spelt, alike = self._model_names
-        key = spelt.get(name.lower()) or alike.get(without_variant(name), "")
-        return self.models.get(key)
+        key = key_of_model(self._model_keys, name)
+        return None if key is None else self.models[key]
 
     @cached_property
-    def _model_names(self) -> tuple[dict[str, str], dict[str, str]]:
-        """The key of each model by its spellings, and by those without words for a variant, where that is one model."""
-        named = [(card.key, name) for card in self.models.values() for name in (card.key, card.name, *card.aliases)]
-        alike: dict[str, set[str]] = {}
-        for key, name in named:
-            alike.setdefault(without_variant(name), set()).add(key)
-        return {name.lower(): key for key, name in named}, {name: keys.pop() for name, keys in alike.items() if len(keys) == 1}
+    def _model_keys(self) -> dict[str, str]:
+        return model_keys(self.models.values())
 
     def accelerator(self, name: str, option: str = "accelerator") -> AcceleratorCard:
         """Return an accelerator card by key, name or alias.

@@ -28,8 +28,22 @@ def without_variant(name: str) -> str:
 
     "Qwen/Qwen3-14B-Instruct" and "unsloth/Qwen3-14B-bnb-4bit" become "qwen314b"; "Qwen3-1.4B" keeps its dot.
     """
-    words = re.split(r"[^0-9a-z.]+", name.rpartition("/")[2].lower())
+    words = re.split(r"[^0-9a-z.]+", name.lower().split("/")[-1])
     return "".join(word for word in words if word not in VARIANTS)
+
+
+def model_keys(cards: Iterable[ModelCard]) -> dict[str, str]:
+    """Return the key of each model by its spellings, and by those without words for a variant, where that is one model; see `key_of_model`."""
+    named = [(card.key, name) for card in cards for name in (card.key, card.name, *card.aliases)]
+    alike: dict[str, set[str]] = {}
+    for key, name in named:
+        alike.setdefault(without_variant(name), set()).add(key)
+    return {name: next(iter(keys)) for name, keys in alike.items() if len(keys) == 1} | {name.lower(): key for key, name in named}
+
+
+def key_of_model(keys: Mapping[str, str], name: str) -> str | None:
+    """Return the key of a model by its name, an alias, or the name of a variant with the same architecture; None for an unknown name."""
+    return keys.get(name.lower()) or keys.get(without_variant(name))
 
 
 def suggest_card(name: str, cards: Collection[AcceleratorCard | ModelCard]) -> str:

@@ -28,15 +28,7 @@ from tunemark.schema.vocabulary import (
     Task,
 )
 
-BYTES: dict[Dtype, float] = {
-    Dtype.FP32: 4,
-    Dtype.TF32: 4,
-    Dtype.BF16: 2,
-    Dtype.FP16: 2,
-    Dtype.FP8: 1,
-    Dtype.INT8: 1,
-    Dtype.NF4: 0.5,
-}
+BYTES: dict[Dtype, float] = {Dtype.FP32: 4, Dtype.TF32: 4, Dtype.BF16: 2, Dtype.FP16: 2, Dtype.FP8: 1, Dtype.INT8: 1, Dtype.NF4: 0.5}
 """Bytes per number. TF32 is a way to multiply numbers stored in 32 bits."""
 
 Attention = Literal["sdpa", "flash", "eager"]

@@ -34,6 +34,13 @@ def work_seconds(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Ter
     """Return seconds of one device per token of its micro-step, by class of work, each at the limit of the card.
 
     Tensor-parallel devices share the tokens: their seconds add up to the seconds of one device that does all the work.
+    """
+    limits, work = limits_of(shape, accelerator), work_of_tokens(shape) | work_of_weights(shape)
+    return limits if isinstance(limits, Missing) else {term: work[term] / limit for term, limit in zip(TERMS, limits, strict=True)}
+
+
+def limits_of(shape: TrainingShape, accelerator: AcceleratorCard) -> tuple[float, ...] | Missing:
+    """Return FLOP/s or bytes per second of a device for each class of work.
 
     Matrix products use the format of the activations, also in bitsandbytes' 4-bit layers unless configured otherwise. The default
     of `bnb_4bit_compute_dtype` is fp32; assuming it halves the errors of the QLoRA rows of held-out models.
@@ -47,42 +54,42 @@ def work_seconds(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Ter
     if bandwidth is None:
         return Missing(f"the card of {accelerator.name} has no memory bandwidth")
     link = HOST_LINK_BYTES_PER_S if shape.offload else (accelerator.interconnect_gb_s or 64) / 2 * GIGA
-    flops, moved = work_of(shape)
-    seconds = {term: amount / (peak * TERA * shape.tokens) for term, amount in flops.items()}
-    for term, size in moved.items():
-        seconds[term] = size / ((link if term == "exchange" else bandwidth * GIGA) * shape.tokens)
-    return seconds
+    own = {"matmul": peak * TERA, "attention": peak * TERA, "exchange": link}
+    return tuple(own.get(term, bandwidth * GIGA) for term in TERMS)
 
 
 @lru_cache(maxsize=4096)
-def work_of(shape: TrainingShape) -> tuple[dict[Term, float], dict[Term, float]]:
-    """Return the FLOPs and the moved bytes of a micro-step of one device, by class of work. They are the same on every accelerator."""
-    # All s^2 pairs count, recomputed ones included. Kernels work in tiles: a head of 96 takes as long as one of 128.
-    ledger, recomputes = flops_ledger(shape, "square"), shape.checkpointing is Checkpointing.FULL
-    attention = ledger.of("forward_attention", "backward_attention") + (ledger.of("forward_attention") if recomputes else 0)
-    tile = 2 ** math.ceil(math.log2(shape.model.head_dim)) / shape.model.head_dim
-    return {"matmul": ledger.executed - attention, "attention": attention * tile}, moved_bytes(shape)
-
-
-def moved_bytes(shape: TrainingShape) -> dict[Term, float]:
-    """Return the bytes that a device moves in a micro-step, by class of work.
+def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
+    """Return the FLOPs and the moved bytes per token, by class of work, that are the same for any micro-batch and sharding.
 
     A block reads and writes about ten tensors as wide as the model (two norms, two residuals, rotations) and four as wide as
     its feed-forward layer (gate, activation, product); the head three as wide as the vocabulary.
     """
-    model = shape.model
-    # Passes of activations through memory: forward, twice that backward, and the recomputed forward.
-    passes = 4 if shape.checkpointing is Checkpointing.FULL else 3
+    # All s^2 pairs count, recomputed ones included. Kernels work in tiles: a head of 96 takes as long as one of 128.
+    model, ledger, passes = shape.model, flops_ledger(shape, "square"), _passes(shape)
+    attention = ledger.of("forward_attention", "backward_attention") + (passes - 3) * ledger.of("forward_attention")
+    tile = 2 ** math.ceil(math.log2(model.head_dim)) / model.head_dim
     block = 10 * model.hidden_size + 4 * model.intermediate_size * (model.active_experts or 1)
-    elementwise = shape.slots * (model.layers * block * passes + 3 * model.vocabulary * 2) * BYTES[shape.activations]
+    elementwise = (model.layers * block * passes + 3 * model.vocabulary * 2) * BYTES[shape.activations]
     # Adapters: input cast and dropped out, output added, in their format.
     widths = sum((3 if shape.lora_dropout else 1) * linear.inputs + 2 * linear.outputs for linear in shape.adapted)
-    adapters = shape.slots * model.layers * widths * BYTES[shape.adapters] * passes
     # An eager kernel writes and reads all scores: product, mask, softmax in fp32, cast.
-    scores = shape.micro_batch * model.attention_heads * shape.sequence_length**2 * model.layers * 16.0 * passes
-    # Weights are read in the forward and backward pass and in recomputation. Each time, bitsandbytes expands a 4-bit layer.
+    scores = model.attention_heads * shape.sequence_length * model.layers * 16.0 * passes if shape.attention == "eager" else 0.0
+    padded = shape.slots / shape.tokens
+    return {
+        "matmul": (ledger.executed - attention) / shape.tokens,
+        "attention": attention * tile / shape.tokens,
+        "elementwise": elementwise * padded,
+        "adapters": model.layers * widths * BYTES[shape.adapters] * passes * padded,
+        "scores": scores * padded,
+    }
+
+
+def work_of_weights(shape: TrainingShape) -> dict[Term, float]:
+    """Return the bytes that the weights move per token, by class of work."""
+    model, quantised, uses = shape.model, shape.method is Method.QLORA, _passes(shape) - 1
     count = float(model.layers * sum(linear.inputs * linear.outputs * linear.copies for linear in block_linears(model)))
-    quantised, uses = shape.method is Method.QLORA, passes - 1
+    # Weights are read in the forward and backward pass and in recomputation. Each time, bitsandbytes expands a 4-bit layer.
     expanded = count * (BYTES[Dtype.NF4] + BYTES[shape.activations]) * uses if quantised else 0.0
     # Sharding gathers weights as they are stored for each use; full fine-tuning also scatters 16-bit gradients.
     gathers = uses if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else 0
@@ -94,10 +101,12 @@ def moved_bytes(shape: TrainingShape) -> dict[Term, float]:
         shards = 1 if shape.sharding in {"single", "ddp"} else shape.world_size
         weights += count * BYTES[shape.parameters] * (2 + 7 / (shape.gradient_accumulation * shards))
     return {
-        "elementwise": elementwise,
-        "weights": weights,
-        "adapters": adapters,
-        "scores": scores if shape.attention == "eager" else 0.0,
-        "dequantisation": expanded,
-        "exchange": 0.0 if shape.world_size == 1 or shape.sharding == "single" else exchanged,
+        "weights": weights / shape.tokens,
+        "dequantisation": expanded / shape.tokens,
+        "exchange": 0.0 if shape.world_size == 1 or shape.sharding == "single" else exchanged / shape.tokens,
     }
+
+
+def _passes(shape: TrainingShape) -> int:
+    """Return the passes of activations through memory: forward, twice that backward, and the recomputed forward."""
+    return 4 if shape.checkpointing is Checkpointing.FULL else 3

@@ -2,7 +2,14 @@
 globalThis.tunemarkPython = (() => {
   // Values ------------------------------------------------------------------------------------------
   const isObject = (value) => typeof value === "object" && value !== null;
-  const keyOf = (value) => (isObject(value) ? JSON.stringify(value) : value);
+  // The key of a value in a map: its content, which is written out once for each object.
+  const written = new WeakMap();
+  const keyOf = (value) => {
+    if (!isObject(value)) return value;
+    if (Array.isArray(value)) return `\0[${value.map((each) => (isObject(each) ? keyOf(each) : typeof each === "string" ? `${each.length}:${each}` : each)).join()}]`;
+    if (!written.has(value)) written.set(value, `\0${JSON.stringify(value)}`);
+    return written.get(value);
+  };
 
   // A dictionary whose keys are compared by value, in the order of insertion.
   class Dict {
@@ -11,18 +18,22 @@ globalThis.tunemarkPython = (() => {
       for (const [key, value] of pairs) this.put(key, value);
     }
     put(key, value) {
-      const known = keyOf(key);
-      this.map.set(known, [this.map.has(known) ? this.map.get(known)[0] : key, value]);
+      const known = keyOf(key), pair = this.map.get(known);
+      if (pair) pair[1] = value;
+      else this.map.set(known, [key, value]);
     }
     has(key) { return this.map.has(keyOf(key)); }
-    get(key, otherwise = null) { return this.has(key) ? this.map.get(keyOf(key))[1] : otherwise; }
+    get(key, otherwise = null) {
+      const pair = this.map.get(keyOf(key));
+      return pair ? pair[1] : otherwise;
+    }
     setdefault(key, value) {
       if (!this.has(key)) this.put(key, value);
       return this.get(key);
     }
-    keys() { return this.items().map(([key]) => key); }
-    values() { return this.items().map(([, value]) => value); }
-    items() { return [...this.map.values()]; }
+    keys() { return Array.from(this.map.values(), (pair) => pair[0]); }
+    values() { return Array.from(this.map.values(), (pair) => pair[1]); }
+    items() { return Array.from(this.map.values(), (pair) => [pair[0], pair[1]]); }
     toJSON() { return this.items(); }
   }
   class PySet extends Dict {
@@ -62,9 +73,13 @@ globalThis.tunemarkPython = (() => {
   };
   const has = (values, value) => {
     if (typeof values === "string") return values.includes(value);
-    return values instanceof Dict ? values.has(value) : seq(values).some((each) => eq(each, value));
+    if (values instanceof Dict) return values.has(value);
+    return isObject(value) || value == null ? seq(values).some((each) => eq(each, value)) : seq(values).includes(value);
   };
-  const at = (values, index) => (values instanceof Dict ? values.get(index) : values.at(index));
+  const at = (values, index) => {
+    if (values instanceof Dict) return values.get(index);
+    return index < 0 ? values.at(index) : values[index];
+  };
   const put = (values, index, value) => {
     if (values instanceof Dict) values.put(index, value);
     else values[index < 0 ? values.length + index : index] = value;
@@ -82,32 +97,38 @@ globalThis.tunemarkPython = (() => {
     const values = type.fields.map((name, index) => (index < given.length ? given[index] : named[name]));
     return new type(...values);
   };
-  const replace = (value, named) => Object.assign(Object.create(Object.getPrototypeOf(value)), value, named);
-  // The results of a function of one argument, as long as the argument lives.
+  const replace = (value, changed) => Object.assign(value.copy(), changed);
+  // The results of a function of one argument: a name, or an object as long as it lives.
   const kept = (made) => {
-    const known = new WeakMap();
+    const objects = new WeakMap(), names = new Map();
     return (argument) => {
-      if (!isObject(argument)) return made(argument);
+      const known = isObject(argument) ? objects : names;
       if (!known.has(argument)) known.set(argument, made(argument));
       return known.get(argument);
     };
   };
-  const numbers = new WeakMap();
+  const ids = new WeakMap();
   const id = (value) => {
-    if (!numbers.has(value)) numbers.set(value, (numbers.count = (numbers.count ?? 0) + 1));
-    return numbers.get(value);
+    if (!ids.has(value)) ids.set(value, (ids.count = (ids.count ?? 0) + 1));
+    return ids.get(value);
   };
 
   // Rounding and formats: of the exact value, ties to even ---------------------------------------------
   const MOST_DIGITS = 100;
   const fixed = (value, digits) => {
-    const short = value.toFixed(digits), exact = value.toFixed(Math.min(MOST_DIGITS, digits + 30));
+    const short = value.toFixed(digits), scaled = Math.abs(value) * 10 ** digits;
+    if (scaled < 1e9 && Math.abs(scaled - Math.floor(scaled) - 0.5) > 1e-6) return short; // far from a tie
+    const exact = value.toFixed(Math.min(MOST_DIGITS, digits + 30));
     const rest = exact.slice(exact.indexOf(".") + 1 + digits);
     if (!/^50*$/.test(rest)) return short;
     const cut = exact.slice(0, exact.length - rest.length).replace(/\.$/, "");
     return Number(cut.at(-1)) % 2 ? short : cut; // of two neighbours JavaScript takes the larger
   };
   const round = (value, digits = 0) => {
+    if (digits === 0) {
+      const near = Math.round(value);
+      return near - value === 0.5 && near % 2 ? near - 1 : near;
+    }
     if (digits >= 0) return Number(fixed(value, digits));
     const size = 10 ** -digits, below = Math.floor(value / size), rest = value - below * size;
     return (below + (rest > size / 2 || (rest === size / 2 && below % 2) ? 1 : 0)) * size;
@@ -135,10 +156,18 @@ globalThis.tunemarkPython = (() => {
     return keyed.sort(([a], [b]) => (reverse ? cmp(b, a) : cmp(a, b))).map(([, value]) => value);
   };
   const zip = (...lists) => {
-    const all = lists.filter((list) => Array.isArray(list) || list[Symbol.iterator] || list instanceof Dict).map(seq);
-    return all[0].map((_, index) => all.map((list) => list[index]));
+    if (lists.at(-1).constructor === Object) lists.pop();
+    const all = lists.map(seq);
+    if (all.length !== 2) return all[0].map((_, index) => all.map((list) => list[index]));
+    const [one, other] = all;
+    return one.map((value, index) => [value, other[index]]);
+  };
+  const bisect = (before) => (values, value) => {
+    const place = values.findIndex((each) => !before(each, value));
+    return place < 0 ? values.length : place;
   };
   const functions = {
+    bisect_left: bisect((a, b) => cmp(a, b) < 0), bisect_right: bisect((a, b) => cmp(a, b) <= 0),
     abs: Math.abs, id, len: (values) => values.length ?? values.map.size, round, sorted, str, zip, min: best(-1), max: best(1),
     all: (values) => seq(values).every(truth), any: (values) => seq(values).some(truth),
     sum: (values) => seq(values).reduce((total, value) => total + Number(value), 0),
@@ -154,7 +183,7 @@ globalThis.tunemarkPython = (() => {
       return otherwise;
     },
     iter: seq, product: (...lists) => lists.map(seq).reduce((rows, list) => rows.flatMap((row) => list.map((value) => [...row, value])), [[]]),
-    float: Number, getattr: (value, name) => value[name], isinstance: (value, type) => value instanceof type,
+    float: Number, getattr: (value, name) => value[name], isinstance: (value, type) => (KINDS.get(type) ?? ((any) => any instanceof type))(value),
     did_you_mean: (_, known) => `known: ${seq(known).join(", ")}`,
     escape: (text) => text.replace(/[&<>"']/g, (sign) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;" })[sign]),
     log: Math.log,
@@ -168,10 +197,13 @@ globalThis.tunemarkPython = (() => {
       finditer: (pattern, text) => [...text.matchAll(new RegExp(pattern, "g"))],
     },
   };
+  const { bool, int, dict, list } = functions, isBoolean = (value) => typeof value === "boolean", isDict = (value) => value instanceof Dict;
+  const KINDS = new Map([[bool, isBoolean], [int, Number.isInteger], [dict, isDict], [list, Array.isArray]]);
   functions.dict.fromkeys = (keys, value = null) => new Dict(seq(keys).map((key) => [key, value]));
   const METHODS = {
     bit_length: (value) => (value ? Math.floor(Math.log2(value)) + 1 : 0),
     append: (list, value) => { list.push(value); },
+    count: (list, value) => list.filter((each) => eq(each, value)).length,
     capitalize: (text) => text.slice(0, 1).toUpperCase() + text.slice(1).toLowerCase(),
     format: (text, value) => text.replace("{}", () => value),
     index: (list, value) => list.findIndex((each) => eq(each, value)),
@@ -188,15 +220,11 @@ globalThis.tunemarkPython = (() => {
     startswith: (text, start) => text.startsWith(start),
     strip: (text) => text.trim(),
   };
-  const call = (value, name, given) => {
-    if (value instanceof Dict || (isObject(value) && !Array.isArray(value)) || typeof value === "function") return value[name](...given);
-    return METHODS[name](value, ...given);
-  };
   const and = (value, ...others) => others.reduce((kept, other) => (truth(kept) ? other() : kept), value);
   const or = (value, ...others) => others.reduce((kept, other) => (truth(kept) ? kept : other()), value);
   const floordiv = (a, b) => Math.floor(a / b);
 
   const names = [METHODS, Dict.prototype, PySet.prototype, functions.dict].flatMap(Object.getOwnPropertyNames);
 
-  return { ...functions, names, TunemarkError, ValueError, add, and, at, call, cmp, common, eq, floordiv, format, has, kept, make, merged, mod, object, or, put, replace, seq, slice, truth, value };
+  return { ...functions, names, TunemarkError, ValueError, add, and, at, cmp, common, eq, floordiv, format, has, kept, make, merged, methods: METHODS, mod, object, or, put, replace, seq, slice, truth, value };
 })();
