@@ -1,6 +1,5 @@
 """The front door behaves like other command-line tools."""
 
-import importlib
 import os
 import re
 import shlex
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from factories import assert_golden
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from tunemark import cli
@@ -27,8 +25,7 @@ def leaves(words, command):
 
 def commands_with_examples():
     """Return the words of each command of the command line, and the command. The group `site` only lists its commands."""
-    tops = {name: get_command(importlib.import_module(module).app).commands[name] for name, (module, _) in cli.COMMANDS.items()}
-    return [leaf for name, command in tops.items() for leaf in leaves((name,), command) if leaf[0] != ("site",)]
+    return [leaf for name in cli.COMMANDS for leaf in leaves((name,), cli.imported_command(name)) if leaf[0] != ("site",)]
 
 
 def examples_in(words):

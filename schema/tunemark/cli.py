@@ -16,6 +16,7 @@ from tunemark.schema.safe_text import terminal
 
 DOCTOR, RUN, STUDIES = (f"tunemark.harness.commands.{module}" for module in ("doctor", "run", "studies"))
 COLLECTOR, SITE = (f"tunemark.{room}.commands" for room in ("collector", "site"))
+DATABASE = f"{COLLECTOR}.database"
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": (DOCTOR, "Show what this machine has and which workloads it can run."),
@@ -28,23 +29,33 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tune": (STUDIES, "Find the fastest configuration of the tuned division, and measure it."),
     "ab": (STUDIES, "Compare two settings in interleaved runs."),
     "predict": (STUDIES, "Predict the time and cost of a whole job from a short run."),
-    "validate": (COLLECTOR, "Check submissions, published results, facts or a pull request."),
-    "submit": (COLLECTOR, "Send results: check, show every fact, push them to your fork."),
-    "collect": (COLLECTOR, "Load all results and facts into the database."),
-    "audit": (COLLECTOR, "Check figures against physics, arithmetic and catalogues."),
-    "query": (COLLECTOR, "Query the database with SQL."),
-    "prices": (COLLECTOR, "Show the price of an instance or accelerator on a date."),
-    "recommend": (COLLECTOR, "Recommend what to rent or use for a job, with time, cost and evidence."),
-    "estimate": (COLLECTOR, "Estimate memory, speed and cost before anything runs."),
-    "import": ("tunemark.collector.commands.import_files", "Import results, logs and prices from other tools."),
-    "schema": (COLLECTOR, "Write the JSON Schema files and show the fields of a record."),
+    "validate": (f"{COLLECTOR}.validate", "Check submissions, published results, facts or a pull request."),
+    "submit": (f"{COLLECTOR}.submit", "Send results: check, show every fact, push them to your fork."),
+    "collect": (DATABASE, "Load all results and facts into the database."),
+    "audit": (f"{COLLECTOR}.audit", "Check figures against physics, arithmetic and catalogues."),
+    "query": (DATABASE, "Query the database with SQL."),
+    "prices": (f"{COLLECTOR}.prices", "Show the price of an instance or accelerator on a date."),
+    "recommend": (f"{COLLECTOR}.recommend", "Recommend what to rent or use for a job, with time, cost and evidence."),
+    "estimate": (f"{COLLECTOR}.estimate", "Estimate memory, speed and cost before anything runs."),
+    "import": (f"{COLLECTOR}.import_files", "Import results, logs and prices from other tools."),
+    "schema": (f"{COLLECTOR}.schema", "Write the JSON Schema files and show the fields of a record."),
     "site": (SITE, "Build and serve the site."),
     "demo": ("tunemark.demo", "Run, validate, collect, build and serve in one command."),
 }
-"""Name -> (module, one line of help). The module has a typer app `app` with a command of that name."""
+"""Name -> (module, one line of help). The module has a typer app `app` with a command of that name, or a function of that name."""
 
 
 CALLED_COMMAND = "tunemark.called"
+
+
+def imported_command(name: str) -> Any:  # noqa: ANN401 - the classes of typer's commands are private
+    """Return a command from its module."""
+    module = importlib.import_module(COMMANDS[name][0])
+    if hasattr(module, "app"):
+        return get_command(module.app).commands[name]  # type: ignore[attr-defined]
+    alone = typer.Typer(add_completion=False, rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
+    alone.command()(getattr(module, name))
+    return get_command(alone)
 
 
 class LazyGroup(TyperGroup):
@@ -58,11 +69,9 @@ class LazyGroup(TyperGroup):
         """Import the module of the called command. Other commands are listed without importing them."""
         if cmd_name not in COMMANDS:
             return None
-        module, summary = COMMANDS[cmd_name]
         if ctx.meta.get(CALLED_COMMAND) != cmd_name:
-            return TyperCommand(cmd_name, help=summary)
-        group = get_command(importlib.import_module(module).app)
-        return group.commands[cmd_name]  # type: ignore[attr-defined]
+            return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1])
+        return imported_command(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - as above
         """Store the name of the called command, then resolve it."""
@@ -89,8 +98,7 @@ def _version(requested: bool) -> None:  # noqa: FBT001 - typer passes the value 
 
 @app.callback()
 def tunemark(
-    *,
-    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
+    *, _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False
 ) -> None:
     """Which accelerator should I fine-tune this model on, how long will it take, and what will it cost?
 

@@ -65,10 +65,7 @@ def test_a_query_reaches_nothing_but_the_database(tunemark: Tunemark, sql: str) 
 
 @pytest.mark.parametrize(
     ("sql", "message"),
-    [
-        ("select workloadd from results", '"workloadd" not found'),
-        ("select * from resuts", 'resuts does not exist! Did you mean "results"'),
-    ],
+    [("select workloadd from results", '"workloadd" not found'), ("select * from resuts", 'resuts does not exist! Did you mean "results"')],
 )
 @pytest.mark.usefixtures("database")
 def test_a_misspelt_column_or_table_has_a_suggestion(tunemark: Tunemark, sql: str, message: str) -> None:

@@ -13,7 +13,7 @@ from tunemark.collector.predict.estimate import Like, job_estimates
 from tunemark.collector.predict.fit import fit
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
-from tunemark.schema.option_rates import Evidence, Planner, consistent, division_of, memory_of, option_rates, plans_of, step_on
+from tunemark.schema.option_rates import Evidence, best_plan, consistent, division_of, memory_of, option_rates, plans_of, step_on
 from tunemark.schema.physics.stacks import memory_on
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import DisputedRate, Rate
@@ -54,8 +54,10 @@ def seconds(card: AcceleratorCard, devices: int, shape: TrainingShape) -> float:
 def test_a_rate_is_the_prediction_for_the_plan_that_is_shown_and_cites_the_results_of_its_step() -> None:
     rate = rates(evidence(trust="measured"), 8192, (H100, 1))["lora", "plain", H100, 1]
     assert (rate.evidence, rate.trust, rate.result_ids, rate.results) == ("direct", "measured", (RESULT,), 1)
-    card, planner = FACTS.accelerators[H100], Planner(FITTED.effects)
-    plans = [planner.best_on(card, step_on(card, MODEL, method, 8192, 1), "plain")[0].shape for method in (Method.LORA, Method.FULL)]
+    card = FACTS.accelerators[H100]
+    plans = [
+        best_plan(FITTED.effects, card, step_on(card, MODEL, method, 8192, 1), "plain")[0].shape for method in (Method.LORA, Method.FULL)
+    ]
     assert (rate.micro_batch, rate.checkpointing) == (plans[0].micro_batch, plans[0].checkpointing.value)
     lora, full = (predict(FITTED.effects, Combination(card, 1, shape, "plain")) for shape in plans)
     assert rate.merged == "full", "of these results, LoRA was the slower one"
@@ -128,9 +130,9 @@ def test_a_prediction_for_lora_is_never_below_that_for_a_method_that_does_more_w
 def test_no_other_plan_that_fits_is_predicted_to_be_more_than_a_percent_faster(
     accelerator: str, model: ModelCard, method: Method, devices: int
 ) -> None:
-    card, planner = FACTS.accelerators[accelerator], Planner(FITTED.effects)
+    card = FACTS.accelerators[accelerator]
     step = step_on(card, model, method, 512, devices)
-    best, verdict = planner.best_on(card, step, "plain")
+    best, verdict = best_plan(FITTED.effects, card, step, "plain")
     assert verdict in {"fits", "probably"}
     for sharding, kept, rows in product(("single",) if devices == 1 else ("ddp", "fsdp1"), Checkpointing, (1, 2, 4, 8, 16, 32)):
         other = replace(step, micro_batch=rows, checkpointing=kept, sharding=sharding)
@@ -140,29 +142,29 @@ def test_no_other_plan_that_fits_is_predicted_to_be_more_than_a_percent_faster(
 
 
 def test_without_a_plan_that_fits_the_one_that_is_tight_is_shown_or_what_the_smallest_lacks() -> None:
-    planner, large, small = Planner(FITTED.effects), FACTS.accelerators[H100], FACTS.accelerators["nvidia-rtx-4090"]
-    plan, verdict = planner.best_on(large, step_on(large, LARGE, Method.FULL, 4096, 16), "plain")
+    large, small = FACTS.accelerators[H100], FACTS.accelerators["nvidia-rtx-4090"]
+    plan, verdict = best_plan(FITTED.effects, large, step_on(large, LARGE, Method.FULL, 4096, 16), "plain")
     assert (plan.shape.sharding, verdict) == ("fsdp1", "tight")
-    assert planner.best_on(small, step_on(small, LARGE, Method.FULL, 2048, 8), "plain")[1] == "no"
+    assert best_plan(FITTED.effects, small, step_on(small, LARGE, Method.FULL, 2048, 8), "plain")[1] == "no"
 
 
 def test_full_fine_tuning_under_fsdp_needs_the_memory_of_fp32_states_as_published() -> None:
     """With bf16 mixed precision, peaks of 80.3 GB on two devices and 40.2 GB on four were published for an 8B model with rows of 4,096 tokens."""
-    card, planner = FACTS.accelerators["nvidia-rtx-a6000"], Planner(FITTED.effects)
-    plans = [planner.best_on(card, step_on(card, MODEL, Method.FULL, 4096, devices), "tuned") for devices in (2, 4)]
+    card = FACTS.accelerators["nvidia-rtx-a6000"]
+    plans = [best_plan(FITTED.effects, card, step_on(card, MODEL, Method.FULL, 4096, devices), "tuned") for devices in (2, 4)]
     # With weights in bf16 alone, two devices of 48 GB have room.
     assert [verdict for _, verdict in plans] == ["tight", "fits"]
-    assert Planner(FITTED.effects, "hf").best_on(card, step_on(card, MODEL, Method.FULL, 4096, 2), "tuned")[1] == "no"
+    assert best_plan(FITTED.effects, card, step_on(card, MODEL, Method.FULL, 4096, 2), "tuned", stack="hf")[1] == "no"
     assert [plan.needed_bytes / 1e9 for plan, _ in plans] == [pytest.approx(80.3, rel=0.05), pytest.approx(40.2, rel=0.05)]
 
 
 def test_a_plan_keeps_what_is_asked_for_and_a_vendors_software_may_share_matrices() -> None:
-    planner, card = Planner(FITTED.effects), FACTS.accelerators[H100]
+    card = FACTS.accelerators[H100]
     step = replace(step_on(card, MODEL, Method.LORA, 2048, 1), micro_batch=3, checkpointing=Checkpointing.FULL)
-    plan, _ = planner.best_on(card, step, "plain", ("micro_batch", "checkpointing"))
+    plan, _ = best_plan(FITTED.effects, card, step, "plain", ("micro_batch", "checkpointing"))
     assert (plan.shape.micro_batch, plan.shape.checkpointing) == (3, Checkpointing.FULL)
     several = step_on(card, LARGE, Method.LORA, 8192, 8)
-    shared, apart = (planner.best_on(card, several, level)[0].shape for level in ("vendor", "plain"))
+    shared, apart = (best_plan(FITTED.effects, card, several, level)[0].shape for level in ("vendor", "plain"))
     assert (shared.tensor_parallel, shared.world_size, shared.block_format, division_of(shared)) == (2, 4, Dtype.FP8, "tp2")
     assert (apart.tensor_parallel, apart.block_format, division_of(apart)) == (1, None, "fsdp1")
 

@@ -120,9 +120,9 @@ def take(visit: Visit, step: Step) -> None:
     """Do what a reader does with one click."""
     page, (kind, *words) = visit.page, step
     if kind == "field":
-        name, value = words
-        before = page.locator("#tm-answer").inner_text()
-        page.locator(f"#tm-question [name={name}]").select_option(value)
+        (name, value), before = words, page.locator("#tm-answer").inner_text()
+        field = page.locator(f"#tm-question [name={name}]")
+        field.fill(value) if name == "model" else field.select_option(value)
         page.wait_for_function("before => document.querySelector('#tm-answer').innerText !== before", arg=before)
     elif kind == "evidence":
         page.locator("#tm-answer a[href^='results/']").first.click()

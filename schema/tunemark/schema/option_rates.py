@@ -2,7 +2,7 @@
 
 Every rate is the prediction of the throughput model for the plan that is shown. Results of the same step are among those that the model is
 fitted to; they never replace its rate, since they were measured with plans of their own. With whole sources left out, rates of other
-sources' results of the same step are 39% off in the median of 35 results, and predictions for them 15% (`benchmarks/recommend_errors.py`).
+sources' results of the same step are 24% off in the median of 27 results, and predictions for them 15% (`benchmarks/recommend_errors.py`).
 
 The evidence of a rate says how near the results are that it rests on: `direct` is this model, method, row length, accelerator and device
 count; `near` is another length or count; `predicted` is neither. With `none` there is a reason instead of a rate. Intervals are 90%
@@ -11,7 +11,7 @@ intervals of the throughput model, for any software of the level.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -27,7 +27,7 @@ from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
 from tunemark.schema.recommendation import FIT, DisputedRate, Offer, Question, Rate, places_of
 from tunemark.schema.recommendation_words import METHODS
-from tunemark.schema.throughput import Combination, Effects, architecture_of, factor_of, generation_of, interval_of, predict_parts
+from tunemark.schema.throughput import Combination, Effects, architecture_of, factor_of, generation_of, interval_of, predict
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
@@ -161,7 +161,7 @@ class Candidate:
     """The factor by which devices that share matrices take longer."""
     stack: str
     """The software stack whose memory it needs."""
-    fixed: tuple[str, ...]
+    fixed: tuple[str, ...] = ()
     """Fields of the shape that the stack does not change."""
 
     @property
@@ -176,74 +176,59 @@ class Candidate:
                 return verdict
         return "no"
 
-    def on(self, stack: str) -> "Candidate":
-        """Return the plan with another software stack."""
-        return replace(self, stack=stack)
-
-    def seconds(self, limits: Sequence[float]) -> float:
-        """Return device-seconds per token, without the effects that are the same for all plans; `limits` are those of a device, by class of work."""
+    def seconds(self, limits: Iterable[float]) -> float:
+        """Return device-seconds per token at the limits of a device, without the effects that are the same for all plans."""
         return self.slower * sum(amount / limit for amount, limit in zip(self.work, limits, strict=True))
 
-    def parts(self, limits: Sequence[float]) -> dict[Term, float]:
-        """Return these seconds by class of work, without what sharing of matrices adds."""
-        return {term: amount / limit for term, amount, limit in zip(TERMS, self.work, limits, strict=True) if amount}
+
+def plans_with_work(effects: Effects, config: Combination, fixed: tuple[str, ...] = (), stack: str | None = None) -> list[Candidate]:
+    """Return the plans of a step, the usual ones first. Their work is the same on all accelerators that compute in its formats."""
+    plans: list[Candidate] = []
+    of_tokens: dict[Checkpointing, dict[Term, float]] = {}
+    factors = [(term, factor_of(effects, config, term)) for term in TERMS]
+    for shape in plans_of(config.shape, fixed, shared=config.level == "vendor"):
+        if shape.checkpointing not in of_tokens:
+            of_tokens[shape.checkpointing] = work_of_tokens(shape)
+        work = of_tokens[shape.checkpointing] | work_of_weights(shape)
+        slower = math.exp(effects.mean_of("slope: devices per row doubled") * math.log2(shape.tensor_parallel))
+        weighted = tuple(factor * work[term] for term, factor in factors)
+        plans.append(Candidate(shape, weighted, slower, stack or USUAL_STACK[config.level], fixed))
+    return plans
 
 
-@dataclass(frozen=True, slots=True)
-class Planner:
-    """Chooses plans for steps of a model. Plans, their work and their memory are computed once for all accelerators."""
+def best_of(card: AcceleratorCard, plans: Sequence[Candidate], stack: str | None = None) -> tuple[Candidate, MemoryVerdict]:
+    """Return the fastest of plans among those that fit or probably fit on an accelerator, else one that is tight, else the smallest.
 
-    effects: Effects
-    stack: str | None = None
-    """The software stack; None for the usual one of the level of software."""
-    plans: dict[tuple[TrainingShape, SoftwareLevel, tuple[str, ...]], list[Candidate]] = field(default_factory=dict)
-
-    def best_on(
-        self, card: AcceleratorCard, step: TrainingShape, level: SoftwareLevel, fixed: tuple[str, ...] = ()
-    ) -> tuple[Candidate, MemoryVerdict]:
-        """Return the plan of a step that is predicted to be fastest among those that fit or probably fit, else one that is tight, else the smallest.
-
-        `fixed` are fields that keep the value of the step.
-        """
-        key = (with_software(step, card, level, fixed), level, fixed)
-        if key not in self.plans:
-            self.plans[key] = self.candidates(combination_on(card, key[0], level), fixed)
-        return best_of(card, self.plans[key], limits_on(card, step), [] if self.stack else list(STACKS))
-
-    def candidates(self, config: Combination, fixed: tuple[str, ...] = ()) -> list[Candidate]:
-        """Return the plans of a step, the usual ones first, with their work."""
-        found: list[Candidate] = []
-        of_tokens: dict[Checkpointing, dict[Term, float]] = {}
-        factors = [(term, factor_of(self.effects, config, term)) for term in TERMS]
-        shared = self.effects.mean_of("slope: devices per row doubled")
-        for shape in plans_of(config.shape, fixed, shared=config.level == "vendor"):
-            if shape.checkpointing not in of_tokens:
-                of_tokens[shape.checkpointing] = work_of_tokens(shape)
-            work = of_tokens[shape.checkpointing] | work_of_weights(shape)
-            slower = math.exp(shared * math.log2(shape.tensor_parallel))
-            weighed = tuple(factor * work[term] for term, factor in factors)
-            found.append(Candidate(shape, weighed, slower, self.stack or USUAL_STACK[config.level], fixed))
-        return found
-
-
-Limits = list[float] | Missing
-"""FLOP/s or bytes per second of a device, by class of work, or why they are unknown."""
-
-
-def best_of(
-    card: AcceleratorCard, plans: Sequence[Candidate], limits: Limits, stacks: Sequence[str] = ()
-) -> tuple[Candidate, MemoryVerdict]:
-    """Return the fastest of plans that fits or probably fits, else one that is tight, else the smallest: tight if it fits with one of the other stacks."""
+    Unless a software stack is chosen, the smallest is tight if it fits with another than the usual one. Plans whose times differ by less
+    than 1% keep their order. Without figures on the card nothing is predicted, and all keep it.
+    """
+    limits = limits_of(plans[0].shape, card)
+    if not isinstance(limits, Missing):
+        first = plans[0].seconds(limits)
+        plans = sorted(plans, key=lambda plan: round(100 * plan.seconds(limits) / first))
     tried: list[tuple[Candidate, MemoryVerdict]] = []
-    for plan in fastest_first(plans, limits):
+    for plan in plans:
         verdict = plan.fit_on(memory_of(card))
         if verdict in FIT:
             return plan, verdict
         tried.append((plan, verdict))
     plan, verdict = min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
-    if verdict == "no" and any(plan.on(stack).fit_on(memory_of(card)) in FIT for stack in stacks):
+    if verdict == "no" and stack is None and any(replace(plan, stack=other).fit_on(memory_of(card)) in FIT for other in STACKS):
         return plan, "tight"
     return plan, verdict
+
+
+def best_plan(
+    effects: Effects,
+    card: AcceleratorCard,
+    step: TrainingShape,
+    level: SoftwareLevel,
+    fixed: tuple[str, ...] = (),
+    stack: str | None = None,
+) -> tuple[Candidate, MemoryVerdict]:
+    """Return the best plan of a step with software of a level. `fixed` are fields that keep the value of the step."""
+    config = combination_on(card, with_software(step, card, level, fixed), level)
+    return best_of(card, plans_with_work(effects, config, fixed, stack), stack)
 
 
 GROUPS = (2, 4, 8)
@@ -326,23 +311,6 @@ def combination_on(card: AcceleratorCard, shape: TrainingShape, level: SoftwareL
     return Combination(card, shape.world_size * shape.tensor_parallel, shape, level, devices_per_row=float(shape.tensor_parallel))
 
 
-def fastest_first(plans: Sequence[Candidate], limits: Limits) -> Sequence[Candidate]:
-    """Return plans of a step by their predicted time on a device. Plans that differ by less than 1% keep their order.
-
-    Without figures on its card nothing is predicted, and all keep their order.
-    """
-    if isinstance(limits, Missing):
-        return plans
-    first = plans[0].seconds(limits)
-    return sorted(plans, key=lambda plan: round(100 * plan.seconds(limits) / first))
-
-
-def limits_on(card: AcceleratorCard, step: TrainingShape) -> Limits:
-    """Return the limits of a device for any plan of a step."""
-    limits = limits_of(step, card)
-    return limits if isinstance(limits, Missing) else [limits[term] for term in TERMS]
-
-
 def has_bf16(card: AcceleratorCard) -> bool:
     """Return True unless the card has a peak in fp16 and none in bf16. The GPUs of Apple compute in bf16 at the peak of fp16."""
     return card.vendor == APPLE or Dtype.FP16 not in card.peak_tflops or Dtype.BF16 in card.peak_tflops
@@ -379,29 +347,20 @@ def option_rates(
 ) -> list[Rate]:
     """Return the rates of a model with rows of this length: each method and level of software on each accelerator and device count.
 
-    Vendors' own software has rates only where a result has it. Memory is that with a software stack, by default the usual one. Raises TunemarkError for rows that the model cannot read.
+    Vendors' own software has rates only where a result has it. Memory is that with a software stack, by default the usual one. Raises
+    TunemarkError for rows that the model cannot read.
     """
     _check_length(length, model, longest_row(model, evidence))
-    of_model, planner = _by_step(evidence.results, architecture_of(model)), Planner(evidence.effects, stack)
-    levels = {(row.vendor, row.level) for row in evidence.results}
+    of_model, levels = _by_step(evidence.results, architecture_of(model)), {(row.vendor, row.level) for row in evidence.results}
     reasons: dict[tuple[object, ...], str | None] = {}
-    known_plans: dict[tuple[object, ...], list[Candidate]] = {}
+    plans: dict[tuple[object, ...], list[Candidate]] = {}
     rates: list[Rate] = []
 
     def reason(method: Method, card: AcceleratorCard, slots: int) -> str | None:
         key = (method, generation_of(card), slots)
         if key not in reasons:
-            # Short rows are computed many at a time: their rate of tokens is that of the shortest usual ones.
-            least = SHORT_ENCODED if FAMILIES[model.family].encoder else SHORT
-            reasons[key] = unmeasured(evidence.results, model, method, card, max(length, least), slots)
+            reasons[key] = unmeasured(evidence.results, model, method, card, _usual(length, model), slots)
         return reasons[key]
-
-    def plans_on(card: AcceleratorCard, method: Method, devices: int, level: SoftwareLevel) -> list[Candidate]:
-        key = (method, devices, level, has_bf16(card), Dtype.FP8 in card.peak_tflops, Dtype.FP4 in card.peak_tflops)
-        if key not in known_plans:
-            step = with_software(step_on(card, model, method, length, devices), card, level)
-            known_plans[key] = planner.candidates(combination_on(card, step, level))
-        return known_plans[key]
 
     for (card, devices), method, level in product(places, TRAINED, software):
         alike = of_model.get((method.value, card.key, level), [])
@@ -412,29 +371,27 @@ def option_rates(
         disputed = [row for row in alike if row.suspicious and row.devices == devices]
         rate = Rate(method.value, length, level, card.key, devices, "none", disputed=_disputed(disputed, length, direct=bool(direct)))
         # Memory takes longest to compute, so what prevents any rate comes first.
-        missing = _no_training(card, devices) or (
-            f"no accepted result with {level} software on {card.vendor} devices" if (card.vendor, level) not in levels else None
-        )
+        missing = _no_training(card, devices, None if (card.vendor, level) in levels else level)
         missing = missing or (None if direct else reason(method, card, USUAL_SLOTS))
         if missing is None:
-            plans = plans_on(card, method, devices, level)
-            limits = limits_on(card, plans[0].shape)
-            plan, verdict = best_of(card, plans, limits, [] if stack else list(STACKS))
-            rate = _planned(rate, plan, verdict, memory_of(card))
+            alike_plans = (method, devices, level, has_bf16(card), Dtype.FP8 in card.peak_tflops, Dtype.FP4 in card.peak_tflops)
+            if alike_plans not in plans:
+                step = with_software(step_on(card, model, method, length, devices), card, level)
+                plans[alike_plans] = plans_with_work(evidence.effects, combination_on(card, step, level), stack=stack)
+            plan, verdict = best_of(card, plans[alike_plans], stack)
+            # A direct result has run on this hardware, in some configuration.
+            rate = _planned(rate, plan, "ran" if direct and verdict not in FIT else verdict, memory_of(card))
             missing = None if direct else reason(method, card, plan.shape.slots)
-            if direct and verdict in {"tight", "no"}:
-                # A result has run on this hardware, in some configuration.
-                rate = replace(rate, memory="ran")
-            elif verdict == "no":
+            if verdict == "no" and not direct:
                 missing = f"does not fit: each device lacks {gib(plan.needed_bytes - memory_of(card))}"
         if missing is None:
-            if isinstance(limits, Missing):
-                missing = limits.reason
+            estimate = predict(evidence.effects, combination_on(card, plan.shape, level), plan.work)
+            if isinstance(estimate, Missing):
+                missing = estimate.reason
             else:
-                estimate = predict_parts(evidence.effects, combination_on(card, plan.shape, level), plan.parts(limits))
-                speed, kind = interval_of(estimate, devices), "direct" if direct else "near" if found else "predicted"
-                rate = replace(rate, evidence=kind, tokens_per_s=speed.value, tokens_per_s_low=speed.low, tokens_per_s_high=speed.high)
-                rate = _cited(rate, direct or found)
+                speed = interval_of(estimate, devices)
+                rate = replace(rate, tokens_per_s=speed.value, tokens_per_s_low=speed.low, tokens_per_s_high=speed.high)
+                rate = _cited(rate, direct, found)
         rates.append(rate if missing is None else replace(rate, reason=missing))
     return consistent(rates)
 
@@ -460,13 +417,20 @@ def _check_length(length: int, model: ModelCard, longest: int) -> None:
         raise TunemarkError("sequence_length", length, f"{model.name} reads rows of at most {longest:,} tokens")
 
 
-def _no_training(card: AcceleratorCard, devices: int) -> str | None:
-    """Return the reason why an accelerator is never an option, or None."""
+def _usual(length: int, model: ModelCard) -> int:
+    """Return the tokens of a row, or of the shortest usual one: short rows are computed many at a time, and their rate of tokens is that one's."""
+    return max(length, SHORT_ENCODED if FAMILIES[model.family].encoder else SHORT)
+
+
+def _no_training(card: AcceleratorCard, devices: int, unknown: SoftwareLevel | None) -> str | None:
+    """Return the reason why an accelerator is no option, or None; `unknown` is the level of software if its vendor has no result of it."""
     if card.unit == "cpu":
         return "predictions are for accelerators, not for CPUs"
     if card.memory_gib is None:
         return "its card has no memory size"
-    return f"one {APPLE} device trains alone" if card.vendor == APPLE and devices > 1 else None
+    if card.vendor == APPLE and devices > 1:
+        return f"one {APPLE} device trains alone"
+    return None if unknown is None else f"no accepted result with {unknown} software on {card.vendor} devices"
 
 
 def is_direct(row: KnownRate, devices: int, length: int) -> bool:
@@ -510,7 +474,7 @@ def _disputed(rows: Sequence[KnownRate], length: int, *, direct: bool) -> tuple[
     return tuple(DisputedRate(row.result_id, row.tokens_per_s, row.sequence_length) for row in first)
 
 
-def _planned(rate: Rate, plan: Candidate, verdict: MemoryVerdict, memory_bytes: int) -> Rate:
+def _planned(rate: Rate, plan: Candidate, verdict: str, memory_bytes: int) -> Rate:
     """Return a rate with its plan and memory."""
     shape = plan.shape
     return replace(
@@ -525,9 +489,11 @@ def _planned(rate: Rate, plan: Candidate, verdict: MemoryVerdict, memory_bytes: 
     )
 
 
-def _cited(rate: Rate, rows: Sequence[KnownRate]) -> Rate:
-    """Return a rate with the results that it rests on, and the best of their trust levels."""
+def _cited(rate: Rate, direct: Sequence[KnownRate], near: Sequence[KnownRate]) -> Rate:
+    """Return a rate with the results that it rests on, the direct ones if there are any, and the best of their trust levels."""
+    rows = direct or near
     if not rows:
-        return rate
+        return replace(rate, evidence="predicted")
     best = next((level for level in BEST_FIRST if any(row.trust == level for row in rows)), rows[0].trust)
-    return replace(rate, result_ids=tuple(row.result_id for row in rows[:MOST_CITED]), results=len(rows), trust=best)
+    ids = tuple(row.result_id for row in rows[:MOST_CITED])
+    return replace(rate, evidence="direct" if direct else "near", result_ids=ids, results=len(rows), trust=best)

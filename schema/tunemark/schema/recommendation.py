@@ -5,6 +5,7 @@ and comparison. See definitions#recommendation.
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -449,7 +450,8 @@ def with_ranks(options: Sequence[Option], objective: Objective) -> list[Option]:
     pairs = [
         (option.seconds_low, option.seconds_high) if objective == "fastest" else (option.usd_low, option.usd_high) for option in options
     ]
+    lows, highs = sorted(low for low, _ in pairs), sorted(high for _, high in pairs)
     return [
-        replace(option, rank_low=1 + sum(other < low for _, other in pairs), rank_high=sum(other <= high for other, _ in pairs))
+        replace(option, rank_low=1 + bisect_left(highs, low), rank_high=bisect_right(lows, high))
         for option, (low, high) in zip(options, pairs, strict=True)
     ]

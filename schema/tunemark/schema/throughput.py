@@ -18,7 +18,7 @@ from functools import lru_cache
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.physics.work import Missing, Term, work_seconds
+from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
 from tunemark.schema.vocabulary import SoftwareLevel
 
 LEVEL = 0.90
@@ -217,7 +217,8 @@ class Effects:
 
     def variance(self, slopes: Iterable[tuple[str, float]]) -> float:
         """Return the variance of a sum of parameters, each times its slope."""
-        variance, seen = 0.0, []
+        variance = 0.0
+        seen: list[tuple[int, float]] = []
         for name, slope in slopes:
             place = self.places.get(name)
             if place is None:
@@ -269,23 +270,23 @@ def interval_of(estimate: LogPrediction, devices: int) -> Range:
 
 
 def factor_of(effects: Effects, config: Combination, term: Term) -> float:
-    """Return how many times longer than at the limit a class of work takes."""
+    """Return the factor by which a class of work takes longer than at the limit."""
     return math.exp(sum(effects.mean_of(name) for name in factors_of(config, term)))
 
 
-def predict(effects: Effects, config: Combination) -> LogPrediction | Missing:
-    """Return the prediction for a combination, or the reason why there is none."""
-    terms = work_seconds(config.shape, config.accelerator)
-    if isinstance(terms, Missing):
-        return terms
-    return predict_parts(
-        effects, config, {term: factor_of(effects, config, term) * at_limit for term, at_limit in terms.items() if at_limit}
-    )
+def predict(effects: Effects, config: Combination, work: Iterable[float] | None = None) -> LogPrediction | Missing:
+    """Return the prediction for a combination, or the reason why there is none.
 
-
-def predict_parts(effects: Effects, config: Combination, parts: Mapping[Term, float]) -> LogPrediction:
-    """Return the prediction for a combination from the seconds per token of each class of work, factors included."""
-    total, weights = sum(parts.values()), effects_of(config)
-    of_factors = [(name, part / total) for term, part in parts.items() for name in factors_of(config, term)]
+    `work` is its FLOPs or bytes per token by class of work, each times its factor, if they are known already.
+    """
+    limits = limits_of(config.shape, config.accelerator)
+    if isinstance(limits, Missing):
+        return limits
+    if work is None:
+        amounts = work_of_tokens(config.shape) | work_of_weights(config.shape)
+        work = [factor_of(effects, config, term) * amounts[term] for term in TERMS]
+    parts = [(term, amount / limit) for term, amount, limit in zip(TERMS, work, limits, strict=True) if amount]
+    total, weights = sum(part for _, part in parts), effects_of(config)
+    of_factors = [(name, part / total) for term, part in parts for name in factors_of(config, term)]
     log_seconds = math.log(total) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
     return LogPrediction(log_seconds, math.sqrt(effects.variance([*weights.items(), *of_factors]) + ROW_VARIANCE))

@@ -48,15 +48,7 @@ class Written:
     """Large tables of the pages that MkDocs lays out, by the path of the page."""
 
 
-def build_site(
-    database: Path,
-    out: Path,
-    config: Path,
-    *,
-    strict: bool,
-    progress: Progress,
-    url: str | None = None,
-) -> int:
+def build_site(database: Path, out: Path, config: Path, *, strict: bool, progress: Progress, url: str | None = None) -> int:
     """Build the site into `out/site` and return the number of pages. On an error, the previous site is kept.
 
     `url` is the public address, by default `site_url` of the configuration.

@@ -85,8 +85,7 @@ def _address(text: str | None) -> str | None:
 
 @site.command()
 def serve(
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port on 127.0.0.1; 0 picks a free one.")] = 8_000,
-    out: Out = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port on 127.0.0.1; 0 picks a free one.")] = 8_000, out: Out = None
 ) -> None:
     """Serve the built site on this machine until Ctrl-C.
 

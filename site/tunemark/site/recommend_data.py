@@ -39,7 +39,8 @@ def data_file(read: Read) -> str:
         "limits": limits(),
         "offers": [asdict(offer) for offer in offers(read)],
         "workloads": workloads(read),
-        "effects": asdict(evidence.effects),
+        # A covariance is written once; the script completes the other half.
+        "effects": asdict(evidence.effects) | {"covariance": [row[: place + 1] for place, row in enumerate(evidence.effects.covariance)]},
         "results": columnar([asdict(each) for each in evidence.results]),
     }
     return compact_json(content)

@@ -174,11 +174,7 @@ def downloads(row: Row) -> Downloads:
     name = file_name(row["result_id"])
     record, steps = record_files(name)
     has_steps = row["source"] == "measured" and bool(row["steps"])
-    return Downloads(
-        record=record if _source_file(row) else None,
-        steps=steps if has_steps else None,
-        api=api_path(f"results/{name}"),
-    )
+    return Downloads(record=record if _source_file(row) else None, steps=steps if has_steps else None, api=api_path(f"results/{name}"))
 
 
 def record_files(result: str) -> tuple[str, str]:

@@ -46,7 +46,7 @@ RESERVED = _words("""
     var void while with yield
 """)
 FUNCTIONS = _words("""
-    TunemarkError ValueError abs all any bool dict did_you_mean enumerate escape float frozenset getattr id int isinstance iter len list log map
+    TunemarkError ValueError abs all any bisect_left bisect_right bool dict did_you_mean enumerate escape float frozenset getattr id int isinstance iter len list log map
     math max min next product range re replace round set sorted str sum tuple zip math.ceil math.exp math.floor math.hypot math.inf math.isclose
     math.log math.log10 math.log2 math.sqrt re.escape re.finditer re.fullmatch re.split
 """)
@@ -57,20 +57,8 @@ METHODS = _words("""
 """What python.js offers; a test compares them."""
 OF_DICTIONARIES = _words("add fromkeys get items keys setdefault values")
 """Those of dictionaries and sets; the others are of lists and texts."""
-MOST_ARGUMENTS = {
-    "strip": 0,
-    "sum": 1,
-    "split": 1,
-    "startswith": 1,
-    "format": 1,
-    "enumerate": 1,
-    "log": 1,
-    "math.log": 1,
-    "range": 2,
-    "replace": 2,
-    "getattr": 2,
-    "map": 2,
-}
+MOST_ARGUMENTS = {"strip": 0} | dict.fromkeys(_words("enumerate format log math.log split startswith sum"), 1)
+MOST_ARGUMENTS |= dict.fromkeys(_words("getattr map range replace"), 2)
 """Fewer than Python has."""
 UNREAD = frozenset({"formula"})
 """Fields that no page reads, and variables of their names: the words for the figures of a ledger would take half of the time of a page."""
@@ -79,7 +67,6 @@ ERROR_FIELDS = ("field", "value", "fix")
 OPERATORS = {ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
 CALLED = {ast.Add: "add", ast.Mod: "mod", ast.FloorDiv: "floordiv", ast.BitOr: "merged", ast.BitAnd: "common"}
 ORDERS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
-EVERY = {"any": "some", "all": "every"}
 BOOLEAN = frozenset({"all", "any", "isinstance"})
 """Functions that return True or False."""
 
@@ -210,9 +197,8 @@ class _Writer:
         """Return a dataclass: its fields in order, its properties and methods."""
         if node.bases or "dataclass" not in "".join(map(ast.unparse, node.decorator_list)):
             raise self.unknown(node)
-        fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
-        names = [each.target.id for each in fields if isinstance(each.target, ast.Name)]
-        given = [_name(name) + (f" = {self.default(each.value)}" if each.value else "") for name, each in zip(names, fields, strict=True)]
+        names, values = _fields(node), [each.value for each in node.body if isinstance(each, ast.AnnAssign)]
+        given = [_name(name) + (f" = {self.default(value)}" if value else "") for name, value in zip(names, values, strict=True)]
         stored = " ".join(f"this.{name} = {_name(name)};" for name in names)
         bound = frozenset(each.name for each in node.body if isinstance(each, ast.FunctionDef) and not each.decorator_list)
         # A copy is not checked again. Assigned one by one, its fields are found as fast as those of the original.
@@ -271,10 +257,8 @@ class _Writer:
                 return f"return {self.expression(value) if value else 'null'};"
             case ast.Expr(value):
                 return f"{self.expression(value)};"
-            case ast.Assign([ast.Name(name)], _) if name in UNREAD:
-                return f"{name} = null;"
             case ast.Assign([target], value) | ast.AnnAssign(target=target, value=ast.expr() as value):
-                return f"{self.assigned(target, self.expression(value))};"
+                return f"{self.assigned(target, 'null' if ast.unparse(target) in UNREAD else self.expression(value))};"
             case ast.AugAssign(target, operator, value):
                 return f"{self.assigned(target, self.binary(target, operator, value))};"
             case ast.If(test, body, otherwise):
@@ -356,6 +340,8 @@ class _Writer:
                 return self.expression(members) if isinstance(members, ast.Tuple) else f"[{self.expression(members)}]"
             case ast.Subscript(value, index):
                 return f"py.at({self.expression(value)}, {self.expression(index)})"
+            case ast.Call(ast.Name("any" | "all" as name), [ast.GeneratorExp(element, loops)]):
+                return self.loops(element, loops, {"any": "some", "all": "every"}[name])
             case ast.Call():
                 return self.call(node)
             case ast.Yield(value):
@@ -407,13 +393,9 @@ class _Writer:
         first, *others = loops
         target = f"({_pattern(first.target)})"
         conditions = "".join(f".filter({target} => {self.test(each)})" for each in first.ifs)
-        if others:
-            inner = f".{'flatMap' if use == 'map' else use}({target} => {self.loops(element, others, use)})"
-        elif use == "map" and ast.dump(element) == ast.dump(first.target).replace("Store()", "Load()"):
-            inner = ""
-        else:
-            inner = f".{use}({target} => {self.expression(element) if use == 'map' else self.test(element)})"
-        return f"py.seq({self.expression(first.iter)}){conditions}{inner}"
+        inner = self.loops(element, others, use) if others else self.expression(element) if use == "map" else self.test(element)
+        step = "flatMap" if others and use == "map" else use
+        return f"py.seq({self.expression(first.iter)}){conditions}.{step}({target} => {inner})"
 
     def chosen(self, node: ast.expr, operator: ast.boolop, values: Sequence[ast.expr]) -> str:
         """Return the value that `and` or `or` chooses."""
@@ -496,20 +478,20 @@ class _Writer:
             if last in METHODS and last not in OF_DICTIONARIES:
                 return f"py.methods.{last}({', '.join(filter(None, [self.expression(node.func.value), given]))})"
             return f"{self.expression(node.func.value)}.{last}({given})"
-        if last in EVERY and isinstance(node.args[0], ast.GeneratorExp):
-            return self.loops(node.args[0].elt, node.args[0].generators, EVERY[last])
         called, definition = self.expression(node.func), self.defined(node.func)
         if isinstance(definition, ast.FunctionDef):
             return f"{called}({self.given(node, _arguments(definition))})"
-        if isinstance(definition, ast.ClassDef):
-            fields = [each.target.id for each in definition.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
-            given = dict(zip(map(id, node.args), fields, strict=False))
-            arguments = ", ".join("null" if given.get(id(each)) in UNREAD else self.expression(each) for each in node.args)
         if isinstance(definition, ast.ClassDef) or called == "this":
+            arguments = self.read(node.args, _fields(definition)) if isinstance(definition, ast.ClassDef) else arguments
             return f"py.make({called}, [{arguments}], {{ {named} }})" if named else f"new {called}({arguments})"
         if called.endswith("Error"):
             return f"new {called}({self.given(node, ERROR_FIELDS)})"
         return f"{called}({', '.join(filter(None, [arguments, f'{{ {named} }}' if named else '']))})"
+
+    def read(self, nodes: Sequence[ast.expr], fields: Sequence[str]) -> str:
+        """Return the values of fields, `null` for one that no page reads."""
+        unread = [node for node, name in zip(nodes, fields, strict=False) if name in UNREAD]
+        return ", ".join("null" if node in unread else self.expression(node) for node in nodes)
 
     def given(self, node: ast.Call, names: Sequence[str]) -> str:
         """Return the arguments of a call of our own by position."""
@@ -541,6 +523,10 @@ class _Writer:
         """Return the error for Python that is not translated."""
         line = getattr(node, "lineno", 0)
         return NotTranslatedError(f"{self.at.name}, line {line}: not translated: {ast.unparse(node)[:100]}")
+
+
+def _fields(node: ast.ClassDef) -> list[str]:
+    return [each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
 
 
 def _arguments(node: ast.FunctionDef) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from pydantic import BaseModel
@@ -18,9 +18,11 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING, seconds_of, whole_number
 from tunemark.schema.physics.stacks import STACKS
-from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import shown_json, terminal
 from tunemark.schema.vocabulary import PriceKind
+
+if TYPE_CHECKING:
+    from tunemark.schema.records.reading import Problem
 
 # rich is imported by the functions that need it, so that --help stays fast.
 # ruff: noqa: PLC0415
@@ -155,7 +157,7 @@ def say(message: str) -> None:
     typer.echo("\n".join(map(terminal, message.split("\n"))), err=True)
 
 
-def problem_json(file: str, problem: Problem) -> dict[str, str]:
+def problem_json(file: str, problem: "Problem") -> dict[str, str]:
     """Return a problem of a file as JSON values."""
     return {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix}
 

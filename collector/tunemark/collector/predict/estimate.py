@@ -15,7 +15,7 @@ from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import HOUR_S
-from tunemark.schema.option_rates import KnownRate, Planner, combination_on, division_of, memory_of, unmeasured
+from tunemark.schema.option_rates import KnownRate, best_plan, combination_on, division_of, memory_of, unmeasured
 from tunemark.schema.physics.memory import largest_micro_batch
 from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.stacks import StackedMemory
@@ -208,9 +208,9 @@ def job_estimates(
     """
     if usd_per_hour is not None and not 0 < usd_per_hour < math.inf:
         raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0, and not infinite")
-    devices, planner = shape.world_size * shape.tensor_parallel, Planner(fitted.effects, stack)
+    devices = shape.world_size * shape.tensor_parallel
     for card in accelerators:
-        plan, verdict = planner.best_on(card, shape, like.level, fixed)
+        plan, verdict = best_plan(fitted.effects, card, shape, like.level, fixed, stack)
         config = replace(combination_on(card, plan.shape, like.level), stack=like.stack, release=like.release)
         fits = verdict != "no" or card.memory_gib is None
         predicted = predict(fitted, config) if fits else Missing(f"does not fit: {formats.gib(plan.needed_bytes - memory_of(card))} short")

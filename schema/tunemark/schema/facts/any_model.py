@@ -16,39 +16,29 @@ from tunemark.schema.records.base import LARGEST
 from tunemark.schema.safe_text import terminal
 
 CONFIG_FIELDS = {
-    "hidden_size": "hidden_size",
-    "n_embd": "hidden_size",
-    "intermediate_size": "intermediate_size",
-    "n_inner": "intermediate_size",
-    "moe_intermediate_size": "intermediate_size",
-    "num_hidden_layers": "layers",
-    "n_layer": "layers",
-    "num_attention_heads": "attention_heads",
-    "n_head": "attention_heads",
-    "num_key_value_heads": "key_value_heads",
-    "head_dim": "head_dim",
-    "vocab_size": "vocabulary",
-    "max_position_embeddings": "context_length",
-    "n_positions": "context_length",
-    "tie_word_embeddings": "tied_embeddings",
-    "sliding_window": "sliding_window",
-    "num_experts": "experts",
-    "num_local_experts": "experts",
-    "num_experts_per_tok": "active_experts",
+    theirs: ours
+    for ours, names in (
+        ("hidden_size", "hidden_size n_embd"),
+        ("intermediate_size", "intermediate_size n_inner moe_intermediate_size"),
+        ("layers", "num_hidden_layers n_layer"),
+        ("attention_heads", "num_attention_heads n_head"),
+        ("key_value_heads", "num_key_value_heads"),
+        ("head_dim", "head_dim"),
+        ("vocabulary", "vocab_size"),
+        ("context_length", "max_position_embeddings n_positions"),
+        ("tied_embeddings", "tie_word_embeddings"),
+        ("sliding_window", "sliding_window"),
+        ("experts", "num_experts num_local_experts"),
+        ("active_experts", "num_experts_per_tok"),
+    )
+    for theirs in names.split()
 }
 """Name in transformers -> field of the model card. Of several names for one field, a family has one, or the last is that of its experts."""
 DEFAULTS: dict[str, dict[str, Any]] = {
     "gemma": {"tied_embeddings": True, "head_dim": 256, "vocabulary": 256_000, "context_length": 8192},
     "gemma2": {"tied_embeddings": True, "head_dim": 256, "vocabulary": 256_000, "context_length": 8192, "full_attention_every": 2},
-    "gemma3_text": {
-        "tied_embeddings": True,
-        "head_dim": 256,
-        "vocabulary": 262_208,
-        "context_length": 131_072,
-        "full_attention_every": 6,
-        "attention_heads": 8,
-        "key_value_heads": 4,
-    },
+    "gemma3_text": {"tied_embeddings": True, "head_dim": 256, "vocabulary": 262_208, "context_length": 131_072, "full_attention_every": 6}
+    | {"attention_heads": 8, "key_value_heads": 4},
     "olmo3": {"full_attention_every": 4},
     "smollm3": {"tied_embeddings": True},
     "gpt2": {"tied_embeddings": True, "vocabulary": 50_257, "context_length": 1024},

@@ -155,11 +155,11 @@ class TrainingShape:
         for field, value in (("activations", self.activations), ("autocast", self.autocast), ("parameters", self.parameters)):
             if value in {Dtype.NF4, Dtype.INT8, Dtype.FP4} or (value is Dtype.FP8 and field != "parameters"):
                 raise TunemarkError(field, value.value, "must be fp32, bf16 or fp16; for 4-bit weights use qlora")
-        if self.block_format not in {None, Dtype.FP8, Dtype.FP4}:
+        if self.block_format is not None and self.block_format not in {Dtype.FP8, Dtype.FP4}:
             raise TunemarkError(
                 "block_format", self.block_format.value, "must be fp8 or fp4; wider products have the format of the activations"
             )
-        if self.block_format and self.method is Method.QLORA:
+        if self.block_format is not None and self.method is Method.QLORA:
             raise TunemarkError(
                 "block_format", self.block_format.value, "has no effect with qlora: its frozen weights are in 4 bits already"
             )

@@ -35,14 +35,12 @@ def work_seconds(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Ter
 
     Tensor-parallel devices share the tokens: their seconds add up to the seconds of one device that does all the work.
     """
-    limits = limits_of(shape, accelerator)
-    if isinstance(limits, Missing):
-        return limits
-    return {term: amount / limits[term] for term, amount in (work_of_tokens(shape) | work_of_weights(shape)).items()}
+    limits, work = limits_of(shape, accelerator), work_of_tokens(shape) | work_of_weights(shape)
+    return limits if isinstance(limits, Missing) else {term: work[term] / limit for term, limit in zip(TERMS, limits, strict=True)}
 
 
-def limits_of(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Term, float] | Missing:
-    """Return FLOP/s or bytes per second of a device, by class of work.
+def limits_of(shape: TrainingShape, accelerator: AcceleratorCard) -> tuple[float, ...] | Missing:
+    """Return FLOP/s or bytes per second of a device for each class of work.
 
     Matrix products use the format of the activations, also in bitsandbytes' 4-bit layers unless configured otherwise. The default
     of `bnb_4bit_compute_dtype` is fp32; assuming it halves the errors of the QLoRA rows of held-out models.
@@ -53,14 +51,14 @@ def limits_of(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Term, 
     peak, bandwidth = accelerator.peak_tflops.get(computed, accelerator.peak_tflops.get(other)), accelerator.memory_bandwidth_gb_s
     if peak is None:
         return Missing(f"the card of {accelerator.name} has no dense peak for {computed.value}")
-    narrow = accelerator.peak_tflops.get(shape.block_format, None) if shape.block_format else peak
+    narrow = accelerator.peak_tflops.get(shape.block_format) if shape.block_format is not None else peak
     if narrow is None:
         return Missing(f"the card of {accelerator.name} has no dense peak for {shape.block_format}")
     if bandwidth is None:
         return Missing(f"the card of {accelerator.name} has no memory bandwidth")
     link = HOST_LINK_BYTES_PER_S if shape.offload else (accelerator.interconnect_gb_s or 64) / 2 * GIGA
     own = {"matmul": peak * TERA, "narrow": narrow * TERA, "attention": peak * TERA, "exchange": link}
-    return {term: own.get(term, bandwidth * GIGA) for term in TERMS}
+    return tuple(own.get(term, bandwidth * GIGA) for term in TERMS)
 
 
 @lru_cache(maxsize=4096)
@@ -70,10 +68,10 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
     A block reads and writes about ten tensors as wide as the model (two norms, two residuals, rotations) and four as wide as
     its feed-forward layer (gate, activation, product); the head three as wide as the vocabulary.
     """
-    model, ledger, passes = shape.model, flops_ledger(shape, "square"), _passes(shape)
     # All s^2 pairs count, recomputed ones included. Kernels work in tiles: a head of 96 takes as long as one of 128.
-    attention = ledger.of("forward_attention", "backward_attention") + (ledger.of("forward_attention") if _recomputes(shape) else 0)
-    narrow = ledger.in_block_matrices(recomputed=True) if shape.block_format else 0
+    model, ledger, passes = shape.model, flops_ledger(shape, "square"), _passes(shape)
+    attention = ledger.of("forward_attention", "backward_attention") + (passes - 3) * ledger.of("forward_attention")
+    narrow = 0 if shape.block_format is None else ledger.in_block_matrices(recomputed=True)
     tile = 2 ** math.ceil(math.log2(model.head_dim)) / model.head_dim
     block = 10 * model.hidden_size + 4 * model.intermediate_size * (model.active_experts or 1)
     elementwise = (model.layers * block * passes + 3 * model.vocabulary * 2) * BYTES[shape.activations]
@@ -114,10 +112,6 @@ def work_of_weights(shape: TrainingShape) -> dict[Term, float]:
     }
 
 
-def _recomputes(shape: TrainingShape) -> bool:
-    return shape.checkpointing is Checkpointing.FULL
-
-
 def _passes(shape: TrainingShape) -> int:
     """Return the passes of activations through memory: forward, twice that backward, and the recomputed forward."""
-    return 4 if _recomputes(shape) else 3
+    return 4 if shape.checkpointing is Checkpointing.FULL else 3

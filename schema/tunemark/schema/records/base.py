@@ -56,13 +56,7 @@ PackageVersion = Annotated[str, Field(pattern=r"^\d+(\.\d+)*((a|b|rc|\.post|\.de
 class Frozen(BaseModel):
     """A record. Unknown fields are errors, values never change, and NaN is never stored."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-        populate_by_name=True,
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True, populate_by_name=True)
 
 
 MOST_SAID = 5

@@ -2,18 +2,13 @@
 globalThis.tunemarkPython = (() => {
   // Values ------------------------------------------------------------------------------------------
   const isObject = (value) => typeof value === "object" && value !== null;
-  // The key of a value in a map: its content. Objects within are named by a number, so that a large one is written out once.
-  const named = new WeakMap(), numbers = new Map();
+  // The key of a value in a map: its content, which is written out once for each object.
+  const written = new WeakMap();
   const keyOf = (value) => {
     if (!isObject(value)) return value;
     if (Array.isArray(value)) return `\0[${value.map((each) => (isObject(each) ? keyOf(each) : typeof each === "string" ? `${each.length}:${each}` : each)).join()}]`;
-    let name = named.get(value);
-    if (name === undefined) {
-      const content = JSON.stringify(value);
-      if (!numbers.has(content)) numbers.set(content, `\0${numbers.size}`);
-      named.set(value, (name = numbers.get(content)));
-    }
-    return name;
+    if (!written.has(value)) written.set(value, `\0${JSON.stringify(value)}`);
+    return written.get(value);
   };
 
   // A dictionary whose keys are compared by value, in the order of insertion.
@@ -78,9 +73,13 @@ globalThis.tunemarkPython = (() => {
   };
   const has = (values, value) => {
     if (typeof values === "string") return values.includes(value);
-    return values instanceof Dict ? values.has(value) : seq(values).some((each) => eq(each, value));
+    if (values instanceof Dict) return values.has(value);
+    return isObject(value) || value == null ? seq(values).some((each) => eq(each, value)) : seq(values).includes(value);
   };
-  const at = (values, index) => (values instanceof Dict ? values.get(index) : values.at(index));
+  const at = (values, index) => {
+    if (values instanceof Dict) return values.get(index);
+    return index < 0 ? values.at(index) : values[index];
+  };
   const put = (values, index, value) => {
     if (values instanceof Dict) values.put(index, value);
     else values[index < 0 ? values.length + index : index] = value;
@@ -98,12 +97,12 @@ globalThis.tunemarkPython = (() => {
     const values = type.fields.map((name, index) => (index < given.length ? given[index] : named[name]));
     return new type(...values);
   };
-  const replace = (value, named) => Object.assign(value.copy(), named);
-  // The results of a function of one argument, as long as the argument lives.
+  const replace = (value, changed) => Object.assign(value.copy(), changed);
+  // The results of a function of one argument: a name, or an object as long as it lives.
   const kept = (made) => {
-    const known = new WeakMap();
+    const objects = new WeakMap(), names = new Map();
     return (argument) => {
-      if (!isObject(argument)) return made(argument);
+      const known = isObject(argument) ? objects : names;
       if (!known.has(argument)) known.set(argument, made(argument));
       return known.get(argument);
     };
@@ -134,18 +133,12 @@ globalThis.tunemarkPython = (() => {
     const size = 10 ** -digits, below = Math.floor(value / size), rest = value - below * size;
     return (below + (rest > size / 2 || (rest === size / 2 && below % 2) ? 1 : 0)) * size;
   };
-  const withCommas = (text) => {
-    const sign = text.startsWith("-") ? 1 : 0, point = text.indexOf("."), end = point < 0 ? text.length : point, parts = [text.slice(end)];
-    for (let at = end; at > sign; at -= 3) parts.unshift(text.slice(Math.max(sign, at - 3), at));
-    return text.slice(0, sign) + parts.slice(0, -1).join() + parts.at(-1);
-  };
   const format = (value, spec) => {
-    if (spec === ",") return withCommas(String(value));
     const [, zero, width, comma, digits, kind] = /^(0?)(\d*)(,?)(?:\.(\d+))?([dfg%]?)$/.exec(spec);
     if (spec.endsWith("%")) return `${fixed(100 * value, Number(digits))}%`;
     if (kind === "g") return String(Number(value.toPrecision(digits ?? 6)));
     let text = kind === "f" ? fixed(value, Number(digits ?? 6)) : String(value);
-    if (comma) text = withCommas(text);
+    if (comma) text = text.replace(/^-?\d+/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ","));
     return width ? text.padStart(Number(width), zero || " ") : text;
   };
   const str = (value) => (value == null ? "None" : String(value));
@@ -169,14 +162,15 @@ globalThis.tunemarkPython = (() => {
     const [one, other] = all;
     return one.map((value, index) => [value, other[index]]);
   };
+  const bisect = (before) => (values, value) => {
+    const place = values.findIndex((each) => !before(each, value));
+    return place < 0 ? values.length : place;
+  };
   const functions = {
+    bisect_left: bisect((a, b) => cmp(a, b) < 0), bisect_right: bisect((a, b) => cmp(a, b) <= 0),
     abs: Math.abs, id, len: (values) => values.length ?? values.map.size, round, sorted, str, zip, min: best(-1), max: best(1),
     all: (values) => seq(values).every(truth), any: (values) => seq(values).some(truth),
-    sum: (values) => {
-      let total = 0;
-      for (const value of seq(values)) total += Number(value);
-      return total;
-    },
+    sum: (values) => seq(values).reduce((total, value) => total + Number(value), 0),
     dict: (pairs = []) => (pairs instanceof Dict ? new Dict(pairs.items()) : new Dict(seq(pairs))),
     set: (values = []) => new PySet(values), frozenset: (values = []) => new PySet(values), bool: truth, int: Math.trunc, list: (values = []) => [...seq(values)], tuple: (values = []) => [...seq(values)],
     range: (...ends) => Array.from({ length: Math.max(0, ends.at(-1) - (ends[1] === undefined ? 0 : ends[0])) }, (_, index) => index + (ends[1] === undefined ? 0 : ends[0])),
@@ -203,10 +197,8 @@ globalThis.tunemarkPython = (() => {
       finditer: (pattern, text) => [...text.matchAll(new RegExp(pattern, "g"))],
     },
   };
-  const KINDS = new Map([
-    [functions.bool, (value) => typeof value === "boolean"], [functions.int, Number.isInteger],
-    [functions.dict, (value) => value instanceof Dict], [functions.list, Array.isArray],
-  ]);
+  const { bool, int, dict, list } = functions, isBoolean = (value) => typeof value === "boolean", isDict = (value) => value instanceof Dict;
+  const KINDS = new Map([[bool, isBoolean], [int, Number.isInteger], [dict, isDict], [list, Array.isArray]]);
   functions.dict.fromkeys = (keys, value = null) => new Dict(seq(keys).map((key) => [key, value]));
   const METHODS = {
     bit_length: (value) => (value ? Math.floor(Math.log2(value)) + 1 : 0),

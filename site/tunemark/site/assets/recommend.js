@@ -6,6 +6,51 @@
   const { seconds_of, whole_number } = globalThis.tunemark.formats;
   const { OWN, Offer, Question, places_of, recommend } = globalThis.tunemark.recommendation;
   const { Evidence, KnownRate, longest_row, rates_for } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
+  // What Python computes with: cards with dictionaries, the fitted model, and its results.
+  const prepared = (data) => {
+    for (const card of Object.values(data.accelerators)) card.peak_tflops = dict(Object.entries(card.peak_tflops));
+    const half = data.effects.covariance, covariance = half.map((row, at) => half.map((other, column) => (column <= at ? row[column] : other[at])));
+    const effects = make(Effects, [], { ...data.effects, places: dict(Object.entries(data.effects.places)), covariance });
+    const evidence = make(Evidence, [], { effects, results: decoded(data.results).map((row) => make(KnownRate, [], row)) });
+    const names = dict(Object.values(data.accelerators).map(({ key, name }) => [key, name]));
+    const keys = model_keys(Object.values(data.models)), limits = dict(Object.entries(data.limits));
+    const cards = dict(Object.entries(data.accelerators)), offers = data.offers.map((offer) => make(Offer, [], offer));
+    return { ...data, evidence, names, cards, keys, limits, offers };
+  };
+
+  // The model of a configuration, or by a size, a name, an alias or a variant of one.
+  const CONFIG = "config.json";
+  const parsed = (text) => {
+    try {
+      return JSON.parse(text, (_, value) => (value?.constructor === Object ? dict(Object.entries(value)) : value));
+    } catch {
+      throw new Error(`${CONFIG}: is no JSON; give the configuration that lies beside the weights`);
+    }
+  };
+  const ofConfig = (index, text) => {
+    const content = parsed(text), fields = object(config_fields(content, CONFIG, index.limits));
+    const card = { ...fields, key: CONFIG, name: String(content.get("_name_or_path") || CONFIG).slice(0, 80), config: text };
+    for (const problem of model_contradictions(card)) throw new Error(`${CONFIG}: ${problem}`);
+    return card;
+  };
+  const modelOf = (index, text, config) => {
+    try {
+      if (config) return ofConfig(index, config);
+      const sized = model_of_size(Object.values(index.models), text), key = key_of_model(index.keys, text.trim());
+      if (sized) return { ...sized, name: size_in_words(sized, text) };
+      if (key === null) throw new Error(`The model is "${text}", which no card has; choose one from the list, or give a size such as 13B or its ${CONFIG}`);
+      return index.models[key];
+    } catch ({ field: place, value, message }) {
+      const known = value == null ? "" : `${JSON.stringify(value)}: `;
+      throw Object.assign(new Error(place ? `${place === "--model" ? "The model" : place}: ${known}${message}` : message), { field: "model" });
+    }
+  };
+  const answered = (index, model, question, rates) => {
+    const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, index.offers) : null;
+    return answer_html(question, recommend(question, rates, index.offers), tuned, index.names, index.workloads[model.key] ?? [], true);
+  };
+  globalThis.tunemarkHome = { answered, modelOf, prepared };
+
   const form = document.getElementById("tm-question");
   if (!form) return;
   const answerBox = document.getElementById("tm-answer");
@@ -30,6 +75,8 @@
   const above0 = number((value) => value > 0, "a number above 0"), from0 = number((value) => value >= 0, "a number of 0 or more");
 
   const field = (name) => form.elements.namedItem(name);
+  const box = field("model"), list = document.getElementById("tm-models");
+  const asked = (index) => modelOf(index, box.value, field("config").value);
   const chosen = (name) => [...form.querySelectorAll(`input[name="${name}"]:checked`)].map((box) => box.value);
 
   // Those that are selected and whose memory is within the limit. If none is left, an empty key, which no offer has.
@@ -51,38 +98,11 @@
     }
   };
 
-  // The model of the form: a configuration, a size, or a name, an alias or a variant of one.
-  const CONFIG = "config.json", LARGEST_CONFIG = 1e6;
-  const modelOf = (index, config = field("config").value) => {
-    try {
-      if (config) return ofConfig(index, config);
-      const text = field("model").value.trim(), sized = model_of_size(Object.values(index.models), text), key = key_of_model(index.keys, text);
-      if (sized) return { ...sized, name: size_in_words(sized, text) };
-      if (key === null) throw new Error(`The model is "${text}", which no card has; choose one from the list, or give a size such as 13B or its ${CONFIG}`);
-      return index.models[key];
-    } catch ({ field: place, value, message }) {
-      const known = value == null ? "" : `${JSON.stringify(value)}: `;
-      throw Object.assign(new Error(place ? `${place === "--model" ? "The model" : place}: ${known}${message}` : message), { field: "model" });
-    }
-  };
-
-  const parsed = (text) => {
-    try {
-      return JSON.parse(text, (_, value) => (value?.constructor === Object ? dict(Object.entries(value)) : value));
-    } catch {
-      throw new Error(`${CONFIG}: is no JSON; give the configuration that lies beside the weights`);
-    }
-  };
-  const ofConfig = (index, text) => {
-    const content = parsed(text), fields = object(config_fields(content, CONFIG, index.limits));
-    const card = { ...fields, key: CONFIG, name: String(content.get("_name_or_path") || CONFIG).slice(0, 80), aliases: [] };
-    for (const problem of model_contradictions(card)) throw new Error(`${CONFIG}: ${problem}`);
-    return card;
-  };
   // The hidden field, and so the address, keeps the keys of a configuration that count.
-  const takeConfig = async (text) => {
+  const takeConfig = async (given) => {
     try {
-      const { name } = modelOf(await load(), text), content = object(parsed(text)), part = { ...content, ...object(content.text_config ?? {}) };
+      const text = typeof given === "string" ? given : given.size > 1e6 ? "too large" : await given.text();
+      const { name } = modelOf(await load(), "", text), content = object(parsed(text)), part = { ...content, ...object(content.text_config ?? {}) };
       const keys = [...CONFIG_FIELDS.keys(), "model_type", "use_sliding_window", "sliding_window_pattern", "layer_types", "_name_or_path"];
       field("config").value = JSON.stringify(Object.fromEntries(keys.filter((key) => part[key] != null).map((key) => [key, part[key]])));
       box.value = name;
@@ -92,7 +112,6 @@
       complain(error);
     }
   };
-  const takeFile = async (file) => takeConfig(file.size > LARGEST_CONFIG ? "?" : await file.text());
 
   const questionOf = (index) => {
     const length = read("length", whole_number);
@@ -126,31 +145,18 @@
     });
   };
 
-  // What Python computes with: cards with dictionaries, the fitted model, and its results.
-  const prepared = (data) => {
-    for (const card of Object.values(data.accelerators)) card.peak_tflops = dict(Object.entries(card.peak_tflops));
-    const effects = make(Effects, [], { ...data.effects, places: dict(Object.entries(data.effects.places)) });
-    const evidence = make(Evidence, [], { effects, results: decoded(data.results).map((row) => make(KnownRate, [], row)) });
-    const names = dict(Object.values(data.accelerators).map(({ key, name }) => [key, name]));
-    const keys = model_keys(Object.values(data.models)), limits = dict(Object.entries(data.limits));
-    const cards = dict(Object.entries(data.accelerators)), offers = data.offers.map((offer) => make(Offer, [], offer));
-    return { ...data, evidence, names, cards, keys, limits, offers };
-  };
-
   // The rates of the last model, row length and hardware: most changes of the form need no others.
   let last = {};
   const ratesOf = (index, model, question) => {
-    const known = JSON.stringify([model.key, field("config").value, question.sequence_length, places_of(question, index.offers)]);
+    const known = JSON.stringify([model.key, model.config, question.sequence_length, places_of(question, index.offers)]);
     if (last.known !== known) last = { known, rates: rates_for(question, model, index.cards, index.offers, index.evidence) };
     return last.rates;
   };
 
   const show = (index, model, question) => {
-    const rates = ratesOf(index, model, question), answer = recommend(question, rates, index.offers);
-    const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, index.offers) : null;
-    answerBox.innerHTML = answer_html(question, answer, tuned, index.names, index.workloads[model.key] ?? [], true);
-    const alike = [model.name.toLowerCase(), model.key].includes(field("model").value.trim().toLowerCase());
-    document.getElementById("tm-model-read").textContent = field("config").value ? `Read from ${CONFIG}: ${architecture_of(model)}.` : alike ? "" : `Computed as ${model.name}.`;
+    answerBox.innerHTML = answered(index, model, question, ratesOf(index, model, question));
+    const alike = model.name.toLowerCase() === box.value.trim().toLowerCase();
+    document.getElementById("tm-model-read").textContent = model.config ? `Read from ${CONFIG}: ${architecture_of(model)}.` : alike ? "" : `Computed as ${model.name}.`;
   };
 
   // What Python refuses of a question -> the field of the form.
@@ -158,6 +164,7 @@
   const complain = ({ message, field: name }) => {
     const place = FIELDS[name] ?? name, text = name in FIELDS ? `${NAMES[place]}: ${message}` : message;
     const wrong = field(place);
+    document.getElementById("tm-model-read").textContent = "";
     wrong?.setAttribute("aria-invalid", "true");
     if (wrong?.closest("details")) wrong.closest("details").open = true;
     answerBox.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, `${text}${text.endsWith(".") ? "" : "."}`));
@@ -172,11 +179,11 @@
     return values;
   };
   const restore = () => {
-    const asked = new URLSearchParams(location.search);
-    if (![...asked.keys()].some((name) => field(name))) return;
+    const wanted = new URLSearchParams(location.search);
+    if (![...wanted.keys()].some((name) => field(name))) return;
     for (const box of form.querySelectorAll("input[type=checkbox]"))
-      if (box.name !== "kind" || asked.has("kind")) box.checked = asked.getAll(box.name).includes(box.value);
-    for (const [name, value] of asked) {
+      if (box.name !== "kind" || wanted.has("kind")) box.checked = wanted.getAll(box.name).includes(box.value);
+    for (const [name, value] of wanted) {
       const found = field(name), boxes = [...form.querySelectorAll(`input[type=checkbox][name="${CSS.escape(name)}"]`)];
       const choices = found instanceof HTMLSelectElement ? [...found.options] : boxes;
       if (choices.length && !choices.some((each) => each.value === value)) {
@@ -220,8 +227,9 @@
       if (unknown) throw new Error(unknown);
       const index = await load();
       if (mine !== turn) return;
-      if (index.models[field("model").value]) field("model").value = index.models[field("model").value].name;
-      const model = modelOf(index), longest = longest_row(model, index.evidence);
+      // The name stands for a key of the address, but not while the reader types.
+      if (document.activeElement !== box && Object.hasOwn(index.models, box.value)) box.value = index.models[box.value].name;
+      const model = asked(index), longest = longest_row(model, index.evidence);
       // A model that reads shorter rows gets its longest ones.
       if (modelChanged && Number(field("length").value) > longest) {
         field("length").value = longest;
@@ -250,14 +258,11 @@
   };
 
   // The field of the model: a list of the cards that have all words of the text in their names, in the pattern of an ARIA combobox.
-  const box = field("model"), list = document.getElementById("tm-models");
   const bare = (text) => text.toLowerCase().replace(/[^a-z0-9]/g, "");
-  const mark = (option) => {
-    list.querySelector("[aria-selected=true]")?.setAttribute("aria-selected", "false");
-    option?.setAttribute("aria-selected", "true");
-    option?.scrollIntoView({ block: "nearest" });
-    if (option) box.setAttribute("aria-activedescendant", option.id);
-    else box.removeAttribute("aria-activedescendant");
+  const mark = (marked) => {
+    for (const option of list.children) option.setAttribute("aria-selected", String(option === marked));
+    marked?.scrollIntoView({ block: "nearest" });
+    box.setAttribute("aria-activedescendant", marked?.id ?? "");
   };
   const close = () => {
     list.hidden = true;
@@ -265,8 +270,8 @@
     mark(null);
   };
   const open = async (text) => {
-    const words = text.split(/[\s/_-]+/).map(bare), cards = Object.values((await load().catch(() => ({ models: {} }))).models);
-    const found = cards.filter(({ key, name, aliases }) => {
+    const words = text.split(/[\s/_-]+/).map(bare), { models } = await load().catch(() => ({ models: {} }));
+    const found = Object.values(models).filter(({ key, name, aliases }) => {
       const spelt = [key, name, ...aliases].map(bare).join(" ");
       return words.every((word) => spelt.includes(word));
     });
@@ -280,21 +285,16 @@
     close();
     changed(box);
   };
-  box.addEventListener("click", () => {
-    box.select();
-    open("");
-  });
+  box.addEventListener("click", () => open(box.select() ?? ""));
   box.addEventListener("blur", close);
   box.addEventListener("keydown", async (event) => {
     const options = [...list.children], at = options.findIndex((option) => option.getAttribute("aria-selected") === "true");
-    if (event.key === "Escape" && !list.hidden) close();
-    else if (event.key === "Enter" && at >= 0) choose(options[at]);
-    else if (event.key === "Enter") close();
+    if (event.key === "Enter" && at >= 0) choose(options[at]);
+    else if (event.key === "Enter" || event.key === "Escape") close();
     else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
-      const step = event.key === "ArrowDown" ? 1 : -1;
       if (list.hidden) await open("");
-      mark(list.children[(at < 0 && step < 0 ? 0 : at + step + list.children.length) % (list.children.length || 1)] ?? null);
+      mark([...list.children].at((event.key === "ArrowDown" ? at + 1 : Math.max(at, 0) - 1) % (list.children.length || 1)));
     }
   });
   list.addEventListener("mousedown", (event) => event.preventDefault());
@@ -307,22 +307,27 @@
     takeConfig(text);
   });
   const files = form.querySelector("input[type=file]");
-  files.addEventListener("change", () => files.files.length && takeFile(files.files[0]));
+  files.addEventListener("change", () => {
+    if (files.files.length) takeConfig(files.files[0]);
+    files.value = "";
+  });
   for (const name of ["dragover", "dragleave", "drop"])
     form.addEventListener(name, (event) => {
+      if (!event.dataTransfer.types.includes("Files")) return;
       event.preventDefault();
       form.classList.toggle("tm-over", name === "dragover");
-      if (name === "drop" && event.dataTransfer.files.length) takeFile(event.dataTransfer.files[0]);
+      if (name === "drop") takeConfig(event.dataTransfer.files[0]);
     });
-
   form.addEventListener("input", ({ target }) => {
     if (target === files) return;
     if (target === box) {
       field("config").value = "";
       open(box.value);
       // While a name is typed, it is not an error that it is incomplete.
-      load().then((index) => modelOf(index) && changed(box)).catch(() => {});
+      load().then((index) => asked(index) && changed(box)).catch(() => {});
     } else changed(target);
   });
+  // The first question of a form is computed while the reader still enters it: its functions are compiled by then.
+  form.addEventListener("focusin", () => load().then((index) => ratesOf(index, asked(index), questionOf(index))).catch(() => {}), { once: true });
   if (location.search) update();
 })();
