@@ -122,11 +122,13 @@ USUAL_STACK: dict[SoftwareLevel, str] = {"plain": "hf", "tuned": "hf", "vendor":
 
 def on_stack(shape: TrainingShape, stack: str, fixed: tuple[str, ...] = ()) -> TrainingShape:
     """Return a step as a stack runs it; `fixed` are fields that keep their value. Steps without bf16 weights keep their formats."""
-    given = FORMATS if shape.parameters is not Dtype.BF16 or not FORMATS.isdisjoint(fixed) else frozenset[str]()
-    fields = STACKS[stack].fields_for(shape)
+    keeps_formats = shape.parameters is not Dtype.BF16 or any(name in FORMATS for name in fixed)
+    fields = {name: value for name, value in STACKS[stack].fields_for(shape).items() if name not in fixed}
+    if keeps_formats:
+        fields = {name: value for name, value in fields.items() if name not in FORMATS}
     if shape.optimizer != "adamw":
-        given |= {"optimizer"}
-    return replace(shape, **{name: value for name, value in fields.items() if name not in given and name not in fixed})
+        fields = {name: value for name, value in fields.items() if name != "optimizer"}
+    return replace(shape, **fields)
 
 
 @dataclass(frozen=True, slots=True)
