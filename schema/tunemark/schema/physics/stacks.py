@@ -107,6 +107,11 @@ _ALL = (
         adapters={"activation_offload": True},
     ),
     Stack(
+        "prime-rl",
+        "prime-rl 559b447 (src/prime_rl/trainer/model.py): FSDP 2 with all weights in fp32, frozen ones included, gathered in bf16",
+        always=FP32_SHARDS,
+    ),
+    Stack(
         "megatron",
         "Megatron-LM and NeMo: bf16 weights with fp32 master weights and states, sharded over the replicas; a fused loss",
         always={"loss": "fused"},
