@@ -477,13 +477,16 @@ def _disputed(rows: Sequence[KnownRate], length: int, *, direct: bool) -> tuple[
 def _planned(rate: Rate, plan: Candidate, verdict: str, memory_bytes: int) -> Rate:
     """Return a rate with its plan and memory."""
     shape = plan.shape
+    # Frozen weights are in a narrow format or as loaded, trained ones as the stack stores them.
+    loaded = shape.packed if shape.method is Method.LORA and shape.packed is not None else shape.parameters
+    stored = on_stack(shape, plan.stack, plan.fixed).parameters if shape.method is Method.FULL else loaded
     return replace(
         rate,
         memory=verdict,
         needed_bytes=plan.needed_bytes,
         memory_bytes=memory_bytes,
         micro_batch=shape.micro_batch,
-        weight_format=(shape.packed if shape.method is Method.LORA and shape.packed else shape.parameters).value,
+        weight_format=stored.value,
         checkpointing=shape.checkpointing.value,
         sharding=division_of(shape),
     )
