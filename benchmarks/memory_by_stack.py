@@ -55,13 +55,15 @@ def main() -> None:
     rows = []
     for source in (*sorted({row[0] for row in found}), "all"):
         of_source = [row for row in found if source in {row[0], "all"}]
-        rows.append({
-            "source": source,
-            "figures": len(of_source),
-            "median_error": statistics.median(abs(error) for _, error, _ in of_source),
-            "low": sum(error < -0.1 for _, error, _ in of_source) / len(of_source),
-            "inside": sum(inside for _, _, inside in of_source) / len(of_source),
-        })
+        rows.append(
+            {
+                "source": source,
+                "figures": len(of_source),
+                "median_error": statistics.median(abs(error) for _, error, _ in of_source),
+                "low": sum(error < -0.1 for _, error, _ in of_source) / len(of_source),
+                "inside": sum(inside for _, _, inside in of_source) / len(of_source),
+            }
+        )
     if parser.parse_args().json:
         print(json.dumps(rows, indent=1))
         return
