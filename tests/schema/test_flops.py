@@ -16,7 +16,7 @@ from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
 
 FAMILIES = tuple(ARCHITECTURES)
-WINDOWS = {"mistral": None, "gemma2": 2, "gemma3_text": 6, "olmo3": 4}
+WINDOWS = {"mistral": None, "gemma2": 2, "gemma3_text": 6, "olmo3": 4, "gpt_oss": 2}
 """Family with windows -> one in this many layers attends to all."""
 ROWS, LENGTH = 2, 24
 

@@ -290,7 +290,7 @@ def step_on(card: AcceleratorCard, model: ModelCard, method: Method, length: int
         lora_rank=RANK,
         sharding="fsdp1" if devices > 1 else "single",
         world_size=devices,
-        attention="eager" if model.family == "gemma2" else "sdpa",
+        attention="eager" if FAMILIES[model.family].eager else "sdpa",
         parameters=stored,
         activations=stored,
         autocast=Dtype.FP16 if mixed else None,

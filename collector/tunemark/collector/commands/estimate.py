@@ -115,7 +115,7 @@ def estimate(
     stored = chosen("--set parameters", given.get("parameters", "bf16"), Dtype)
     stack = stack and chosen("--stack", stack, STACKS)
     known: dict[str, Any] = {
-        "attention": "eager" if card.family == "gemma2" else "sdpa",
+        "attention": "eager" if FAMILIES[card.family].eager else "sdpa",
         "activations": stored,
         "lora_rank": 16 if rank is None else rank,
         "checkpointing": chosen("--checkpointing", checkpointing or "none", Checkpointing),

@@ -14,6 +14,7 @@ from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, 
 from tunemark.collector.predict.fit import Observed, observe, without_copies
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem, work_in
 from tunemark.schema.physics.utilisation import part_of_card
 from tunemark.schema.physics.work import Missing
@@ -151,7 +152,7 @@ def shape_as_run(shape: TrainingShape, run: AuditedResult, facts: FactBase) -> T
 
     transformers computes the attention of Gemma 2 eagerly. Quantised layers multiply in fp32 if that is known, else in 16 bits.
     """
-    if shape.model.family == "gemma2":
+    if FAMILIES[shape.model.family].eager:
         shape = replace(shape, attention="eager")
     if shape.method is Method.QLORA and not facts.known.memory_reading(run.source).because:
         shape = replace(shape, parameters=Dtype.BF16, activations=Dtype.BF16)

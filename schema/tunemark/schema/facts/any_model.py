@@ -40,6 +40,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "gemma3_text": {"tied_embeddings": True, "head_dim": 256, "vocabulary": 262_208, "context_length": 131_072, "full_attention_every": 6}
     | {"attention_heads": 8, "key_value_heads": 4},
     "olmo3": {"full_attention_every": 4},
+    "gpt_oss": {"full_attention_every": 2, "head_dim": 64},
     "smollm3": {"tied_embeddings": True},
     "gpt2": {"tied_embeddings": True, "vocabulary": 50_257, "context_length": 1024},
 }

@@ -21,6 +21,7 @@ ModelFamily = Literal[
     "qwen2",
     "qwen3",
     "qwen3_moe",
+    "gpt_oss",
     "gemma",
     "gemma2",
     "gemma3_text",
@@ -33,7 +34,7 @@ ModelFamily = Literal[
     "bert",
 ]
 """Architecture name in transformers."""
-MIXTURES = ("mixtral", "qwen3_moe")
+MIXTURES = ("mixtral", "qwen3_moe", "gpt_oss")
 """Families with experts."""
 
 

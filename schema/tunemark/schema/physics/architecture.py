@@ -30,6 +30,10 @@ class Traits:
     query_key_value_bias: bool = False
     linear_bias: bool = False
     """Every linear layer of a block has a bias."""
+    sinks: bool = False
+    """One learned score per head that a softmax may attend to instead of a token."""
+    eager: bool = False
+    """transformers has no attention for it in torch's fused kernels."""
     learned_positions: bool = False
     final_norm: bool = True
     encoder: bool = False
@@ -43,8 +47,9 @@ FAMILIES: dict[str, Traits] = {
     "qwen2": Traits(query_key_value_bias=True),
     "qwen3": Traits(query_key_norm="head"),
     "qwen3_moe": Traits(query_key_norm="head"),
+    "gpt_oss": Traits(linear_bias=True, sinks=True, eager=True),
     "gemma": Traits(norms_scaled_in_fp32=True),
-    "gemma2": Traits(norms_per_layer=4, norms_scaled_in_fp32=True),
+    "gemma2": Traits(norms_per_layer=4, norms_scaled_in_fp32=True, eager=True),
     "gemma3_text": Traits(norms_per_layer=4, norms_scaled_in_fp32=True, query_key_norm="head"),
     "phi3": Traits(),
     "granite": Traits(),
@@ -115,8 +120,9 @@ def _layer_vectors(card: ModelCard, traits: Traits, queries: int, keys: int) -> 
     heads = {"": 0, "head": 2 * card.head_dim, "all": queries + keys}[traits.query_key_norm]
     norms = traits.norms_per_layer * hidden * (2 if traits.norm_bias else 1) + heads
     attention = queries + 2 * keys if traits.query_key_value_bias or traits.linear_bias else 0
-    others = hidden + card.intermediate_size + hidden if traits.linear_bias else 0
-    return norms + attention + others
+    inner, experts = card.intermediate_size * (2 if traits.gated else 1), card.experts or 1
+    others = hidden + experts * (inner + hidden) + (card.experts or 0) if traits.linear_bias else 0
+    return norms + attention + others + (card.attention_heads if traits.sinks else 0)
 
 
 def _model_vectors(card: ModelCard, traits: Traits) -> int:
@@ -153,6 +159,7 @@ NAMES: dict[str, Names] = {
     **dict.fromkeys(
         ("mixtral", "qwen3_moe"), Names(QUERY_KEY_VALUE, ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"), router="mlp.gate")
     ),
+    "gpt_oss": Names(QUERY_KEY_VALUE, ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"), router="mlp.router"),
     "phi3": Names(("self_attn.qkv_proj", "self_attn.o_proj"), ("mlp.gate_up_proj", "mlp.down_proj")),
     "gpt2": Names(("attn.c_attn", "attn.c_proj"), ("mlp.c_fc", "mlp.c_proj"), ("wte", "wpe", "lm_head")),
     "bert": Names(

@@ -11,10 +11,11 @@ from tunemark.schema.records.plan import DeviceChoice, Plan, needless_rounding
 from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task
 
 SOFT_CAP = "the model soft-caps attention scores, which torch's {} kernel does not support{}; use attention=eager"
+SINKS = "the model attends to learned sinks, which torch's {} kernel does not support; use attention=eager"
 DROPOUT = "the model drops attention scores, which the kernel does not support; use attention=sdpa"
 ATTENTION_WITHOUT: dict[str, dict[str, str]] = {
-    "sdpa": {"gemma2": SOFT_CAP.format("sdpa", ", and transformers refuses to load it")},
-    VARLEN: {"gemma2": SOFT_CAP.format("varlen", "") + " or flex_attention", "gpt2": DROPOUT},
+    "sdpa": {"gemma2": SOFT_CAP.format("sdpa", ", and transformers refuses to load it"), "gpt_oss": SINKS.format("sdpa")},
+    VARLEN: {"gemma2": SOFT_CAP.format("varlen", "") + " or flex_attention", "gpt2": DROPOUT, "gpt_oss": SINKS.format("varlen")},
     "flex_attention": {"gpt2": "transformers has no flex attention for it; use attention=sdpa", "bert": DROPOUT},
 }
 """Attention implementation -> family of models that it cannot run -> the reason and what to use instead."""
