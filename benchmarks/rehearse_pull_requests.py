@@ -88,7 +88,8 @@ def new_result() -> dict[str, Any]:
 def add(fork: Path, content: dict[str, Any]) -> Path:
     """Write a submission to its place."""
     written = canonical_json(content)
-    path = fork / "submissions" / content["plan"]["workload"] / f"20261124-cpu-{content_id(written)}.json"
+    day = content["started_at"][:10].replace("-", "")
+    path = fork / "submissions" / content["plan"]["workload"] / f"{day}-cpu-{content_id(written)}.json"
     path.write_bytes(written)
     return path
 

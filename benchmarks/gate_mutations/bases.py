@@ -18,7 +18,7 @@ Content = dict[str, Any]
 """A submission as JSON content."""
 COMMITTED = {
     "lora": "smoke-lora/20261124-cpu-64bd0b9a841b.json",
-    "bert": "smoke-bert/20261124-cpu-ca824cbd6a3b.json",
+    "bert": "smoke-bert/20261124-cpu-ec27868fc8d5.json",
     "fsdp": "smoke-full/20261124-cpu-c46c5f3ac432.json",
     "qlora": "smoke-lora/20261124-cpu-358d046c1336.json",
 }

@@ -15,7 +15,7 @@ from tunemark.harness.worker.data import Counts, micro_batches, pack, shape_of
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.synthetic_data import GENERATORS
 
-BERT = CHECKOUT / "submissions" / "smoke-bert" / "20261124-cpu-ca824cbd6a3b.json"
+BERT = CHECKOUT / "submissions" / "smoke-bert" / "20261124-cpu-ec27868fc8d5.json"
 Content = dict[str, Any]
 
 

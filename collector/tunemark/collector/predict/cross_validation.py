@@ -64,7 +64,7 @@ class HeldOut:
         return None if self.tokens_per_s is None else self.tokens_per_s.low <= self.measured <= self.tokens_per_s.high
 
 
-FOLDS = 12
+FOLDS = 8
 """Groups are left out in at most this many folds, several small groups together, which can only make predictions harder."""
 
 
