@@ -15,7 +15,7 @@ from pathlib import Path
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.published_shape import expected_bytes, published_shape
 from tunemark.schema.formats import GIB
-from tunemark.schema.physics.stacks import memory_on
+from tunemark.schema.physics.memory import memory_on
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.vocabulary import PublishedStatus
 

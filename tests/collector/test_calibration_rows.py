@@ -12,7 +12,7 @@ from tunemark.collector.predict.estimate import Throughput, predict
 from tunemark.collector.predict.fit import Fit, fit
 from tunemark.schema.vocabulary import Method
 
-REACHED: dict[LeftOut, float] = {"source": 0.20, "level": 0.30, "accelerator": 0.12, "model": 0.10}
+REACHED: dict[LeftOut, float] = {"source": 0.20, "level": 0.30, "accelerator": 0.12, "model": 0.12}
 """Largest median error, a little above what is reached; guide/predictions shows the present figures."""
 COVERED = (0.85, 0.96)
 """Share of left-out rows in their 90% interval. The goal is 85 to 95%; with a software level left out it is 95.3%."""

@@ -14,7 +14,7 @@ from tunemark.collector.predict.fit import fit
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.option_rates import Evidence, best_plan, consistent, division_of, memory_of, option_rates, plans_of, step_on
-from tunemark.schema.physics.stacks import memory_on
+from tunemark.schema.physics.memory import memory_on
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import DisputedRate, Rate
 from tunemark.schema.throughput import Combination, LogPrediction, predict

@@ -6,9 +6,8 @@ import shlex
 
 import pytest
 from harness_making import FACTS, ROOT
-from typer.main import get_command
 
-from tunemark.cli import COMMANDS
+from tunemark.cli import imported_command
 
 FILES = sorted((ROOT / "harness" / "containers").glob("*.Containerfile"))
 NOTEBOOKS = sorted((ROOT / "harness" / "notebooks").glob("*.ipynb"))
@@ -24,7 +23,7 @@ def instructions(path):
 def check(words):
     """Raise an error if the command line does not know the arguments of `tunemark`."""
     name, *rest = words
-    command = get_command(__import__(COMMANDS[name][0], fromlist=["app"]).app).commands[name]
+    command = imported_command(name)
     context = command.make_context(name, rest)
     workload = context.params.get("workload")
     assert workload is None or FACTS.workload(workload)

@@ -18,7 +18,7 @@ from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.option_rates import rates_for
-from tunemark.schema.physics.stacks import StackedMemory, memory_on
+from tunemark.schema.physics.memory import StackedMemory, memory_on
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import Answer, Question
 from tunemark.schema.recommendation import recommend as best_options

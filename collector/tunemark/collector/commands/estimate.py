@@ -34,8 +34,9 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
 from tunemark.schema.physics.architecture import FAMILIES
+from tunemark.schema.physics.memory import StackedMemory, memory_on
 from tunemark.schema.physics.memory_states import MOMENTS
-from tunemark.schema.physics.stacks import STACKS, StackedMemory, memory_on
+from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import provider_name
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method

@@ -17,7 +17,6 @@ from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING, seconds_of, whole_number
-from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.safe_text import shown_json, terminal
 from tunemark.schema.vocabulary import PriceKind
 
@@ -44,7 +43,7 @@ StackName = Annotated[
     str | None,
     typer.Option(
         "--stack",
-        help=f"Software stack whose memory counts: {', '.join(STACKS)}. Default: hf, or megatron for vendor software.",
+        help="Software stack whose memory counts, such as axolotl, torchtune or unsloth. Default: hf, or megatron for vendor software.",
         show_default=False,
     ),
 ]

@@ -16,9 +16,8 @@ from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.option_rates import KnownRate, best_plan, combination_on, division_of, memory_of, unmeasured
-from tunemark.schema.physics.memory import largest_micro_batch
+from tunemark.schema.physics.memory import StackedMemory, largest_micro_batch
 from tunemark.schema.physics.memory_states import MemoryVerdict
-from tunemark.schema.physics.stacks import StackedMemory
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.throughput import Combination, Range, interval_of

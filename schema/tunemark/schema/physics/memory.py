@@ -1,6 +1,6 @@
 """The memory of a training step, predicted from shapes: states, activations, logits, gathered shards and framework."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tunemark.schema.formats import MIB
@@ -10,6 +10,7 @@ from tunemark.schema.physics.memory_states import (
     Group,
     MemoryLedger,
     MemoryLine,
+    MemoryVerdict,
     Moment,
     block_weights,
     count_weights,
@@ -17,8 +18,9 @@ from tunemark.schema.physics.memory_states import (
     kept,
     state_lines,
 )
+from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
-from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
 
 LIVE_PARAMETERS = 1_000_000_000
 """Default of DeepSpeed's `stage3_max_live_parameters`."""
@@ -196,3 +198,45 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
 
 def _framework() -> MemoryLine:
     return MemoryLine("matrix library", "framework", WORKSPACE, "workspaces of cuBLAS, 32 + 8 MiB")
+
+
+# By software stack --------------------------------------------------------------------------------
+
+FITS = {"fits", "probably"}
+"""Verdicts with which a step is expected to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackedMemory:
+    """The memory of a step on a stack, and what it would be on others."""
+
+    stack: str
+    shape: TrainingShape
+    """The step on this stack."""
+    ledgers: dict[str, MemoryLedger]
+    """Its memory on every stack that could be meant: only this one if it was chosen."""
+
+    @property
+    def ledger(self) -> MemoryLedger:
+        """Its memory on this stack."""
+        return self.ledgers[self.stack]
+
+    @property
+    def needed_interval(self) -> tuple[int, int]:
+        """Bytes of a device from the lower end of the leanest stack to the upper end of this one."""
+        return min(other.needed_low for other in self.ledgers.values()), self.ledger.needed_high
+
+    def fit_on(self, device_bytes: int) -> tuple[MemoryVerdict, str | None]:
+        """Return the verdict on a device of this memory, and where it is `tight` the leanest stack with which the step fits, if any does."""
+        verdict = self.ledger.fit_on(device_bytes)
+        if verdict in FITS:
+            return verdict, None
+        leanest = min(self.ledgers, key=lambda name: self.ledgers[name].needed_high)
+        return ("tight", leanest) if self.ledgers[leanest].fit_on(device_bytes) in FITS else (verdict, None)
+
+
+def memory_on(shape: TrainingShape, stack: str | None, level: SoftwareLevel = "plain", fixed: tuple[str, ...] = ()) -> StackedMemory:
+    """Return the memory of a step on a stack, or on the usual one of a level of software, with that on all others, if none is chosen."""
+    name = stack or USUAL_STACK[level]
+    ledgers = {each: estimate_memory(on_stack(shape, each, fixed)) for each in ([stack] if stack else STACKS)}
+    return StackedMemory(name, on_stack(shape, name, fixed), ledgers)

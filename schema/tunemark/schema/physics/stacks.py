@@ -6,13 +6,10 @@ A new stack is one row of `STACKS`, with the code that it was read in.
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.memory_states import SHARDED, MemoryLedger, MemoryVerdict
+from tunemark.schema.physics.memory_states import SHARDED
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
 
-FITS = {"fits", "probably"}
-"""Verdicts with which a step is expected to run."""
 FORMATS = frozenset({"parameters", "activations", "autocast"})
 """Fields that belong together: if one of them is given, a stack changes none."""
 AUTOCAST = {"parameters": Dtype.FP32, "activations": Dtype.FP32, "autocast": Dtype.BF16}
@@ -134,39 +131,3 @@ def on_stack(shape: TrainingShape, stack: str, fixed: tuple[str, ...] = ()) -> T
     if shape.optimizer != "adamw":
         fields = {name: value for name, value in fields.items() if name != "optimizer"}
     return replace(shape, **fields)
-
-
-@dataclass(frozen=True, slots=True)
-class StackedMemory:
-    """The memory of a step on a stack, and what it would be on others."""
-
-    stack: str
-    shape: TrainingShape
-    """The step on this stack."""
-    ledgers: dict[str, MemoryLedger]
-    """Its memory on every stack that could be meant: only this one if it was chosen."""
-
-    @property
-    def ledger(self) -> MemoryLedger:
-        """Its memory on this stack."""
-        return self.ledgers[self.stack]
-
-    @property
-    def needed_interval(self) -> tuple[int, int]:
-        """Bytes of a device from the lower end of the leanest stack to the upper end of this one."""
-        return min(other.needed_low for other in self.ledgers.values()), self.ledger.needed_high
-
-    def fit_on(self, device_bytes: int) -> tuple[MemoryVerdict, str | None]:
-        """Return the verdict on a device of this memory, and where it is `tight` the leanest stack with which the step fits, if any does."""
-        verdict = self.ledger.fit_on(device_bytes)
-        if verdict in FITS:
-            return verdict, None
-        leanest = min(self.ledgers, key=lambda name: self.ledgers[name].needed_high)
-        return ("tight", leanest) if self.ledgers[leanest].fit_on(device_bytes) in FITS else (verdict, None)
-
-
-def memory_on(shape: TrainingShape, stack: str | None, level: SoftwareLevel = "plain", fixed: tuple[str, ...] = ()) -> StackedMemory:
-    """Return the memory of a step on a stack, or on the usual one of a level of software, with that on all others, if none is chosen."""
-    name = stack or USUAL_STACK[level]
-    ledgers = {each: estimate_memory(on_stack(shape, each, fixed)) for each in ([stack] if stack else STACKS)}
-    return StackedMemory(name, on_stack(shape, name, fixed), ledgers)
