@@ -112,7 +112,7 @@ def without_copies(rows: Iterable[Observed]) -> tuple[Observed, ...]:
 Array = NDArray[np.floating[Any]]
 STEPS = 60
 CLOSE = 3e-3
-"""Steps end when no parameter moves by more than this; predictions are then within 0.12% of where they would end."""
+"""Steps end when no parameter moves by more than this; predictions of fitted rows are then within 0.7% of where they would end."""
 MOST_ROWS = 40
 """Rows of one training loop count at most as this many."""
 
