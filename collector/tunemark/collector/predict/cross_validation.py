@@ -131,14 +131,11 @@ def throughput_rows(fitted: Fit, held_out: Sequence[HeldOut], trust: Mapping[str
         for finding in findings
         if finding.verdict is AuditVerdict.SUSPICIOUS and not RATES.isdisjoint(finding.quantities)
     }
+    covariance = fitted.posterior.covariance
     return {
         "throughput_model": list(_parameters(fitted)),
         "throughput_covariances": [
-            {
-                "parameter": fitted.names[one],
-                "other": fitted.names[other],
-                "covariance": float(f"{fitted.posterior.covariance[one, other]:.6g}"),
-            }
+            {"parameter": fitted.names[one], "other": fitted.names[other], "covariance": float(f"{covariance[one, other]:.6g}")}
             for one, other in combinations_with_replacement(general, 2)
         ],
         "known_rates": [
@@ -169,10 +166,8 @@ def _parameters(fitted: Fit) -> Iterator[Row]:
 
 def _error_row(held_out: HeldOut) -> Row:
     config, rate = held_out.row.config, held_out.tokens_per_s
-    count, peak = (
-        count_parameters(config.shape.model),
-        config.accelerator.peak_tflops.get(config.shape.autocast or config.shape.activations),
-    )
+    count = count_parameters(config.shape.model)
+    peak = config.accelerator.peak_tflops.get(config.shape.autocast or config.shape.activations)
     return {
         "left_out": held_out.left_out,
         "result_id": held_out.row.id,
