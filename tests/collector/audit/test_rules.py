@@ -229,13 +229,8 @@ def test_a_run_billed_for_another_machine_is_inconsistent_and_not_impossible():
 
 
 def test_several_machines_have_the_devices_of_all_of_them():
-    def of(**more):
-        rented = {"labels": {"instance": "trn1.32xlarge"}, "accelerator": "aws-trainium1", "accelerator_count": 256, **more}
-        return verdicts("instance", evidence(result(**rented)))
-
-    assert of() == {"impossible"}
-    assert of(settings={"nodes": 16}) == set()
-    assert of(settings={"nodes": 15}) == {"impossible"}
+    rented = {"labels": {"instance": "trn1.32xlarge"}, "accelerator": "aws-trainium1", "accelerator_count": 256}
+    assert [verdicts("instance", evidence(result(**rented, settings={"nodes": nodes}))) for nodes in (15, 16)] == [{"impossible"}, set()]
 
 
 def test_efficiency_above_a_limit_is_suspicious_and_above_two_inconsistent():
