@@ -116,7 +116,7 @@ def test_variable_length_attention_gives_the_loss_and_gradients_of_the_mask(fact
 def test_the_gate_holds_for_variable_length_attention_and_fails_without_lengths(facts, tmp_path):
     plan, model, shape, rows = case(facts, "llama", tmp_path)
     model.config._attn_implementation = "varlen"
-    tensors = packed_tensors(rows, "varlen", shape.window, mixed_windows=False)
+    tensors = packed_tensors(rows, "varlen", shape.window, mixed_windows="")
     assert packed_documents(plan, model, tensors)["passed"]
     leaky = {name: value for name, value in tensors.items() if name not in {"cu_seq_lens_q", "max_length_q"}}
     assert packed_documents(plan, model, leaky)["passed"] is False
@@ -228,7 +228,7 @@ def test_torchs_own_flex_attention_gives_the_loss_of_the_mask_and_passes_the_gat
     losses = {}
     for kind in ("sdpa", "flex_attention"):
         model.config._attn_implementation = kind
-        tensors = to_device(packed_tensors(rows, kind, shape.window, mixed_windows=False), "cpu")
+        tensors = to_device(packed_tensors(rows, kind, shape.window, mixed_windows=""), "cpu")
         losses[kind] = float(model(**tensors).loss)
     assert losses["flex_attention"] == pytest.approx(losses["sdpa"], rel=1e-5)
     assert packed_documents(plan, model, tensors)["passed"]

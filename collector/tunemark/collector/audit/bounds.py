@@ -10,7 +10,7 @@ from tunemark.collector.audit.token_rates import TokenRate, token_rates
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import Software
-from tunemark.schema.physics.activations import block_activations
+from tunemark.schema.physics.activations import activations_by_kind
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.memory_states import count_weights
@@ -178,6 +178,6 @@ def activations_kept(result: AuditedResult, model: ModelCard, sequence_length: i
     al. 2022, section 4). All element-wise results are assumed to be recomputed for free.
     """
     shape = least_shape(model, result.conditions.method, sequence_length, micro_batch, result.setting("lora_r") or 1)
-    block = block_activations(shape)
-    each = block.input + block.products
-    return model.layers * each, f"{model.layers} blocks x {shape.slots:,} tokens x {each / shape.slots:,.0f} bytes"
+    kinds = [(blocks, block.input + block.products) for blocks, block in activations_by_kind(shape)]
+    words = " + ".join(f"{blocks} blocks x {shape.slots:,} tokens x {each / shape.slots:,.0f} bytes" for blocks, each in kinds)
+    return sum(blocks * each for blocks, each in kinds), words
