@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -14,31 +14,13 @@ VERSION = re.compile(r"\bv\d+(?:\.\d+)*\b|\b[0-9a-f]{7,40}\b")
 """A catalogue version, or a commit."""
 
 
-ModelFamily = Literal[
-    "llama",
-    "mistral",
-    "mixtral",
-    "qwen2",
-    "qwen3",
-    "qwen3_moe",
-    "deepseek_v2",
-    "deepseek_v3",
-    "glm4_moe_lite",
-    "llama4_text",
-    "gpt_oss",
-    "gemma",
-    "gemma2",
-    "gemma3_text",
-    "phi3",
-    "granite",
-    "smollm3",
-    "olmo2",
-    "olmo3",
-    "gpt2",
-    "bert",
+Dense = Literal[
+    "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "olmo3", "gpt2", "bert"
 ]
+Latent = Literal["deepseek_v2", "deepseek_v3", "glm4_moe_lite"]
+ModelFamily = Literal[Dense, "mixtral", "qwen3_moe", Latent, "llama4_text", "gpt_oss"]
 """Architecture name in transformers."""
-LATENT = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite")
+LATENT = get_args(Latent)
 """Families whose keys and values are computed from a vector of low rank."""
 SHARED = (*LATENT, "llama4_text")
 """Families with experts for all tokens beside those for some, and with blocks without experts."""

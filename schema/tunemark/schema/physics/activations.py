@@ -6,17 +6,7 @@ Counted from the computations of transformers' blocks and peft's adapters. A tes
 from dataclasses import dataclass
 
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import (
-    FAMILIES,
-    NAMES,
-    Linear,
-    Traits,
-    block_kinds,
-    experts_run,
-    inner_width,
-    key_width,
-    value_width,
-)
+from tunemark.schema.physics.architecture import FAMILIES, NAMES, Linear, Traits, block_kinds, experts_run, head_widths, inner_width
 from tunemark.schema.physics.memory_states import MemoryLine
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
@@ -46,8 +36,7 @@ class BlockActivations:
 
 def block_activations(shape: TrainingShape, place: int = -1) -> BlockActivations:
     """Return the activations of one block, by default the last one: in a mixture, of one with experts."""
-    layers = shape.model.layers
-    slots, parts = shape.slots, _Parts(shape, place % layers)
+    slots, parts = shape.slots, _Parts(shape, place % shape.model.layers)
     saved = parts.norms + parts.attention + parts.feed_forward + parts.adapters
     formula = f"{slots:,} tokens x ({parts.norms:,.0f} norms + {parts.attention:,.0f} attention + {parts.feed_forward:,.0f} feed-forward + {parts.adapters:,.0f} adapters) bytes"
     if shape.compiled:
@@ -135,12 +124,20 @@ class _Parts:
     @property
     def queries(self) -> float:
         """Queries."""
-        return self.product * self.card.attention_heads * key_width(self.card) / self.shape.tensor_parallel
+        return self._heads(head_widths(self.card)[0])
 
     @property
     def output(self) -> float:
         """The output of attention."""
-        return self.product * self.card.attention_heads * value_width(self.card) / self.shape.tensor_parallel
+        return self._heads(head_widths(self.card)[1])
+
+    @property
+    def expanded(self) -> float:
+        """Keys without positions, and values, as one product of which the values are a view; 0 unless they have a rank."""
+        return self._heads(self.card.head_dim + head_widths(self.card)[1]) if self.card.key_value_rank else 0
+
+    def _heads(self, width: int) -> float:
+        return self.product * self.card.attention_heads * width / self.shape.tensor_parallel
 
     @property
     def keys(self) -> float:
@@ -151,12 +148,6 @@ class _Parts:
     def ranks_of_attention(self) -> int:
         """Widths of the normed vectors from which queries, and keys and values, are computed."""
         return (self.card.query_rank or 0) + (self.card.key_value_rank or 0)
-
-    @property
-    def expanded(self) -> float:
-        """Keys and values without positions as one product, of which the values are a view; 0 unless they have a rank."""
-        wide = self.card.head_dim + value_width(self.card) if self.card.key_value_rank else 0
-        return self.product * self.card.attention_heads * wide / self.shape.tensor_parallel
 
     @property
     def norms(self) -> float:

@@ -134,14 +134,9 @@ def _vectors(card: ModelCard, traits: Traits) -> int:
     return blocks + (norm if traits.final_norm or traits.encoder else 0) + pooler_bias
 
 
-def key_width(card: ModelCard) -> int:
-    """Return the width of a query or key of one head."""
-    return card.head_dim + (card.rotary_head_dim or 0)
-
-
-def value_width(card: ModelCard) -> int:
-    """Return the width of a value of one head."""
-    return card.value_head_dim or card.head_dim
+def head_widths(card: ModelCard) -> tuple[int, int]:
+    """Return the width of a query or key of one head, and that of a value."""
+    return card.head_dim + (card.rotary_head_dim or 0), card.value_head_dim or card.head_dim
 
 
 @lru_cache(maxsize=256)
@@ -165,11 +160,10 @@ def experts_run(card: ModelCard) -> int:
 
 
 def idle_experts(card: ModelCard) -> float:
-    """Return the FLOPs of experts that were not chosen, per FLOP of the matrices of the blocks that counts: transformers computes some."""
-    linears = block_linears(card)
-    counted = sum(linear.active_weights * linear.times() for linear in linears)
-    run = sum(linear.inputs * linear.outputs * experts_run(card) * linear.times() for linear in linears if linear.part == "experts")
-    return (run - sum(linear.active_weights * linear.times() for linear in linears if linear.part == "experts")) / counted
+    """Return the FLOPs of experts that were not chosen, per model FLOP of the matrices of the blocks."""
+    experts = [linear for linear in block_linears(card) if linear.part == "experts"]
+    idle = sum(linear.inputs * linear.outputs * (experts_run(card) - linear.active) * linear.times() for linear in experts)
+    return idle / sum(linear.active_weights * linear.times() for linear in block_linears(card))
 
 
 Part = Literal["attention", "feed_forward", "experts", "router"]
@@ -311,8 +305,8 @@ def endings(path: str) -> tuple[str, ...]:
 
 
 def _attention(card: ModelCard) -> tuple[Linear, ...]:
-    hidden, heads, names = card.hidden_size, card.attention_heads, NAMES[card.family].attention
-    queries, keys, values = heads * key_width(card), card.key_value_heads * card.head_dim, heads * value_width(card)
+    hidden, names, keys = card.hidden_size, NAMES[card.family].attention, card.key_value_heads * card.head_dim
+    queries, values = (card.attention_heads * width for width in head_widths(card))
     if card.key_value_rank is None:
         widths = (queries + 2 * keys,) if len(names) == 2 else (queries, keys, keys)  # noqa: PLR2004 - a fused layer, and the output
         inward = [(name, hidden, width, True) for name, width in zip(names[:-1], widths, strict=True)]
@@ -321,7 +315,7 @@ def _attention(card: ModelCard) -> tuple[Linear, ...]:
         of_rank = [(query_down, hidden, card.query_rank or 0, True), (query_up, card.query_rank or 0, queries, False)]
         inward = of_rank if card.query_rank else [(whole, hidden, queries, True)]
         inward += [(down, hidden, card.key_value_rank + (card.rotary_head_dim or 0), True)]
-        inward += [(up, card.key_value_rank, heads * card.head_dim + values, False)]
+        inward += [(up, card.key_value_rank, card.attention_heads * card.head_dim + values, False)]
     blocks = tuple(range(card.layers))
     layers = [*inward, (names[-1], values, hidden, False)]
     return tuple(Linear(name, inputs, outputs, "attention", first, blocks) for name, inputs, outputs, first in layers)

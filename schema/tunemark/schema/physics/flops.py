@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Literal
 
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import FAMILIES, block_linears, count_parameters, key_width, value_width
+from tunemark.schema.physics.architecture import FAMILIES, block_linears, count_parameters, head_widths
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
 
@@ -134,10 +134,9 @@ def attention_pairs(documents: Iterable[int], *, causal: bool, window: int | Non
     total = 0
     for length in documents:
         reach = min(length, window or length)
-        rest = length % reach
-        within = length // reach * (reach * (reach + 1) // 2) + rest * (rest + 1) // 2
-        causal_pairs = within if chunked else reach * (reach + 1) // 2 + (length - reach) * reach
-        total += causal_pairs if causal else length * length
+        rest, first = length % reach, reach * (reach + 1) // 2
+        beyond = (length // reach - 1) * first + rest * (rest + 1) // 2 if chunked else (length - reach) * reach
+        total += first + beyond if causal else length * length
     return total
 
 
@@ -150,7 +149,7 @@ def windowed_layers(card: ModelCard) -> int:
 
 def _width(card: ModelCard) -> int:
     """Return the multiplications of a query-key pair: with the key, and of the score with the value."""
-    return card.attention_heads * (key_width(card) + value_width(card))
+    return card.attention_heads * sum(head_widths(card))
 
 
 def _attention(shape: TrainingShape, pairs: Pairs) -> int:

@@ -66,7 +66,7 @@ def _activations(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     block = max((each for _, each in kinds), key=lambda each: each.saved)
     # Offloaded inputs are on the device while they are copied: one leaves while the next is computed.
     stored = [(min(live, 2) if shape.activation_offload else live, *stored_per_block(shape, each)) for live, each in kinds]
-    formula = " + ".join(f"{waiting} blocks x {each}" for waiting, _, each in stored)
+    formula = " + ".join(f"{waiting} {'block' if waiting == 1 else 'blocks'} x {each}" for waiting, _, each in stored)
     held = _holds_inputs(shape)
     recomputed = 0 if shape.checkpointing is Checkpointing.NONE else block.saved
     name = "activations" if shape.checkpointing is Checkpointing.NONE else "checkpointed activations"

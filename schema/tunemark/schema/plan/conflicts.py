@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from tunemark.schema.facts.cards import LATENT, ModelCard
-from tunemark.schema.physics.architecture import FAMILIES, block_linears, key_width, value_width
+from tunemark.schema.physics.architecture import FAMILIES, block_linears, head_widths
 from tunemark.schema.plan.capabilities import USED, WITHOUT_FP8, Feature, Generation, Machine, Need
 from tunemark.schema.records.effective import NEURON_ATTENTION
 from tunemark.schema.records.plan import DeviceChoice, Plan, needless_rounding
@@ -231,7 +231,7 @@ def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str
     cause = ATTENTION_WITHOUT.get(plan.model.attention, {}).get(card.family)
     if cause is not None:
         yield f"{card.key} with attention={plan.model.attention}: {cause}"
-    width, values = key_width(card), value_width(card)
+    width, values = head_widths(card)
     if plan.model.attention == VARLEN and values != width:
         yield f"{card.key} has keys of width {width} and values of {values}, and varlen attention takes one width; use attention=sdpa"
     elif plan.model.attention == VARLEN and width % HEAD_MULTIPLE:
