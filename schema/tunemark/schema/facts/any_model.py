@@ -133,7 +133,7 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
         raise TunemarkError(f"{place}: {known}", None, "is missing; give the configuration that lies beside the weights")
     fields = _completed(fields, part) | {"family": family}
     if "interleave_moe_layer_step" in given and isinstance(fields["mixture_every"], int):
-        # One layer in so many has experts, the last of them.
+        # Of each group of this many layers, the last one has experts.
         fields["dense_layers"] = max(0, fields["mixture_every"] - 1)
     called = {ours: theirs for theirs, ours in given.items()}
     for name, (least, most) in within.items():
