@@ -4,9 +4,11 @@ Usage: python benchmarks/memory_by_stack.py [--json]
 
 `low` counts figures that are predicted more than 10% too low. `inside` counts those in the interval that `tunemark estimate` prints without
 `--stack`: from the leanest stack to the upper end of the usual one. Figures are those of documents whose quantity (allocated or reserved) is known.
+The last two lines divide all figures in those that were looked at while terms were chosen and those kept aside (see `kept_aside`).
 """
 
 import argparse
+import hashlib
 import json
 import statistics
 from collections.abc import Iterator
@@ -16,14 +18,20 @@ from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.published_shape import expected_bytes, published_shape
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import memory_on
-from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.records.published import Conditions, PublishedResult
 from tunemark.schema.vocabulary import PublishedStatus
 
 ROOT = Path(__file__).parents[1]
 
 
-def errors(root: Path) -> Iterator[tuple[str, float, bool]]:
-    """Yield for each figure its document, predicted over published minus 1, and whether the interval holds it."""
+def kept_aside(source: str, conditions: Conditions) -> bool:
+    """Return True for figures that nobody looked at while terms were chosen: two whole documents, and a quarter of the steps of the others."""
+    step = f"{source} {conditions.model} {conditions.method} {conditions.accelerator_count}"
+    return source in {"019", "022"} or int(hashlib.sha256(step.encode()).hexdigest(), 16) % 4 == 0
+
+
+def errors(root: Path) -> Iterator[tuple[set[str], float, bool]]:
+    """Yield for each figure its lines of the table, predicted over published minus 1, and whether the interval holds it."""
     evidence = load_evidence(root)
     readings = {reading.source: reading for reading in evidence.facts.known.memory_readings}
     for record in evidence.records:
@@ -44,7 +52,8 @@ def errors(root: Path) -> Iterator[tuple[str, float, bool]]:
             of_error = [ledger.error if quantity == "allocated" else ledger.reserved_error for ledger in memory.ledgers.values()]
             low = min(size * error[0] for size, error in zip(sizes.values(), of_error, strict=True))
             high = sizes[memory.stack] * of_error[list(sizes).index(memory.stack)][1]
-            yield record.source, sizes[memory.stack] / claim.value - 1, low <= claim.value <= high
+            part = "aside" if kept_aside(record.source, record.conditions) else "seen"
+            yield {record.source, "all", part}, sizes[memory.stack] / claim.value - 1, low <= claim.value <= high
 
 
 def main() -> None:
@@ -53,8 +62,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     found = list(errors(ROOT))
     rows = []
-    for source in (*sorted({row[0] for row in found}), "all"):
-        of_source = [row for row in found if source in {row[0], "all"}]
+    for source in sorted({line for row in found for line in row[0]}, key=lambda line: (line.isalpha(), line)):
+        of_source = [row for row in found if source in row[0]]
         rows.append(
             {
                 "source": source,
