@@ -16,6 +16,8 @@ MOMENTS: tuple[Moment, ...] = ("loss", "backward begins", "backward ends", "opti
 LATE: tuple[Moment, ...] = ("backward ends", "optimizer")
 
 MemoryVerdict = Literal["fits", "probably", "tight", "no"]
+FITS = {"fits", "probably"}
+"""Verdicts with which a step is expected to run."""
 ERROR, SHARDED_ERROR = (0.90, 1.05), (0.90, 1.17)
 """True / predicted peak of live tensors: 90% of the published rows of the table `memory_errors` are between these.
 
