@@ -44,7 +44,11 @@ def estimate_memory(shape: TrainingShape) -> MemoryLedger:
     block = block_activations(shape)
     outside = CONTEXT + (COLLECTIVES if shape.world_size * shape.tensor_parallel > 1 else 0)
     lines = (*state_lines(shape), *_activations(shape, block), head_line(shape), *_gathered(shape), _framework())
-    return MemoryLedger(kept(*lines), outside, sharded=divided(shape, "parameters") != 1)
+    # DeepSpeed creates its states before the first step.
+    settled = sum(
+        line.bytes for line in lines if line.key in {"optimizer states", "fp32 master weights"} and shape.sharding.startswith("fsdp")
+    )
+    return MemoryLedger(kept(*lines), outside, divided(shape, "parameters") != 1, settled)
 
 
 def largest_micro_batch(shape: TrainingShape, memory_bytes: int) -> int:
