@@ -211,6 +211,8 @@ class MemoryConvention(Frozen):
     """`GB`: the number is in 10^9 bytes, whatever unit is printed."""
     quantity: Literal["allocated", "reserved"] = "allocated"
     """Which peak the document reports."""
+    stack: Text | None = None
+    """The software stack of the memory model that its users would name."""
     levers: tuple[MemoryLever, ...] = ()
     """Properties of the training code that change its memory; later ones override earlier ones."""
     left_out: dict[str, Text] = Field(default_factory=dict)

@@ -99,6 +99,12 @@ _ALL = (
         {"": FP32_SHARDS},
     ),
     Stack(
+        "torchtitan",
+        "torchtitan b5bcd76 (config/configs.py, components/loss.py, components/optimizer): weights in fp32, gathered in bf16, fused AdamW, and a "
+        "loss that never holds all logits. Selective checkpointing keeps every second matrix product",
+        {"": FP32_SHARDS | {"loss": "fused", "optimizer": "adamw-fused", "kept_products": 0.5}},
+    ),
+    Stack(
         "megatron",
         "Megatron-LM and NeMo: bf16 weights with fp32 master weights and states, sharded over the replicas; a fused loss",
         {"": {"loss": "fused"}, "full": MASTER},
