@@ -14,7 +14,7 @@ from typing import Any, Literal
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import HOUR_S
-from tunemark.schema.physics.memory_states import FITS
+from tunemark.schema.vocabulary import FITS
 
 Objective = Literal["cheapest", "fastest", "value"]
 Trust = Literal["measured", "published", "predicted"]

@@ -8,7 +8,6 @@ from tunemark.schema.formats import MIB
 from tunemark.schema.physics.activations import FP32, BlockActivations, block_activations, head_line, stored_per_block
 from tunemark.schema.physics.architecture import block_linears, count_parameters
 from tunemark.schema.physics.memory_states import (
-    FITS,
     Group,
     MemoryLedger,
     MemoryLine,
@@ -22,7 +21,7 @@ from tunemark.schema.physics.memory_states import (
 )
 from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
-from tunemark.schema.vocabulary import Checkpointing, Method
+from tunemark.schema.vocabulary import FITS, Checkpointing, Method
 
 LIVE_PARAMETERS = 1_000_000_000
 """Default of DeepSpeed's `stage3_max_live_parameters`."""

@@ -16,8 +16,6 @@ MOMENTS: tuple[Moment, ...] = ("loss", "backward begins", "backward ends", "opti
 LATE: tuple[Moment, ...] = ("backward ends", "optimizer")
 
 MemoryVerdict = Literal["fits", "probably", "tight", "no"]
-FITS = {"fits", "probably"}
-"""Verdicts with which a step is expected to run."""
 ERROR, SHARDED_ERROR = (0.90, 1.05), (0.90, 1.17)
 """True / predicted peak of live tensors: 90% of the published rows of the table `memory_errors` are between these.
 
@@ -84,8 +82,9 @@ class MemoryLedger:
 
         Tensors of the other moments have other sizes, so that the blocks freed at the peak hold only a part of them. Gathered
         weights belong to the stream of the collectives, and the allocator never shares blocks between streams. The states of the first
-        update settle in freed blocks, and the next step has to reserve these again. On one device, the gradients' blocks replace them; sharded
-        gradients belong to the stream of the collectives.
+        update settle in freed blocks, and the next step has to reserve these again. On one device, freed gradients replace most of them;
+        sharded gradients belong to the stream of the collectives (7B in full, 4 x 4,096 tokens, by the rules of torch's allocator: 6.3 GiB
+        beside the peak with all tensors on one stream, 13.5 GiB with gradients on another).
         """
         peak = self.peak_moment
         elsewhere = [line for line in self.lines if peak not in line.moments]
