@@ -212,7 +212,7 @@ class MemoryConvention(Frozen):
     quantity: Literal["allocated", "reserved"] = "allocated"
     """Which peak the document reports."""
     stack: Text | None = None
-    """The software stack of the memory model that its users would name."""
+    """The stack of the memory model that was read in the same software, if one software made all its figures."""
     levers: tuple[MemoryLever, ...] = ()
     """Properties of the training code that change its memory; later ones override earlier ones."""
     left_out: dict[str, Text] = Field(default_factory=dict)
