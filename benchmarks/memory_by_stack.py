@@ -1,7 +1,5 @@
 """Errors of memory as somebody would type it: printed conditions and a usual software stack, without what is known of a document's own code.
 
-Usage: python benchmarks/memory_by_stack.py [--json]
-
 `low` counts figures that are predicted more than 10% too low. `inside` counts those in the interval that `tunemark estimate` prints without
 `--stack`: from the leanest stack to the upper end of the usual one. Figures are those of documents whose quantity (allocated or reserved) is known.
 `aside` are those kept aside while terms were chosen (see `kept_aside`), `seen` the others; `named` are the same with `--stack` where one is known.
@@ -12,6 +10,7 @@ import hashlib
 import json
 import statistics
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tunemark.collector.audit.load import load_evidence
@@ -31,7 +30,7 @@ def kept_aside(source: str, conditions: Conditions) -> bool:
 
 
 def errors(root: Path) -> Iterator[tuple[set[str], float, bool]]:
-    """Yield for each figure its lines of the table, predicted over published minus 1, and whether the interval holds it."""
+    """Yield for each figure its lines of the table, predicted over published minus 1, and whether the interval holds it. The global batch states the micro-steps."""
     evidence = load_evidence(root)
     readings = {reading.source: reading for reading in evidence.facts.known.memory_readings}
     for record in evidence.records:
@@ -41,6 +40,8 @@ def errors(root: Path) -> Iterator[tuple[set[str], float, bool]]:
         shape, device = published_shape(conditions, evidence.facts, None), evidence.facts.accelerators.get(conditions.accelerator or "")
         if shape is None or record.id in reading.left_out:
             continue
+        micro_steps = conditions.gradient_accumulation or max(1, (conditions.global_batch or 1) // (shape.micro_batch * shape.world_size))
+        shape = replace(shape, gradient_accumulation=micro_steps)
         total = int(device.memory_gib * GIB) if device and device.memory_gib else None
         for name, quantity in (("peak_memory_bytes", reading.quantity), ("device_memory_bytes", "in use")):
             claim = record.claims.get(name)
@@ -56,7 +57,7 @@ def errors(root: Path) -> Iterator[tuple[set[str], float, bool]]:
 
 
 def main() -> None:
-    """Print the errors by document."""
+    """Print the errors by document, or as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON")
     found = list(errors(ROOT))

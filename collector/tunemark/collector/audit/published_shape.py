@@ -52,8 +52,7 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
     stored = STORED.get(precision_class(conditions.precision) or "", Dtype.BF16)
     optimizer = str(settings.get("optimizer") or "").lower()
     given: dict[str, Any] = {
-        "gradient_accumulation": conditions.gradient_accumulation
-        or max(1, (conditions.global_batch or 1) // (conditions.micro_batch * replicas)),
+        "gradient_accumulation": conditions.gradient_accumulation or 1,
         "lora_rank": rank if isinstance(rank, int) else 8,
         "lora_targets": _targets(settings.get("lora_targets")),
         "lora_dropout": float(dropout) if isinstance(dropout, int | float) else 0.0,
