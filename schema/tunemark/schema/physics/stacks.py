@@ -35,11 +35,11 @@ class Stack:
         zero, sharded = shape.sharding.startswith("zero"), "parameters" in SHARDED[shape.sharding]
         trained = shape.method is Method.FULL
         kind = "zero" if zero and (trained or sharded) else "fsdp" if sharded else "whole"
-        words = ["full" if trained else "adapters", shape.method.value, kind]
+        words = ["", "full" if trained else "adapters", shape.method.value, kind]
         found = {
             name: value
             for key, fields in self.fields.items()
-            if all(word in words for word in key.split())
+            if all(word in words for word in key.split(" "))
             for name, value in fields.items()
         }
         offloads = found.get("activation_offload") and shape.checkpointing is not Checkpointing.FULL
