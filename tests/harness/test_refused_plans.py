@@ -54,7 +54,7 @@ PLANNED = None
         ("h100", "smoke-lora", VARLEN, {}, PLANNED),
         ("h100, torch 2.10", "smoke-lora", VARLEN, {}, "needs torch 2.11 or newer"),
         ("t4", "smoke-lora", f"{VARLEN}compute=fp16", {}, "compute capability 8.0"),
-        ("mi300x", "smoke-lora", VARLEN, {}, "for CUDA only"),
+        ("mi300x", "smoke-lora", VARLEN, {}, PLANNED),
         ("h100", "smoke-lora", "attention=varlen", {}, "for packed documents"),
         ("h100", "smoke-lora", f"{VARLEN}data.document_borders=false", {}, "for packed documents"),
         ("h100", "smoke-lora", f"{VARLEN}compute=fp32", {}, "takes bf16 and fp16"),
@@ -107,7 +107,7 @@ PLANNED = None
         ("bare cpu", "smoke-lora", TRAINED, {}, "pip install torchao"),
         ("h100", "large-qlora-2k-mixtral-8x7b", "", {}, "bitsandbytes does not quantise"),
         ("h100, transformers 4", "large-qlora-2k-mixtral-8x7b", "", {}, PLANNED),
-        ("h100", "large-qlora-2k-llama2-70b", "", {}, PLANNED),
+        ("h100", "large-qlora-2k-llama2-70b", "compile=blocks", {}, PLANNED),
         # Optimizers
         ("cpu", "smoke-full", MASTER, {"devices": 2, "strategy": "fsdp2"}, PLANNED),
         ("cpu", "smoke-full", "optimizer.master_weights=true compute=fp32", {}, "copies of bf16 weights"),

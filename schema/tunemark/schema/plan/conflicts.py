@@ -183,8 +183,6 @@ def _adapter_conflicts(plan: Plan) -> Iterator[str]:
     model, strategy, quantised = plan.model, plan.device.strategy, plan.method is Method.QLORA
     if quantised and strategy in {Strategy.FSDP2, Strategy.ZERO3}:
         yield f"four-bit weights are not sharded by {strategy.value} in this version; use ddp, zero1 or zero2"
-    if quantised and model.compile != "none":
-        yield "four-bit weights recompile without end under torch.compile; use compile=none"
     if quantised and model.task is Task.SEQUENCE_CLASSIFICATION:
         yield "the head of a classifier is trained in full, and quantising the model would quantise it too; use method=lora"
     checkpointed = model.gradient_checkpointing is not Checkpointing.NONE
