@@ -3,6 +3,7 @@
 import pytest
 from harness_making import make_machine
 
+from tunemark.harness.plan.machine import machine_with
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import refuse_identity
 from tunemark.harness.vendors.vendor_tools import UnusableMask, visible_indexes
@@ -87,8 +88,27 @@ def test_a_card_of_packed_rows_with_auto_attention_uses_varlen_where_supported(f
     plan = resolve("lora-8b", facts, gpu("NVIDIA H100 80GB HBM3"), Options()).plan
     assert plan.model.attention == "varlen"
     assert plan.reasons["model.attention"] == "packed documents are kept apart by their lengths, without a mask"
-    for other in (machine, gpu("Tesla T4"), gpu("NVIDIA H100 80GB HBM3", torch="2.9.1")):
+    for other in (machine, gpu("Tesla T4")):
         resolved = resolve("lora-8b", facts, other, Options())
         assert resolved.plan.model.attention == "sdpa"
         assert "attention" not in {override.field for override in resolved.overrides}
         assert "model.attention" not in resolved.plan.reasons
+
+
+@pytest.mark.parametrize(
+    ("card", "torch", "attention"),
+    [
+        ("amd-mi300x", "2.13.0", "varlen"),
+        ("amd-mi250x", "2.13.0", "varlen"),
+        ("amd-rx-7900-xtx", "2.13.0", "sdpa"),
+        ("intel-max-1550", "2.13.0", "flex_attention"),
+        ("nvidia-h100-80gb-sxm", "2.9.1", "flex_attention"),
+        ("nvidia-h100-80gb-sxm", "2.13.0", "varlen"),
+        ("nvidia-v100-16gb", "2.13.0", "sdpa"),
+    ],
+)
+def test_every_device_family_gets_the_fastest_kernel_for_packed_rows_that_torch_has_for_it(facts, card, torch, attention):
+    there = machine_with(facts, card, 1, 1)
+    there = there.model_copy(update={"packages": there.packages | {"torch": torch}})
+    resolved = resolve("lora-1b", facts, there, Options())
+    assert resolved.plan.model.attention == attention

@@ -22,6 +22,7 @@ H100 = device(Backend.CUDA, "NVIDIA H100 80GB HBM3", "9.0", **KERNELS)
 MACHINES = {
     "cpu": make_machine(packages=PACKAGES),
     "bare cpu": make_machine(),
+    "cpu, torch 2.11": make_machine(packages=PACKAGES | {"torch": "2.11.0"}),
     "h100": H100,
     "bare h100": device(Backend.CUDA, "NVIDIA H100 80GB HBM3", "9.0"),
     "h100 by its name": device(Backend.CUDA, "NVIDIA H100 80GB HBM3", **KERNELS),
@@ -54,7 +55,7 @@ PLANNED = None
         ("h100", "smoke-lora", VARLEN, {}, PLANNED),
         ("h100, torch 2.10", "smoke-lora", VARLEN, {}, "needs torch 2.11 or newer"),
         ("t4", "smoke-lora", f"{VARLEN}compute=fp16", {}, "compute capability 8.0"),
-        ("mi300x", "smoke-lora", VARLEN, {}, "for CUDA only"),
+        ("mi300x", "smoke-lora", VARLEN, {}, PLANNED),
         ("h100", "smoke-lora", "attention=varlen", {}, "for packed documents"),
         ("h100", "smoke-lora", f"{VARLEN}data.document_borders=false", {}, "for packed documents"),
         ("h100", "smoke-lora", f"{VARLEN}compute=fp32", {}, "takes bf16 and fp16"),
@@ -94,6 +95,7 @@ PLANNED = None
         ("h100", "smoke-lora", FROZEN, {}, PLANNED),
         ("h100", "smoke-lora", TRAINED, {}, PLANNED),
         ("mi300x", "smoke-lora", FROZEN, {}, PLANNED),
+        ("cpu, torch 2.11", "smoke-lora", FROZEN, {}, "fp8 on a CPU needs torch 2.12 or newer"),
         ("mi250x", "smoke-lora", FROZEN, {}, "fp8"),
         ("t4", "smoke-lora", f"{TRAINED}compute=fp16", {}, "fp8"),
         ("h100", "gpt2-small-full", "compute=bf16 fp8_training=rowwise", {}, "layers of GPT-2 are not linear layers"),
@@ -107,7 +109,7 @@ PLANNED = None
         ("bare cpu", "smoke-lora", TRAINED, {}, "pip install torchao"),
         ("h100", "large-qlora-2k-mixtral-8x7b", "", {}, "bitsandbytes does not quantise"),
         ("h100, transformers 4", "large-qlora-2k-mixtral-8x7b", "", {}, PLANNED),
-        ("h100", "large-qlora-2k-llama2-70b", "", {}, PLANNED),
+        ("h100", "large-qlora-2k-llama2-70b", "compile=blocks", {}, PLANNED),
         # Optimizers
         ("cpu", "smoke-full", MASTER, {"devices": 2, "strategy": "fsdp2"}, PLANNED),
         ("cpu", "smoke-full", "optimizer.master_weights=true compute=fp32", {}, "copies of bf16 weights"),

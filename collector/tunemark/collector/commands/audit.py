@@ -95,7 +95,7 @@ def audit(
     of_sources = [result.id for result in evidence.results if result.source in sources]
     of_sources += [statement for statement in evidence.statements if source_of(statement) in sources]
     if not as_json:
-        say("Auditing all records. Rates are held against a model of all other results, which takes some seconds ...")
+        say("Auditing all records. Rates are compared with a model of all other results, which takes some seconds ...")
     findings = select(audit_all(project_root(), evidence), wanted_rules, wanted_verdicts, ids or of_sources)
     if as_json:
         print_json([{"rule": finding.rule} | asdict(finding) for finding in findings])

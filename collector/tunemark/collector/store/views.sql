@@ -1260,7 +1260,7 @@ comment on column workloads.learning_rate is 'Learning rate of the optimizer.';
 comment on column workloads.optimizer is 'Optimizer as stated or used.';
 comment on column workloads.padding is 'How rows are padded.';
 comment on column workloads.packing is 'True if several documents share a row.';
-comment on column workloads.attention is 'Attention implementation; auto is varlen for packed documents where supported, otherwise sdpa.';
+comment on column workloads.attention is 'Attention implementation; auto is the fastest kernel that torch has for packed documents: varlen, flex_attention or sdpa.';
 comment on column workloads.gradient_checkpointing is 'What is recomputed in the backward pass.';
 comment on column workloads.fused_kernels is 'Fused kernels that the run used.';
 comment on column workloads.compile is 'What is compiled with torch.compile.';

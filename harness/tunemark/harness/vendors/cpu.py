@@ -2,7 +2,7 @@
 
 import psutil
 
-from tunemark.harness.vendors.protocol import NVIDIA_ONLY, Device, FoundDevice, Vendor
+from tunemark.harness.vendors.protocol import NO_VARLEN, NVIDIA_ONLY, Device, FoundDevice, Vendor
 from tunemark.harness.vendors.vendor_tools import cpu_model
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import DeviceFacts
@@ -33,6 +33,7 @@ VENDOR = Vendor(
         Feature.FLASH_ATTENTION: "its kernels are for GPUs; use attention=sdpa",
         Feature.FLEX_ATTENTION: "it has no backward pass on CPUs; use attention=sdpa",
         **NVIDIA_ONLY,
+        **NO_VARLEN,
         Feature.LIGER: "its kernels are for GPUs; use fused_kernels=none",
         Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has these optimizers for GPUs only; use optimizer.name=adamw",
         Feature.TF32: "a format of GPUs; use compute=fp32",

@@ -4,7 +4,7 @@ import platform
 from typing import Any, Self
 
 from tunemark.harness.vendors import cpu
-from tunemark.harness.vendors.protocol import NO_FP8, NVIDIA_ONLY, Device, DeviceMemory, DeviceUnavailable, FoundDevice, Vendor
+from tunemark.harness.vendors.protocol import NO_FP8, NO_VARLEN, NVIDIA_ONLY, Device, DeviceMemory, DeviceUnavailable, FoundDevice, Vendor
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import MemoryReading
 from tunemark.schema.vocabulary import Backend, Dtype
@@ -62,6 +62,7 @@ VENDOR = Vendor(
         Feature.FLASH_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
         Feature.FLEX_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
         **NVIDIA_ONLY,
+        **NO_VARLEN,
         **NO_FP8,
         Feature.LIGER: "its kernels are written in Triton, which has no Metal back end; use fused_kernels=none",
         Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has no kernels for Metal; use optimizer.name=adamw",

@@ -177,6 +177,7 @@ VENDOR = protocol.Vendor(
         Feature.SELECTIVE_CHECKPOINTING: "PyTorch/XLA recomputes whole blocks; use gradient_checkpointing=full or none",
         Feature.FLEX_ATTENTION: "it has no kernel for these devices; use attention=sdpa",
         **protocol.NVIDIA_ONLY,
+        **protocol.NO_VARLEN,
         **dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"optimum-neuron trains in bf16 and fp32; {WITHOUT_FP8}"),
         Feature.LIGER: "its kernels are written in Triton, which has no Neuron back end; use fused_kernels=none",
         Feature.COMPILE: "the Neuron compiler compiles each graph anyway; use compile=none",

@@ -20,12 +20,11 @@ from tunemark.schema.vocabulary import Backend
 # What a family can do
 
 
-CUDA_ONLY = "its kernel comes with torch for CUDA only; use attention=sdpa"
+NO_VARLEN = {Feature.VARLEN_ATTENTION: "torch has its kernel for NVIDIA and AMD GPUs; use attention=flex_attention or sdpa"}
 HOPPER_ONLY = "its kernels are for NVIDIA's Hopper GPUs; use attention=sdpa"
 NVIDIA_ONLY: dict[Feature, str] = {
     Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
     Feature.TF32: "a format of NVIDIA GPUs; use compute=bf16 or fp32",
-    Feature.VARLEN_ATTENTION: CUDA_ONLY,
     Feature.CUDNN_ATTENTION: "cuDNN is for NVIDIA GPUs; use sdpa_kernel=auto",
     Feature.CUDA_GRAPHS: "for NVIDIA GPUs only in this version; use compile_mode=default",
 }

@@ -113,6 +113,8 @@ class AmdMonitor(protocol.LibraryMonitor):
 
 
 OLD_AMD = "AMD's matrix units have it since gfx908 (MI100) and gfx11 (RX 7000); use compute=fp16 or fp32"
+# AOTriton 0.12, README: gfx90a, gfx942 and gfx950; RDNA's were experimental before.
+NO_VARLEN = {Feature.VARLEN_ATTENTION: "its kernels are for CDNA 2 (MI200) and newer Instinct GPUs; use attention=sdpa"}
 NO_FP8_HERE = dict.fromkeys(protocol.NO_FP8, f"AMD's matrix units have fp8 since gfx942 (MI300) and gfx12 (RX 9000); {WITHOUT_FP8}")
 VENDOR = protocol.Vendor(
     backend=Backend.ROCM,
@@ -131,9 +133,11 @@ VENDOR = protocol.Vendor(
             "an AMD GPU before CDNA and RDNA 3",
             r"gfx(8\w+|90[0-79]|90c|10\w+)",
             ("GCN", "Vega", "RDNA", "RDNA 2"),
-            {Feature.BF16: OLD_AMD} | NO_FP8_HERE,
+            {Feature.BF16: OLD_AMD} | NO_VARLEN | NO_FP8_HERE,
         ),
         # gfx940 to gfx942 have the e4m3 without infinity and negative zero (HIP's page "FP8 Numbers"), later ones the OCP format.
-        Generation("an AMD GPU before CDNA 3 and RDNA 4", r"gfx(908|90a|11\w+)", ("CDNA", "CDNA 2", "RDNA 3"), NO_FP8_HERE),
+        Generation("an MI100 or RDNA 3 GPU", r"gfx(908|11\w+)", ("CDNA", "RDNA 3"), NO_VARLEN | NO_FP8_HERE),
+        Generation("a CDNA 2 GPU", r"gfx90a", ("CDNA 2",), NO_FP8_HERE),
+        Generation("an RDNA 4 GPU", r"gfx12\w+", ("RDNA 4",), NO_VARLEN),
     ),
 )

@@ -132,6 +132,7 @@ VENDOR = protocol.Vendor(
     | {
         Feature.FLASH_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
         **protocol.NVIDIA_ONLY,
+        **protocol.NO_VARLEN,
         **dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"not tried on these GPUs in this version; {WITHOUT_FP8}"),
         Feature.ENERGY: "xpu-smi reports power once per second, too coarse to integrate",
     },

@@ -164,10 +164,10 @@ def prepare(
 
     # fp32 is fp32 unless the plan has tf32: a GPU would silently round its inputs otherwise.
     torch.set_float32_matmul_precision("high" if plan.precision.compute is Dtype.TF32 else "highest")
+    # Preparation is a part of loading, even after the gates: weights are sharded, updates compiled, DeepSpeed's extensions built.
+    log.phase(Phase.LOAD, device.now())
     accelerator = accelerator or open_accelerator(plan, device)
     if plan.device.strategy is Strategy.FSDP2:
-        # Broadcasting or drawing the weights is a part of loading, even after the gates.
-        log.phase(Phase.LOAD, device.now())
         shard(plan, model, device, drawn=drawn)
     elif plan.optimizer.master_weights or (plan.optimizer_rounds_stochastically and plan.device.backend in COMPILED_UPDATE):
         # Copies are made, and updates compiled, where the weights are; without gates the model is still on the host.

@@ -1,7 +1,7 @@
 """Decide whether a plan can run on a machine, before any time is spent: the harness refuses such a plan, and the gate a result of one."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from tunemark.schema.facts.cards import LATENT, ModelCard
 from tunemark.schema.physics.architecture import FAMILIES, block_linears, head_widths
@@ -21,8 +21,11 @@ ATTENTION_WITHOUT: dict[str, dict[str, str]] = {
     "flex_attention": {"gpt2": "transformers has no flex attention for it; use attention=sdpa", "bert": DROPOUT},
 }
 """Attention implementation -> family of models that it cannot run -> the reason and what to use instead."""
-TORCH_OF_VARLEN = (2, 11)
-"""First release of torch with windows in its variable-length attention."""
+TORCH_WITH: dict[str, tuple[tuple[int, int], Callable[[Plan], bool], str]] = {
+    "varlen attention": ((2, 11), lambda plan: plan.model.attention == VARLEN, "use attention=sdpa"),
+    "fp8 on a CPU": ((2, 12), lambda plan: plan.model.fp8_products and plan.device.backend is Backend.CPU, WITHOUT_FP8),
+}
+"""What torch has since a release: windows in variable-length attention, and on CPUs scales of rows in fp8 products."""
 HEAD_MULTIPLE = 8
 """FlashAttention's heads have a width that is a multiple of this."""
 WITHOUT_LIGER = ("gpt2", "bert", *LATENT)
@@ -185,8 +188,6 @@ def _adapter_conflicts(plan: Plan) -> Iterator[str]:
     model, strategy, quantised = plan.model, plan.device.strategy, plan.method is Method.QLORA
     if quantised and strategy in {Strategy.FSDP2, Strategy.ZERO3}:
         yield f"four-bit weights are not sharded by {strategy.value} in this version; use ddp, zero1 or zero2"
-    if quantised and model.compile != "none":
-        yield "four-bit weights recompile without end under torch.compile; use compile=none"
     if quantised and model.task is Task.SEQUENCE_CLASSIFICATION:
         yield "the head of a classifier is trained in full, and quantising the model would quantise it too; use method=lora"
     checkpointed = model.gradient_checkpointing is not Checkpointing.NONE
@@ -218,9 +219,9 @@ def _fp8_conflicts(plan: Plan) -> Iterator[str]:
 def _torch_conflict(plan: Plan, packages: Mapping[str, str]) -> Iterator[str]:
     """Yield the reason why this release of torch cannot run a plan."""
     torch = re.match(r"(\d+)\.(\d+)", packages.get("torch", ""))
-    if plan.model.attention == VARLEN and torch is not None and (int(torch[1]), int(torch[2])) < TORCH_OF_VARLEN:
-        needed = ".".join(map(str, TORCH_OF_VARLEN))
-        yield f"varlen attention needs torch {needed} or newer, and this is {torch[0]}; use attention=sdpa"
+    for what, (needed, uses, instead) in TORCH_WITH.items():
+        if torch is not None and (int(torch[1]), int(torch[2])) < needed and uses(plan):
+            yield f"{what} needs torch {needed[0]}.{needed[1]} or newer, and this is {torch[0]}; {instead}"
 
 
 def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:

@@ -21,6 +21,7 @@ from tunemark.schema.plan.overrides import apply_overrides
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.division import Override
 from tunemark.schema.records.plan import (
+    Attention,
     Batch,
     DataChoice,
     DeviceChoice,
@@ -38,7 +39,7 @@ from tunemark.schema.records.plan import (
 )
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.synthetic_data import FULL_ROWS
-from tunemark.schema.vocabulary import VARLEN, Backend, DataSource, Dtype, Padding, Strategy, Task, Weights
+from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Padding, Strategy, Task, Weights
 
 DEFAULT_MAX_TRAIN_S = 300.0
 DEFAULT_NO_STEP_S = 900.0
@@ -54,6 +55,11 @@ SYNTHETIC = {Task.CAUSAL_LM: ("random-tokens", "random-documents", "markov-token
 """Names of the generators of synthetic samples, by task."""
 BY_CARD = "the workload card sets it"
 NO_STRATEGY, REPLICAS = "one device needs none", "each device holds a replica"
+PACKED_ATTENTION: dict[Attention, str] = {
+    "varlen": "packed documents are kept apart by their lengths, without a mask",
+    "flex_attention": "packed documents are kept apart by blocks of a mask; blocks without a visible token are left out",
+}
+"""Attention for packed rows that computes no pairs of different documents, the fastest first."""
 NO_BORDERS = "the attention kernels of optimum-neuron ignore document borders: documents are concatenated and attend to each other"
 NEURON_POINT = "the workload card's settings on Neuron devices"
 TOKENIZERS = {
@@ -111,9 +117,8 @@ def resolve(requested: Requested, facts: FactBase, machine: Machine) -> Resoluti
         measurement=measurement_choice(card, requested, reasons),
         reasons=reasons,
     )
-    plan = with_automatic_attention(
-        plan, card, partial(unsupported_reason, model=facts.model(model.key), machine=machine, generation=generation)
-    )
+    problem = partial(unsupported_reason, model=facts.model(model.key), machine=machine, generation=generation)
+    plan = with_automatic_attention(plan, card, generation, problem)
     overrides = (*changes, *_option_overrides(card, plan, facts))
     if plan.lora and card.lora and plan.lora.target_modules != card.lora.target_modules:
         # Adapter layers are declared by the names that the model has.
@@ -121,24 +126,24 @@ def resolve(requested: Requested, facts: FactBase, machine: Machine) -> Resoluti
         before = next((change.card for change in changes if change.field == name), json.dumps(card.lora.target_modules))
         renamed = Override(field=name, card=before, run=json.dumps(plan.lora.target_modules))
         overrides = (*(override for override in overrides if override.field != name), renamed)
-    return Resolution(plan, overrides, unsupported_reason(plan, facts.model(plan.model.key), machine, generation))
+    return Resolution(plan, overrides, problem(plan))
 
 
-def with_automatic_attention(plan: Plan, card: WorkloadCard, problem: Callable[[Plan], str | None]) -> Plan:
-    """Return the plan with varlen attention if the card has `auto`, rows are packed with document borders, and this machine supports it.
+def with_automatic_attention(plan: Plan, card: WorkloadCard, generation: Generation | None, problem: Callable[[Plan], str | None]) -> Plan:
+    """Return the plan with the fastest attention for packed rows that this machine supports, if the card has `auto`.
 
-    Otherwise the plan is unchanged.
+    Otherwise, and where only a mask of length x length is left, the plan is unchanged: on GPUs that are too old for torch's FlashAttention,
+    its Triton kernels are not relied on either, unless they are asked for.
     """
-    if card.attention != "auto" or not (plan.data.packing and plan.data.document_borders):
+    too_old = generation is not None and Feature.VARLEN_ATTENTION in generation.cannot
+    if card.attention != "auto" or too_old or not (plan.data.packing and plan.data.document_borders):
         return plan
-    model = plan.model.model_copy(update={"attention": VARLEN})
-    packed = plan.model_copy(
-        update={
-            "model": model,
-            "reasons": {**plan.reasons, "model.attention": "packed documents are kept apart by their lengths, without a mask"},
-        }
-    )
-    return plan if problem(packed) else packed
+    for kind, reason in PACKED_ATTENTION.items():
+        model = plan.model.model_copy(update={"attention": kind})
+        packed = plan.model_copy(update={"model": model, "reasons": {**plan.reasons, "model.attention": reason}})
+        if problem(packed) is None:
+            return packed
+    return plan
 
 
 def neuron_point(card: WorkloadCard, requested: Requested, reasons: Reasons) -> tuple[str, ...]:
