@@ -42,6 +42,27 @@ class DeviceFacts(Frozen):
     """Enforced power limit."""
     target: Text | None = None
     """Compile target of its kernels, such as compute capability 9.0 or gfx942; null where unknown."""
+    max_clock_mhz: float | None = Field(default=None, gt=0)
+    """Highest clock of the compute units."""
+    max_memory_clock_mhz: float | None = Field(default=None, gt=0)
+    application_clock_mhz: float | None = Field(default=None, gt=0)
+    """Clock of the compute units that an administrator may lower."""
+    ecc: bool | None = None
+    """True if its memory corrects errors, which takes memory or bandwidth on some boards."""
+    partition: Text | None = None
+    """How the device is divided: `none` or `MIG` (NVIDIA), such as `SPX` (AMD)."""
+    pcie_generation: PositiveCount | None = None
+    """Newest generation that the device and its slot share; an idle device uses an older one."""
+    pcie_width: PositiveCount | None = None
+    """Lanes in use."""
+    numa_node: Count | None = None
+    """Node of the host's memory that it is nearest to."""
+    nvlinks: Count | None = None
+    """Active NVLinks, to devices or switches."""
+    links: Annotated[tuple[Text, ...], Field(max_length=1_024)] | None = None
+    """Connections to the other visible devices, in their order, such as `NVLink`, `XGMI` or the part of PCIe in between."""
+    unknown: Annotated[dict[Text, Text], Field(max_length=20)] = Field(default_factory=dict)
+    """Null field -> why. Other nulls were not asked of this device family, or are in older records."""
 
 
 class Environment(Frozen):
@@ -69,6 +90,8 @@ class Environment(Frozen):
     """Memory of the host."""
     swap_bytes: Bytes | None = None
     """Swap space of the host; null in records before it was read."""
+    container: Text | None = None
+    """Image of the container as NAME:TAG, or else its kind; null outside containers and where unknown."""
 
     @property
     def usable_physical_cores(self) -> int | None:
