@@ -187,7 +187,7 @@ class FakeMonitor:
     def processes(self):
         return self._pids
 
-    def why(self, place, figure):
+    def why(self, _place, figure):
         return f"{self.tool} has no {figure}"
 
     def close(self):
@@ -198,7 +198,7 @@ class ScriptedNvml(ModuleType):
     """A module like pynvml with two devices; `unsupported` names the functions that fail. `asked` holds the calls."""
 
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU, NVML_ERROR_NOT_SUPPORTED = 1, 2, 0, 3
-    NVML_NVLINK_MAX_LINKS, NVML_AFFINITY_SCOPE_NODE, NVML_P2P_CAPS_INDEX_NVLINK, NVML_P2P_STATUS_OK, nvmlEventTypeXidCriticalError = 36, 0, 2, 0, 8
+    NVML_NVLINK_MAX_LINKS, NVML_AFFINITY_SCOPE_NODE, NVML_P2P_CAPS_INDEX_NVLINK, NVML_P2P_STATUS_OK = 36, 0, 2, 0
     NVML_TOPOLOGY_INTERNAL, NVML_TOPOLOGY_SINGLE, NVML_TOPOLOGY_MULTIPLE = 0, 10, 20
     NVML_TOPOLOGY_HOSTBRIDGE, NVML_TOPOLOGY_NODE, NVML_TOPOLOGY_SYSTEM = 30, 40, 50
     ANSWERS = {  # noqa: RUF012 - never changed
@@ -239,6 +239,7 @@ class ScriptedNvml(ModuleType):
         self.unsupported, self.asked, self.xids = set(unsupported), [], []
         for place, name in enumerate(THROTTLE_REASONS):
             setattr(self, name, 2 << place)
+        self.nvmlEventTypeXidCriticalError = 8
         throttled = 1 | self.nvmlClocksEventReasonSwPowerCap
         for name, answer in {**self.ANSWERS, "nvmlDeviceGetCurrentClocksEventReasons": throttled}.items():
             setattr(self, name, self._question(name, answer))
@@ -255,12 +256,12 @@ class ScriptedNvml(ModuleType):
     def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802 - NVML's name
         return f"handle {index}"
 
-    def nvmlDeviceGetNvLinkState(self, handle, link):  # noqa: N802 - NVML's name
+    def nvmlDeviceGetNvLinkState(self, _handle, link):  # noqa: N802 - NVML's name
         if "nvmlDeviceGetNvLinkState" in self.unsupported or link >= 18:
             raise self.NVMLError
         return 1
 
-    def nvmlEventSetWait_v2(self, events, timeout_ms):  # noqa: N802 - NVML's name
+    def nvmlEventSetWait_v2(self, *_):  # noqa: N802 - NVML's name
         if not self.xids:
             raise self.NVMLError_Timeout
         return SimpleNamespace(eventData=self.xids.pop(0))

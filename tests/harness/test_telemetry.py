@@ -331,7 +331,13 @@ def test_amd_gpus_since_mi300_are_throttled_while_a_counter_grows_and_older_ones
 def test_the_facts_of_an_amd_gpu_come_from_its_library_with_the_reason_of_each_missing_one():
     module = scripted_amdsmi(amdsmi_get_gpu_compute_partition=KeyError)
     facts = rocm.AmdMonitor(module, [0, 0]).described(0, (0, 1))
-    assert (facts["max_clock_mhz"], facts["ecc"], facts["pcie_generation"], facts["pcie_width"], facts["numa_node"]) == (2100, True, 5, 16, 1)
+    assert (facts["max_clock_mhz"], facts["ecc"], facts["pcie_generation"], facts["pcie_width"], facts["numa_node"]) == (
+        2100,
+        True,
+        5,
+        16,
+        1,
+    )
     assert facts["links"] == ("XGMI",)
     assert set(facts["unknown"]) == {"partition"}
 

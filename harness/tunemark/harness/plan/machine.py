@@ -82,7 +82,7 @@ def container() -> str | None:
         return image.rsplit("/", 1)[-1].partition("@")[0]
     if "NVIDIA_PYTORCH_VERSION" in os.environ:
         return f"nvidia pytorch:{os.environ['NVIDIA_PYTORCH_VERSION']}"
-    return os.environ.get("container") or ("docker" if docker.exists() else "podman" if podman.exists() else None)
+    return "docker" if docker.exists() else "podman" if podman.exists() else None
 
 
 def package_versions() -> dict[str, str]:

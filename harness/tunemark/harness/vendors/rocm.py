@@ -38,7 +38,10 @@ def find() -> list[protocol.FoundDevice]:
     devices = parse_amd_smi(tools.ask_json("amd-smi", "static", "--asic", "--vram", "--driver", "--limit", "--json"))
     for variable in (RUNTIME_MASK, next((name for name in HIP_MASKS if name in os.environ), HIP_MASKS[0])):
         devices = [devices[index] for index in tools.visible_indexes(len(devices), variable)]
-    with contextlib.suppress(tools.MonitorUnavailable), contextlib.closing(AmdMonitor.open([device.index or 0 for device in devices])) as smi:
+    with (
+        contextlib.suppress(tools.MonitorUnavailable),
+        contextlib.closing(AmdMonitor.open([device.index or 0 for device in devices])) as smi,
+    ):
         places = range(len(devices))
         devices = [replace(each, facts=each.facts.model_copy(update=smi.described(place, places))) for place, each in enumerate(devices)]
     return devices
