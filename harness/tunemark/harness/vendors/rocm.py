@@ -96,7 +96,7 @@ def _counters(smi: Any, gpu: Any) -> dict[str, float]:  # noqa: ANN401, ARG001 -
 
 
 def _lowered(smi: Any, gpu: Any) -> frozenset[str] | None:  # noqa: ANN401 - the module and a handle
-    """Return what lowered the clocks since the last call; older chips have bits, whose meaning differs: one name for all."""
+    """Return the causes of lowered clocks since the last call; older chips have bits, whose meaning differs: one name for all."""
     metrics, before = smi.amdsmi_get_gpu_metrics_info(gpu), dict(_counters(smi, gpu))
     now = {name: value for name in LIMITERS if (value := tools.number(metrics.get(name))) is not None}
     if now:

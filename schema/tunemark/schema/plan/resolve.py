@@ -48,7 +48,6 @@ SET_BY_OPTIONS = {
     "weights": "model.weights",
     **{f"data.{name}": f"data.{name}" for name in ("source", "name", "padding", "document_borders")},
     **{f"devices.{name}": f"device.{name}" for name in ("count", "strategy", "offload")},
-    "compute": "precision.compute",
 }
 """Setting of a card that a request can change without `--set` -> its place in the plan."""
 SYNTHETIC = {Task.CAUSAL_LM: ("random-tokens", "random-documents", "markov-tokens"), Task.SEQUENCE_CLASSIFICATION: ("keyword-classes",)}
