@@ -3,6 +3,8 @@
 import pytest
 import torch
 import torch.utils.checkpoint
+from accelerate import Accelerator
+from accelerate.optimizer import AcceleratedOptimizer
 from harness_making import make_machine, run_of, trained_on
 from peft.tuners.lora import LoraLayer
 
@@ -11,7 +13,7 @@ from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker.gates import adapter_gradient, check
 from tunemark.harness.worker.levers import effective
 from tunemark.harness.worker.models import gradients_of, is_four_bit, model_facts, switch_to_evaluation
-from tunemark.harness.worker.optimizers import parameter_groups
+from tunemark.harness.worker.optimizers import build_optimizer, parameter_groups
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory_states import state_lines
 from tunemark.schema.physics.training_shape import shape_of_plan
@@ -111,6 +113,30 @@ def test_on_fp16_devices_frozen_weights_are_in_fp16_and_their_gradients_are_thos
     assert facts_of["gradient_bytes"] == lines["gradients"]
     assert facts_of["parameter_bytes"]["fp16"] == lines["weights"]
     assert facts_of["optimizer_state_bytes"] == pytest.approx(lines["optimizer states"], rel=1e-3)
+
+
+@pytest.mark.parametrize(("name", "waits"), [("adamw", False), ("adafactor", True), ("sgd", True)])
+def test_a_scaled_update_waits_for_the_device_only_without_a_fused_optimizer(prepared, monkeypatch, name, waits):
+    plan, model, batch = prepared(f"optimizer.name={name}")
+    Accelerator(cpu=True)
+    scaler = torch.amp.GradScaler("cpu")
+    optimizer = AcceleratedOptimizer(build_optimizer(plan, model, fused=name == "adamw"), scaler=scaler)
+    reads, item = [], torch.Tensor.item
+    for overflow in (False, True):
+        before = [p.detach().clone() for p in model.parameters() if p.requires_grad]
+        scaler.scale(model(**batch.tensors).loss).backward()
+        trained = [p for p in model.parameters() if p.requires_grad]
+        if overflow:
+            trained[0].grad.fill_(torch.inf)
+        scaler.unscale_(optimizer.optimizer)
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        with monkeypatch.context() as patched:
+            patched.setattr(torch.Tensor, "item", lambda tensor: reads.append(tensor) or item(tensor))
+            optimizer.step()
+        optimizer.zero_grad()
+        unchanged = all(torch.equal(old, new) for old, new in zip(before, trained, strict=True))
+        assert unchanged is overflow
+    assert any(tensor.numel() == 1 and tensor.dtype is torch.float32 for tensor in reads) is waits
 
 
 def test_a_frozen_adapter_fails_the_gate(prepared):
