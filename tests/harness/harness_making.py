@@ -202,6 +202,16 @@ class FakeMonitor:
         self.closed = True
 
 
+class Handle(str):
+    """A handle of a device, which cannot be hashed, as those of pynvml."""
+
+    __slots__ = ()
+    __hash__ = None
+
+    def __new__(cls, index):
+        return super().__new__(cls, f"handle {index}")
+
+
 class ScriptedNvml(ModuleType):
     """A module like pynvml with two devices; `unsupported` names the functions that fail. `asked` holds the calls."""
 
@@ -262,7 +272,7 @@ class ScriptedNvml(ModuleType):
         return ask
 
     def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802 - NVML's name
-        return f"handle {index}"
+        return Handle(index)
 
     def nvmlDeviceGetNvLinkState(self, _handle, link):  # noqa: N802 - NVML's name
         if "nvmlDeviceGetNvLinkState" in self.unsupported or link >= 18:

@@ -3,7 +3,6 @@
 import contextlib
 import shutil
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, ClassVar, Self
 
 from tunemark.harness.vendors import protocol
@@ -70,22 +69,6 @@ def _lowered(nvml: Any, gpu: Any) -> frozenset[str]:  # noqa: ANN401 - the modul
     return frozenset(name for constant, name in THROTTLE_REASONS.items() if bits & getattr(nvml, constant))
 
 
-@cache
-def _xid_events(nvml: Any, gpu: Any) -> Any:  # noqa: ANN401 - the module, a handle, and a set of events
-    events = nvml.nvmlEventSetCreate()
-    nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, events)
-    return events
-
-
-def _xids(nvml: Any, gpu: Any) -> frozenset[str]:  # noqa: ANN401 - the module and a handle
-    """Return the Xid errors since the last call, without waiting."""
-    found, events = set(), _xid_events(nvml, gpu)
-    with contextlib.suppress(nvml.NVMLError_Timeout):
-        while True:
-            found.add(f"Xid {nvml.nvmlEventSetWait_v2(events, 0).eventData}")
-    return frozenset(found)
-
-
 def _nvlinks(nvml: Any, gpu: Any) -> int:  # noqa: ANN401 - the module and a handle
     """Return the number of active NVLinks. Numbers beyond those of the GPU are errors, and so is the first without any."""
     active = nvml.nvmlDeviceGetNvLinkState(gpu, 0)
@@ -135,7 +118,6 @@ class NvmlMonitor(protocol.LibraryMonitor):
         "energy_j": lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3,
         "throttle_reasons": _lowered,
         "memory_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
-        "errors": _xids,
     }
     facts: ClassVar = {
         "name": lambda nvml, gpu: str(nvml.nvmlDeviceGetName(gpu)),
@@ -159,6 +141,7 @@ class NvmlMonitor(protocol.LibraryMonitor):
 
     def __init__(self, nvml: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
         super().__init__(nvml, [nvml.nvmlDeviceGetHandleByIndex(index) for index in indexes], nvml.NVMLError, nvml.nvmlShutdown)
+        self._since_last, self._events = {"errors": self._xids}, dict[int, Any]()
 
     @classmethod
     def open(cls, indexes: Sequence[int] | None = None) -> Self:
@@ -173,6 +156,18 @@ class NvmlMonitor(protocol.LibraryMonitor):
         except pynvml.NVMLError as error:
             msg = f"NVML reports: {error}"
             raise MonitorUnavailable(msg) from error
+
+    def _xids(self, nvml: Any, gpu: Any) -> frozenset[str]:  # noqa: ANN401 - the module and a handle
+        """Return the Xid errors since the last call, without waiting."""
+        found, place = set(), self._handles.index(gpu)
+        if place not in self._events:
+            events = nvml.nvmlEventSetCreate()
+            nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, events)
+            self._events[place] = events
+        with contextlib.suppress(nvml.NVMLError_Timeout):
+            while True:
+                found.add(f"Xid {nvml.nvmlEventSetWait_v2(self._events[place], 0).eventData}")
+        return frozenset(found)
 
     def driver(self) -> str | None:
         """Return the version of the driver."""

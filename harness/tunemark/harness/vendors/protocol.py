@@ -352,6 +352,8 @@ class LibraryMonitor(DeviceMonitor):
         self._library, self._handles, self._error, self._shut_down = library, tuple(handles), error, shut_down
         self._unsupported: set[tuple[int, Question]] = set()
         self._failed: dict[tuple[int, Question], str] = {}
+        self._since_last: dict[str, Question] = {}
+        """More readings, which need those before: methods of this object."""
 
     def ask(self, place: int, question: Question) -> Any:  # noqa: ANN401 - the library's answers
         """Return the answer about the device at a place, or None. A question that the device does not support is not repeated."""
@@ -369,7 +371,7 @@ class LibraryMonitor(DeviceMonitor):
 
     def why(self, place: int, figure: str) -> str:
         """Return the library's own error where there was one."""
-        question = type(self).processes_on if figure == "processes" else self.readings.get(figure)
+        question = {**self.readings, **self._since_last, "processes": type(self).processes_on}.get(figure)
         return self._failed.get((place, question), super().why(place, figure)) if question else super().why(place, figure)
 
     def described(self, place: int, visible: Sequence[int]) -> dict[str, Any]:
@@ -388,7 +390,8 @@ class LibraryMonitor(DeviceMonitor):
     def read(self) -> tuple[DeviceReading, ...]:
         """Return one reading per device."""
         places = range(len(self._handles))
-        return tuple(DeviceReading(**{name: self.ask(place, question) for name, question in self.readings.items()}) for place in places)
+        questions = {**self.readings, **self._since_last}
+        return tuple(DeviceReading(**{name: self.ask(place, question) for name, question in questions.items()}) for place in places)
 
     def processes(self) -> tuple[frozenset[int], ...] | None:
         """Return the process ids on each device."""

@@ -7,7 +7,6 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any, ClassVar, Self
 
 from tunemark.harness.vendors import protocol
@@ -89,24 +88,6 @@ LIMITERS = {
 100 ms for each GPU between two looks (ROCm/amdsmi at 0ceca28, src/amd_smi/amd_smi.cc); two readings of ours are as far apart."""
 
 
-@cache
-def _counters(smi: Any, gpu: Any) -> dict[str, float]:  # noqa: ANN401, ARG001 - the module and a handle
-    """Return the counters of a GPU as they were last read, to be changed."""
-    return {}
-
-
-def _lowered(smi: Any, gpu: Any) -> frozenset[str] | None:  # noqa: ANN401 - the module and a handle
-    """Return the causes of lowered clocks since the last call; older chips have bits, whose meaning differs: one name for all."""
-    metrics, before = smi.amdsmi_get_gpu_metrics_info(gpu), dict(_counters(smi, gpu))
-    now = {name: value for name in LIMITERS if (value := tools.number(metrics.get(name))) is not None}
-    if now:
-        _counters(smi, gpu).update(now)
-        return frozenset(LIMITERS[name] for name in now.keys() & before.keys() if now[name] > before[name]) if before else None
-    bits = tools.number(metrics["indep_throttle_status"])
-    # All ones mean that the chip does not report them.
-    return None if bits is None or bits >= 2**63 else frozenset({"throttled"} if bits else ())
-
-
 class AmdMonitor(protocol.LibraryMonitor):
     """Monitors GPUs by their amd-smi numbers, through amdsmi, which comes with ROCm."""
 
@@ -124,7 +105,6 @@ class AmdMonitor(protocol.LibraryMonitor):
         ),
         "memory_used_bytes": lambda smi, gpu: int(smi.amdsmi_get_gpu_memory_usage(gpu, smi.AmdSmiMemoryType.VRAM)),
         "energy_j": _energy_j,
-        "throttle_reasons": _lowered,
         "memory_clock_mhz": lambda smi, gpu: tools.number(smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.MEM)["clk"]),
     }
     facts: ClassVar = {
@@ -144,6 +124,18 @@ class AmdMonitor(protocol.LibraryMonitor):
     def __init__(self, smi: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
         handles = smi.amdsmi_get_processor_handles()
         super().__init__(smi, [handles[index] for index in indexes], smi.AmdSmiException, smi.amdsmi_shut_down)
+        self._since_last, self._counters = {"throttle_reasons": self._lowered}, dict[int, dict[str, float]]()
+
+    def _lowered(self, smi: Any, gpu: Any) -> frozenset[str] | None:  # noqa: ANN401 - the module and a handle
+        """Return the causes of lowered clocks since the last call; older chips have bits, whose meaning differs: one name for all."""
+        metrics, place = smi.amdsmi_get_gpu_metrics_info(gpu), self._handles.index(gpu)
+        now = {name: value for name in LIMITERS if (value := tools.number(metrics.get(name))) is not None}
+        before, self._counters[place] = self._counters.get(place), now
+        if now:
+            return None if before is None else frozenset(LIMITERS[name] for name, value in now.items() if value > before.get(name, value))
+        bits = tools.number(metrics["indep_throttle_status"])
+        # All ones mean that the chip does not report them.
+        return None if bits is None or bits >= 2**63 else frozenset({"throttled"} if bits else ())
 
     @classmethod
     def open(cls, indexes: Sequence[int]) -> Self:

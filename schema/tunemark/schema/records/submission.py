@@ -51,9 +51,9 @@ class DeviceFacts(Frozen):
     """True if its memory corrects errors, which takes memory or bandwidth on some boards."""
     partition: Text | None = Field(default=None, exclude_if=absent)
     """How the device is divided: `none` or `MIG` (NVIDIA), such as `SPX` (AMD)."""
-    pcie_generation: PositiveCount | None = Field(default=None, exclude_if=absent)
+    pcie_generation: PositiveCount | None = Field(default=None, le=10, exclude_if=absent)
     """Newest generation that the device and its slot share; an idle device uses an older one."""
-    pcie_width: PositiveCount | None = Field(default=None, exclude_if=absent)
+    pcie_width: PositiveCount | None = Field(default=None, le=32, exclude_if=absent)
     """Lanes in use."""
     numa_node: Count | None = Field(default=None, exclude_if=absent)
     """Node of the host's memory that it is nearest to."""
