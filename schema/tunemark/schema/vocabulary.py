@@ -279,7 +279,6 @@ MEMORY_TOOLS = {
     Backend.ROCM: "amdsmi_get_gpu_memory_usage",
     Backend.XPU: "xpu-smi, GPU Memory Used",
     Backend.NEURON: "neuron-monitor memory_used",
-    Backend.MPS: "none",
 }
 """Where a monitor reads the memory in use."""
 TORCH_MODULES = {Backend.CUDA: "torch.cuda", Backend.ROCM: "torch.cuda", Backend.XPU: "torch.xpu", Backend.MPS: "torch.mps"}

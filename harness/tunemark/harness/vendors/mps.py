@@ -14,7 +14,7 @@ from tunemark.harness.vendors.protocol import NO_FP8, NO_VARLEN, NVIDIA_ONLY, De
 from tunemark.schema.formats import GIB
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import MemoryReading
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, Backend, Dtype
 
 ONE_GPU = "one GPU per machine, and no collectives for it"
 NO_PEAK = "torch.mps counts current memory only, no peak"
@@ -85,7 +85,7 @@ class MacmonMonitor(protocol.LineMonitor):
     """
 
     interval_s = DEVICE_INTERVAL_S[Backend.MPS]
-    memory_method = MEMORY_TOOLS[Backend.MPS]
+    memory_method = "macmon"
     energy_reason = "macmon printed no power of the GPU"
     command = staticmethod(lambda _indexes: ["macmon", "-i", f"{DEVICE_INTERVAL_S[Backend.MPS] * 1000:.0f}", "pipe"])
 
