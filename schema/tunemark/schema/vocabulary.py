@@ -270,7 +270,7 @@ BEFORE_AMPERE = {"Kepler", "Maxwell", "Pascal", "Volta", "Turing"}
 
 HOST_INTERVAL_S = 0.2
 """Time between two samples of the host and of the worker's processes."""
-DEVICE_INTERVAL_S = {Backend.CUDA: 0.1, Backend.ROCM: 0.1, Backend.XPU: 1.0, Backend.NEURON: 1.0}
+DEVICE_INTERVAL_S = {Backend.CUDA: 0.1, Backend.ROCM: 0.1, Backend.XPU: 1.0, Backend.NEURON: 1.0, Backend.MPS: 0.1}
 """Time between two samples of the devices of a family that has a monitor."""
 SLOWEST_INTEGRATION_S = 0.125
 """Largest mean sampling interval for integrating power: 0.1 s plus 25% for late wake-ups."""
