@@ -45,7 +45,7 @@ def _one_thread():
 def make_neuron(cores=1, **changes):
     packages = {"torch": "2.8.0", "optimum-neuron": "0.4.5", "torch-xla": "2.8.1"}
     return make_machine(
-        backend=Backend.NEURON, devices=(CORE,) * cores, compute_dtypes=(Dtype.BF16, Dtype.FP32), packages=packages, **changes
+        backend=Backend.NEURON_XLA, devices=(CORE,) * cores, compute_dtypes=(Dtype.BF16, Dtype.FP32), packages=packages, **changes
     )
 
 

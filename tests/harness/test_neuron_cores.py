@@ -34,7 +34,7 @@ def test_two_cores_learn_what_two_processes_learn_under_ddp(tmp_path, neuron_mac
     cores = tunemark("run", "smoke-bert", *SMALL, "--devices", 2, "--out", tmp_path / "cores", env=neuron_machine, start=cold)
     assert cores.returncode == 0, cores.stderr
     reference, both = only_submission(tmp_path / "ddp"), only_submission(tmp_path / "cores")
-    assert both.environment.backend is Backend.NEURON
+    assert both.environment.backend is Backend.NEURON_XLA
     assert both.outcome.status is Status.OK
     assert (both.effective.processes, both.effective.process_group) == (2, "xla")
     assert both.plan.batch.global_batch == reference.plan.batch.global_batch == 8

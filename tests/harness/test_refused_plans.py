@@ -32,8 +32,8 @@ MACHINES = {
     "p100": device(Backend.CUDA, "Tesla P100-PCIE-16GB", "6.0"),
     "mi300x": device(Backend.ROCM, "AMD Instinct MI300X", "gfx942"),
     "mi250x": device(Backend.ROCM, "AMD Instinct MI250X", "gfx90a"),
-    "neuron": device(Backend.NEURON, "Trainium1 core (1 of 2)", **{"optimum-neuron": "0.4.5", "torch-xla": "2.8.1"}),
-    "bare neuron": device(Backend.NEURON, "Trainium1 core (1 of 2)"),
+    "neuron": device(Backend.NEURON_XLA, "Trainium1 core (1 of 2)", **{"optimum-neuron": "0.4.5", "torch-xla": "2.8.1"}),
+    "bare neuron": device(Backend.NEURON_XLA, "Trainium1 core (1 of 2)"),
 }
 PACKED = "data.packing=true data.name=random-documents "
 VARLEN = f"{PACKED}attention=varlen "

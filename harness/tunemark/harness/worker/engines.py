@@ -148,6 +148,9 @@ def open_accelerator(plan: Plan, device: Device, *, load_sharded: bool = False) 
         # With DeepSpeed, accelerate must not get `cpu`, even on CPUs.
         settings["cpu"] = device.torch_name == "cpu"
     accelerator = Accelerator(**settings)
+    if accelerator.device.type != torch.device(device.torch_name).type and accelerator.num_processes == 1:
+        # Accelerate does not know every device that a package adds to torch.
+        accelerator.state.device = torch.device(device.torch_name)
     launched = int(os.environ.get("WORLD_SIZE", "1"))
     if not accelerator.num_processes == launched == plan.device.count:
         msg = f"accelerate runs {accelerator.num_processes} processes and the launcher {launched}, the plan has {plan.device.count}"
