@@ -50,7 +50,7 @@ class WaitedEvent:
 
     def elapsed_time(self, later: Self) -> float:
         """Return milliseconds until another event."""
-        return (later._at_s - self._at_s) * 1e3  # noqa: SLF001 - of the same class
+        return (later._at_s - self._at_s) * 1e3
 
 
 class Native(protocol.EventDevice):
@@ -128,10 +128,10 @@ def functions(torch: Any, backend: Backend) -> SimpleNamespace:  # noqa: ANN401 
     return api
 
 
-def pci_devices(maker: str, chips: dict[str, tuple[str, int, int]], root: Path | None = None) -> list[protocol.FoundDevice]:
+def pci_devices(maker: str, chips: dict[str, tuple[str, int, int]]) -> list[protocol.FoundDevice]:
     """Return the devices of a maker on the PCI bus: of each chip as many as `chips` says, with an equal part of its memory."""
     found = []
-    for path in sorted((root or PCI).glob("*")):
+    for path in sorted(PCI.glob("*")):
         vendor, device = ((path / name).read_text().strip() if (path / name).is_file() else "" for name in ("vendor", "device"))
         name, memory_gib, count = chips.get(device, ("", 0, 0)) if vendor == maker else ("", 0, 0)
         found += [DeviceFacts(name=name, memory_bytes=memory_gib * GIB // count)] * count if count else []

@@ -1,7 +1,7 @@
-"""AWS Trainium and Inferentia: how they are found and monitored, and how Neuron SDKs before 2.30 train on them, through PyTorch/XLA and
-optimum-neuron's trainer. From 2.30 on, PyTorch/XLA is not supported for training; native.py has the device of later ones.
+"""AWS Trainium and Inferentia: how they are found and monitored, and how Neuron SDKs before 2.30 train on them.
 
-Each NeuronCore is a device of its own. Not yet run on such a device. Several processes join as in optimum-neuron 0.4.5
+Those train through PyTorch/XLA and optimum-neuron's trainer. From 2.30 on AWS does not support PyTorch/XLA for training, and native.py
+has the device. Each NeuronCore is a device of its own. Not yet run on such a device. Several processes join as in optimum-neuron 0.4.5
 (`utils/torch_xla_and_neuronx_initialization.py`).
 
 Work is recorded and submitted as one graph at each mark. XLA has no events: a mark is reached when its result can be

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import FAMILIES, block_linears
-from tunemark.schema.plan.capabilities import USED, WITHOUT_FP8, Feature, Generation, Machine
+from tunemark.schema.plan.capabilities import USED, WITHOUT_FP8, Generation, Machine
 from tunemark.schema.records.effective import NEURON_ATTENTION
 from tunemark.schema.records.plan import DeviceChoice, Plan, needless_rounding
 from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task

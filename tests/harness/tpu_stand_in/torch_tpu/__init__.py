@@ -5,6 +5,7 @@ import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from filelock import FileLock
@@ -17,16 +18,16 @@ BUILD = hashlib.sha256(SOURCE.read_bytes() + torch.__version__.encode()).hexdige
 class DeviceModule:
     """`torch.tpu`: what torch itself asks of a device's module. As in TorchTPU it has no memory peaks: torch.accelerator has them."""
 
-    seeds: list[int] = []
+    seeds: ClassVar = []
 
-    is_available = staticmethod(torch.accelerator.is_available)
+    is_available = staticmethod(lambda: True)
     current_device = staticmethod(torch.accelerator.current_device_index)
     is_initialized = staticmethod(lambda: True)
     device_count = staticmethod(lambda: 2)
     _is_in_bad_fork = staticmethod(lambda: False)
     get_amp_supported_dtype = staticmethod(lambda: [torch.bfloat16])
-    get_rng_state = staticmethod(lambda device=None: torch.get_rng_state())
-    set_rng_state = staticmethod(lambda state, device=None: torch.set_rng_state(state))
+    get_rng_state = staticmethod(lambda _device=None: torch.get_rng_state())
+    set_rng_state = staticmethod(lambda state, _device=None: torch.set_rng_state(state))
 
     @classmethod
     def manual_seed_all(cls, seed):
