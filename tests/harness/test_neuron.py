@@ -192,7 +192,7 @@ def test_the_record_shows_what_was_trained_and_which_gates_were_not_checked(fact
     assert neuron_stand_in.Model.configs[-1] == ("flash_attention_2", torch.float32)
     # The stand-in has no fused kernel, and says so.
     assert [warned.message for warned in submission.warnings if warned.kind.value == "fallback"] == [
-        "attention: sdpa, on Neuron flash_attention_2 was requested, eager was used"
+        "attention: sdpa, in optimum-neuron flash_attention_2 was requested, eager was used"
     ]
 
 
@@ -220,6 +220,6 @@ def test_tensor_parallel_devices_are_those_of_the_card_by_default_and_the_users_
     resolved = plan_of(facts, name, cores=32, settings=(), devices=32)
     assert (resolved.unsupported, resolved.overrides) == (None, ())
     assert (resolved.plan.device.tensor_parallel, resolved.plan.device.strategy.value, resolved.plan.device.offload) == (8, "zero1", "none")
-    assert resolved.plan.reasons["device.tensor_parallel"] == "the workload card's settings on Neuron devices"
+    assert resolved.plan.reasons["device.tensor_parallel"] == "the workload card's settings for optimum-neuron"
     other = plan_of(facts, name, cores=32, settings=("devices.tensor_parallel=4", "devices.offload=none"), devices=32, strategy="zero1")
     assert other.plan.device.tensor_parallel == 4
