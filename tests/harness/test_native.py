@@ -106,8 +106,10 @@ def test_gates_were_checked_on_it_and_a_cache_that_its_compiler_does_not_tell_is
 
 ASKED = """
 import json, torch
-from tunemark.harness.vendors.native import Tpu
-from tunemark.harness.vendors.protocol import DeviceUnavailable
+from tunemark.harness.vendors.protocol import DeviceUnavailable, vendor_of
+from tunemark.schema.vocabulary import Backend
+
+Tpu = vendor_of(Backend.TPU).device
 
 device = Tpu.open(None, 1)
 device.seed(7)
@@ -184,7 +186,7 @@ def test_a_device_without_events_and_counters_waits_at_each_mark_and_says_why_th
 
     common = SimpleNamespace(empty_cache=lambda: None, set_device_index=lambda _: None, reset_peak_memory_stats=refuse)
     fake = SimpleNamespace(get_device_module=lambda _: own, accelerator=common, Event=refuse, empty=refuse)
-    device = native.Tpu(fake, native.functions(fake, Backend.TPU))
+    device = vendor_of(Backend.TPU).device(fake, native.functions(fake, "tpu"))
     device.begin()
     waits, began_s = own.waits, device.now()
     marks = [device.stamp(), device.stamp()]
@@ -197,15 +199,16 @@ def test_a_device_without_events_and_counters_waits_at_each_mark_and_says_why_th
 # Found and planned for
 
 
-@pytest.mark.parametrize("chips", [native.TPUS, native.GAUDIS])
-def test_each_chip_on_the_bus_has_a_card_with_its_memory(monkeypatch, tmp_path, chips):
-    monkeypatch.setattr(native, "PCI", pci(tmp_path, *(("0x1", number) for number in chips), ("0x2", next(iter(chips)))))
-    found = native.on_pci_bus("0x1", chips)
-    assert len(found) == sum(count for _, _, count in chips.values())
-    for device, (name, _, count) in zip(found[:: max(1, len(found) // len(chips))], chips.values(), strict=False):
-        card = FACTS.recognise_accelerator(device.facts.name)
-        assert card is not None, name
-        assert device.facts.memory_bytes * count == card.memory_gib * 2**30
+@pytest.mark.parametrize("row", [row for row in native.TABLE["devices"] if "chips" in row], ids=lambda row: row["backend"])
+def test_each_chip_on_the_bus_has_a_card_with_its_memory(monkeypatch, tmp_path, row):
+    for place, (number, chip) in enumerate(row["chips"].items()):
+        monkeypatch.setattr(
+            native, "PCI", pci(tmp_path / str(place), (row["pci_maker"], number), ("0x8086", number), (row["pci_maker"], "0x1"))
+        )
+        found = native.on_pci_bus(row)
+        card = FACTS.recognise_accelerator(found[0].facts.name)
+        assert len(found) == chip["devices"] == native.devices_in(row, card)
+        assert found[0].facts.memory_bytes * len(found) == card.memory_gib * 2**30
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The interface of a vendor: find devices, run work on one, monitor them, and list what they cannot do.
 
-Each `Vendor` that a module of this package defines describes one device family. Vendor modules import torch and vendor
+Each module of this package that defines `VENDOR`, or `VENDORS`, describes device families. Vendor modules import torch and vendor
 libraries inside functions, so that planning stays fast.
 """
 
@@ -439,9 +439,10 @@ PACKAGE = "tunemark.harness.vendors"
 
 
 def all_vendors() -> list[Vendor]:
-    """Return every vendor, the preferred one first: each that a module of the package defines. No list names them."""
+    """Return every vendor, the preferred one first. A module of the package that defines `VENDOR` or `VENDORS` is one; no list names them."""
     names = (info.name for info in pkgutil.iter_modules(import_module(PACKAGE).__path__))
-    vendors = [each for name in names for each in vars(import_module(f"{PACKAGE}.{name}")).values() if isinstance(each, Vendor)]
+    defined = (vars(import_module(f"{PACKAGE}.{name}")) for name in names)
+    vendors = [each for names in defined for each in names.get("VENDORS", [names.get("VENDOR")]) if each]
     return sorted(vendors, key=lambda vendor: -vendor.preference)
 
 
