@@ -22,6 +22,7 @@ H100 = device(Backend.CUDA, "NVIDIA H100 80GB HBM3", "9.0", **KERNELS)
 MACHINES = {
     "cpu": make_machine(packages=PACKAGES),
     "bare cpu": make_machine(),
+    "cpu, torch 2.11": make_machine(packages=PACKAGES | {"torch": "2.11.0"}),
     "h100": H100,
     "bare h100": device(Backend.CUDA, "NVIDIA H100 80GB HBM3", "9.0"),
     "h100 by its name": device(Backend.CUDA, "NVIDIA H100 80GB HBM3", **KERNELS),
@@ -98,6 +99,7 @@ PLANNED = None
         ("h100", "smoke-lora", FROZEN, {}, PLANNED),
         ("h100", "smoke-lora", TRAINED, {}, PLANNED),
         ("mi300x", "smoke-lora", FROZEN, {}, PLANNED),
+        ("cpu, torch 2.11", "smoke-lora", FROZEN, {}, "fp8 on a CPU needs torch 2.12 or newer"),
         ("mi250x", "smoke-lora", FROZEN, {}, "fp8"),
         ("t4", "smoke-lora", f"{TRAINED}compute=fp16", {}, "fp8"),
         ("h100", "gpt2-small-full", "compute=bf16 fp8_training=rowwise", {}, "layers of GPT-2 are not linear layers"),

@@ -1,5 +1,6 @@
 """`tunemark.TunemarkCallback`: the record of a real training with the Hugging Face Trainer."""
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_a_training_is_recorded_with_its_steps_times_tokens_and_environment(tmp_
     assert record.status is PublishedStatus.OK
     conditions = record.conditions
     assert (conditions.method, conditions.micro_batch, conditions.gradient_accumulation, conditions.global_batch) == (Method.FULL, 2, 2, 4)
-    assert conditions.framework["torch"] == torch.__version__
+    assert conditions.framework["torch"] == version("torch")
     assert record.labels["accelerator"]
     assert not tunemark.validate(path).problems
 

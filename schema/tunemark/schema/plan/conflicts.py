@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import FAMILIES, block_linears
@@ -20,8 +20,11 @@ ATTENTION_WITHOUT: dict[str, dict[str, str]] = {
     "flex_attention": {"gpt2": "transformers has no flex attention for it; use attention=sdpa", "bert": DROPOUT},
 }
 """Attention implementation -> family of models that it cannot run -> the reason and what to use instead."""
-TORCH_OF_VARLEN = "2.11"
-"""First release of torch with windows in its variable-length attention."""
+TORCH_WITH: dict[str, tuple[str, Callable[[Plan], bool], str]] = {
+    "varlen attention": ("2.11", lambda plan: plan.model.attention == VARLEN, "use attention=sdpa"),
+    "fp8 on a CPU": ("2.12", lambda plan: plan.model.fp8_products and plan.device.backend is Backend.CPU, WITHOUT_FP8),
+}
+"""What torch has since a release: windows in variable-length attention, and on CPUs scales of rows in fp8 products."""
 HEAD_MULTIPLE = 8
 """FlashAttention's heads have a width that is a multiple of this."""
 WITHOUT_LIGER = ("gpt2", "bert")
@@ -212,8 +215,9 @@ def _fp8_conflicts(plan: Plan) -> Iterator[str]:
 def _torch_conflict(plan: Plan, packages: Mapping[str, str]) -> Iterator[str]:
     """Yield the reason why this release of torch cannot run a plan."""
     torch = packages.get("torch", "")
-    if plan.model.attention == VARLEN and _release(torch) < _release(TORCH_OF_VARLEN):
-        yield f"varlen attention needs torch {TORCH_OF_VARLEN} or newer, and this is {torch}; use attention=sdpa"
+    for what, (oldest, uses, instead) in TORCH_WITH.items():
+        if _release(torch) < _release(oldest) and uses(plan):
+            yield f"{what} needs torch {oldest} or newer, and this is {torch}; {instead}"
 
 
 def _release(version: str) -> tuple[float, float]:
