@@ -102,7 +102,7 @@ class Native(protocol.EventDevice):
 
 
 def functions(torch: Any, family: str) -> SimpleNamespace:  # noqa: ANN401 - a module, imported late
-    """Return what EventDevice calls: functions of torch's module of the device, else of torch.accelerator, else without effect."""
+    """Return the functions that EventDevice calls: those of torch's module of the device, else of torch.accelerator, else without effect."""
     own, common = torch.get_device_module(family), torch.accelerator
     api = SimpleNamespace(**{name: getattr(own, name, None) or getattr(common, name) for name in ("synchronize", "empty_cache")})
     api.set_device = getattr(own, "set_device", None) or common.set_device_index
