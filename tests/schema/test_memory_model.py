@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.cards import LATENT, MIXTURES, SHARED, ModelCard
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.activations import block_activations
+from tunemark.schema.physics.architecture import group
 from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
 from tunemark.schema.physics.memory_states import MemoryLedger, state_lines
+from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.training_shape import OptimizerKind, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Loss, Method
 
@@ -70,8 +72,7 @@ def _build(card: ModelCard, method: Method, attention: str) -> Any:
     kind = transformers.AutoModel if card.family == "bert" else transformers.AutoModelForCausalLM
     model = kind.from_config(config).to(torch.bfloat16)
     if method is not Method.FULL:
-        targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-        model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=targets))
+        model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=list(group(card, "all-linear"))))
         model.enable_input_require_grads()
     # Dropout would add masks in another format than an accelerator's.
     return model.eval()
@@ -91,11 +92,31 @@ def small(family: str) -> ModelCard:
     }
     if family in {"mistral", "gemma2", "gemma3_text", "olmo3"}:
         content["sliding_window"] = 64
+    if family in MIXTURES:
+        content |= {"experts": 4, "active_experts": 2}
+    if family in SHARED:
+        content |= {"shared_experts": 1, "dense_intermediate_size": 480, "dense_layers": 1}
+    if family in LATENT:
+        # A CPU has no fused attention for values that are narrower than keys.
+        content |= {
+            "head_dim": 24,
+            "rotary_head_dim": 8,
+            "value_head_dim": 32,
+            "query_rank": 48,
+            "key_value_rank": 40,
+            "key_value_heads": 4,
+        }
+    if family == "llama4_text":
+        content |= {"mixture_every": 2, "sliding_window": 64, "full_attention_every": 2}
     return ModelCard.model_validate(content | {"key": family, "name": family, "family": family, "source": "made for a test"})
 
 
 @pytest.mark.parametrize(
-    "family", ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "olmo3", "gpt2", "bert"]
+    "family",
+    [
+        *("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "olmo3", "gpt2", "bert"),
+        *("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "llama4_text"),
+    ],
 )
 def test_the_activations_of_a_block_are_what_autograd_saves(family: str) -> None:
     shape = TrainingShape(small(family), Method.FULL, 64, 2)
@@ -104,11 +125,24 @@ def test_the_activations_of_a_block_are_what_autograd_saves(family: str) -> None
     assert predicted == pytest.approx(saved_bytes(small(family), Method.FULL, "sdpa"), rel=0.08)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma", "gemma3_text", "olmo2"])
+@pytest.mark.parametrize(
+    "family", ["llama", "qwen3", "gemma", "gemma3_text", "olmo2", "qwen3_moe", "deepseek_v2", "deepseek_v3", "llama4_text"]
+)
 def test_the_activations_of_a_block_with_adapters_are_what_autograd_saves(family: str) -> None:
-    shape = TrainingShape(small(family), Method.LORA, 64, 2, lora_rank=4)
+    shape = TrainingShape(small(family), Method.LORA, 64, 2, lora_rank=4, lora_targets=group(small(family), "all-linear"))
     predicted = block_activations(shape).saved / shape.slots
     assert predicted == pytest.approx(saved_bytes(small(family), Method.LORA, "sdpa"), rel=0.06)
+
+
+@pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
+def test_a_block_without_experts_saves_less_than_those_of_its_mixture(method: Method) -> None:
+    """Memory adds up the blocks by kind: two without experts, and one with experts."""
+    card = small("deepseek_v3").model_copy(update={"layers": 3, "dense_layers": 2})
+    shape = TrainingShape(card, method, 64, 2, lora_rank=4, lora_targets=group(card, "all-linear"))
+    dense, mixed = (block_activations(shape, place).saved for place in (1, 2))
+    assert dense < mixed
+    assert dense / shape.slots == pytest.approx(saved_bytes(card, method, "sdpa"), rel=0.06)
+    assert line(estimate_memory(shape), "activations") == 2 * dense + mixed
 
 
 @pytest.mark.slow
@@ -199,6 +233,27 @@ def test_sharded_four_bit_weights_are_gathered_in_four_bits_and_their_scales_sta
     qlora, lora = (estimate_memory(make_shape(method=method, sharding="fsdp2", world_size=4)) for method in (Method.QLORA, Method.LORA))
     assert line(qlora, "gathered blocks") == line(lora, "gathered blocks") / 4
     assert line(qlora, "4-bit scales") == line(alone, "4-bit scales")
+
+
+def test_states_settle_in_freed_blocks_where_the_first_update_creates_them_on_the_device() -> None:
+    full = make_shape(method=Method.FULL, sharding="fsdp2", world_size=4, optimizer="adamw-fused")
+    ledger, late = estimate_memory(full), estimate_memory(replace(full, micro_batch=16))
+    assert ledger.settled == late.settled == line(ledger, "optimizer states")
+    assert late.peak_reserved - replace(late, settled=0).peak_reserved == pytest.approx(late.settled * 0.5, abs=1)
+    assert {estimate_memory(replace(full, **away)).settled for away in ({"sharding": "zero3"}, {"offload": True}, {"sharding": "ddp"})} == {
+        0
+    }
+
+
+def test_trl_trains_with_frozen_weights_in_fp32_and_torchtune_with_all_in_bf16() -> None:
+    step = make_shape(method=Method.LORA)
+    weights = {name: line(estimate_memory(on_stack(step, name)), "weights") for name in ("trl", "torchtune")}
+    assert weights["trl"] == 2 * weights["torchtune"]
+
+
+def test_a_product_in_fp4_holds_half_of_the_bytes_of_one_in_fp8() -> None:
+    fp8, fp4 = (estimate_memory(make_shape(block_format=narrow)) for narrow in (Dtype.FP8, Dtype.FP4))
+    assert 0 < line(fp4, "product in fp4") < line(fp8, "product in fp8")
 
 
 def test_a_verdict_follows_the_interval_of_the_estimate() -> None:
