@@ -290,11 +290,8 @@ MEMORY_TOOLS = {
     **dict.fromkeys((Backend.NEURON, Backend.NEURON_XLA), "neuron-monitor memory_used"),
 }
 """Where a monitor reads the memory in use."""
-TORCH_MODULES = {Backend.CUDA: "torch.cuda", Backend.ROCM: "torch.cuda", Backend.XPU: "torch.xpu", Backend.MPS: "torch.mps"} | {
-    Backend.NEURON: "torch.neuron",
-    Backend.TPU: "torch.accelerator",
-    Backend.HPU: "torch.hpu",
-}
+TORCH_MODULES = {Backend.CUDA: "torch.cuda", Backend.ROCM: "torch.cuda", Backend.XPU: "torch.xpu", Backend.MPS: "torch.mps"}
+TORCH_MODULES |= {Backend.NEURON: "torch.neuron", Backend.TPU: "torch.accelerator", Backend.HPU: "torch.hpu"}
 """Module of torch with the allocator of a family. Others have no peaks."""
 
 

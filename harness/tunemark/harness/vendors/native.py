@@ -69,10 +69,9 @@ class Native(protocol.EventDevice):
             return cls(torch, api, local_rank)
         except (ImportError, *UNSUPPORTED) as error:
             found = next((each.version for each in metadata.distributions(name=cls.need.package)), "not installed")
-            msg = (
-                f"torch {torch.__version__} cannot use {cls.family}:{local_rank}: {str(error).strip().partition(chr(10))[0].rstrip('.')}; "
-            )
-            msg += f"{cls.need.package} is {found}, and {cls.need.oldest} or newer is needed: {cls.need.install}"
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            msg = f"torch {torch.__version__} cannot use {cls.family}:{local_rank}: {reason}; {cls.need.package} is {found}, "
+            msg += f"and {cls.need.oldest} or newer is needed: {cls.need.install}"
             raise protocol.DeviceUnavailable(msg) from error
 
     def __init__(self, torch: Any, api: Any, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
@@ -88,10 +87,6 @@ class Native(protocol.EventDevice):
         """Seed all generators: torch itself seeds the device of a package, but not a Gaudi."""
         super().seed(seed)
         getattr(self._torch.get_device_module(self.family), "manual_seed_all", id)(seed)
-
-    def host_copy(self, scalar: Any) -> Any:  # noqa: ANN401 - a torch tensor
-        """Return a copy in pinned memory, or the tensor itself, which is read later."""
-        return super().host_copy(scalar) if self.pins_memory else scalar
 
     def memory(self) -> protocol.DeviceMemory:
         """Return the allocator's peaks; those of an allocator that torch cannot ask are 0."""

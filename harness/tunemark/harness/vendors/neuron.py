@@ -44,8 +44,6 @@ class Neuron(protocol.Device):
     """Trains on one NeuronCore. XLA has no name for it."""
 
     collectives = "xla"
-    # A mark submits the recorded graph, and the exchange is a part of the step's graph.
-    marks_exchange = False
     no_peaks = NO_PEAK
 
     def __init__(self, xm: Any) -> None:  # noqa: ANN401 - torch_xla.core.xla_model, imported late

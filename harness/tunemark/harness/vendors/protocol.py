@@ -118,8 +118,6 @@ class Device:
     """True if its own generator draws random weights much faster than the host's."""
     pins_memory = False
     """True if it copies from pinned host memory while the host goes on."""
-    marks_exchange = True
-    """True if a mark can separate a process's own work from the exchange of gradients."""
     no_peaks = "torch has no allocator for it that counts peaks"
     """Why there are no memory peaks, where `memory` is not overridden."""
 
@@ -245,7 +243,9 @@ class EventDevice(Device):
         self._api.synchronize()
 
     def host_copy(self, scalar: Any) -> Any:  # noqa: ANN401 - a torch tensor
-        """Return a copy in pinned memory, complete once a later event is reached."""
+        """Return a copy in pinned memory, complete once a later event is reached; without such memory the tensor, to be read later."""
+        if not self.pins_memory:
+            return scalar
         copy = self._torch.empty(scalar.shape, dtype=self._torch.float32, pin_memory=True)
         copy.copy_(scalar, non_blocking=True)
         return copy
