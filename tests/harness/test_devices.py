@@ -12,7 +12,7 @@ from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors.neuron import Neuron
 from tunemark.harness.vendors.protocol import EventDevice
 
-MODULES = {vendor.backend: import_module(f"tunemark.harness.vendors.{vendor.backend.value}") for vendor in protocol.all_vendors()}
+MODULES = {vendor.backend: import_module(vendor.device.__module__) for vendor in protocol.all_vendors()}
 
 
 def called(module, base):

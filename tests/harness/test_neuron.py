@@ -45,7 +45,7 @@ def _one_thread():
 def make_neuron(cores=1, **changes):
     packages = {"torch": "2.8.0", "optimum-neuron": "0.4.5", "torch-xla": "2.8.1"}
     return make_machine(
-        backend=Backend.NEURON, devices=(CORE,) * cores, compute_dtypes=(Dtype.BF16, Dtype.FP32), packages=packages, **changes
+        backend=Backend.NEURON_XLA, devices=(CORE,) * cores, compute_dtypes=(Dtype.BF16, Dtype.FP32), packages=packages, **changes
     )
 
 
@@ -192,7 +192,7 @@ def test_the_record_shows_what_was_trained_and_which_gates_were_not_checked(fact
     assert neuron_stand_in.Model.configs[-1] == ("flash_attention_2", torch.float32)
     # The stand-in has no fused kernel, and says so.
     assert [warned.message for warned in submission.warnings if warned.kind.value == "fallback"] == [
-        "attention: sdpa, on Neuron flash_attention_2 was requested, eager was used"
+        "attention: sdpa, in optimum-neuron flash_attention_2 was requested, eager was used"
     ]
 
 
@@ -220,6 +220,6 @@ def test_tensor_parallel_devices_are_those_of_the_card_by_default_and_the_users_
     resolved = plan_of(facts, name, cores=32, settings=(), devices=32)
     assert (resolved.unsupported, resolved.overrides) == (None, ())
     assert (resolved.plan.device.tensor_parallel, resolved.plan.device.strategy.value, resolved.plan.device.offload) == (8, "zero1", "none")
-    assert resolved.plan.reasons["device.tensor_parallel"] == "the workload card's settings on Neuron devices"
+    assert resolved.plan.reasons["device.tensor_parallel"] == "the workload card's settings for optimum-neuron"
     other = plan_of(facts, name, cores=32, settings=("devices.tensor_parallel=4", "devices.offload=none"), devices=32, strategy="zero1")
     assert other.plan.device.tensor_parallel == 4

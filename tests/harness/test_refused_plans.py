@@ -33,8 +33,12 @@ MACHINES = {
     "p100": device(Backend.CUDA, "Tesla P100-PCIE-16GB", "6.0"),
     "mi300x": device(Backend.ROCM, "AMD Instinct MI300X", "gfx942"),
     "mi250x": device(Backend.ROCM, "AMD Instinct MI250X", "gfx90a"),
-    "neuron": device(Backend.NEURON, "Trainium1 core (1 of 2)", **{"optimum-neuron": "0.4.5", "torch-xla": "2.8.1"}),
-    "bare neuron": device(Backend.NEURON, "Trainium1 core (1 of 2)"),
+    "neuron": device(Backend.NEURON_XLA, "Trainium1 core (1 of 2)", **{"optimum-neuron": "0.4.5", "torch-xla": "2.8.1"}),
+    "trainium2": device(Backend.NEURON, "Trainium2 core (1 of 4)", **{"torch-neuronx": "2.13.3.0"}),
+    "older trainium2": device(Backend.NEURON, "Trainium2 core (1 of 4)", **{"torch-neuronx": "2.9.0.2"}),
+    "tpu": device(Backend.TPU, "TPU v6e", **{"torch-tpu": "0.1.0"}),
+    "bare gaudi": device(Backend.HPU, "Gaudi 3"),
+    "bare neuron": device(Backend.NEURON_XLA, "Trainium1 core (1 of 2)"),
 }
 PACKED = "data.packing=true data.name=random-documents "
 VARLEN = f"{PACKED}attention=varlen "
@@ -144,8 +148,15 @@ PLANNED = None
         ("neuron", "smoke-lora", "", {"devices": 2, "strategy": "zero1"}, PLANNED),
         ("neuron", "smoke-lora", "", {"save": True}, "leave save=true out"),
         ("neuron", "gpt2-small-full", "", {}, "optimum-neuron trains llama, granite, qwen3"),
-        ("neuron", "smoke-bert", "", {"devices": 2}, PLANNED),
-        ("neuron", "smoke-bert", "", {"devices": 2, "strategy": "zero1"}, "use --sharding ddp"),
+        # Devices that a package adds to torch
+        ("trainium2", "smoke-bert", "", {"devices": 2}, PLANNED),
+        ("older trainium2", "smoke-lora", "", {}, "needs torch-neuronx 2.13 or newer, and this is 2.9.0.2: install"),
+        ("bare gaudi", "smoke-lora", "", {}, "needs habana-torch-plugin, which is not installed: use Intel's"),
+        ("tpu", "smoke-lora", "", {}, PLANNED),
+        ("tpu", "smoke-lora", "compute=fp32", {}, "this device has bf16"),
+        ("tpu", "smoke-lora", "", {"devices": 2}, "starts no process group on TPUs"),
+        ("tpu", "bert-emotion", "", {}, PLANNED),
+        ("neuron", "smoke-bert", "", {}, "optimum-neuron trains causal language models"),
         ("neuron", "bert-emotion", "data.padding=dynamic", {}, "each new length is another graph"),
     ],
 )  # fmt: skip

@@ -72,8 +72,13 @@ class Backend(StrEnum):
     CUDA = "cuda"
     ROCM = "rocm"
     NEURON = "neuron"
+    NEURON_XLA = "neuron_xla"
+    """AWS' cores through PyTorch/XLA, which trains with Neuron SDKs before 2.30."""
     XPU = "xpu"
     MPS = "mps"
+    TPU = "tpu"
+    HPU = "hpu"
+    """Intel's Gaudi."""
     FAKE = "fake"
 
 
@@ -236,8 +241,12 @@ PACKAGES = (
     "numpy",
 )
 """Packages whose versions a record lists."""
-VENDOR_PACKAGES = ("torch-xla", "torch-neuronx", "neuronx-cc", "neuronx-distributed")
+VENDOR_PACKAGES = ("torch-xla", "torch-neuronx", "neuronx-cc", "neuronx-distributed", "torch-tpu", "habana-torch-plugin")
 """The same of a vendor's stack; they are not reported as missing elsewhere."""
+NATIVE = (Backend.NEURON, Backend.TPU, Backend.HPU)
+"""Families that a package of the vendor adds to torch, with devices named as here. Their compilers do not tell what they had cached."""
+STATIC_SHAPES = (Backend.NEURON, Backend.NEURON_XLA, Backend.TPU)
+"""Families that compile each new length of rows."""
 SDPA_KERNELS = ("math", "flash", "efficient", "cudnn", "overrideable")
 """Kernels of scaled dot product attention, by torch's number."""
 TRIES = ("frontier", "tune")
@@ -270,7 +279,14 @@ BEFORE_AMPERE = {"Kepler", "Maxwell", "Pascal", "Volta", "Turing"}
 
 HOST_INTERVAL_S = 0.2
 """Time between two samples of the host and of the worker's processes."""
-DEVICE_INTERVAL_S = {Backend.CUDA: 0.1, Backend.ROCM: 0.1, Backend.XPU: 1.0, Backend.NEURON: 1.0, Backend.MPS: 0.1}
+DEVICE_INTERVAL_S = {
+    Backend.CUDA: 0.1,
+    Backend.ROCM: 0.1,
+    Backend.XPU: 1.0,
+    Backend.NEURON: 1.0,
+    Backend.NEURON_XLA: 1.0,
+    Backend.MPS: 0.1,
+}
 """Time between two samples of the devices of a family that has a monitor."""
 SLOWEST_INTEGRATION_S = 0.125
 """Largest mean sampling interval for integrating power: 0.1 s plus 25% for late wake-ups."""
@@ -278,10 +294,11 @@ MEMORY_TOOLS = {
     Backend.CUDA: "nvmlDeviceGetMemoryInfo",
     Backend.ROCM: "amdsmi_get_gpu_memory_usage",
     Backend.XPU: "xpu-smi, GPU Memory Used",
-    Backend.NEURON: "neuron-monitor memory_used",
+    **dict.fromkeys((Backend.NEURON, Backend.NEURON_XLA), "neuron-monitor memory_used"),
 }
 """Where a monitor reads the memory in use."""
 TORCH_MODULES = {Backend.CUDA: "torch.cuda", Backend.ROCM: "torch.cuda", Backend.XPU: "torch.xpu", Backend.MPS: "torch.mps"}
+TORCH_MODULES |= {Backend.NEURON: "torch.neuron", Backend.TPU: "torch.accelerator", Backend.HPU: "torch.hpu"}
 """Module of torch with the allocator of a family. Others have no peaks."""
 
 

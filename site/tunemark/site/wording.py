@@ -30,7 +30,8 @@ SERIES_MEANING = {
     "tune": "Find the fastest configuration of the tuned division, one setting at a time, in short trials. Trials are never ranked.",
     "repeat": "Repeat the same run in fresh processes to see how much results on one machine vary.",
 }
-BACKENDS = {"cpu": "CPU", "cuda": "NVIDIA, CUDA", "rocm": "AMD, ROCm", "neuron": "AWS, Neuron", "xpu": "Intel, XPU", "mps": "Apple, MPS"}
+BACKENDS = {"cpu": "CPU", "cuda": "NVIDIA, CUDA", "rocm": "AMD, ROCm", "xpu": "Intel, XPU", "mps": "Apple, MPS", "tpu": "Google, TPU"}
+BACKENDS |= {"neuron": "AWS, Neuron", "neuron_xla": "AWS, Neuron before 2.30", "hpu": "Intel, Gaudi"}
 TRUST = {
     "published": "A document's claim, without a raw log.",
     "converted": f"Converted from raw logs of another harness. MLPerf results are labelled: {MLPERF_LABEL}.",

@@ -138,7 +138,7 @@ def outdated_facts(s: Submission, facts: FactBase) -> Iterator[Problem]:
 def _loss_band(s: Submission, facts: FactBase) -> Iterator[Problem]:
     """Yield a verdict on the losses that the trace does not give."""
     stated = next((gate for gate in s.gates if gate.name == "loss_band"), None)
-    if stated is None or not len(s.trace) or s.plan.device.backend is Backend.NEURON:
+    if stated is None or not len(s.trace) or s.plan.device.backend is Backend.NEURON_XLA:
         return
     derived = loss_band(facts.golden_losses(s.plan.workload), s.plan, s.trace, changed=s.division is Division.OPEN)
     if stated.passed is not derived.passed or (s.harness.version == VERSION and stated.detail != derived.detail):
@@ -183,7 +183,7 @@ def _observed(warning: MeasurementWarning, s: Submission) -> bool:
 def replay_problems(s: Submission, model: ModelCard | None) -> Iterator[Problem]:
     """Yield a step whose counts are not those of the synthetic rows that the seed of the plan gives."""
     plan = s.plan
-    known = plan.data.source is DataSource.SYNTHETIC and plan.data.name in GENERATORS and plan.device.backend is not Backend.NEURON
+    known = plan.data.source is DataSource.SYNTHETIC and plan.data.name in GENERATORS and plan.device.backend is not Backend.NEURON_XLA
     if model is None or not known or not len(s.trace) or plan.batch.global_batch % plan.batch.micro_batch:
         return
     expected = expected_counts(plan, model.vocabulary, len(s.trace))

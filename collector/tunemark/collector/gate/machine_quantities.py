@@ -9,12 +9,14 @@ from packaging.version import InvalidVersion, Version
 from tunemark.collector.gate.run_facts import MANY_SAMPLES, Run
 from tunemark.schema import VERSION
 from tunemark.schema.formats import GIB
+from tunemark.schema.physics.utilisation import PARTS
 from tunemark.schema.records.trace import DeviceUse
 from tunemark.schema.vocabulary import (
     DEEPSPEED,
     DEVICE_INTERVAL_S,
     HOST_INTERVAL_S,
     MEMORY_TOOLS,
+    NATIVE,
     PACKAGES,
     TORCH_MODULES,
     VENDOR_PACKAGES,
@@ -25,16 +27,18 @@ from tunemark.schema.vocabulary import (
 DRIVERS = {
     Backend.CUDA: r"(4[5-9]\d|[56]\d\d)(\.\d{1,3}){1,2}",
     Backend.ROCM: r"[1-6]?\d(\.\d+)+[-.+~\w]*",
-    Backend.NEURON: r"\d+(\.\d+)+[-.+~\w]*",
+    **dict.fromkeys((Backend.NEURON, Backend.NEURON_XLA), r"\d+(\.\d+)+[-.+~\w]*"),
 }
 """Versions of drivers: of NVIDIA those with which a torch of today runs and some years ahead, of AMD those below 70."""
 RUNTIMES = {
     Backend.CUDA: "cuda|cudnn|nccl",
     Backend.ROCM: "rocm|hip|miopen|rccl",
-    Backend.NEURON: r"(aws-)?neuronx?-.+",
+    **dict.fromkeys((Backend.NEURON, Backend.NEURON_XLA), r"(aws-)?neuronx?-.+"),
     Backend.MPS: "metal|macos",
 }
-BUILDS = {Backend.CUDA: "cpu|rocm|xpu", Backend.ROCM: "cpu|cu|xpu", Backend.XPU: "cpu|cu|rocm", Backend.NEURON: "rocm|xpu"}
+BUILDS = {Backend.CUDA: "cpu|rocm|xpu", Backend.ROCM: "cpu|cu|xpu", Backend.XPU: "cpu|cu|rocm"} | dict.fromkeys(
+    (*NATIVE, Backend.NEURON_XLA), "rocm|xpu"
+)
 """Builds of torch that have no kernels for a family."""
 OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 """Major release of CUDA -> oldest driver of NVIDIA that runs it (release notes of CUDA)."""
@@ -89,7 +93,7 @@ def card_bytes(r: Run) -> float | None:
 
 def card_part_bytes(r: Run) -> float | None:
     """Return the memory of the smallest device that is a part of the card."""
-    parts = (r.card.cores_per_unit or 1) if r.card and r.backend in {Backend.ROCM, Backend.NEURON} else 1
+    parts = (r.card.cores_per_unit or 1) if r.card and r.backend in PARTS else 1
     whole = card_bytes(r)
     return whole and whole / parts
 

@@ -18,6 +18,7 @@ from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Gate
 from tunemark.schema.vocabulary import (
     HOST_INTERVAL_S,
+    NATIVE,
     SHARDED_STATES,
     SHARDED_WEIGHTS,
     Backend,
@@ -47,7 +48,7 @@ class Run:
         self.device, self.rules, self.use, self.memory = s.plan.device, s.plan.measurement, s.utilisation, s.memory
         self.status, self.ok = s.outcome.status, s.outcome.status is Status.OK
         self.backend = s.plan.device.backend
-        self.cpu, self.neuron = self.backend is Backend.CPU, self.backend is Backend.NEURON
+        self.cpu, self.neuron = self.backend is Backend.CPU, self.backend is Backend.NEURON_XLA
         self.gpu = self.backend in {Backend.CUDA, Backend.ROCM}
         self.steps, self.count = len(s.trace), s.plan.device.count
         self.phases = [mark.phase for mark in s.timeline]
@@ -141,7 +142,7 @@ class Run:
     def compiles(self) -> bool:
         """True if the plan compiles graphs."""
         model = self.plan.model
-        return model.compile != "none" or model.attention == "flex_attention" or self.neuron
+        return model.compile != "none" or model.attention == "flex_attention" or self.neuron or self.backend in NATIVE
 
     # Processes and weights
 

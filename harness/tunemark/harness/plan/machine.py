@@ -100,7 +100,7 @@ def package_versions() -> dict[str, str]:
 
 
 def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) -> Machine:
-    """Return one of the machines that together have some devices of an accelerator, with all packages. On Neuron each core is a device.
+    """Return one of the machines that together have some devices of an accelerator, with all packages.
 
     Raises TunemarkError for a name that is not in data/, and for a number of devices that the machines cannot share.
     """
@@ -108,8 +108,8 @@ def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) ->
         raise TunemarkError("--devices", devices, f"is for all {nodes} nodes together; give a multiple of {nodes}")
     card = facts.accelerator(accelerator, "--accelerator")
     vendor = _vendor(card)
-    memory = None if card.memory_gib is None else int(card.memory_gib * GIB) // _devices_in(card, vendor)
-    names = (*PACKAGES, *VENDOR_PACKAGES) if vendor.backend is Backend.NEURON else PACKAGES
+    memory = None if card.memory_gib is None else int(card.memory_gib * GIB) // vendor.devices_in(card)
+    names = {*PACKAGES, *(need.package for need in vendor.needs.values())}
     return detect().model_copy(
         update={
             "backend": vendor.backend,
@@ -125,7 +125,7 @@ def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) ->
 def too_large(facts: FactBase, accelerator: str, devices: int, nodes: int) -> str | None:
     """Return a note if no instance has this number of accelerators, else None."""
     card = facts.accelerator(accelerator, "--accelerator")
-    each = math.ceil(devices / nodes / _devices_in(card, _vendor(card)))
+    each = math.ceil(devices / nodes / _vendor(card).devices_in(card))
     most = max((row.accelerator_count for row in facts.prices if row.accelerator == card.key), default=math.inf)
     if each <= most:
         return None
@@ -133,15 +133,13 @@ def too_large(facts: FactBase, accelerator: str, devices: int, nodes: int) -> st
     return f"no instance in data/prices has {each} x {card.name} (at most {most:g}); {fix}"
 
 
-def _devices_in(card: AcceleratorCard, vendor: Vendor) -> int:
-    """Return the number of devices in one accelerator: each NeuronCore is a device, and so is a whole GPU."""
-    return card.cores_per_unit or 1 if vendor.backend is Backend.NEURON else 1
-
-
 def _vendor(card: AcceleratorCard) -> Vendor:
-    known = {vendor.card_vendor: vendor for vendor in all_vendors() if vendor.card_vendor}
     if card.unit == "cpu":
         raise TunemarkError("--accelerator", card.key, "is a CPU; plan on the CPU itself, without this option")
-    if card.vendor not in known:
-        raise TunemarkError("--accelerator", card.key, f"plans are for accelerators of {', '.join(sorted(known))}, not of {card.vendor}")
-    return known[card.vendor]
+    known = [vendor for vendor in all_vendors() if vendor.cards]
+    vendor = next((each for each in known if re.fullmatch(str(each.cards), f"{card.vendor} {card.architecture}")), None)
+    if vendor is None:
+        makers = sorted({str(each.cards).partition(" ")[0] for each in known})
+        fix = f"plans are for accelerators of {', '.join(makers)}, not of {card.vendor} {card.architecture or ''}".rstrip()
+        raise TunemarkError("--accelerator", card.key, fix)
+    return vendor

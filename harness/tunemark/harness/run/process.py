@@ -89,7 +89,7 @@ def command(resolved: "Resolved", folder: Path) -> list[str]:
     """Return the command that runs the worker: python for one process, torchrun or accelerate for several."""
     device, (host, _, port) = resolved.plan.device, (resolved.rendezvous or "").rpartition(":")
     # The Neuron stack needs a process group for one process too.
-    if device.launcher is None and device.backend is not Backend.NEURON:
+    if device.launcher is None and device.backend is not Backend.NEURON_XLA:
         return [sys.executable, "-m", WORKER, str(folder)]
     if device.launcher == "accelerate":
         launcher = ["accelerate.commands.launch", f"--num_processes={device.count}", f"--num_machines={device.nodes}"]
@@ -139,7 +139,7 @@ def run_environment(plan: Plan, folder: Path) -> dict[str, str]:
     caches = fresh(folder / "caches") if plan.measurement.cold else {}
     set_by_user = any(name in os.environ for name in ALLOCATOR_VARIABLES)
     caches |= {} if set_by_user else vendor_of(plan.device.backend).environment
-    return caches | (neuron_environment(plan, {**os.environ, **caches}) if plan.device.backend is Backend.NEURON else {})
+    return caches | (neuron_environment(plan, {**os.environ, **caches}) if plan.device.backend is Backend.NEURON_XLA else {})
 
 
 def neuron_environment(plan: Plan, already: Mapping[str, str]) -> dict[str, str]:

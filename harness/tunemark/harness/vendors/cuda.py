@@ -200,7 +200,7 @@ VENDOR = protocol.Vendor(
     missing_tool=missing_tool,
     preference=50,
     monitor=NvmlMonitor.open,
-    card_vendor="NVIDIA",
+    cards="NVIDIA .*",
     cannot=protocol.NO_MODEL_PARALLEL,
     # Rows of changing length would otherwise leave holes that no later tensor fits into.
     environment={"PYTORCH_ALLOC_CONF": EXPANDABLE},

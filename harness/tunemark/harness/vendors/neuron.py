@@ -1,7 +1,8 @@
-"""AWS Trainium and Inferentia through torch-neuronx (PyTorch/XLA). Each NeuronCore is a device of its own.
+"""AWS Trainium and Inferentia: how they are found and monitored, and how Neuron SDKs before 2.30 train on them.
 
-Not yet run on such a device. Several processes join as in optimum-neuron 0.4.5 (`utils/torch_xla_and_neuronx_initialization.py`), and
-accelerate exchanges the gradients of classifiers over XLA, once per optimizer step.
+Those train through PyTorch/XLA and optimum-neuron's trainer. From 2.30 on AWS does not support PyTorch/XLA for training, and native.py
+has the device. Each NeuronCore is a device of its own. Not yet run on such a device. Several processes join as in optimum-neuron 0.4.5
+(`utils/torch_xla_and_neuronx_initialization.py`).
 
 Work is recorded and submitted as one graph at each mark. XLA has no events: a mark is reached when its result can be
 read, and it is read one step late, so that the device always has work (definitions#step-time).
@@ -9,6 +10,7 @@ read, and it is read one step late, so that the device always has work (definiti
 
 import os
 from collections import defaultdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,8 +44,6 @@ class Neuron(protocol.Device):
     """Trains on one NeuronCore. XLA has no name for it."""
 
     collectives = "xla"
-    # A mark submits the recorded graph, and the exchange is a part of the step's graph.
-    marks_exchange = False
     no_peaks = NO_PEAK
 
     def __init__(self, xm: Any) -> None:  # noqa: ANN401 - torch_xla.core.xla_model, imported late
@@ -121,8 +121,8 @@ CONFIG = {"period": "1s", "neuron_runtimes": [{"tag_filter": ".*", "metrics": ME
 class NeuronMonitor(protocol.LineMonitor):
     """Monitors NeuronCores by their numbers on the instance. neuron-monitor prints a JSON line per second."""
 
-    interval_s = DEVICE_INTERVAL_S[Backend.NEURON]
-    memory_method = MEMORY_TOOLS[Backend.NEURON]
+    interval_s = DEVICE_INTERVAL_S[Backend.NEURON_XLA]
+    memory_method = MEMORY_TOOLS[Backend.NEURON_XLA]
     energy_reason = "neuron-monitor reports no power"
     command = staticmethod(lambda _indexes: ["neuron-monitor", "-c"])
     config = CONFIG
@@ -156,18 +156,25 @@ class NeuronMonitor(protocol.LineMonitor):
         return self._processes
 
 
+def through_xla() -> bool:
+    """Return True if the software here is that of a Neuron SDK before 2.30."""
+    return find_spec("torch_xla") is not None
+
+
 TRAINER = Need("optimum-neuron", "pip install 'optimum-neuron[training]==0.4.5' on the Neuron stack")
 # The NKI kernel and the sharding of states and layers are parts of optimum-neuron.
 PARTS_OF_TRAINER = (Feature.FLASH_ATTENTION, Feature.ZERO, Feature.TENSOR_PARALLEL, Feature.PIPELINE_PARALLEL)
 VENDOR = protocol.Vendor(
-    backend=Backend.NEURON,
+    backend=Backend.NEURON_XLA,
     device=Neuron,
     formats=(Dtype.BF16, Dtype.FP32),
-    find=find,
-    found_by="neuron-ls lists a device",
+    find=lambda: find() if through_xla() else [],
+    found_by="neuron-ls lists a device, and torch-xla is installed",
     preference=30,
     monitor=NeuronMonitor.open,
-    card_vendor="AWS",
+    # TorchNeuron has no Trainium 1 and Inferentia 2.
+    cards="AWS NeuronCore-v[12]",
+    devices_in=lambda card: card.cores_per_unit or 1,
     masks=(MASK,),
     probe_size=None,  # The compiler keeps one of several equal products in a graph, so the rate would be a multiple.
     needs=dict.fromkeys((Feature.FULL, Feature.LORA, *PARTS_OF_TRAINER), TRAINER),

@@ -1,6 +1,6 @@
 """The interface of a vendor: find devices, run work on one, monitor them, and list what they cannot do.
 
-Each module of this package that defines `VENDOR` describes one device family. Vendor modules import torch and vendor
+Each module of this package that defines `VENDOR`, or `VENDORS`, describes device families. Vendor modules import torch and vendor
 libraries inside functions, so that planning stays fast.
 """
 
@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Self
 
 from tunemark.harness.vendors.vendor_tools import LineStream
+from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.plan.capabilities import WITHOUT_FP8, Family, Feature, Need
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
 from tunemark.schema.vocabulary import Backend
@@ -117,8 +118,6 @@ class Device:
     """True if its own generator draws random weights much faster than the host's."""
     pins_memory = False
     """True if it copies from pinned host memory while the host goes on."""
-    marks_exchange = True
-    """True if a mark can separate a process's own work from the exchange of gradients."""
     no_peaks = "torch has no allocator for it that counts peaks"
     """Why there are no memory peaks, where `memory` is not overridden."""
 
@@ -146,6 +145,12 @@ class Device:
     def stack(self) -> dict[str, str]:
         """Return the versions of the vendor's libraries that torch uses, by name; empty where it uses none."""
         return {}
+
+    def seed(self, seed: int) -> None:
+        """Seed the random number generators of the process and of the device."""
+        import torch  # noqa: PLC0415
+
+        torch.manual_seed(seed)
 
     def begin(self) -> None:
         """Start measuring: wait for all work, set the clock of marks, and reset memory peaks to what is in use."""
@@ -195,7 +200,7 @@ class EventDevice(Device):
 
     def __init__(self, torch: Any, api: Any, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
         self._torch, self._api, self._index = torch, api, local_rank
-        self.torch_name = f"{self.family}:{local_rank}"
+        self.torch_name, self.counted_by = f"{self.family}:{local_rank}", f"torch.{self.family}"
         self._last: Any = None
         self._last_s = 0.0
 
@@ -238,7 +243,9 @@ class EventDevice(Device):
         self._api.synchronize()
 
     def host_copy(self, scalar: Any) -> Any:  # noqa: ANN401 - a torch tensor
-        """Return a copy in pinned memory, complete once a later event is reached."""
+        """Return a copy in pinned memory, complete once a later event is reached; without such memory the tensor, to be read later."""
+        if not self.pins_memory:
+            return scalar
         copy = self._torch.empty(scalar.shape, dtype=self._torch.float32, pin_memory=True)
         copy.copy_(scalar, non_blocking=True)
         return copy
@@ -261,9 +268,10 @@ class EventDevice(Device):
         return float(self._last_s)
 
     def allocator(self) -> AllocatorState | None:
-        """Return the allocator's own counters, which does not wait for the device."""
+        """Return the allocator's own counters, which does not wait for the device; None if it has others."""
         counters = self._api.memory_stats()
-        return AllocatorState(int(counters.get("reserved_bytes.all.current", 0)), int(counters.get("num_alloc_retries", 0)))
+        held = counters.get("reserved_bytes.all.current")
+        return None if held is None else AllocatorState(int(held), int(counters.get("num_alloc_retries", 0)))
 
     def release_cache(self) -> None:
         """Empty the allocator's cache."""
@@ -272,8 +280,8 @@ class EventDevice(Device):
     def memory(self) -> DeviceMemory:
         """Return the allocator's peaks."""
         return DeviceMemory(
-            MemoryReading(peak_bytes=self._api.max_memory_allocated(), method=f"torch.{self.family}.max_memory_allocated"),
-            MemoryReading(peak_bytes=self._api.max_memory_reserved(), method=f"torch.{self.family}.max_memory_reserved"),
+            MemoryReading(peak_bytes=self._api.max_memory_allocated(), method=f"{self.counted_by}.max_memory_allocated"),
+            MemoryReading(peak_bytes=self._api.max_memory_reserved(), method=f"{self.counted_by}.max_memory_reserved"),
         )
 
 
@@ -445,8 +453,10 @@ class Vendor(Family):
     """The found family with the highest preference is used unless `--set backend` names another."""
     monitor: Callable[[Sequence[int]], DeviceMonitor] | None = None
     """Open a monitor of some devices, or raise MonitorUnavailable."""
-    card_vendor: str | None = None
-    """Vendor on accelerator cards, for scripts that run on other machines."""
+    cards: str | None = None
+    """Pattern of vendor and architecture on its accelerator cards, for plans of other machines."""
+    devices_in: Callable[[AcceleratorCard], int] = lambda _card: 1
+    """Return the number of devices in one accelerator: each NeuronCore is a device, and so is a whole GPU."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables of the worker's environment, where the user has set none of them."""
     usable_bytes: Callable[[int, bool], int] = lambda memory, _here: memory
@@ -465,14 +475,13 @@ PACKAGE = "tunemark.harness.vendors"
 
 
 def all_vendors() -> list[Vendor]:
-    """Return every vendor, the preferred one first. A module of the package that defines `VENDOR` is one; no list names them."""
+    """Return every vendor, the preferred one first. A module of the package that defines `VENDOR` or `VENDORS` is one; no list names them."""
     names = (info.name for info in pkgutil.iter_modules(import_module(PACKAGE).__path__))
-    modules = [import_module(f"{PACKAGE}.{name}") for name in names]
-    vendors = [module.VENDOR for module in modules if hasattr(module, "VENDOR")]
+    defined = (vars(import_module(f"{PACKAGE}.{name}")) for name in names)
+    vendors = [each for names in defined for each in names.get("VENDORS", [names.get("VENDOR")]) if each]
     return sorted(vendors, key=lambda vendor: -vendor.preference)
 
 
 def vendor_of(backend: Backend) -> Vendor:
-    """Return the vendor of a device family. Its module has the family's name."""
-    vendor: Vendor = import_module(f"{PACKAGE}.{backend.value}").VENDOR
-    return vendor
+    """Return the vendor of a device family."""
+    return next(vendor for vendor in all_vendors() if vendor.backend is backend)

@@ -162,7 +162,7 @@ VENDOR = protocol.Vendor(
     found_by="amd-smi lists a device",
     preference=40,
     monitor=AmdMonitor.open,
-    card_vendor="AMD",
+    cards="AMD .*",
     masks=(RUNTIME_MASK, HIP_MASKS[0]),
     cannot=protocol.NO_MODEL_PARALLEL | protocol.NVIDIA_ONLY,
     # LLVM's processor table for AMDGPU: matrix instructions on bf16 in gfx908 and later of CDNA, gfx11 and later of RDNA.

@@ -129,7 +129,7 @@ VENDOR = protocol.Vendor(
     found_by="xpu-smi or sycl-ls lists a device",
     preference=20,
     monitor=XpuSmiMonitor.open,
-    card_vendor="Intel",
+    cards="Intel (?!Gaudi).*",
     masks=(MASK,),
     cannot=protocol.NO_MODEL_PARALLEL
     | {

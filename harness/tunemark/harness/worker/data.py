@@ -133,7 +133,7 @@ def tensors_of(plan: Plan, rows: list[Any], model: Shape) -> dict[str, Any]:
 
 def _row_lengths(plan: Plan, rows: int, length: int) -> dict[str, Any]:
     """Return the lengths of rows, with their padding, where our own loop runs a kernel that takes them."""
-    return {} if plan.device.backend is Backend.NEURON else row_lengths(plan.model.attention, rows, length)
+    return {} if plan.device.backend is Backend.NEURON_XLA else row_lengths(plan.model.attention, rows, length)
 
 
 def _width(plan: Plan, lengths: list[int]) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator, DeepSpeedPlugin
-from accelerate.utils import DistributedType, InitProcessGroupKwargs
+from accelerate.utils import InitProcessGroupKwargs
 from torch.distributed import fsdp
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -148,6 +148,9 @@ def open_accelerator(plan: Plan, device: Device, *, load_sharded: bool = False) 
         # With DeepSpeed, accelerate must not get `cpu`, even on CPUs.
         settings["cpu"] = device.torch_name == "cpu"
     accelerator = Accelerator(**settings)
+    if accelerator.device.type != torch.device(device.torch_name).type and accelerator.num_processes == 1:
+        # Accelerate does not know every device that a package adds to torch.
+        accelerator.state.device = torch.device(device.torch_name)
     launched = int(os.environ.get("WORLD_SIZE", "1"))
     if not accelerator.num_processes == launched == plan.device.count:
         msg = f"accelerate runs {accelerator.num_processes} processes and the launcher {launched}, the plan has {plan.device.count}"
@@ -182,11 +185,10 @@ def wrap(plan: Plan, accelerator: Any, model: Any, optimizer: Any) -> Engine:  #
 def stepped(prepared: Any) -> Any:  # noqa: ANN401 - accelerate's optimizer, or torch's
     """Return the optimizer to step: torch's own where accelerate's wrapper adds nothing.
 
-    The wrapper scales losses of fp16 and gathers gradients on XLA. Otherwise it only searches the disk twice per step for an
-    optimizer package that we do not use: 0.3 ms on a CPU, as much as a small model's own work.
+    The wrapper scales losses of fp16. Otherwise it only searches the disk twice per step for an optimizer package that we do not
+    use: 0.3 ms on a CPU, as much as a small model's own work.
     """
-    needed = prepared.scaler is not None or prepared.accelerator_state.distributed_type == DistributedType.XLA
-    return prepared if needed else prepared.optimizer
+    return prepared.optimizer if prepared.scaler is None else prepared
 
 
 def _zero_plugin(plan: Plan, *, load_sharded: bool) -> Any:  # noqa: ANN401 - a class of accelerate

@@ -18,7 +18,6 @@ import psutil
 
 from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, PARENT, LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, vendor_of
-from tunemark.schema.plan.conflicts import by_trainer
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Backend, Dtype, Phase, Strategy
 
@@ -100,7 +99,7 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
     if samples.lengths is not None:
         log.event("row_lengths", **samples.lengths)
     log.phase(Phase.LOAD, device.now())
-    if plan.device.backend is Backend.NEURON and by_trainer(plan):
+    if plan.device.backend is Backend.NEURON_XLA:
         from tunemark.harness.worker.neuron_trainer import run_by_trainer  # noqa: PLC0415
 
         return run_by_trainer(order, samples, device, log, folder)

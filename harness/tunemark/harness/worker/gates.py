@@ -109,8 +109,10 @@ def matrix_rate(device: Device, backend: Backend, dtype: Dtype) -> dict[str, Any
     rates: list[float] = []
     try:
         # A generator of its own: training is the same with and without a probe.
-        own = torch.Generator(device=device.torch_name).manual_seed(0)
-        left, right = (torch.randn(size, size, generator=own, dtype=torch_dtype(dtype), device=device.torch_name) for _ in range(2))
+        place = device.torch_name if device.draws_weights else "cpu"
+        own = torch.Generator(device=place).manual_seed(0)
+        drawn = (torch.randn(size, size, generator=own, dtype=torch_dtype(dtype), device=place) for _ in range(2))
+        left, right = (matrix.to(device.torch_name) for matrix in drawn)
         product = left @ right
         products, probed_s = 1, 0.0
         while probed_s < PROBE_S or not rates:

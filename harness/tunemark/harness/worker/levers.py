@@ -12,7 +12,7 @@ from typing import Any
 
 from tunemark.schema.records.effective import STOCHASTIC_OPTIMIZER, TORCH_NAMES, short
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.vocabulary import ATTENTION_KERNELS, SDPA_KERNELS, Backend, Checkpointing
+from tunemark.schema.vocabulary import ATTENTION_KERNELS, NATIVE, SDPA_KERNELS, Backend, Checkpointing
 
 KEPT = frozenset(
     {
@@ -81,15 +81,19 @@ def blocks(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
     return list(max(lists, key=weights)) if lists else []
 
 
+COMPILERS = {Backend.NEURON: "neuron", Backend.TPU: "tpu", Backend.HPU: "hpu_backend"}
+"""Back end of torch.compile (transformers 5.23, `_default_compile_config`; docs.habana.ai, PyTorch Support Matrix). Others have inductor."""
+
+
 def compile_model(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
     """Compile in place: each block on its own, which compiles one graph for all of them, or the whole model."""
-    mode = plan.model.compile_mode
+    mode, compiler = plan.model.compile_mode, COMPILERS.get(plan.device.backend, "inductor")
     if plan.model.compile == "blocks":
         # CUDA graphs of blocks that share one graph would copy the weights of each into it.
         for block in blocks(model):
-            block.compile(mode="max-autotune-no-cudagraphs" if mode == "max-autotune" else mode)
+            block.compile(backend=compiler, mode="max-autotune-no-cudagraphs" if mode == "max-autotune" else mode)
     elif plan.model.compile == "model":
-        model.compile(mode=mode)
+        model.compile(backend=compiler, mode=mode)
 
 
 def limit_sdpa(plan: Plan) -> None:
@@ -126,15 +130,15 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
     bare = getattr(optimizer, "optimizer", optimizer)
     # Liger leaves each module its class and replaces its `forward`.
     liger = any(module.forward.__module__.startswith("liger_kernel.") for module in inner.modules())
-    compiled = "none"
+    compiled, compiler = "none", COMPILERS.get(plan.device.backend, "inductor")
     if _is_compiled(inner):
-        compiled = "model, inductor"
+        compiled = f"model, {compiler}"
     elif stack and all(map(_is_compiled, stack)):
-        compiled = "blocks, inductor"
+        compiled = f"blocks, {compiler}"
     if compiled != "none" and plan.model.compile_mode != "default":
         compiled += f", {plan.model.compile_mode}"
     rounding: bool | None = type(bare).__name__ == STOCHASTIC_OPTIMIZER
-    if plan.device.backend is Backend.NEURON:
+    if plan.device.backend is Backend.NEURON_XLA:
         # The setting of the runtime; None if it has none.
         rounding = {"0": False, "1": True}.get(os.environ.get(STOCHASTIC_ROUNDING, ""))
     return {
@@ -265,7 +269,7 @@ def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) 
 
 NEURON_CACHE_FLAG = re.compile(r"--cache_dir[= ]\s*(\S+)")
 """In NEURON_CC_FLAGS, where it overrides NEURON_COMPILE_CACHE_URL."""
-UNCOUNTED = "the Neuron SDK counts no hits and misses of its cache"
+UNCOUNTED = "the vendor's compiler counts no hits and misses of its cache"
 
 
 def fresh(folder: Path) -> dict[str, str]:
@@ -283,8 +287,8 @@ def fresh(folder: Path) -> dict[str, str]:
 
 def cache_state(plan: Plan) -> dict[str, Any]:
     """Return the state for the log: `cold` when anything was compiled, `warm` if every graph came from the cache, `none` without any."""
-    if plan.device.backend is Backend.NEURON:
-        return {"state": None, "reason": UNCOUNTED} if compiled_graphs() else {"state": "none", "reason": None}
+    if plan.device.backend in NATIVE or (plan.device.backend is Backend.NEURON_XLA and compiled_graphs()):
+        return {"state": None, "reason": UNCOUNTED}
     return {"state": torch_state(), "reason": None}
 
 

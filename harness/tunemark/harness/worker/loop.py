@@ -169,7 +169,7 @@ def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> t
         with engine.exchange(last=last):
             loss = engine.model(**tensors).loss
             weight = micro_batch.counts.supervised_tokens / counts.supervised_tokens
-            if last and engine.processes > 1 and trainer.device.marks_exchange:
+            if last and engine.processes > 1:
                 own = trainer.device.stamp()
             # The engines average over processes; the weights already sum to one over all of them.
             engine.backward(loss * (weight * engine.processes), last=last)
@@ -279,11 +279,8 @@ def stop_rule(plan: Plan, training_rows: int | None, folder: Path) -> StopRule:
 
 
 def report_ranks(trainer: Trainer) -> None:
-    """Gather each process's measurements and log them, as `submission.ranks` holds them.
-
-    Nothing for a single process, and where the own work of processes cannot be measured.
-    """
-    if trainer.engine.processes == 1 or not trainer.device.marks_exchange:
+    """Gather each process's measurements and log them, as `submission.ranks` holds them; nothing for a single process."""
+    if trainer.engine.processes == 1:
         return
     peaks = trainer.device.memory()
     own: dict[str, Any] = {

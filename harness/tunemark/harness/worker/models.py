@@ -68,7 +68,7 @@ def build_model(
     `vocabulary` is the size of a tokenizer that was trained here; None keeps the card's. `scratch` is a folder for random
     weights that are quantised. `empty` leaves all tensors without weights, on torch's `meta` device.
     """
-    torch.manual_seed(plan.measurement.seed)
+    device.seed(plan.measurement.seed)
     prepare_transformers(plan.model.attention)
     limit_sdpa(plan)
     with torch.device("meta") if empty else nullcontext():

@@ -20,7 +20,7 @@ from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Backend, Dtype
 
 TERA = 1e12
-PARTS = (Backend.ROCM, Backend.NEURON)
+PARTS = (Backend.ROCM, Backend.NEURON, Backend.NEURON_XLA, Backend.TPU)
 """Device families in which a device can be a part of what its card describes: one of two dies, or one core."""
 
 

@@ -88,6 +88,8 @@ class Need(NamedTuple):
 
     package: str
     install: str
+    oldest: str = "0"
+    """First release that has the feature, such as 2.13."""
 
 
 @dataclass(frozen=True, slots=True)

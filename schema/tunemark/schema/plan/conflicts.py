@@ -1,11 +1,12 @@
 """Decide whether a plan can run on a machine, before any time is spent: the harness refuses such a plan, and the gate a result of one."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 
 from tunemark.schema.facts.cards import LATENT, ModelCard
 from tunemark.schema.physics.architecture import FAMILIES, block_linears, head_widths
-from tunemark.schema.plan.capabilities import USED, WITHOUT_FP8, Feature, Generation, Machine, Need
+from tunemark.schema.plan.capabilities import USED, WITHOUT_FP8, Generation, Machine
 from tunemark.schema.records.effective import NEURON_ATTENTION
 from tunemark.schema.records.plan import DeviceChoice, Plan, needless_rounding
 from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task
@@ -21,9 +22,9 @@ ATTENTION_WITHOUT: dict[str, dict[str, str]] = {
     "flex_attention": {"gpt2": "transformers has no flex attention for it; use attention=sdpa", "bert": DROPOUT},
 }
 """Attention implementation -> family of models that it cannot run -> the reason and what to use instead."""
-TORCH_WITH: dict[str, tuple[tuple[int, int], Callable[[Plan], bool], str]] = {
-    "varlen attention": ((2, 11), lambda plan: plan.model.attention == VARLEN, "use attention=sdpa"),
-    "fp8 on a CPU": ((2, 12), lambda plan: plan.model.fp8_products and plan.device.backend is Backend.CPU, WITHOUT_FP8),
+TORCH_WITH: dict[str, tuple[str, Callable[[Plan], bool], str]] = {
+    "varlen attention": ("2.11", lambda plan: plan.model.attention == VARLEN, "use attention=sdpa"),
+    "fp8 on a CPU": ("2.12", lambda plan: plan.model.fp8_products and plan.device.backend is Backend.CPU, WITHOUT_FP8),
 }
 """What torch has since a release: windows in variable-length attention, and on CPUs scales of rows in fp8 products."""
 HEAD_MULTIPLE = 8
@@ -36,10 +37,6 @@ NEURON_FAMILIES = ("llama", "granite", "qwen3")
 """Model families that optimum-neuron can train."""
 PROCESSES_PER_CORE = 4
 """More processes on each core only measure waiting, and exhaust the machine's memory."""
-NEURON_LOOP_NEEDS = dict.fromkeys(
-    (Feature.FULL, Feature.LORA), Need("torch-xla", "install torch-neuronx of the Neuron SDK, as the README describes")
-)
-"""Packages that classifiers need on Neuron devices."""
 
 
 def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generation: Generation | None) -> str | None:
@@ -93,14 +90,15 @@ def _missing_features(plan: Plan, machine: Machine, generation: Generation | Non
 
 
 def _missing_packages(plan: Plan, machine: Machine) -> Iterator[str]:
-    on_neuron = plan.device.backend is Backend.NEURON
-    needs = NEURON_LOOP_NEEDS if on_neuron and not by_trainer(plan) else machine.family.needs
     if "torch" not in machine.packages:
         yield "training needs torch, which is not installed; the README describes how to install it"
     yield from _torch_conflict(plan, machine.packages)
-    for feature, uses in USED.items():
-        if uses(plan) and feature in needs and needs[feature].package not in machine.packages:
-            yield f"{feature.value} needs {needs[feature].package}, which is not installed: {needs[feature].install}"
+    for feature, need in machine.family.needs.items():
+        found = machine.packages.get(need.package) if USED[feature](plan) else need.oldest
+        if found is None:
+            yield f"{feature.value} needs {need.package}, which is not installed: {need.install}"
+        elif _release(found) < _release(need.oldest):
+            yield f"{feature.value} needs {need.package} {need.oldest} or newer, and this is {found}: {need.install}"
 
 
 # Settings that exclude each other, on any machine
@@ -126,7 +124,7 @@ def conflicting_settings(plan: Plan) -> Iterator[str]:
     yield from _kernel_conflicts(plan)
     yield from _master_conflicts(plan)
     yield from _rounding_conflicts(plan)
-    if plan.device.backend is Backend.NEURON:
+    if plan.device.backend is Backend.NEURON_XLA:
         yield from _neuron_conflicts(plan)
     if plan.device.offload != "none" and strategy in {Strategy.SINGLE, Strategy.DDP}:
         yield f"offload needs a strategy that shards: fsdp2 or zero1 to zero3, not {strategy.value}"
@@ -169,7 +167,7 @@ def _master_conflicts(plan: Plan) -> Iterator[str]:
         yield "master weights are for full fine-tuning with optimizer.name=adamw in this version; use optimizer.master_weights=false"
     if plan.precision.parameters is not Dtype.BF16:
         yield f"master weights are copies of bf16 weights, and these are stored in {plan.precision.parameters.value}; use compute=bf16"
-    if plan.device.strategy.value.startswith("zero") or plan.device.backend is Backend.NEURON:
+    if plan.device.strategy.value.startswith("zero") or plan.device.backend is Backend.NEURON_XLA:
         yield f"{plan.device.strategy.value} on {plan.device.backend.value} has master weights of its own; use optimizer.master_weights=false"
 
 
@@ -218,10 +216,16 @@ def _fp8_conflicts(plan: Plan) -> Iterator[str]:
 
 def _torch_conflict(plan: Plan, packages: Mapping[str, str]) -> Iterator[str]:
     """Yield the reason why this release of torch cannot run a plan."""
-    torch = re.match(r"(\d+)\.(\d+)", packages.get("torch", ""))
-    for what, (needed, uses, instead) in TORCH_WITH.items():
-        if torch is not None and (int(torch[1]), int(torch[2])) < needed and uses(plan):
-            yield f"{what} needs torch {needed[0]}.{needed[1]} or newer, and this is {torch[0]}; {instead}"
+    torch = packages.get("torch", "")
+    for what, (oldest, uses, instead) in TORCH_WITH.items():
+        if _release(torch) < _release(oldest) and uses(plan):
+            yield f"{what} needs torch {oldest} or newer, and this is {torch}; {instead}"
+
+
+def _release(version: str) -> tuple[float, float]:
+    """Return major and minor release of a version; that of a package that is still to be installed is the newest."""
+    numbers = re.match(r"(\d+)(?:\.(\d+))?", version)
+    return (int(numbers[1]), int(numbers[2] or 0)) if numbers else (math.inf, math.inf)
 
 
 def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:
@@ -240,7 +244,7 @@ def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str
     if FAMILIES[card.family].chunked and plan.data.packing and plan.data.sequence_length > (card.sliding_window or 0):
         chunk = f"{card.key} attends within chunks of {card.sliding_window} tokens, and data.sequence_length is {plan.data.sequence_length}"
         yield f"{chunk}: packing has no mask for chunks yet; use data.packing=false, or rows of at most one chunk"
-    if plan.device.backend is Backend.NEURON and by_trainer(plan) and card.family not in NEURON_FAMILIES:
+    if plan.device.backend is Backend.NEURON_XLA and card.family not in NEURON_FAMILIES:
         yield f"{plan.model.key} is of family {card.family}, and optimum-neuron trains {', '.join(NEURON_FAMILIES)}"
     if plan.model.fused_kernels == "liger" and card.family in WITHOUT_LIGER:
         yield f"Liger has no kernels for {card.family}; use fused_kernels=none"
@@ -269,26 +273,13 @@ def _fp8_shape_conflicts(card: ModelCard) -> Iterator[str]:
         yield f"{card.key} has a matrix with a side of {odd}, but fp8 products need multiples of {FP8_LAYER_MULTIPLE}; {WITHOUT_FP8}"
 
 
-def by_trainer(plan: Plan) -> bool:
-    """Return True if optimum-neuron's trainer runs a plan on Neuron devices. Classifiers run in our own loop, with a replica per core."""
-    return plan.model.task is Task.CAUSAL_LM
-
-
 def _neuron_conflicts(plan: Plan) -> Iterator[str]:
     if plan.device.strategy in {Strategy.ZERO2, Strategy.ZERO3}:
         yield f"{plan.device.strategy.value}: optimum-neuron shards optimizer states only; use zero1"
     if plan.data.padding is Padding.DYNAMIC and not plan.data.packing:
         yield "dynamic padding: each new length is another graph, which takes minutes to compile; use data.padding=static"
-    if by_trainer(plan):
-        yield from _neuron_trainer_conflicts(plan)
-        return
-    if plan.device.strategy.value.startswith("zero") or plan.device.tensor_parallel * plan.device.pipeline_parallel > 1:
-        yield "a classifier is not sharded over NeuronCores, since optimum-neuron has no such trainer; use --sharding ddp"
-    if plan.model.attention.startswith("flash_attention"):
-        yield "flash attention for classifiers; use attention=sdpa"
-
-
-def _neuron_trainer_conflicts(plan: Plan) -> Iterator[str]:
+    if plan.model.task is not Task.CAUSAL_LM:
+        yield "a classifier: optimum-neuron trains causal language models; install a Neuron SDK with the native device of torch, 2.33 or newer"
     if plan.model.attention not in NEURON_ATTENTION:
         yield f"attention {plan.model.attention}: optimum-neuron has {', '.join(NEURON_ATTENTION)}"
     if plan.optimizer.name not in {"adamw", "sgd"}:

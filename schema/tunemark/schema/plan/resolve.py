@@ -39,7 +39,7 @@ from tunemark.schema.records.plan import (
 )
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.synthetic_data import FULL_ROWS
-from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Method, Padding, Strategy, Task, Weights
+from tunemark.schema.vocabulary import STATIC_SHAPES, Backend, DataSource, Dtype, Method, Padding, Strategy, Task, Weights
 
 DEFAULT_MAX_TRAIN_S = 300.0
 DEFAULT_NO_STEP_S = 900.0
@@ -60,7 +60,7 @@ PACKED_ATTENTION: dict[Attention, str] = {
 }
 """Attention for packed rows that computes no pairs of different documents, the fastest first."""
 NO_BORDERS = "the attention kernels of optimum-neuron ignore document borders: documents are concatenated and attend to each other"
-NEURON_POINT = "the workload card's settings on Neuron devices"
+NEURON_POINT = "the workload card's settings for optimum-neuron"
 TOKENIZERS = {
     "none": "synthetic samples are token ids already",
     "model": "pretrained weights come with their tokenizer",
@@ -92,7 +92,7 @@ def resolve(requested: Requested, facts: FactBase, machine: Machine) -> Resoluti
     """Return the plan of a request on a machine. Raises TunemarkError, with a suggestion, for an unknown name or value."""
     reasons = Reasons()
     asked = facts.workload(requested.workload)
-    point = neuron_point(asked, requested, reasons) if machine.backend is Backend.NEURON else ()
+    point = neuron_point(asked, requested, reasons) if machine.backend is Backend.NEURON_XLA else ()
     card, changes = apply_overrides(asked, (*point, *requested.overrides))
     accelerator = facts.recognise_device(machine.devices[0].name, machine.backend)
     generation = machine.family.generation(machine.target, accelerator.architecture if accelerator else None)
@@ -106,7 +106,7 @@ def resolve(requested: Requested, facts: FactBase, machine: Machine) -> Resoluti
         method=card.method,
         lora=lora_choice(card, facts, reasons),
         quantisation=card.quantisation,
-        neuron=card.neuron if device.backend is Backend.NEURON else None,
+        neuron=card.neuron if device.backend is Backend.NEURON_XLA else None,
         model=model,
         data=data,
         batch=batch_choice(card, device, reasons),
@@ -146,7 +146,7 @@ def with_automatic_attention(plan: Plan, card: WorkloadCard, generation: Generat
 
 
 def neuron_point(card: WorkloadCard, requested: Requested, reasons: Reasons) -> tuple[str, ...]:
-    """Return the card's own settings for Neuron devices as assignments: its first point with tensor parallel devices.
+    """Return the card's own settings for optimum-neuron as assignments: its first point with tensor parallel devices.
 
     The user's settings take precedence: if one of the point's fields is set, the point is not used.
     """
@@ -256,7 +256,7 @@ def data_choice(card: WorkloadCard, machine: Machine, requested: Requested, reas
     pretrained = requested.pretrained or (requested.weights == "card" and card.weights is Weights.PRETRAINED)
     tokenizer = "none" if source is DataSource.SYNTHETIC else "model" if pretrained else "word-level"
     borders = card.data.document_borders
-    if card.data.packing and borders and machine.backend is Backend.NEURON and not requested.sets("data.document_borders"):
+    if card.data.packing and borders and machine.backend is Backend.NEURON_XLA and not requested.sets("data.document_borders"):
         borders = reasons.give("data.document_borders", value=False, why=NO_BORDERS)
     padding = _padding(card, machine, source, name, requested, reasons)
     own = {"source": source, "name": name, "padding": padding, "document_borders": borders}
@@ -296,15 +296,15 @@ def _padding(card: WorkloadCard, machine: Machine, source: DataSource, name: str
     """Return the padding: a card for full rows has `none`, which rows of different length cannot use."""
     padding, set_here = card.data.padding, requested.sets("data.padding")
     full = padding is Padding.NONE and (card.data.packing or (source is DataSource.SYNTHETIC and name in FULL_ROWS))
-    if full or padding is Padding.STATIC or (padding is Padding.DYNAMIC and (set_here or machine.backend is not Backend.NEURON)):
+    if full or padding is Padding.STATIC or (padding is Padding.DYNAMIC and (set_here or machine.backend not in STATIC_SHAPES)):
         return padding
     if padding is Padding.NONE and set_here:
         fix = f"rows of {name} differ in length; give dynamic or static, or data.packing=true"
         raise TunemarkError("--set data.padding", padding.value, fix)
-    static = machine.backend is Backend.NEURON
+    static = machine.backend in STATIC_SHAPES
     why = "the card is for full rows: each micro-batch is padded to its longest row"
     if static:
-        why = "Neuron compiles a graph for each new length: all rows are padded to the full length"
+        why = "the device's compiler compiles each new length: all rows are padded to the full length"
     return reasons.give("data.padding", Padding.STATIC if static else Padding.DYNAMIC, f"rows differ in length, and {why}")
 
 

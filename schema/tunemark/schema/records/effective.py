@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.trace import Effective, StepTrace
-from tunemark.schema.vocabulary import Backend, Task
+from tunemark.schema.vocabulary import NATIVE, Backend
 
 SHORT_NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 TORCH_NAMES = {short: name for name, short in SHORT_NAMES.items()} | {"tf32": "float32"}
@@ -33,8 +33,8 @@ OPTIMIZER_LIBRARIES = {
 """The library of each class of optimizer that the harness makes."""
 NEURON_ATTENTION = {"eager": "eager", "sdpa": "flash_attention_2", "flash_attention_2": "flash_attention_2"}
 """optimum-neuron calls its only fused kernel flash_attention_2. A request for sdpa selects it."""
-DEVICE_TYPES = {Backend.CUDA: "cuda", Backend.ROCM: "cuda", Backend.XPU: "xpu", Backend.MPS: "mps"}
-"""torch's device types. Offload cannot be observed on a CPU and cannot be requested on Neuron."""
+DEVICE_TYPES = {Backend.CUDA: "cuda", Backend.ROCM: "cuda", Backend.XPU: "xpu", Backend.MPS: "mps"} | {each: each.value for each in NATIVE}
+"""torch's device types. Offload cannot be observed on a CPU and cannot be requested on PyTorch/XLA."""
 
 
 class Compared(NamedTuple):
@@ -88,9 +88,8 @@ def _same(setting: str, requested: str, effective: str) -> Compared:
 
 def _attention(plan: Plan, effective: Effective) -> Compared:
     requested = plan.model.attention
-    by_trainer = plan.device.backend is Backend.NEURON and plan.model.task is Task.CAUSAL_LM
-    meant = NEURON_ATTENTION.get(requested, requested) if by_trainer else requested
-    requested_text = requested if meant == requested else f"{requested}, on Neuron {meant}"
+    meant = NEURON_ATTENTION.get(requested, requested) if plan.device.backend is Backend.NEURON_XLA else requested
+    requested_text = requested if meant == requested else f"{requested}, in optimum-neuron {meant}"
     effective_text = (
         effective.attention
         if effective.attention_kernel is None

@@ -423,7 +423,7 @@ class Plan(Frozen):
     @property
     def optimizer_rounds_stochastically(self) -> bool:
         """True if the optimizer of the harness rounds updated weights stochastically. On Neuron the runtime does."""
-        return self.optimizer.stochastic_rounding and self.device.backend is not Backend.NEURON
+        return self.optimizer.stochastic_rounding and self.device.backend is not Backend.NEURON_XLA
 
     @property
     def product_formats(self) -> str:

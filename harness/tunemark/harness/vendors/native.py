@@ -1,0 +1,157 @@
+"""Devices that a package of their vendor adds to torch: the rows of native.toml, in our own training loop.
+
+One class drives all of them, by torch's module of the device and by torch.accelerator; what a device lacks is found out when it is opened.
+A test runs a whole run on a device that it registers.
+"""
+
+import contextlib
+import time
+import tomllib
+from dataclasses import replace
+from functools import partial
+from importlib import import_module, metadata
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, Self
+
+from tunemark.harness.vendors import neuron, protocol
+from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.formats import GIB
+from tunemark.schema.plan.capabilities import Feature, Need
+from tunemark.schema.records.submission import DeviceFacts, MemoryReading
+from tunemark.schema.vocabulary import TORCH_MODULES, Backend, Dtype
+
+PCI = Path("/sys/bus/pci/devices")
+UNSUPPORTED = (RuntimeError, AttributeError, TypeError)
+"""What a function that a device does not have raises; NotImplementedError is a RuntimeError."""
+
+
+class _WaitedEvent:
+    """An event of a device that has none: recording it waits until all work is done."""
+
+    def __init__(self, synchronise: Any, *, enable_timing: bool) -> None:  # noqa: ANN401, ARG002 - torch's signature
+        self._synchronise, self._at_s = synchronise, 0.0
+
+    def record(self) -> None:
+        self._synchronise()
+        self._at_s = time.monotonic()
+
+    def synchronize(self) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, later: Self) -> float:
+        return (later._at_s - self._at_s) * 1e3
+
+
+class Native(protocol.EventDevice):
+    """Trains on one device of a package. Its name is not compared: not every module reports one."""
+
+    row: ClassVar[dict[str, Any]]
+    """What native.toml says of the device."""
+    need: ClassVar[Need]
+    """The package that registers it."""
+    draws_weights = pins_memory = False
+    no_peaks = "the allocator of the device reports no peaks to torch"
+
+    @classmethod
+    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the CPU only feeds the device
+        """Return the device of a process."""
+        import torch  # noqa: PLC0415
+
+        try:
+            for module in cls.row["modules"]:
+                import_module(module)
+            api = functions(torch, cls.family)
+            api.set_device(local_rank)
+            return cls(torch, api, local_rank)
+        except (ImportError, *UNSUPPORTED) as error:
+            found = next((each.version for each in metadata.distributions(name=cls.need.package)), "not installed")
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            msg = f"torch {torch.__version__} cannot use {cls.family}:{local_rank}: {reason}; {cls.need.package} is {found}, "
+            msg += f"and {cls.need.oldest} or newer is needed: {cls.need.install}"
+            raise protocol.DeviceUnavailable(msg) from error
+
+    def __init__(self, torch: Any, api: Any, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
+        super().__init__(torch, api, local_rank)
+        torch.empty(1, device=self.torch_name)
+        self.counted_by = TORCH_MODULES[Backend(self.family)]
+        self.free_marks = not isinstance(api.Event(enable_timing=True), _WaitedEvent)
+        with contextlib.suppress(*UNSUPPORTED):
+            torch.empty(1, pin_memory=True)
+            self.pins_memory = True
+
+    def seed(self, seed: int) -> None:
+        """Seed all generators: torch itself seeds the device of a package, but not a Gaudi."""
+        super().seed(seed)
+        getattr(self._torch.get_device_module(self.family), "manual_seed_all", id)(seed)
+
+    def memory(self) -> protocol.DeviceMemory:
+        """Return the allocator's peaks; those of an allocator that torch cannot ask are 0."""
+        peaks = super().memory()
+        if "no_reserved" in self.row:
+            peaks = replace(peaks, reserved=MemoryReading(reason=self.row["no_reserved"]))
+        return peaks if peaks.allocated.peak_bytes else protocol.Device.memory(self)
+
+
+def functions(torch: Any, family: str) -> SimpleNamespace:  # noqa: ANN401 - a module, imported late
+    """Return the functions that EventDevice calls: those of torch's module of the device, else of torch.accelerator, else without effect."""
+    own, common = torch.get_device_module(family), torch.accelerator
+    api = SimpleNamespace(**{name: getattr(own, name, None) or getattr(common, name) for name in ("synchronize", "empty_cache")})
+    api.set_device = getattr(own, "set_device", None) or common.set_device_index
+    counters = common if TORCH_MODULES[Backend(family)] == "torch.accelerator" else own
+    vars(api).update(memory_stats=dict, reset_peak_memory_stats=lambda: None, max_memory_allocated=int, max_memory_reserved=int)
+    with contextlib.suppress(*UNSUPPORTED):
+        counters.reset_peak_memory_stats()
+        vars(api).update({name: getattr(counters, name) for name in vars(api) if "memory" in name})
+    api.Event = partial(_WaitedEvent, api.synchronize)
+    events: tuple[Any, ...] = (partial(torch.Event, family), getattr(own, "Event", None))
+    for event in events:
+        with contextlib.suppress(*UNSUPPORTED):
+            first, last = event(enable_timing=True), event(enable_timing=True)
+            first.record()
+            last.record()
+            last.synchronize()
+            if last.query() and first.elapsed_time(last) >= 0:
+                api.Event = event
+    return api
+
+
+def on_pci_bus(row: dict[str, Any]) -> list[protocol.FoundDevice]:
+    """Return the devices of the chips of a row on the PCI bus."""
+    numbers = ([(path / name).read_text().strip() for name in ("vendor", "device")] for path in sorted(PCI.glob("*")))
+    chips = (row["chips"][number] for maker, number in numbers if maker == row["pci_maker"] and number in row["chips"])
+    parts = ((chip["name"], chip["memory_gib"] * GIB // chip["devices"]) for chip in chips for _ in range(chip["devices"]))
+    return [protocol.FoundDevice(None, DeviceFacts(name=name, memory_bytes=memory)) for name, memory in parts]
+
+
+def devices_in(row: dict[str, Any], card: AcceleratorCard) -> int:
+    """Return the number of devices in one accelerator."""
+    chips = (chip["devices"] for chip in row.get("chips", {}).values() if chip["name"] in card.aliases)
+    return next(chips, (card.cores_per_unit or 1) // row["cores_per_device"] if "cores_per_device" in row else 1)
+
+
+def vendor(row: dict[str, Any], cannot: dict[str, str], **own: Any) -> protocol.Vendor:  # noqa: ANN401 - fields of a vendor
+    """Return the vendor of a row. `cannot` is what no device can do."""
+    need = Need(**row["need"])
+    given = {Feature(feature): reason for feature, reason in (cannot | row["cannot"]).items()}
+    plain = {name: row[name] for name in ("backend", "found_by", "cards")} | {"find": partial(on_pci_bus, row), "preference": 30} | own
+    return protocol.Vendor(
+        **plain | {"backend": Backend(row["backend"])},
+        device=type("Native", (Native,), {"row": row, "need": need, "family": row["backend"], "collectives": row["collectives"]}),
+        formats=tuple(map(Dtype, row["formats"])),
+        needs=protocol.TORCH_NEEDS | dict.fromkeys((Feature.FULL, Feature.LORA), need),
+        devices_in=partial(devices_in, row),
+        cannot=protocol.NO_MODEL_PARALLEL | protocol.NVIDIA_ONLY | protocol.NO_VARLEN | given,
+    )
+
+
+TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+NEURON = {
+    "find": lambda: [] if neuron.through_xla() else neuron.find(),
+    "monitor": lambda indexes: neuron.NeuronMonitor.open(indexes),  # noqa: PLW0108 - looked up when it is called
+    "masks": (neuron.MASK,),
+}
+VENDORS = [vendor(row, TABLE["cannot"], **(NEURON if row["backend"] == Backend.NEURON.value else {})) for row in TABLE["devices"]]

@@ -1,0 +1,236 @@
+"""Devices that a package adds to torch: a whole run on one that is registered here, and what becomes of a device that lacks something.
+
+The registered device (tpu_stand_in) is torch's `PrivateUse1` under the name `tpu`. Its memory and arithmetic are the host's, so nothing
+here shows that a real device works or how fast it is.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from harness_making import FACTS, only_submission, problems_of, run_of
+
+from tunemark.harness.plan import machine
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors import native, neuron
+from tunemark.harness.vendors.protocol import DeviceUnavailable, all_vendors, vendor_of
+from tunemark.schema.vocabulary import Backend, Status
+
+STAND_IN = Path(__file__).with_name("tpu_stand_in")
+COMMAND = """
+import sys
+from pathlib import Path
+from tunemark.harness.vendors import native
+native.PCI = Path(sys.argv.pop(1))
+from tunemark.cli import main
+main()
+"""
+STEPS, SETTINGS = 12, ("compute=bf16", "probe=false")
+
+
+def with_stand_in(code, *arguments):
+    """Run code in a process of its own, where the stand-in of torch_tpu is installed."""
+    paths = os.pathsep.join(filter(None, [str(STAND_IN), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def pci(folder, *devices):
+    """Make the folder of a PCI bus with devices of these makers and numbers."""
+    for place, numbers in enumerate(devices):
+        path = folder / f"0000:00:0{place}.0"
+        path.mkdir(parents=True)
+        for name, number in zip(("vendor", "device"), numbers, strict=True):
+            (path / name).write_text(f"{number}\n")
+    return folder
+
+
+# The whole way
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Folder with the submission of a run on a TPU v6e that the stand-in takes the place of."""
+    folder = tmp_path_factory.mktemp("run")
+    settings = [word for each in SETTINGS for word in ("--set", each)]
+    bus = pci(tmp_path_factory.mktemp("pci"), ("0x8086", "0x1237"), ("0x1ae0", "0x006f"))
+    with_stand_in(COMMAND, bus, "run", "smoke-lora", "--steps", STEPS, *settings, "--out", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def submission(folder):
+    return only_submission(folder)
+
+
+def test_a_run_on_a_registered_device_is_measured_by_our_own_loop_and_accepted(folder, submission):
+    assert (submission.outcome.status, len(submission.trace)) == (Status.OK, STEPS)
+    assert (submission.plan.device.backend, submission.plan.device.accelerator) == (Backend.TPU, "google-tpu-v6e")
+    assert submission.environment.packages["torch-tpu"] == "0.1.0"
+    assert problems_of(folder, FACTS) == []
+
+
+def test_weights_and_states_were_on_the_device_and_its_peak_is_known(submission):
+    assert (submission.effective.parameters_on, submission.effective.optimizer_states_on) == (("tpu",), ("tpu",))
+    allocated = submission.memory.device_allocated
+    assert allocated.method == "torch.accelerator.max_memory_allocated"
+    assert sum(submission.model.parameter_bytes.values()) < allocated.peak_bytes < 2**30
+
+
+def test_it_learns_what_the_host_learns(submission, tmp_path):
+    """The arithmetic is the host's, so that data, seeds, gradients and updates went through the device unchanged."""
+    _, here = run_of(tmp_path, "smoke-lora", *SETTINGS, steps=STEPS)
+    assert submission.trace.loss == pytest.approx(here.trace.loss, rel=2e-3)
+    assert submission.trace.supervised_tokens == here.trace.supervised_tokens
+
+
+def test_gates_were_checked_on_it_and_a_cache_that_its_compiler_does_not_tell_is_unknown(submission):
+    assert [gate.passed for gate in submission.gates if gate.name == "adapter_gradient"] == [True]
+    assert submission.process.compile_cache is None
+
+
+# One device
+
+ASKED = """
+import json, torch
+from tunemark.harness.vendors.protocol import DeviceUnavailable, vendor_of
+from tunemark.schema.vocabulary import Backend
+
+Tpu = vendor_of(Backend.TPU).device
+
+device = Tpu.open(None, 1)
+device.seed(7)
+device.begin()
+first, started = device.stamp(), device.now()
+peak = torch.zeros(2**20, device=device.torch_name)
+del peak
+kept = torch.ones(2**18, device=device.torch_name).sum()
+device.synchronise()
+last, ended = device.stamp(), device.now()
+times, peak = (device.reached(first), device.reached(last)), device.memory().allocated.peak_bytes
+try:
+    Tpu.open(None, 5)
+except DeviceUnavailable as error:
+    refused = str(error)
+asked = {"name": device.torch_name, "kept": str(kept.device), "seeds": torch.tpu.seeds, "index": torch.accelerator.current_device_index()}
+asked |= {"took": times[1] - times[0], "waited": ended - started, "marks": device.free_marks, "held": device.allocator().held_bytes}
+print(json.dumps(asked | {"peak": peak, "refused": refused}))
+"""
+
+
+@pytest.fixture(scope="module")
+def asked():
+    return json.loads(with_stand_in(ASKED).splitlines()[-1])
+
+
+def test_the_second_device_is_set_and_seeded(asked):
+    assert (asked["name"], asked["kept"], asked["index"], asked["seeds"][-1]) == ("tpu:1", "tpu:1", 1, 7)
+
+
+def test_events_time_its_work_and_a_mark_does_not_wait(asked):
+    assert asked["took"] == pytest.approx(asked["waited"], abs=0.02)
+    assert asked["marks"] is True
+
+
+def test_its_peak_is_that_since_the_beginning(asked):
+    assert 2**22 <= asked["peak"] < 2**22 + 2**21
+    assert 0 < asked["held"] < 2**20
+
+
+def test_a_device_that_torch_cannot_open_is_named_with_the_versions(asked):
+    assert f"torch {torch.__version__} cannot use tpu:5: there are 2 devices, and no number 5" in asked["refused"]
+    assert "torch-tpu is 0.1.0, and 0.1 or newer is needed" in asked["refused"]
+
+
+@pytest.mark.parametrize("backend", [Backend.NEURON, Backend.TPU, Backend.HPU])
+def test_a_missing_package_is_named_with_the_version_that_is_needed(backend):
+    device = vendor_of(backend).device
+    with pytest.raises(
+        DeviceUnavailable, match=rf"No module named .*; {device.need.package} is not installed, and {device.need.oldest} or newer"
+    ):
+        device.open(None)
+
+
+class Mute:
+    """A module like torch.tpu of TorchTPU: its events cannot be asked, and it counts no memory."""
+
+    def __init__(self):
+        self.waits = 0
+
+    def synchronize(self):
+        self.waits += 1
+
+    def Event(self, *, enable_timing):  # noqa: N802, ARG002 - torch's name
+        return SimpleNamespace(record=lambda: None)
+
+
+def test_a_device_without_events_and_counters_waits_at_each_mark_and_says_why_there_is_no_peak():
+    own = Mute()
+
+    def refuse(*_, **settings):
+        if settings.get("device") != "tpu:0":
+            raise NotImplementedError
+
+    common = SimpleNamespace(empty_cache=lambda: None, set_device_index=lambda _: None, reset_peak_memory_stats=refuse)
+    fake = SimpleNamespace(get_device_module=lambda _: own, accelerator=common, Event=refuse, empty=refuse)
+    device = vendor_of(Backend.TPU).device(fake, native.functions(fake, "tpu"))
+    device.begin()
+    waits, began_s = own.waits, device.now()
+    marks = [device.stamp(), device.stamp()]
+    assert own.waits == waits + 2
+    assert [device.reached(mark) for mark in marks] == pytest.approx([began_s] * 2, abs=0.05)
+    assert (device.free_marks, device.pins_memory, device.allocator()) == (False, False, None)
+    assert device.memory().allocated.reason == "the allocator of the device reports no peaks to torch"
+
+
+# Found and planned for
+
+
+@pytest.mark.parametrize("row", [row for row in native.TABLE["devices"] if "chips" in row], ids=lambda row: row["backend"])
+def test_each_chip_on_the_bus_has_a_card_with_its_memory(monkeypatch, tmp_path, row):
+    for place, (number, chip) in enumerate(row["chips"].items()):
+        monkeypatch.setattr(
+            native, "PCI", pci(tmp_path / str(place), (row["pci_maker"], number), ("0x8086", number), (row["pci_maker"], "0x1"))
+        )
+        found = native.on_pci_bus(row)
+        card = FACTS.recognise_accelerator(found[0].facts.name)
+        assert len(found) == chip["devices"] == native.devices_in(row, card)
+        assert found[0].facts.memory_bytes * len(found) == card.memory_gib * 2**30
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "backend", "devices"),
+    [
+        ("google-tpu-v6e", Backend.TPU, 1),
+        ("google-tpu-v7x", Backend.TPU, 2),
+        ("intel-gaudi3", Backend.HPU, 1),
+        ("intel-max-1550", Backend.XPU, 1),
+        ("aws-trainium1", Backend.NEURON_XLA, 2),
+        ("aws-trainium2", Backend.NEURON, 4),
+    ],
+)
+def test_a_card_is_planned_for_with_the_software_that_it_has_today(accelerator, backend, devices):
+    planned = machine.machine_with(FACTS, accelerator, 1, 1)
+    assert (planned.backend, vendor_of(backend).devices_in(FACTS.accelerator(accelerator))) == (backend, devices)
+    assert planned.devices[0].memory_bytes == FACTS.accelerator(accelerator).memory_gib * 2**30 // devices
+    assert resolve("lora-1b", FACTS, planned, Options()).unsupported is None
+
+
+@pytest.mark.parametrize(("installed", "backend"), [(True, Backend.NEURON_XLA), (False, Backend.NEURON)])
+def test_cores_belong_to_the_software_that_is_installed(monkeypatch, installed, backend):
+    monkeypatch.setattr(neuron, "through_xla", lambda: installed)
+    monkeypatch.setattr(neuron, "find", lambda: ["core"])
+    assert [vendor.backend for vendor in all_vendors() if "NEURON" in vendor.backend.name and vendor.find()] == [backend]

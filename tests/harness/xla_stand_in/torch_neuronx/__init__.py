@@ -1,1 +1,0 @@
-"""A stand-in of torch-neuronx: importing it registers nothing."""

@@ -1,5 +1,0 @@
-"""No graph is compiled."""
-
-
-def counter_value(name):
-    assert name

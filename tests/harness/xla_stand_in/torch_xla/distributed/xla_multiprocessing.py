@@ -1,1 +1,0 @@
-"""accelerate imports this module; torchrun starts the processes."""
