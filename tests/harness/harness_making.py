@@ -58,6 +58,14 @@ def make_machine(**changes):
     return Machine(**plain)
 
 
+def fields_of_mixture(card):
+    """Return the fields that make the mixture of a card tiny; none for a dense model."""
+    tiny = {"experts": 4, "active_experts": 2} if card.experts else {}
+    tiny |= {"dense_intermediate_size": 112, "dense_layers": min(1, card.dense_layers)} if card.shared_experts else {}
+    ranks = {"query_rank": card.query_rank and 24, "key_value_rank": 20, "rotary_head_dim": 8, "value_head_dim": 12, "key_value_heads": 4}
+    return tiny | (ranks if card.key_value_rank else {})
+
+
 @cache
 def warm_process():
     """Return the address of the process that has imported the libraries (warm_start.py): one for all workers of the session."""

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from harness_making import make_machine, trained_on
+from harness_making import fields_of_mixture, make_machine, trained_on
 from study_making import make_run
 
 from tunemark.harness.plan.resolve import Options, resolve
@@ -30,8 +30,9 @@ def planned(facts, family, *settings):
     workload, method = ("smoke-bert", ("method=lora",)) if family == "bert" else ("smoke-lora", ())
     options = Options(overrides=(*method, f"model={card.key}", *SMALL, *settings))
     heads = 4 if family in {"bert", "gpt2"} else 2
-    experts = {"experts": 4, "active_experts": 2} if card.experts else {}
-    return resolve(workload, facts, make_machine(), options), card.model_copy(update=TINY | {"key_value_heads": heads} | experts)
+    return resolve(workload, facts, make_machine(), options), card.model_copy(
+        update=TINY | {"key_value_heads": heads} | fields_of_mixture(card)
+    )
 
 
 @pytest.mark.parametrize("which", ["all-linear", "attention"])
@@ -58,8 +59,10 @@ def layers_of(model):
     from transformers.pytorch_utils import Conv1D
 
     paths = [path.replace(".base_layer", "") for path, one in model.named_modules() if isinstance(one, nn.Linear | Conv1D | nn.Embedding)]
-    # Experts and their gate are linear layers in transformers 4 and plain tensors in 5: neither takes adapters by name.
-    paths = [path for path in paths if not any(part in path for part in ("lora_", "classifier", ".experts.", "block_sparse_moe.gate"))]
+    # Experts and their gate are linear layers in transformers 4 and plain tensors in 5: neither takes adapters by name. Nor do the other
+    # feed-forward layers of DeepSeek, which peft takes for experts.
+    without = ["lora_", "classifier", ".experts.", "block_sparse_moe.gate", ".router", *([".mlp."] if "kv_b_proj" in str(paths) else [])]
+    paths = [path for path in paths if not any(part in path for part in without)]
     outside = {path for path in paths if not re.search(r"\.\d+\.", path)}
     inside = {end for path in paths for found in re.findall(r"\.\d+\.(.+)", path) for end in endings(found)}
     return inside, {end for path in outside for end in endings(path)}, outside

@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 from device_reads import Syncs
-from harness_making import make_machine
+from harness_making import fields_of_mixture, make_machine
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.attention import flex_attention, varlen
@@ -32,7 +32,21 @@ TINY = {
     "head_dim": 16,
     "vocabulary": 256,
 }
-FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "olmo3")
+FAMILIES = (
+    "llama",
+    "mistral",
+    "mixtral",
+    "qwen2",
+    "qwen3",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "phi3",
+    "olmo3",
+    "deepseek_v2",
+    "deepseek_v3",
+    "llama4_text",
+)
 PACKED = ("data.packing=true", "data.name=random-documents", f"data.sequence_length={LENGTH}", f"batch.micro_batch={ROWS}", "compute=fp32")
 pieces = st.lists(st.lists(st.integers(1, 300), min_size=1, max_size=8), min_size=1, max_size=3)
 
@@ -50,7 +64,8 @@ def case(facts, family, tmp_path):
     """Return plan, model with the masked attention of the family, its shape, and packed rows."""
     card = next(card for card in facts.models.values() if card.family == family)
     window = WINDOW if card.sliding_window else None
-    changes = TINY | {"sliding_window": window} | ({"experts": 4, "active_experts": 2} if card.experts else {})
+    # Rows of at most one chunk: packing has no mask for chunks.
+    changes = TINY | {"sliding_window": LENGTH if family == "llama4_text" else window} | fields_of_mixture(card)
     card = card.model_copy(update=changes)
     masked = "eager" if family == "gemma2" else "sdpa"
     plan = resolve("smoke-full", facts, make_machine(), Options(overrides=(*PACKED, f"model={card.key}", f"attention={masked}"))).plan
@@ -105,7 +120,7 @@ def varlen_on_cpu(monkeypatch):
 
 
 @pytest.mark.usefixtures("varlen_on_cpu")
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "gemma2"])
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in {"gemma2", "deepseek_v2", "deepseek_v3", "llama4_text"}])
 def test_variable_length_attention_gives_the_loss_and_gradients_of_the_mask(facts, tmp_path, family):
     plan, model, shape, rows = case(facts, family, tmp_path)
     masked = step(model, rows, "sdpa", shape)
@@ -117,7 +132,7 @@ def test_variable_length_attention_gives_the_loss_and_gradients_of_the_mask(fact
 def test_the_gate_holds_for_variable_length_attention_and_fails_without_lengths(facts, tmp_path):
     plan, model, shape, rows = case(facts, "llama", tmp_path)
     model.config._attn_implementation = "varlen"
-    tensors = packed_tensors(rows, "varlen", shape.window, mixed_windows=False)
+    tensors = packed_tensors(rows, "varlen", shape.window, mixed_windows="")
     assert packed_documents(plan, model, tensors)["passed"]
     leaky = {name: value for name, value in tensors.items() if name not in {"cu_seq_lens_q", "max_length_q"}}
     assert packed_documents(plan, model, leaky)["passed"] is False
@@ -231,7 +246,7 @@ def test_torchs_own_flex_attention_gives_the_loss_of_the_mask_and_passes_the_gat
     losses = {}
     for kind in ("sdpa", "flex_attention"):
         model.config._attn_implementation = kind
-        tensors = to_device(packed_tensors(rows, kind, shape.window, mixed_windows=False), "cpu")
+        tensors = to_device(packed_tensors(rows, kind, shape.window, mixed_windows=""), "cpu")
         losses[kind] = float(model(**tensors).loss)
     assert losses["flex_attention"] == pytest.approx(losses["sdpa"], rel=1e-5)
     assert packed_documents(plan, model, tensors)["passed"]

@@ -13,6 +13,16 @@ from tunemark.schema.physics.architecture import FAMILIES
 FACTS = FactBase(Path(__file__).parents[2] / "data")
 ARCHITECTURE = {"family", *("hidden_size", "intermediate_size", "layers", "attention_heads", "key_value_heads", "head_dim", "vocabulary")}
 ARCHITECTURE |= {"context_length", "tied_embeddings", "sliding_window", "full_attention_every", "experts", "active_experts"}
+ARCHITECTURE |= {
+    "rotary_head_dim",
+    "value_head_dim",
+    "query_rank",
+    "key_value_rank",
+    "shared_experts",
+    "dense_intermediate_size",
+    "dense_layers",
+}
+ARCHITECTURE |= {"mixture_every"}
 
 
 @pytest.mark.parametrize(
@@ -69,6 +79,55 @@ def test_a_configuration_without_what_is_needed_is_refused_by_its_key(content: s
         any_model(FACTS, str(tmp_path / "config.json"))
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("kv_lora_rank", None, "kv_lora_rank: is missing"),
+        ("q_lora_rank", None, "q_lora_rank: is missing"),
+        ("qk_nope_head_dim", None, "qk_nope_head_dim: is missing"),
+        ("qk_rope_head_dim", None, "qk_rope_head_dim: is missing"),
+        ("v_head_dim", None, "v_head_dim: is missing"),
+        ("n_shared_experts", None, "n_shared_experts: is missing"),
+        ("intermediate_size", None, "intermediate_size or intermediate_size_mlp: is missing"),
+        ("moe_intermediate_size", None, "moe_intermediate_size: is missing"),
+        ("kv_lora_rank", 0, "kv_lora_rank: 0: must be a whole number from 1"),
+        ("v_head_dim", 0, "v_head_dim: 0: must be a whole number from 1"),
+        ("n_routed_experts", 0, "n_routed_experts: 0: must be a whole number from 1"),
+        ("first_k_dense_replace", 27, "dense_layers is 27 of 27 layers"),
+    ],
+)
+def test_a_configuration_of_deepseek_without_a_width_is_refused_by_its_key(
+    key: str, value: int | None, message: str, tmp_path: Path
+) -> None:
+    from tunemark.harness.worker.models import config_of
+
+    content = json.loads(config_of(FACTS.models["deepseek-v2-lite"]).to_json_string(use_diff=False))
+    content.pop("num_experts", None)
+    content[key] = value
+    if value is None:
+        del content[key]
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(TunemarkError, match=message):
+        any_model(FACTS, str(tmp_path))
+
+
+def test_queries_of_a_configuration_that_says_null_are_computed_from_the_residual_stream(tmp_path: Path) -> None:
+    from tunemark.harness.worker.models import config_of
+
+    config_of(FACTS.models["moonlight-16b-a3b"]).to_json_file(tmp_path / "config.json", use_diff=False)
+    assert json.loads((tmp_path / "config.json").read_text())["q_lora_rank"] is None
+    assert any_model(FACTS, str(tmp_path)).query_rank is None
+
+
+@pytest.mark.parametrize(("every", "dense"), [(1, 0), (2, 1), (3, 2)])
+def test_the_last_of_so_many_layers_of_llama_4_has_experts(every: int, dense: int, tmp_path: Path) -> None:
+    content = {"model_type": "llama4_text", "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "vocab_size": 100}
+    content |= {"max_position_embeddings": 16_384, "interleave_moe_layer_step": every}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama4", "text_config": content}))
+    card = any_model(FACTS, str(tmp_path))
+    assert (card.mixture_every, card.dense_layers, card.sliding_window, card.full_attention_every) == (every, dense, 8192, 4)
+
+
 @pytest.mark.parametrize("size", ["13B", "7b", "500M"])
 def test_a_size_stands_for_the_median_of_the_dense_models_of_that_size_and_says_so(size: str) -> None:
     card = any_model(FACTS, size)
@@ -89,6 +148,13 @@ def test_a_size_that_no_model_has_is_refused(size: str) -> None:
         ("gemma3_text", "gemma-3-4b", ("tie_word_embeddings", "layer_types", "num_attention_heads", "num_key_value_heads", "head_dim")),
         ("gpt2", "gpt2", ("tie_word_embeddings", "vocab_size", "n_positions", "n_inner")),
         ("olmo3", "olmo-3-7b", ("layer_types",)),
+        ("deepseek_v3", "deepseek-v3", ("first_k_dense_replace", "num_key_value_heads", "qk_head_dim", "head_dim")),
+        ("kimi_k2", "kimi-k2", ("head_dim",)),
+        (
+            "llama4_text",
+            "llama-4-scout",
+            ("layer_types", "moe_layers", "no_rope_layers", "attention_chunk_size", "interleave_moe_layer_step"),
+        ),
     ],
 )
 def test_what_a_file_of_the_hub_leaves_out_is_completed_as_transformers_does(

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import MIXTURES, ModelCard
+from tunemark.schema.facts.cards import LATENT, MIXTURES, SHARED, ModelCard
 from tunemark.schema.physics.architecture import FAMILIES as ARCHITECTURES
-from tunemark.schema.physics.architecture import TOKEN_TABLES, all_linears, count_parameters
+from tunemark.schema.physics.architecture import TOKEN_TABLES, all_linears, count_parameters, idle_experts
 from tunemark.schema.physics.flops import attention_pairs, flops_ledger, palm_flops
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
 
 FAMILIES = tuple(ARCHITECTURES)
-WINDOWS = {"mistral": None, "gemma2": 2, "gemma3_text": 6, "olmo3": 4, "gpt_oss": 2}
+WINDOWS = {"mistral": None, "gemma2": 2, "gemma3_text": 6, "olmo3": 4, "gpt_oss": 2, "llama4_text": 4}
 """Family with windows -> one in this many layers attends to all."""
 ROWS, LENGTH = 2, 24
 
@@ -50,34 +50,59 @@ def tiny(family: str, **changes: Any) -> ModelCard:
     if family in WINDOWS:
         content |= {"sliding_window": 8, "full_attention_every": WINDOWS[family]}
     if family in MIXTURES:
-        content |= {"experts": 4, "active_experts": 2}
+        # transformers multiplies tokens with all experts of Llama 4.
+        content |= {"experts": 4, "active_experts": 4 if family == "llama4_text" else 2}
+    if family in SHARED:
+        content |= {"shared_experts": 1, "dense_intermediate_size": 112, "dense_layers": 1}
+    if family in LATENT:
+        content |= {"key_value_heads": 4, "key_value_rank": 20, "query_rank": 28, "rotary_head_dim": 8, "value_head_dim": 10}
+    if family == "llama4_text":
+        content |= {"mixture_every": 2}
     return ModelCard.model_validate(content | changes)
 
 
 def targets_of(card: ModelCard) -> tuple[str, ...]:
-    # transformers keeps the experts of a mixture in one tensor, which peft cannot give an adapter by name.
-    return tuple(linear.path for linear in all_linears(card) if "experts" not in linear.path)
+    # transformers keeps the experts of a mixture in one tensor, which peft cannot give an adapter by name. In DeepSeek's families, peft takes
+    # the names of shared experts for those of the others.
+    parts = {"attention"} if card.family in LATENT else {"attention", "feed_forward"}
+    return tuple(linear.path for linear in all_linears(card) if linear.part in parts)
 
 
 def counted(shape: TrainingShape) -> dict[str, int]:
     """Return what torch counts in the forward and in the backward pass: matrix products, and attention without mask skipping."""
     import torch
-    from torch.utils.flop_counter import FlopCounterMode
 
     torch.manual_seed(0)
     model, inputs = _model(shape), torch.randint(1, shape.model.vocabulary, (shape.micro_batch, shape.sequence_length))
     labels = torch.zeros(shape.micro_batch, dtype=torch.long) if shape.labels else inputs
-    with FlopCounterMode(display=False) as forward:
+    with counter(shape.model.experts) as forward:
         loss = model(input_ids=inputs, labels=labels).loss
-    with FlopCounterMode(display=False) as backward:
+    with counter(shape.model.experts) as backward:
         loss.backward()
     return {f"{way}_{part}": flops for way, seen in (("forward", forward), ("backward", backward)) for part, flops in _parts(seen).items()}
 
 
 def _parts(seen: Any) -> dict[str, int]:
-    """Split by operator: eager attention is the only batched product of these models."""
-    batched = sum(flops for operator, flops in seen.get_flop_counts()["Global"].items() if "bmm" in str(operator))
+    """Split by operator: eager attention is the only batched product of these models, except for the experts of Llama 4."""
+    operators = seen.get_flop_counts()["Global"].items()
+    batched = sum(flops for operator, flops in operators if "bmm" in str(operator)) - sum(seen.of_experts)
     return {"attention": batched, "rest": seen.get_total_flops() - batched}
+
+
+def counter(experts: int | None) -> Any:
+    """Return torch's counter, which also keeps the FLOPs of products that are batched by expert."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode, bmm_flop
+
+    def noted(left: Any, right: Any, *_: Any, **__: Any) -> int:
+        flops = bmm_flop(left, right)
+        if left[0] == experts:
+            counting.of_experts.append(flops)
+        return flops
+
+    counting: Any = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.bmm: noted})
+    counting.of_experts = []
+    return counting
 
 
 def by_class(shape: TrainingShape) -> dict[str, int]:
@@ -143,6 +168,25 @@ def test_heads_that_are_wider_together_than_the_model_are_counted_as_torch_does(
     assert by_class(shape) == counted(shape)
 
 
+@pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
+@pytest.mark.parametrize("family", ["deepseek_v2", "glm4_moe_lite"])
+def test_queries_that_are_computed_from_the_residual_stream_are_counted_as_torch_does(family: str, method: Method) -> None:
+    """As those of DeepSeek V2 Lite and Moonlight are."""
+    shape = make_shape(tiny(family, query_rank=None), method)
+    assert by_class(shape) == counted(shape)
+
+
+@pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_experts_that_were_not_chosen_are_computed_for_llama_4_and_are_no_model_flops(every: int, method: Method) -> None:
+    card = tiny("llama4_text", active_experts=1, mixture_every=every, dense_layers=every - 1)
+    shape = make_shape(card, method)
+    idle = flops_ledger(shape).in_block_matrices(recomputed=True) * idle_experts(card)
+    assert sum(counted(shape).values()) == pytest.approx(flops_ledger(shape, "square").executed + idle, rel=1e-12)
+    assert idle_experts(card) > 0
+    assert idle_experts(tiny("deepseek_v3")) == 0
+
+
 @pytest.mark.parametrize("checkpointing", [Checkpointing.NONE, Checkpointing.FULL])
 @pytest.mark.parametrize(("family", "table"), [("llama", "embed_tokens"), ("gpt2", "wte"), ("bert", "word_embeddings")])
 def test_an_adapter_on_the_embedding_costs_what_torch_counts(family: str, table: str, checkpointing: Checkpointing) -> None:
@@ -166,7 +210,7 @@ def test_checkpointing_repeats_the_forward_of_the_blocks_and_not_of_the_head(met
     assert ledger.of("recompute") == ledger.forward - ledger.of("forward_head")
 
 
-@pytest.mark.parametrize("family", ["llama", "bert", "gemma"])
+@pytest.mark.parametrize("family", ["llama", "bert", "gemma", "deepseek_v3"])
 @pytest.mark.parametrize(("embeddings", "blocks"), [(True, 0), (True, 1), (True, 2)])
 def test_frozen_embeddings_and_first_blocks_equal_what_torch_counts(
     family: str, embeddings: bool, blocks: int, monkeypatch: pytest.MonkeyPatch
@@ -250,6 +294,8 @@ def test_pairs_are_those_of_the_mask_itself(documents: list[int], window: int) -
     assert attention_pairs(documents, causal=True) == sum(allowed(length, length) for length in documents)
     assert attention_pairs(documents, causal=True, window=window) == sum(allowed(length, window) for length in documents)
     assert attention_pairs(documents, causal=False) == sum(length**2 for length in documents)
+    within = sum(1 for length in documents for query in range(length) for key in range(query + 1) if query // window == key // window)
+    assert attention_pairs(documents, causal=True, window=window, chunked=True) == within
 
 
 @settings(max_examples=60)

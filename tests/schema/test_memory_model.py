@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.cards import LATENT, MIXTURES, SHARED, ModelCard
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.activations import block_activations
+from tunemark.schema.physics.architecture import group
 from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
 from tunemark.schema.physics.memory_states import MemoryLedger, state_lines
 from tunemark.schema.physics.training_shape import OptimizerKind, TrainingShape
@@ -70,8 +71,7 @@ def _build(card: ModelCard, method: Method, attention: str) -> Any:
     kind = transformers.AutoModel if card.family == "bert" else transformers.AutoModelForCausalLM
     model = kind.from_config(config).to(torch.bfloat16)
     if method is not Method.FULL:
-        targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-        model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=targets))
+        model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=list(group(card, "all-linear"))))
         model.enable_input_require_grads()
     # Dropout would add masks in another format than an accelerator's.
     return model.eval()
@@ -91,11 +91,31 @@ def small(family: str) -> ModelCard:
     }
     if family in {"mistral", "gemma2", "gemma3_text", "olmo3"}:
         content["sliding_window"] = 64
+    if family in MIXTURES:
+        content |= {"experts": 4, "active_experts": 2}
+    if family in SHARED:
+        content |= {"shared_experts": 1, "dense_intermediate_size": 480, "dense_layers": 1}
+    if family in LATENT:
+        # A CPU has no fused attention for values that are narrower than keys.
+        content |= {
+            "head_dim": 24,
+            "rotary_head_dim": 8,
+            "value_head_dim": 32,
+            "query_rank": 48,
+            "key_value_rank": 40,
+            "key_value_heads": 4,
+        }
+    if family == "llama4_text":
+        content |= {"mixture_every": 2, "sliding_window": 64, "full_attention_every": 2}
     return ModelCard.model_validate(content | {"key": family, "name": family, "family": family, "source": "made for a test"})
 
 
 @pytest.mark.parametrize(
-    "family", ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "olmo3", "gpt2", "bert"]
+    "family",
+    [
+        *("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "olmo3", "gpt2", "bert"),
+        *("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "llama4_text"),
+    ],
 )
 def test_the_activations_of_a_block_are_what_autograd_saves(family: str) -> None:
     shape = TrainingShape(small(family), Method.FULL, 64, 2)
@@ -104,11 +124,24 @@ def test_the_activations_of_a_block_are_what_autograd_saves(family: str) -> None
     assert predicted == pytest.approx(saved_bytes(small(family), Method.FULL, "sdpa"), rel=0.08)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma", "gemma3_text", "olmo2"])
+@pytest.mark.parametrize(
+    "family", ["llama", "qwen3", "gemma", "gemma3_text", "olmo2", "qwen3_moe", "deepseek_v2", "deepseek_v3", "llama4_text"]
+)
 def test_the_activations_of_a_block_with_adapters_are_what_autograd_saves(family: str) -> None:
-    shape = TrainingShape(small(family), Method.LORA, 64, 2, lora_rank=4)
+    shape = TrainingShape(small(family), Method.LORA, 64, 2, lora_rank=4, lora_targets=group(small(family), "all-linear"))
     predicted = block_activations(shape).saved / shape.slots
     assert predicted == pytest.approx(saved_bytes(small(family), Method.LORA, "sdpa"), rel=0.06)
+
+
+@pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
+def test_a_block_without_experts_saves_less_than_those_of_its_mixture(method: Method) -> None:
+    """Memory adds up the blocks by kind: two without experts, and one with experts."""
+    card = small("deepseek_v3").model_copy(update={"layers": 3, "dense_layers": 2})
+    shape = TrainingShape(card, method, 64, 2, lora_rank=4, lora_targets=group(card, "all-linear"))
+    dense, mixed = (block_activations(shape, place).saved for place in (1, 2))
+    assert dense < mixed
+    assert dense / shape.slots == pytest.approx(saved_bytes(card, method, "sdpa"), rel=0.06)
+    assert line(estimate_memory(shape), "activations") == 2 * dense + mixed
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page
 from test_browser import NARROW, Visit
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.any_model import CONFIG_FIELDS, any_model, config_fields, limits
+from tunemark.schema.facts.any_model import any_model, config_fields, fields_of, limits
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import validated
 from tunemark.schema.option_rates import Evidence, KnownRate, rates_for
@@ -25,7 +25,10 @@ from tunemark.site.time_and_cost import front
 
 METHODS, SOFTWARE = ("full", "lora", "qlora"), ("plain", "tuned", "vendor")
 KINDS, PROVIDERS = ("on_demand", "spot"), ("aws", "gcp", "runpod")
-MODELS = ("llama-3.1-8b", "qwen2.5-7b", "gemma-2-9b", "gemma-3-4b", "mixtral-8x7b", "bert-base-uncased", "gpt2")
+MODELS = (
+    *("llama-3.1-8b", "qwen2.5-7b", "gemma-2-9b", "gemma-3-4b", "mixtral-8x7b", "bert-base-uncased", "gpt2"),
+    *("deepseek-v2-lite", "llama-4-scout"),
+)
 GPUS = ("nvidia-h100-80gb-sxm", "nvidia-v100-16gb", "amd-mi300x", "apple-m3-max", "nvidia-rtx-4090")
 COUNTS, QUESTIONS, CONFIG, UNKNOWN = (1, 2, 8), 500, "config.json", "no such model"
 KINDS_OF_ANSWER = ("ranked", "may_exceed", "exceeding", "unpriced", "too_large", "no_data", "other_methods", "other_software")
@@ -76,7 +79,11 @@ def made_up_model(draw: random.Random) -> str | dict[str, Any]:
         return draw.choice((card.key, card.name, *card.aliases, f"someone/{card.name.replace(' ', '-')}-Instruct-bnb-4bit"))
     if kind < 0.7:
         return draw.choice(("13B", "7b", " 0.5B", "70 B", "500M", "0B", "1000000B", UNKNOWN))
-    config = {theirs: getattr(card, ours) for theirs, ours in CONFIG_FIELDS.items() if not theirs.startswith("n_")}
+    config = {
+        theirs: getattr(card, ours)
+        for theirs, ours in fields_of(card.family).items()
+        if not theirs.startswith(("n_e", "n_h", "n_l", "n_p", "n_i"))
+    }
     config |= {"model_type": card.family, "num_hidden_layers": draw.randint(1, 2 * card.layers), "hidden_size": 64 * draw.randint(1, 99)}
     if draw.random() < 0.3:
         kinds = draw.choice((["sliding_attention"] * 5 + ["full_attention"], ["sliding_attention"], 3))
@@ -125,7 +132,8 @@ def answered(
         question, model = Question(**asked), model_of(named)
         rates = rates_for(question, model, FACTS.accelerators, offers, evidence)
     except TunemarkError as error:
-        return error.fix if named != UNKNOWN else "choose one from the list, or give a size such as 13B or its config.json"
+        unknown = error.fix.startswith("not in data/models")
+        return "choose one from the list, or give a size such as 13B or its config.json" if unknown else error.fix
     answer, tuned = (recommend(replace(question, software=software), rates, offers) for software in (question.software, "tuned"))
     names, cards = {key: FACTS.accelerators[key].name for key in GPUS}, CARDS if model.key == MODELS[0] else []
     return answer_html(question, answer, tuned if question.software == "plain" else None, names, cards, every=True), rates, answer
@@ -362,7 +370,7 @@ def test_a_configuration_is_computed_with_and_stays_in_the_address_until_another
         (json.dumps(LLAMA | {"hidden_size": 0}), "config.json: hidden_size: 0: must be a whole number from 1 to 65,536."),
         (
             json.dumps(LLAMA | {"vocab_size": 10**15}),
-            "config.json: vocabulary: 1000000000000000: must be a whole number from 2 to 1,048,576.",
+            "config.json: vocab_size: 1000000000000000: must be a whole number from 2 to 1,048,576.",
         ),
         (json.dumps(LLAMA | {"num_key_value_heads": 7}), "config.json: key_value_heads is 7, which does not divide attention_heads, 24."),
     ],

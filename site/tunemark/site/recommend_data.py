@@ -15,8 +15,7 @@ from tunemark.site.tables import Row
 
 DATA_PATH = "data/recommend.json"
 MODELS = """
-    select model as key, name, aliases, family, hidden_size, intermediate_size, layers, attention_heads, key_value_heads, head_dim, vocabulary, context_length,
-        tied_embeddings, sliding_window, full_attention_every, experts, active_experts
+    select model as key, * exclude (model, parameters, matrix_parameters, hub_id, gated, source, read_on, notes)
     from models order by lower(name), key
 """
 ACCELERATORS = """

@@ -228,6 +228,11 @@ def test_a_run_billed_for_another_machine_is_inconsistent_and_not_impossible():
     assert "impossible" not in verdicts("offer", evidence(result(), offer(30.0, instance="p4d", used_for=["900-001"])))
 
 
+def test_several_machines_have_the_devices_of_all_of_them():
+    rented = {"labels": {"instance": "trn1.32xlarge"}, "accelerator": "aws-trainium1", "accelerator_count": 256}
+    assert [verdicts("instance", evidence(result(**rented, settings={"nodes": nodes}))) for nodes in (15, 16)] == [{"impossible"}, set()]
+
+
 def test_efficiency_above_a_limit_is_suspicious_and_above_two_inconsistent():
     def base(rate, **more):
         return evidence(

@@ -7,10 +7,10 @@ from tunemark.collector.audit.evidence import AuditedResult, grouped
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import narrow_format, precision_class
 from tunemark.collector.audit.token_rates import TokenRate, token_rates
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.cards import LATENT, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import Software
-from tunemark.schema.physics.activations import block_activations
+from tunemark.schema.physics.activations import activations_by_kind
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.memory_states import count_weights
@@ -19,7 +19,7 @@ from tunemark.schema.records.plan import FEWEST_LABELS
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 SIXTEEN_BIT = (Dtype.BF16, Dtype.FP16)
-FIRST_LORA_TARGETS = {"gpt2": ("c_attn",), "phi3": ("qkv_proj",), "bert": ("query", "value")}
+FIRST_LORA_TARGETS = {"gpt2": ("c_attn",), "phi3": ("qkv_proj",), "bert": ("query", "value")} | dict.fromkeys(LATENT, ("kv_b_proj",))
 """Projections for queries and values, which the first LoRA recipes adapted, where a family names them differently."""
 
 
@@ -177,7 +177,9 @@ def activations_kept(result: AuditedResult, model: ModelCard, sequence_length: i
     The results of matrix products and attention are kept until the backward pass, and the input of each block (Korthikanti et
     al. 2022, section 4). All element-wise results are assumed to be recomputed for free.
     """
-    shape = least_shape(model, result.conditions.method, sequence_length, micro_batch, result.setting("lora_r") or 1)
-    block = block_activations(shape)
-    each = block.input + block.products
-    return model.layers * each, f"{model.layers} blocks x {shape.slots:,} tokens x {each / shape.slots:,.0f} bytes"
+    # Software other than transformers multiplies tokens of Llama 4 with the chosen experts only.
+    chosen = model.model_copy(update={"experts": model.active_experts})
+    shape = least_shape(chosen, result.conditions.method, sequence_length, micro_batch, result.setting("lora_r") or 1)
+    kinds = [(blocks, block.input + block.products) for blocks, block in activations_by_kind(shape)]
+    words = " + ".join(f"{blocks} blocks x {shape.slots:,} tokens x {each / shape.slots:,.0f} bytes" for blocks, each in kinds)
+    return sum(blocks * each for blocks, each in kinds), words

@@ -47,9 +47,10 @@ def _owner(card: ModelCard) -> str:
 def _parameters(card: ModelCard) -> Iterator[Problem]:
     """Yield a problem where the stated parameters, to their last digit that is not zero, are not those counted from the shapes.
 
-    A size in the names agrees with the count within `NAME_FACTOR`.
+    A size in the names agrees within `NAME_FACTOR` with the count, or with that of the parameters that a token uses (Llama 4 17B 16E).
     """
-    counted = count_parameters(card).total
+    count = count_parameters(card)
+    counted, used = count.total, count.total - count.feed_forward + count.active_feed_forward
     if card.parameters is not None:
         unit = 10 ** (len(digits := str(card.parameters)) - len(digits.rstrip("0")))
         if abs(card.parameters - counted) > unit / 2:
@@ -62,7 +63,7 @@ def _parameters(card: ModelCard) -> Iterator[Problem]:
     ):
         # A name may hold another number too: the active parameters of a mixture, or a length of context.
         sizes = [printed for _, printed in printed_sizes(name)]
-        if sizes and not any(1 / NAME_FACTOR <= counted / printed <= NAME_FACTOR for printed in sizes):
+        if sizes and not any(1 / NAME_FACTOR <= number / printed <= NAME_FACTOR for printed in sizes for number in (counted, used)):
             fix = f"the shapes on this card have {counted / 1e9:.3g}e9 parameters; correct the name or the shapes"
             yield Problem(where, repr(name), fix)
 

@@ -279,7 +279,7 @@ def gradients_reach(r: Run) -> bool:
     if full or r.model is None or r.plan.lora is None or r.model.experts is not None or adapts_tokens(r.model, r.plan.lora.target_modules):
         return True
     try:
-        return relevant == len(adapted_linears(r.model, r.plan.lora.target_modules)) * r.model.layers
+        return relevant == sum(linear.times() for linear in adapted_linears(r.model, r.plan.lora.target_modules))
     except TunemarkError:
         return False
 

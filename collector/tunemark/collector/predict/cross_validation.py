@@ -65,13 +65,17 @@ class HeldOut:
 
 
 FOLDS = 8
-"""Groups are left out in at most this many folds, several small groups together, which can only make predictions harder."""
+"""Groups are left out in at most this many folds, several small groups together, which can only make predictions harder. The largest groups
+come first, each into the smallest fold: a new group of a few rows leaves the folds of larger ones as they are."""
 
 
 def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:
     """Yield each row with its prediction from the rows of other groups; the posterior never sees the group."""
     key = GROUP[left_out]
-    fold_of = {group: number % FOLDS for number, group in enumerate(sorted({key(row.config) for row in fitted.rows}))}
+    fold_of, sizes = dict[str, int](), [0] * FOLDS
+    for group, rows in sorted(Counter(key(row.config) for row in fitted.rows).items(), key=lambda each: (-each[1], each[0])):
+        fold_of[group] = sizes.index(min(sizes))
+        sizes[fold_of[group]] += rows
     for fold in sorted(set(fold_of.values())):
         lines = [line for line, row in enumerate(fitted.rows) if fold_of[key(row.config)] == fold]
         others = [row.known for row in fitted.rows if fold_of[key(row.config)] != fold]
@@ -127,14 +131,11 @@ def throughput_rows(fitted: Fit, held_out: Sequence[HeldOut], trust: Mapping[str
         for finding in findings
         if finding.verdict is AuditVerdict.SUSPICIOUS and not RATES.isdisjoint(finding.quantities)
     }
+    covariance = fitted.posterior.covariance
     return {
         "throughput_model": list(_parameters(fitted)),
         "throughput_covariances": [
-            {
-                "parameter": fitted.names[one],
-                "other": fitted.names[other],
-                "covariance": float(f"{fitted.posterior.covariance[one, other]:.6g}"),
-            }
+            {"parameter": fitted.names[one], "other": fitted.names[other], "covariance": float(f"{covariance[one, other]:.6g}")}
             for one, other in combinations_with_replacement(general, 2)
         ],
         "known_rates": [
@@ -165,10 +166,8 @@ def _parameters(fitted: Fit) -> Iterator[Row]:
 
 def _error_row(held_out: HeldOut) -> Row:
     config, rate = held_out.row.config, held_out.tokens_per_s
-    count, peak = (
-        count_parameters(config.shape.model),
-        config.accelerator.peak_tflops.get(config.shape.autocast or config.shape.activations),
-    )
+    count = count_parameters(config.shape.model)
+    peak = config.accelerator.peak_tflops.get(config.shape.autocast or config.shape.activations)
     return {
         "left_out": held_out.left_out,
         "result_id": held_out.row.id,

@@ -61,10 +61,15 @@ create table models (
     matrix_parameters bigint,
     hidden_size integer not null,
     intermediate_size integer not null,
+    dense_intermediate_size integer,
     layers integer not null,
     attention_heads integer not null,
     key_value_heads integer not null,
     head_dim integer not null,
+    rotary_head_dim integer,
+    value_head_dim integer,
+    query_rank integer,
+    key_value_rank integer,
     vocabulary integer not null,
     context_length integer not null,
     tied_embeddings boolean not null,
@@ -72,6 +77,9 @@ create table models (
     full_attention_every integer,
     experts integer,
     active_experts integer,
+    shared_experts integer,
+    mixture_every integer,
+    dense_layers integer,
     hub_id varchar,
     gated boolean,
     source varchar not null,
@@ -81,8 +89,16 @@ create table models (
 comment on table models is 'Cards of data/models.';
 comment on column models.aliases is 'Names in documents and mirrors.';
 comment on column models.matrix_parameters is 'N_mm: weights in matrix products; head once, active experts only.';
-comment on column models.sliding_window is 'Attention span in tokens, where it is limited.';
+comment on column models.sliding_window is 'Attention span in tokens, where it is limited; in Llama 4, the length of a chunk.';
 comment on column models.full_attention_every is 'N if every N-th layer attends to all tokens in spite of the window; NULL if none does.';
+comment on column models.dense_intermediate_size is 'Width of the feed-forward layer in the blocks of a mixture that have no experts.';
+comment on column models.rotary_head_dim is 'Further width of queries and keys, which holds positions; that of keys is the same in all heads.';
+comment on column models.value_head_dim is 'Width of values of a head; NULL if it is that of keys.';
+comment on column models.query_rank is 'Width of the vector from which queries are computed; NULL if they are computed from the residual stream.';
+comment on column models.key_value_rank is 'Width of the vector from which keys and values are computed; NULL if they are computed from the residual stream.';
+comment on column models.shared_experts is 'Experts that every token uses, beside the active ones.';
+comment on column models.mixture_every is 'N if every N-th block has experts, beginning after the first dense ones; NULL if all do.';
+comment on column models.dense_layers is 'Number of first blocks of a mixture that have no experts.';
 comment on column models.read_on is 'Day on which the source was read.';
 
 create table workloads (
@@ -1213,11 +1229,11 @@ comment on column models.model is 'Key of the model.';
 comment on column models.name is 'Display name.';
 comment on column models.family is 'Architecture name in transformers.';
 comment on column models.hidden_size is 'Width of the residual stream.';
-comment on column models.intermediate_size is 'Width of the feed-forward layer.';
+comment on column models.intermediate_size is 'Width of the feed-forward layer; of one expert in a mixture.';
 comment on column models.layers is 'Number of blocks.';
 comment on column models.attention_heads is 'Query heads.';
 comment on column models.key_value_heads is 'Key and value heads.';
-comment on column models.head_dim is 'Width of a head.';
+comment on column models.head_dim is 'Width of a head, without rotary_head_dim.';
 comment on column models.vocabulary is 'Rows of the embedding.';
 comment on column models.context_length is 'Maximum sequence length.';
 comment on column models.tied_embeddings is 'True if the output projection is tied to the embedding.';

@@ -20,7 +20,7 @@ Places = NDArray[np.int64]
 """Position of each token in its piece, shape (rows, length): a piece begins where it is 0."""
 
 
-def packed_arguments(attention: str, places: Places, window: int | None, *, mixed_windows: bool) -> dict[str, Any]:
+def packed_arguments(attention: str, places: Places, window: int | None, *, mixed_windows: str) -> dict[str, Any]:
     """Return the keyword arguments of the model that keep packed documents apart.
 
     Kernels that take lengths get the window from the model's configuration. For the others, models that mix limited and
@@ -37,7 +37,7 @@ def packed_arguments(attention: str, places: Places, window: int | None, *, mixe
         return torch.from_numpy(seen if attention == "sdpa" else np.where(seen, np.float32(0), np.finfo(np.float32).min))
 
     if mixed_windows:
-        return {"attention_mask": {"full_attention": mask(None), "sliding_attention": mask(window)}}
+        return {"attention_mask": {"full_attention": mask(None), mixed_windows: mask(window)}}
     return {"attention_mask": mask(window)}
 
 

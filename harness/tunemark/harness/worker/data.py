@@ -26,6 +26,7 @@ from tunemark.harness.worker import sample_files as text
 from tunemark.harness.worker.attention import packed_arguments, row_lengths
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.formats import GIB
+from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.synthetic_data import GENERATORS, Sample
 from tunemark.schema.vocabulary import Backend, DataSource, Padding, Task
@@ -66,14 +67,15 @@ class Shape(NamedTuple):
 
     window: int | None = None
     """Attention span, where it is limited."""
-    mixed_windows: bool = False
-    """True if only some layers are limited."""
+    mixed_windows: str = ""
+    """Name of the limited layers in transformers, if only some are limited."""
 
 
 def shape_of(plan: Plan, card: ModelCard) -> Shape:
     """Return the shape of a model. A window counts where rows are longer than it."""
     limited = card.sliding_window is not None and card.sliding_window < plan.data.sequence_length
-    return Shape(card.sliding_window if limited else None, mixed_windows=card.full_attention_every is not None)
+    name = "chunked_attention" if FAMILIES[card.family].chunked else "sliding_attention"
+    return Shape(card.sliding_window if limited else None, mixed_windows=name if card.full_attention_every is not None else "")
 
 
 def micro_batches(plan: Plan, samples: Iterator[Sample], model: Shape, rank: int = 0, ranks: int = 1) -> Iterator[MicroBatch]:
@@ -171,7 +173,7 @@ def pack(samples: Iterator[Sample], length: int) -> Iterator[PackedRow]:
                 ids, pieces, documents, filled = [], [], 0, 0
 
 
-def packed_tensors(rows: list[PackedRow], attention: str, window: int | None, *, mixed_windows: bool) -> dict[str, Any]:
+def packed_tensors(rows: list[PackedRow], attention: str, window: int | None, *, mixed_windows: str) -> dict[str, Any]:
     """Return the model's keyword arguments for packed rows: tensors of shape (rows, length), and what keeps the documents apart."""
     ids, places = np.stack([row.ids for row in rows]), np.stack([row.places for row in rows])
     arrays = {"input_ids": ids, "position_ids": places, "labels": np.where(places == 0, IGNORED, ids)}

@@ -217,14 +217,15 @@ def attention_kernel(plan: Plan, model: Any) -> str | None:  # noqa: ANN401 - a 
         return None
     try:
         heads = config.num_attention_heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // heads
+        width = getattr(config, "qk_head_dim", None) or getattr(config, "head_dim", None) or config.hidden_size // heads
         kind = getattr(torch, TORCH_NAMES[plan.precision.compute])
         length, masked = plan.data.sequence_length, plan.data.packing
         # One row: the choice does not depend on their number, and memory must not be disturbed.
         query = torch.empty(1, heads, length, width, dtype=kind, device=device, requires_grad=True)
+        value = query[..., : getattr(config, "v_head_dim", width)]
         mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=device) if masked else None
         causal = not masked and plan.model.task.value == "causal_lm"
-        chosen = int(torch._fused_sdp_choice(query, query, query, mask, 0.0, causal))  # noqa: SLF001 - there is no public name for it
+        chosen = int(torch._fused_sdp_choice(query, query, value, mask, 0.0, causal))  # noqa: SLF001 - there is no public name for it
         return SDPA_KERNELS[chosen] if 0 <= chosen < len(SDPA_KERNELS) else None
     except (AttributeError, RuntimeError, TypeError):
         return None

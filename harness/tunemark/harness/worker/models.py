@@ -16,8 +16,9 @@ from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HO
 from tunemark.harness.worker.attention import prepare_transformers
 from tunemark.harness.worker.fp8 import FrozenFp8Linear, layers_in_fp8, store_frozen, train_in_fp8
 from tunemark.harness.worker.levers import blocks, fuse, limit_sdpa, recompute
-from tunemark.schema.facts.any_model import CONFIG_FIELDS
+from tunemark.schema.facts.any_model import fields_of
 from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.physics.architecture import block_kinds
 from tunemark.schema.records.effective import TORCH_NAMES, short
 from tunemark.schema.records.plan import LoraSettings, Plan, Precision, Quantisation
 from tunemark.schema.vocabulary import (
@@ -41,12 +42,17 @@ def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | N
     """Return the transformers configuration of a card; `vocabulary` replaces the card's, `labels` makes it a classifier."""
     made = transformers.AutoConfig.for_model(card.family)
     # Some configurations have a width of heads that they do not declare.
-    named = {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs == "head_dim" or hasattr(made, theirs)}
+    named = {theirs: ours for theirs, ours in fields_of(card.family).items() if theirs == "head_dim" or hasattr(made, theirs)}
     settings: dict[str, Any] = {theirs: getattr(card, ours) for theirs, ours in named.items()}
     if vocabulary is not None:
         settings["vocab_size"] = vocabulary
     if labels is not None:
         settings["num_labels"] = labels
+    if hasattr(made, "n_group"):
+        # Cards hold no groups of experts: a token chooses among all of them.
+        settings |= {"n_group": 1, "topk_group": 1}
+    if hasattr(made, "mlp_layer_types"):
+        settings["mlp_layer_types"] = ["sparse" if place in block_kinds(card)[1] else "dense" for place in range(card.layers)]
     # Cards hold no special token ids; padding must be inside any vocabulary.
     settings |= {"pad_token_id": NO_TOKEN, "bos_token_id": NO_TOKEN, "eos_token_id": NO_TOKEN}
     return type(made)(**settings)
@@ -136,7 +142,7 @@ def torch_dtype(dtype: Dtype) -> Any:  # noqa: ANN401 - a torch dtype
 def refuse_another_architecture(config: Any, card: ModelCard) -> None:  # noqa: ANN401 - a transformers class
     """Raise ValueError when pretrained weights do not match the card: their numbers would be published under its name."""
     # Of several names for one field, a family has one, or the last is that of its experts.
-    named = [(ours, getattr(config, name, None)) for name, ours in CONFIG_FIELDS.items() if ours in FIXED_SHAPE]
+    named = [(ours, getattr(config, name, None)) for name, ours in fields_of(card.family).items() if ours in FIXED_SHAPE]
     theirs = {name: value for name, value in named if value is not None}
     other = {name: value for name, value in theirs.items() if value != getattr(card, name)}
     if other:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.cards import LATENT, LATENT_FIELDS, SHARED, SHARED_FIELDS, ModelCard
 from tunemark.schema.facts.fact_base import FactBase, validated
 from tunemark.schema.physics.architecture import FAMILIES, count_parameters
 from tunemark.schema.records.base import LARGEST
@@ -23,13 +23,21 @@ CONFIG_FIELDS = {
         ("layers", "num_hidden_layers n_layer"),
         ("attention_heads", "num_attention_heads n_head"),
         ("key_value_heads", "num_key_value_heads"),
-        ("head_dim", "head_dim"),
+        ("head_dim", "head_dim qk_nope_head_dim"),
+        ("rotary_head_dim", "qk_rope_head_dim"),
+        ("value_head_dim", "v_head_dim"),
+        ("query_rank", "q_lora_rank"),
+        ("key_value_rank", "kv_lora_rank"),
         ("vocabulary", "vocab_size"),
         ("context_length", "max_position_embeddings n_positions"),
         ("tied_embeddings", "tie_word_embeddings"),
-        ("sliding_window", "sliding_window"),
-        ("experts", "num_experts num_local_experts"),
+        ("sliding_window", "sliding_window attention_chunk_size"),
+        ("experts", "num_experts num_local_experts n_routed_experts"),
         ("active_experts", "num_experts_per_tok"),
+        ("shared_experts", "n_shared_experts"),
+        ("dense_intermediate_size", "intermediate_size_mlp"),
+        ("dense_layers", "first_k_dense_replace"),
+        ("mixture_every", "interleave_moe_layer_step"),
     )
     for theirs in names.split()
 }
@@ -41,12 +49,20 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     | {"attention_heads": 8, "key_value_heads": 4},
     "olmo3": {"full_attention_every": 4},
     "gpt_oss": {"full_attention_every": 2, "head_dim": 64},
+    "deepseek_v2": {"dense_layers": 0},
+    "deepseek_v3": {"dense_layers": 3},
+    "glm4_moe_lite": {"dense_layers": 1},
+    "llama4_text": {"full_attention_every": 4, "sliding_window": 8192, "mixture_every": 1, "dense_layers": 0, "shared_experts": 1}
+    | {"head_dim": 128, "experts": 16, "active_experts": 1, "intermediate_size": 8192, "dense_intermediate_size": 16_384},
     "smollm3": {"tied_embeddings": True},
     "gpt2": {"tied_embeddings": True, "vocabulary": 50_257, "context_length": 1024},
 }
 """Family -> what its configuration class in transformers 5.23 completes, where files on the hub leave it out and it is not the usual."""
-TEXT_PART = {"gemma3": "gemma3_text"}
-"""Model type -> that of its language model."""
+TEXT_PART = {"gemma3": "gemma3_text", "llama4": "llama4_text", "kimi_k2": "deepseek_v3"}
+"""Model type -> that of its language model, or of the architecture that it has."""
+NEEDED = ("hidden_size", "layers", "attention_heads", "vocabulary", "context_length")
+NULLABLE = "q_lora_rank"
+"""The key that is needed, and may be null: queries are then computed from the residual stream."""
 SIZE = r"(\d{1,9}(?:\.\d{1,3})?) ?([bm])"
 UNITS = {"b": 1e9, "m": 1e6}
 CLOSE = 1.15
@@ -106,23 +122,37 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
     family = TEXT_PART.get(kind, kind)
     if family not in FAMILIES:
         raise TunemarkError(f"{place}: model_type", kind, f"the work of this architecture is not known; known: {', '.join(FAMILIES)}")
-    fields = DEFAULTS.get(family, {}) | {ours: part[theirs] for theirs, ours in CONFIG_FIELDS.items() if part.get(theirs) is not None}
-    missing = [ours for ours in ("hidden_size", "layers", "attention_heads", "vocabulary", "context_length") if ours not in fields]
+    names = fields_of(family)
+    given = {theirs: ours for theirs, ours in names.items() if part.get(theirs) is not None or (theirs == NULLABLE and theirs in part)}
+    fields = DEFAULTS.get(family, {}) | {ours: part[theirs] for theirs, ours in given.items()}
+    needed = [*NEEDED, *((*LATENT_FIELDS, "query_rank", "head_dim") if family in LATENT else ())]
+    needed += [*SHARED_FIELDS, "intermediate_size", "experts", "active_experts"] if family in SHARED else []
+    missing = [ours for ours in needed if ours not in fields]
     if missing:
-        names = " or ".join(theirs for theirs, ours in CONFIG_FIELDS.items() if ours == missing[0])
-        raise TunemarkError(f"{place}: {names}", None, "is missing; give the configuration that lies beside the weights")
-    return checked_fields(_completed(fields, part) | {"family": family}, place, within)
-
-
-def checked_fields(fields: dict[str, Any], place: str, within: Limits) -> dict[str, Any]:
-    """Return the fields of a model. Raise TunemarkError for one of another kind or outside its limits."""
+        known = " or ".join(theirs for theirs, ours in names.items() if ours == missing[0])
+        raise TunemarkError(f"{place}: {known}", None, "is missing; give the configuration that lies beside the weights")
+    fields = _completed(fields, part) | {"family": family}
+    if "interleave_moe_layer_step" in given and isinstance(fields["mixture_every"], int):
+        # Of each group of this many layers, the last one has experts.
+        fields["dense_layers"] = max(0, fields["mixture_every"] - 1)
+    called = {ours: theirs for theirs, ours in given.items()}
     for name, (least, most) in within.items():
         value = fields.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most):
-            raise TunemarkError(f"{place}: {name}", value, f"must be a whole number from {least:,} to {most:,}")
+            raise TunemarkError(f"{place}: {called.get(name, name)}", value, f"must be a whole number from {least:,} to {most:,}")
     if not isinstance(fields.get("tied_embeddings", False), bool):
-        raise TunemarkError(f"{place}: tied_embeddings", fields["tied_embeddings"], "must be true or false")
+        raise TunemarkError(f"{place}: tie_word_embeddings", fields["tied_embeddings"], "must be true or false")
     return fields
+
+
+def fields_of(family: str) -> dict[str, str]:
+    """Return the fields of the card by their names in the configuration of a family."""
+    if family not in LATENT:
+        return CONFIG_FIELDS
+    # Their `head_dim` repeats the width of the rotated part, and `intermediate_size` is that of blocks without experts.
+    return {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs != "head_dim"} | {
+        "intermediate_size": "dense_intermediate_size"
+    }
 
 
 def _completed(fields: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -14,27 +14,21 @@ VERSION = re.compile(r"\bv\d+(?:\.\d+)*\b|\b[0-9a-f]{7,40}\b")
 """A catalogue version, or a commit."""
 
 
-ModelFamily = Literal[
-    "llama",
-    "mistral",
-    "mixtral",
-    "qwen2",
-    "qwen3",
-    "qwen3_moe",
-    "gpt_oss",
-    "gemma",
-    "gemma2",
-    "gemma3_text",
-    "phi3",
-    "granite",
-    "smollm3",
-    "olmo2",
-    "olmo3",
-    "gpt2",
-    "bert",
+Dense = Literal[
+    "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "olmo3", "gpt2", "bert"
 ]
+Latent = Literal["deepseek_v2", "deepseek_v3", "glm4_moe_lite"]
+ModelFamily = Literal[Dense, "mixtral", "qwen3_moe", Latent, "llama4_text", "gpt_oss"]
 """Architecture name in transformers."""
-MIXTURES = ("mixtral", "qwen3_moe", "gpt_oss")
+LATENT = get_args(Latent)
+"""Families whose keys and values are computed from a vector of low rank."""
+SHARED = (*LATENT, "llama4_text")
+"""Families with experts for all tokens beside those for some, and with blocks without experts."""
+LATENT_FIELDS = ("key_value_rank", "rotary_head_dim", "value_head_dim")
+SHARED_FIELDS = ("shared_experts", "dense_intermediate_size", "dense_layers")
+OF_FAMILIES = ((LATENT, LATENT_FIELDS, ("query_rank",)), (SHARED, SHARED_FIELDS, ("mixture_every",)))
+"""Families, the fields that they have, and those that they may have; other families have none of them."""
+MIXTURES = ("mixtral", "qwen3_moe", "gpt_oss", *SHARED)
 """Families with experts."""
 
 
@@ -198,12 +192,23 @@ class ModelCard(Frozen):
     """Width of the residual stream."""
     intermediate_size: int = Field(ge=1, le=1_048_576)
     """Width of the feed-forward layer; of one expert in a mixture."""
+    dense_intermediate_size: int | None = Field(default=None, ge=1, le=1_048_576)
+    """Width of the feed-forward layer in the blocks of a mixture that have no experts."""
     layers: int = Field(ge=1, le=256)
     """Number of blocks."""
     attention_heads: int = Field(ge=1, le=512)
     """Query heads."""
     key_value_heads: int = Field(ge=1, le=512)
     head_dim: int = Field(ge=1, le=512)
+    """Width of a head, without `rotary_head_dim`."""
+    rotary_head_dim: int | None = Field(default=None, ge=1, le=512)
+    """Further width of queries and keys, which holds positions; that of keys is the same in all heads."""
+    value_head_dim: int | None = Field(default=None, ge=1, le=512)
+    """Width of values, where it is not that of keys."""
+    query_rank: PositiveCount | None = None
+    """Width of the vector from which queries are computed; null if they are computed from the residual stream."""
+    key_value_rank: PositiveCount | None = None
+    """Width of the vector from which keys and values are computed (multi-head latent attention)."""
     vocabulary: int = Field(ge=2, le=1_048_576)
     """Rows of the embedding."""
     context_length: int = Field(ge=8, le=16_777_216)
@@ -211,11 +216,17 @@ class ModelCard(Frozen):
     tied_embeddings: bool = False
     """True if the output projection is tied to the embedding."""
     sliding_window: PositiveCount | None = None
-    """Attention span in tokens, if limited."""
+    """Attention span in tokens, if limited; the length of a chunk in families that attend within chunks."""
     full_attention_every: PositiveCount | None = None
     """One in this many layers attends to all tokens in spite of a `sliding_window`; null for none."""
     experts: PositiveCount | None = None
     active_experts: PositiveCount | None = None
+    shared_experts: PositiveCount | None = None
+    """Experts that every token uses, beside the active ones."""
+    mixture_every: PositiveCount | None = None
+    """One in this many blocks has experts, beginning after the first dense ones; null for all of them."""
+    dense_layers: int | None = Field(default=None, ge=0, le=256)
+    """Number of first blocks that have no experts."""
     parameters: PositiveCount | None = None
     """Parameter count, if a source states it."""
     hub_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")
@@ -249,8 +260,22 @@ def model_contradictions(card: ModelCard) -> Iterator[str]:
         yield f"active_experts is {card.active_experts} of {card.experts} experts; a mixture has both, and no more active than all"
     elif (card.family in MIXTURES) != (card.experts is not None):
         yield f"family is {card.family!r} and experts is {card.experts}; of these families only {' and '.join(MIXTURES)} are mixtures"
+    elif (card.dense_layers or 0) >= card.layers:
+        yield f"dense_layers is {card.dense_layers} of {card.layers} layers; at least one layer of a mixture has experts"
     elif card.gated is not None and card.hub_id is None:
         yield f"gated is {card.gated} and there is no hub_id that could be gated; add it, or leave this out"
+    yield from _of_other_families(card)
+
+
+def _of_other_families(card: ModelCard) -> Iterator[str]:
+    """Yield a field that the family needs and the card lacks, or the other way round."""
+    for families, needed, others in OF_FAMILIES:
+        given = [name for name in (*needed, *others) if getattr(card, name) is not None]
+        missing = [name for name in needed if name not in given]
+        if card.family in families and missing:
+            yield f"{missing[0]} is missing; a {card.family} model has it"
+        elif card.family not in families and given:
+            yield f"{given[0]} is {getattr(card, given[0])}, and a {card.family} model has none; leave it out"
 
 
 class PriceRow(Frozen):

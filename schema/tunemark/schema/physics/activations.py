@@ -6,7 +6,7 @@ Counted from the computations of transformers' blocks and peft's adapters. A tes
 from dataclasses import dataclass
 
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import FAMILIES, Linear, Traits
+from tunemark.schema.physics.architecture import FAMILIES, NAMES, Linear, Traits, block_kinds, experts_run, head_widths, inner_width
 from tunemark.schema.physics.memory_states import MemoryLine
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
@@ -34,9 +34,9 @@ class BlockActivations:
     """Bytes per token of the parts of `saved`."""
 
 
-def block_activations(shape: TrainingShape) -> BlockActivations:
-    """Return the activations of one block."""
-    slots, parts = shape.slots, _Parts(shape)
+def block_activations(shape: TrainingShape, place: int = -1) -> BlockActivations:
+    """Return the activations of one block, by default the last one: in a mixture, of one with experts."""
+    slots, parts = shape.slots, _Parts(shape, place % shape.model.layers)
     saved = parts.norms + parts.attention + parts.feed_forward + parts.adapters
     formula = f"{slots:,} tokens x ({parts.norms:,.0f} norms + {parts.attention:,.0f} attention + {parts.feed_forward:,.0f} feed-forward + {parts.adapters:,.0f} adapters) bytes"
     if shape.compiled:
@@ -47,11 +47,17 @@ def block_activations(shape: TrainingShape) -> BlockActivations:
     return BlockActivations(
         input=int(slots * parts.hidden),
         saved=int(slots * saved),
-        products=int(slots * (parts.queries + shape.kept_products * parts.matrix_results)),
+        products=int(slots * (parts.output + shape.kept_products * parts.matrix_results)),
         forward=int(slots * parts.forward),
         backward=int(slots * parts.backward),
         formula=formula,
     )
+
+
+def activations_by_kind(shape: TrainingShape) -> list[tuple[int, BlockActivations]]:
+    """Return, for each kind of block, the number of those that gradients pass through, and the activations of one."""
+    kinds = [kind for kind in block_kinds(shape.model) if kind]
+    return [(sum(1 for place in kind if place >= shape.frozen_blocks), block_activations(shape, kind[0])) for kind in kinds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,18 @@ class _Parts:
     """Bytes per token."""
 
     shape: TrainingShape
+    place: int
+    """Place of the block."""
+
+    @property
+    def mixed(self) -> bool:
+        """True if the block has experts."""
+        return self.place in block_kinds(self.card)[1]
+
+    @property
+    def adapted(self) -> list[Linear]:
+        """Linear layers of the block with an adapter."""
+        return [linear for linear in self.shape.adapted if self.place in linear.blocks]
 
     @property
     def card(self) -> ModelCard:
@@ -93,22 +111,43 @@ class _Parts:
     @property
     def inner(self) -> float:
         """The inner width of the feed-forward layers that a token uses."""
-        return self.product * self.card.intermediate_size * (self.card.active_experts or 1) / self.shape.tensor_parallel
+        return self.product * inner_width(self.card, mixed=self.mixed) / self.shape.tensor_parallel
 
     @property
     def inner_at_once(self) -> float:
-        """The same while one expert runs, on its share of the tokens: they run one after the other."""
-        return self.inner / (self.card.experts or 1)
+        """The same while one expert runs, on its share of the tokens: they run one after the other, unless every token runs through all."""
+        if not self.mixed or self.traits.every_expert:
+            return self.inner
+        shared = self.product * self.card.intermediate_size * (self.card.shared_experts or 0) / self.shape.tensor_parallel
+        return max(shared, (self.inner - shared) / (self.card.experts or 1))
 
     @property
     def queries(self) -> float:
-        """Queries, or the output of attention."""
-        return self.product * self.card.attention_heads * self.card.head_dim / self.shape.tensor_parallel
+        """Queries."""
+        return self._heads(head_widths(self.card)[0])
+
+    @property
+    def output(self) -> float:
+        """The output of attention."""
+        return self._heads(head_widths(self.card)[1])
+
+    @property
+    def expanded(self) -> float:
+        """Keys without positions, and values, as one product of which the values are a view; 0 unless they have a rank."""
+        return self._heads(self.card.head_dim + head_widths(self.card)[1]) if self.card.key_value_rank else 0
+
+    def _heads(self, width: int) -> float:
+        return self.product * self.card.attention_heads * width / self.shape.tensor_parallel
 
     @property
     def keys(self) -> float:
-        """Keys, or values."""
+        """Keys, or values that are as wide."""
         return self.product * self.card.key_value_heads * self.card.head_dim / self.shape.tensor_parallel
+
+    @property
+    def ranks_of_attention(self) -> int:
+        """Widths of the normed vectors from which queries, and keys and values, are computed."""
+        return (self.card.query_rank or 0) + (self.card.key_value_rank or 0)
 
     @property
     def norms(self) -> float:
@@ -120,7 +159,8 @@ class _Parts:
         normed = FP32 if self.traits.norms_scaled_in_fp32 else self.size
         once = FP32 + (normed if self.trained else 0)
         heads = (card.attention_heads + card.key_value_heads) * card.head_dim / self.shape.tensor_parallel
-        extra = heads * once if self.traits.query_key_norm else 0
+        extra = heads * (FP32 if self.traits.query_key_norm == "unit" else once) if self.traits.query_key_norm else 0
+        extra += self.ranks_of_attention * (once + (self.product if self.trained else 0))
         # Gemma 2 and 3 also norm the outputs of attention and feed-forward; those feed no matrix.
         results = 2 * self.hidden if self.trained else 0
         return per_layer * self.hidden / self.size * once + results + extra
@@ -129,7 +169,7 @@ class _Parts:
     def attention(self) -> float:
         """Queries, keys, values, output and one fp32 number per head; eager attention also keeps its scores."""
         card, heads = self.card, self.card.attention_heads / self.shape.tensor_parallel
-        base = 2 * self.queries + 2 * self.keys + FP32 * heads
+        base = self.queries + self.output + FP32 * heads + (self.queries + self.expanded if self.expanded else 2 * self.keys)
         if card.family == "phi3":
             # The values are a view of the fused projection, which is therefore kept whole.
             base += self.queries + self.keys
@@ -145,14 +185,15 @@ class _Parts:
         # GPT-2 writes its activation in Python, and each intermediate result is kept.
         steps = 3 if self.traits.gated else 4 if self.card.family == "gpt2" else 1
         masks = 2 * MASK * self.card.hidden_size if self.traits.norm_bias else 0
-        copies = 2 * self.hidden * (self.card.active_experts or 0)
-        return self.inner * (steps + (1 if self.trained else 0)) + masks + copies
+        copies = 2 * self.hidden * experts_run(self.card) if self.mixed else 0
+        cast = FP32 * self.card.hidden_size if self.mixed and self.trained and self.traits.router_in_fp32 else 0
+        return self.inner * (steps + (1 if self.trained else 0)) + masks + copies + cast
 
     @property
     def adapters(self) -> float:
         """One copy of the input per adapter in the adapter's format, and its dropout mask."""
         size, dropout = BYTES[self.shape.adapters], self.shape.lora_dropout > 0
-        widths = sum(linear.inputs * linear.active for linear in self.shape.adapted)
+        widths = sum(linear.inputs * linear.active for linear in self.adapted)
         if size == self.size and not dropout:
             # Without cast and dropout, adapters share the tensor that their matrix reads.
             widths = sum(self.adapter_inputs.values())
@@ -164,41 +205,44 @@ class _Parts:
         hidden = self.card.hidden_size
 
         def name(linear: Linear) -> str:
-            normed = linear.after_norm or (linear.part == "feed_forward" and linear.inputs == hidden)
-            return f"normed, {linear.part}" if normed else linear.part
+            normed = linear.after_norm or (linear.part != "attention" and linear.inputs == hidden)
+            return f"normed, {linear.part}" if normed else linear.path
 
-        return {name(linear): linear.inputs * linear.active for linear in self.shape.adapted}
+        return {name(linear): linear.inputs * linear.active for linear in self.adapted}
 
     @property
     def ranks(self) -> float:
         """Results of the first matrices of all adapters."""
-        return BYTES[self.shape.adapters] * self.shape.lora_rank * sum(linear.active for linear in self.shape.adapted)
+        return BYTES[self.shape.adapters] * self.shape.lora_rank * sum(linear.active for linear in self.adapted)
 
     @property
     def products(self) -> float:
         """Outputs of the matrix products and of attention."""
-        return self.queries + self.matrix_results
+        return self.output + self.matrix_results
 
     @property
     def matrix_results(self) -> float:
         """Outputs of the matrix products."""
         gates = 2 if self.traits.gated else 1
-        return self.queries + 2 * self.keys + gates * self.inner + 2 * self.hidden
+        ranks = self.product * (self.ranks_of_attention + (self.card.rotary_head_dim or 0))
+        return self.queries + (ranks + self.expanded if self.expanded else 2 * self.keys) + gates * self.inner + 2 * self.hidden
 
     @property
     def matrix_inputs(self) -> float:
         """Inputs of trained matrices and of adapters that are not results of matrix products themselves."""
         if self.trained:
-            return 2 * self.hidden + self.inner
+            return 2 * self.hidden + self.inner + self.product * self.ranks_of_attention
         size = BYTES[self.shape.adapters]
         # A cast makes a tensor of its own of each input; otherwise the output of attention is a kept result already.
-        kept = sum(width for name, width in self.adapter_inputs.items() if size != self.product or name != "attention")
+        kept = sum(
+            width for name, width in self.adapter_inputs.items() if size != self.product or name != NAMES[self.card.family].attention[-1]
+        )
         return size * kept + self.ranks
 
     @property
     def last_adapter(self) -> float:
         """Bytes of the cast, dropped-out and masked input of the adapter on the widest matrix."""
-        widest = max((linear.inputs * linear.active for linear in self.shape.adapted), default=0) / self.shape.tensor_parallel
+        widest = max((linear.inputs * linear.active for linear in self.adapted), default=0) / self.shape.tensor_parallel
         size, dropout = BYTES[self.shape.adapters], self.shape.lora_dropout > 0
         cast = size if size != self.size else 0
         return widest * (cast + (size + MASK if dropout else 0))
@@ -206,14 +250,14 @@ class _Parts:
     @property
     def forward(self) -> float:
         """Gate, up and their product at once, or the input of the last matrix together with its adapter's copies."""
-        scores = (self.attention - 2 * self.queries) if self.shape.attention == "eager" else 0
+        scores = (self.attention - self.queries - self.output) if self.shape.attention == "eager" else 0
         wide = max((3 if self.traits.gated else 2) * self.inner_at_once, self.inner_at_once + self.last_adapter)
         return 2 * self.hidden + max(wide, scores)
 
     @property
     def backward(self) -> float:
         """Gradients of product, gate and up at once, or of the last adapter's input in two formats together with one of them."""
-        widest = max((linear.inputs * linear.active for linear in self.shape.adapted), default=0) / self.shape.tensor_parallel
+        widest = max((linear.inputs * linear.active for linear in self.adapted), default=0) / self.shape.tensor_parallel
         adapter = self.inner_at_once + 2 * widest * BYTES[self.shape.adapters]
         scores = self.attention if self.shape.attention == "eager" else 0
         return 2 * self.hidden + max((3 if self.traits.gated else 2) * self.inner_at_once, adapter if widest else 0, scores)

@@ -25,13 +25,18 @@ class Traits:
     """RMS norms multiply by their weights before the result is cast back."""
     norm_bias: bool = False
     """Layer norm (weight and bias) instead of RMS norm."""
-    query_key_norm: Literal["", "head", "all"] = ""
-    """RMS norms of queries and keys: over each head, or over all heads together."""
+    query_key_norm: Literal["", "head", "all", "unit"] = ""
+    """RMS norms of queries and keys: over each head, over all heads together, or over each head without weights."""
     query_key_value_bias: bool = False
     linear_bias: bool = False
     """Every linear layer of a block has a bias."""
     sinks: bool = False
     """One learned score per head that a softmax may attend to instead of a token."""
+    chunked: bool = False
+    """A window is a chunk: tokens attend to none before the last multiple of its length."""
+    every_expert: bool = False
+    """transformers multiplies each token with all experts, and the input of those that were not chosen is zero."""
+    router_in_fp32: bool = False
     eager: bool = False
     """transformers has no attention for it in torch's fused kernels."""
     learned_positions: bool = False
@@ -47,6 +52,10 @@ FAMILIES: dict[str, Traits] = {
     "qwen2": Traits(query_key_value_bias=True),
     "qwen3": Traits(query_key_norm="head"),
     "qwen3_moe": Traits(query_key_norm="head"),
+    "deepseek_v2": Traits(router_in_fp32=True),
+    "deepseek_v3": Traits(router_in_fp32=True),
+    "glm4_moe_lite": Traits(router_in_fp32=True),
+    "llama4_text": Traits(query_key_norm="unit", chunked=True, every_expert=True),
     "gpt_oss": Traits(linear_bias=True, sinks=True, eager=True),
     "gemma": Traits(norms_scaled_in_fp32=True),
     "gemma2": Traits(norms_per_layer=4, norms_scaled_in_fp32=True, eager=True),
@@ -97,41 +106,67 @@ class ParameterCount:
 
 def count_parameters(card: ModelCard) -> ParameterCount:
     """Count the parameters of a model from its card."""
-    traits = FAMILIES[card.family]
-    hidden, layers, experts = card.hidden_size, card.layers, card.experts or 1
-    queries, keys = card.attention_heads * card.head_dim, card.key_value_heads * card.head_dim
-    expert = (3 if traits.gated else 2) * hidden * card.intermediate_size
+    traits, hidden, linears = FAMILIES[card.family], card.hidden_size, block_linears(card)
     embedding = card.vocabulary * hidden
     positions = card.context_length * hidden if traits.learned_positions else 0
+    feed_forward = [linear for linear in linears if linear.part in {"feed_forward", "experts"}]
     return ParameterCount(
         embedding=embedding + positions + (TOKEN_TYPES * hidden if traits.encoder else 0),
-        attention=layers * hidden * (2 * queries + 2 * keys),
-        feed_forward=layers * experts * expert,
-        active_feed_forward=layers * (card.active_experts or 1) * expert,
-        router=layers * hidden * card.experts if card.experts else 0,
+        attention=sum(linear.weights * linear.times() for linear in linears if linear.part == "attention"),
+        feed_forward=sum(linear.weights * linear.times() for linear in feed_forward),
+        active_feed_forward=sum(linear.active_weights * linear.times() for linear in feed_forward),
+        router=sum(linear.weights * linear.times() for linear in linears if linear.part == "router"),
         head=hidden * hidden if traits.encoder else embedding,
         tied_head=card.tied_embeddings and not traits.encoder,
-        vectors=layers * _layer_vectors(card, traits, queries, keys) + _model_vectors(card, traits),
+        vectors=_vectors(card, traits),
     )
 
 
-def _layer_vectors(card: ModelCard, traits: Traits, queries: int, keys: int) -> int:
-    hidden = card.hidden_size
-    heads = {"": 0, "head": 2 * card.head_dim, "all": queries + keys}[traits.query_key_norm]
-    norms = traits.norms_per_layer * hidden * (2 if traits.norm_bias else 1) + heads
-    attention = queries + 2 * keys if traits.query_key_value_bias or traits.linear_bias else 0
-    inner, experts = card.intermediate_size * (2 if traits.gated else 1), card.experts or 1
-    others = hidden + experts * (inner + hidden) + (card.experts or 0) if traits.linear_bias else 0
-    return norms + attention + others + (card.attention_heads if traits.sinks else 0)
-
-
-def _model_vectors(card: ModelCard, traits: Traits) -> int:
+def _vectors(card: ModelCard, traits: Traits) -> int:
     norm = card.hidden_size * (2 if traits.norm_bias else 1)
+    heads = (card.attention_heads + card.key_value_heads) * card.head_dim
+    normed = {"head": 2 * card.head_dim, "all": heads}.get(traits.query_key_norm, 0) + (card.query_rank or 0) + (card.key_value_rank or 0)
+    inward = [linear for linear in block_linears(card) if linear.after_norm]
+    biased = block_linears(card) if traits.linear_bias else inward if traits.query_key_value_bias else ()
+    biases = sum(linear.outputs * linear.copies * linear.times() for linear in biased)
+    blocks = card.layers * (traits.norms_per_layer * norm + normed + (card.attention_heads if traits.sinks else 0)) + biases
     pooler_bias = card.hidden_size if traits.encoder else 0
-    return (norm if traits.final_norm or traits.encoder else 0) + pooler_bias
+    return blocks + (norm if traits.final_norm or traits.encoder else 0) + pooler_bias
 
 
-Part = Literal["attention", "feed_forward", "router"]
+def head_widths(card: ModelCard) -> tuple[int, int]:
+    """Return the width of a query or key of one head, and that of a value."""
+    return card.head_dim + (card.rotary_head_dim or 0), card.value_head_dim or card.head_dim
+
+
+@lru_cache(maxsize=256)
+def block_kinds(card: ModelCard) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the places of the blocks without experts, and of those with experts. Blocks of a kind have the same layers."""
+    first, every = card.dense_layers or 0, card.mixture_every or 1
+    mixed = tuple(place for place in range(first, card.layers) if card.experts and (place - first) % every == 0)
+    return tuple(place for place in range(card.layers) if place not in mixed), mixed
+
+
+def inner_width(card: ModelCard, *, mixed: bool) -> int:
+    """Return the width of the feed-forward layers that a token is multiplied with in a block, without or with experts."""
+    if not mixed:
+        return card.dense_intermediate_size or card.intermediate_size
+    return card.intermediate_size * (experts_run(card) + (card.shared_experts or 0))
+
+
+def experts_run(card: ModelCard) -> int:
+    """Return the number of experts that transformers multiplies each token with."""
+    return (card.experts if FAMILIES[card.family].every_expert else card.active_experts) or 1
+
+
+def idle_experts(card: ModelCard) -> float:
+    """Return the FLOPs of experts that were not chosen, per model FLOP of the matrices of the blocks."""
+    experts = [linear for linear in block_linears(card) if linear.part == "experts"]
+    idle = sum(linear.inputs * linear.outputs * (experts_run(card) - linear.active) * linear.times() for linear in experts)
+    return idle / sum(linear.active_weights * linear.times() for linear in block_linears(card))
+
+
+Part = Literal["attention", "feed_forward", "experts", "router"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,27 +174,49 @@ class Names:
     """Names of the layers of a family in transformers."""
 
     attention: tuple[str, ...]
-    """Inside a block: query, key and value layers, separate or fused, then the output."""
-    feed_forward: tuple[str, ...]
-    """Inside a block: feed-forward layers, with the projection to the residual stream last."""
+    """Inside a block: query, key and value layers, separate, fused or latent, then the output."""
+    feed_forward: tuple[str, ...] = ()
+    """Inside a block without experts: feed-forward layers, with the projection to the residual stream last."""
     outside: tuple[str, ...] = ("embed_tokens", "lm_head")
     """Layers outside the blocks that can have adapters."""
+    experts: tuple[str, ...] = ()
+    """Inside a block with experts: one parameter for all of them, which cannot have adapters in peft."""
+    shared: tuple[str, ...] = ()
+    """Inside a block with experts: the layers of an expert for all tokens."""
     router: str | None = None
-    """The expert router. Experts are one parameter each and cannot have adapters in peft."""
+    """The expert router."""
 
 
 TOKEN_TABLES = ("embed_tokens", "wte", "word_embeddings")
 """Name of the token embedding. An adapter on it does one look-up and one multiplication."""
 QUERY_KEY_VALUE = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
-LLAMA = Names(QUERY_KEY_VALUE, ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"))
+LATENT = (
+    *("self_attn.q_proj", "self_attn.q_a_proj", "self_attn.q_b_proj"),
+    *("self_attn.kv_a_proj_with_mqa", "self_attn.kv_b_proj", "self_attn.o_proj"),
+)
+"""Queries whole or of a rank; keys and values of a rank."""
+GATED = ("gate_proj", "up_proj", "down_proj")
+LLAMA = Names(QUERY_KEY_VALUE, tuple(f"mlp.{name}" for name in GATED))
+
+
+def _mixture(attention: tuple[str, ...], part: str, router: str, shared: str = "") -> Names:
+    return Names(
+        attention,
+        tuple(f"{part}.{name}" for name in GATED) if shared else (),
+        experts=(f"{part}.experts.gate_up_proj", f"{part}.experts.down_proj"),
+        shared=tuple(f"{part}.{shared}.{name}" for name in GATED) if shared else (),
+        router=f"{part}.{router}",
+    )
+
+
 NAMES: dict[str, Names] = {
     **dict.fromkeys(
         ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "olmo2", "olmo3"), LLAMA
     ),
-    **dict.fromkeys(
-        ("mixtral", "qwen3_moe"), Names(QUERY_KEY_VALUE, ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"), router="mlp.gate")
-    ),
-    "gpt_oss": Names(QUERY_KEY_VALUE, ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"), router="mlp.router"),
+    **dict.fromkeys(("mixtral", "qwen3_moe"), _mixture(QUERY_KEY_VALUE, "mlp", "gate")),
+    "gpt_oss": _mixture(QUERY_KEY_VALUE, "mlp", "router"),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite"), _mixture(LATENT, "mlp", "gate", "shared_experts")),
+    "llama4_text": _mixture(QUERY_KEY_VALUE, "feed_forward", "router", "shared_expert"),
     "phi3": Names(("self_attn.qkv_proj", "self_attn.o_proj"), ("mlp.gate_up_proj", "mlp.down_proj")),
     "gpt2": Names(("attn.c_attn", "attn.c_proj"), ("mlp.c_fc", "mlp.c_proj"), ("wte", "wpe", "lm_head")),
     "bert": Names(
@@ -181,10 +238,16 @@ class Linear:
     part: Part
     after_norm: bool = False
     """True if its input is the normed input of the block. Without trained layers before, it needs no input gradient."""
+    blocks: tuple[int, ...] = ()
+    """Places of the blocks that have it."""
     copies: int = 1
     """Copies per block: one, or one per expert."""
     active: int = 1
     """Copies used by one token."""
+
+    def times(self, frozen: int = 0) -> int:
+        """Return the number of blocks that have it, without the first `frozen` ones."""
+        return sum(1 for place in self.blocks if place >= frozen) if frozen else len(self.blocks)
 
     @property
     def weights(self) -> int:
@@ -199,13 +262,13 @@ class Linear:
 
 @lru_cache(maxsize=256)
 def block_linears(card: ModelCard) -> tuple[Linear, ...]:
-    """Return the linear layers of one block in the order of a forward pass."""
+    """Return the linear layers of the blocks in the order of a forward pass."""
     return _attention(card) + _feed_forward(card)
 
 
 @lru_cache(maxsize=256)
 def adapted_linears(card: ModelCard, targets: tuple[str, ...]) -> tuple[Linear, ...]:
-    """Return the linear layers of a block that get an adapter. Names match as in peft: whole, or as the end of a dotted path.
+    """Return the linear layers of the blocks that get an adapter. Names match as in peft: whole, or as the end of a dotted path.
 
     Raises TunemarkError if a target names no linear layer of the family, or a layer outside the blocks that is not counted.
     """
@@ -231,7 +294,7 @@ def _token_tables(card: ModelCard) -> set[str]:
 
 @lru_cache(maxsize=256)
 def all_linears(card: ModelCard) -> tuple[Linear, ...]:
-    """Return the linear layers of a block that can have an adapter: all but a router."""
+    """Return the linear layers of the blocks that can have an adapter: all but a router."""
     return tuple(linear for linear in block_linears(card) if linear.part != "router")
 
 
@@ -242,22 +305,40 @@ def endings(path: str) -> tuple[str, ...]:
 
 
 def _attention(card: ModelCard) -> tuple[Linear, ...]:
-    hidden, names = card.hidden_size, NAMES[card.family].attention
-    queries, keys = card.attention_heads * card.head_dim, card.key_value_heads * card.head_dim
-    widths = (queries + 2 * keys,) if len(names) == 2 else (queries, keys, keys)  # noqa: PLR2004 - a fused layer, and the output
-    inward = (Linear(name, hidden, width, "attention", after_norm=True) for name, width in zip(names[:-1], widths, strict=True))
-    return (*inward, Linear(names[-1], queries, hidden, "attention"))
+    hidden, names, keys = card.hidden_size, NAMES[card.family].attention, card.key_value_heads * card.head_dim
+    queries, values = (card.attention_heads * width for width in head_widths(card))
+    if card.key_value_rank is None:
+        widths = (queries + 2 * keys,) if len(names) == 2 else (queries, keys, keys)  # noqa: PLR2004 - a fused layer, and the output
+        inward = [(name, hidden, width, True) for name, width in zip(names[:-1], widths, strict=True)]
+    else:
+        whole, query_down, query_up, down, up, _ = names
+        of_rank = [(query_down, hidden, card.query_rank or 0, True), (query_up, card.query_rank or 0, queries, False)]
+        inward = of_rank if card.query_rank else [(whole, hidden, queries, True)]
+        inward += [(down, hidden, card.key_value_rank + (card.rotary_head_dim or 0), True)]
+        inward += [(up, card.key_value_rank, card.attention_heads * card.head_dim + values, False)]
+    blocks = tuple(range(card.layers))
+    layers = [*inward, (names[-1], values, hidden, False)]
+    return tuple(Linear(name, inputs, outputs, "attention", first, blocks) for name, inputs, outputs, first in layers)
 
 
 def _feed_forward(card: ModelCard) -> tuple[Linear, ...]:
-    hidden, inner, names = card.hidden_size, card.intermediate_size, NAMES[card.family]
-    upward, last = names.feed_forward[:-1], names.feed_forward[-1]
+    names, (dense, mixed), inner = NAMES[card.family], block_kinds(card), card.intermediate_size
+    router = (Linear(names.router, card.hidden_size, card.experts, "router", blocks=mixed),) if names.router and card.experts else ()
+    experts = _projections(card, names.experts, inner, mixed, copies=card.experts or 1, active=card.active_experts or 1)
+    shared = _projections(card, names.shared, (card.shared_experts or 0) * inner, mixed)
+    return (*_projections(card, names.feed_forward, inner_width(card, mixed=False), dense), *router, *experts, *shared)
+
+
+def _projections(
+    card: ModelCard, names: tuple[str, ...], inner: int, blocks: tuple[int, ...], *, copies: int = 1, active: int = 1
+) -> tuple[Linear, ...]:
+    if not names or not blocks:
+        return ()
     # A fused gate and up matrix has twice the width.
-    width = 2 * inner if FAMILIES[card.family].gated and len(upward) == 1 else inner
-    copies, active = card.experts or 1, (card.active_experts or 1) if card.experts else 1
-    router = (Linear(names.router, hidden, card.experts, "router"),) if names.router and card.experts else ()
-    up = (Linear(name, hidden, width, "feed_forward", copies=copies, active=active) for name in upward)
-    return (*router, *up, Linear(last, inner, hidden, "feed_forward", copies=copies, active=active))
+    width = 2 * inner if FAMILIES[card.family].gated and len(names) == 2 else inner  # noqa: PLR2004
+    layers = [*((name, card.hidden_size, width) for name in names[:-1]), (names[-1], inner, card.hidden_size)]
+    part: Part = "experts" if names == NAMES[card.family].experts else "feed_forward"
+    return tuple(Linear(name, inputs, outputs, part, blocks=blocks, copies=copies, active=active) for name, inputs, outputs in layers)
 
 
 Group = Literal["all-linear", "attention"]
@@ -300,8 +381,9 @@ def layer_names(card: ModelCard) -> tuple[str, ...]:
 
 
 def _adaptable(card: ModelCard) -> Iterator[Linear]:
-    """Yield the linear layers of a block that are layers in peft: experts are parameters of one module."""
-    return (linear for linear in block_linears(card) if linear.part == "attention" or NAMES[card.family].router is None)
+    """Yield the linear layers that can have an adapter by name: peft takes DeepSeek's feed-forward layers for experts of transformers 4."""
+    parts = {"attention"} if card.key_value_rank else {"attention", "feed_forward"}
+    return (linear for linear in block_linears(card) if linear.part in parts)
 
 
 def _short(card: ModelCard, linear: Linear) -> str:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Literal
 
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import FAMILIES, block_linears, count_parameters
+from tunemark.schema.physics.architecture import FAMILIES, block_linears, count_parameters, head_widths
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
 
@@ -93,27 +93,27 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
     `exact` pairs are the query-key pairs that the mask allows (definitions#model-flops). `square` counts all s^2 of each document, as
     kernels without mask skipping and torch's FlopCounterMode do.
     """
-    block, head, attention = _block_matmul(shape), _head(shape), _attention(shape, pairs)
-    in_blocks = 2 * shape.tokens * shape.model.layers * _adapter_weights_per_block(shape)
+    matmul, head, attention = _block_matmul(shape), _head(shape), _attention(shape, pairs)
+    in_blocks = (
+        2 * shape.tokens * shape.lora_rank * sum((each.inputs + each.outputs) * each.active * each.times() for each in shape.adapted)
+    )
     adapters = in_blocks + 2 * shape.tokens * _adapter_of_tokens(shape)
-    tokens, live = shape.tokens, _live_blocks(shape)
-    trained = live if shape.method is Method.FULL else 0
+    tokens, live, width = shape.tokens, _live_blocks(shape), _width(shape.model)
+    live_matmul, trained = _block_matmul(shape, shape.frozen_blocks), live if shape.method is Method.FULL else 0
     not_needed = _first_inputs(shape)
     exact = not_needed if shape.method is Method.FULL else 0
     backward_head, head_formula = _backward_head(shape)
     lines = (
-        FlopsLine(
-            "forward_matmul", block * shape.model.layers, f"2 x {block // (2 * tokens):,} x {tokens:,} x {shape.model.layers} blocks"
-        ),
-        FlopsLine("forward_attention", attention, f"4 x {_width(shape.model):,} x {attention // (4 * _width(shape.model)):,} pairs"),
+        FlopsLine("forward_matmul", matmul, f"2 x {matmul // (2 * tokens):,} x {tokens:,}: the matrices of {shape.model.layers} blocks"),
+        FlopsLine("forward_attention", attention, f"2 x {width:,} x {attention // (2 * width):,} pairs"),
         FlopsLine("forward_head", head, "2 x weights of the head x tokens with an output"),
         FlopsLine("forward_adapters", adapters, f"2 x {adapters // (2 * tokens):,} x {tokens:,}"),
-        FlopsLine("backward_input", block * live - exact, f"as forward_matmul, in {live} blocks that gradients pass through"),
-        FlopsLine("backward_weight", block * trained, f"as forward_matmul, in {trained} blocks whose weights are trained"),
+        FlopsLine("backward_input", live_matmul - exact, f"as forward_matmul, in {live} blocks that gradients pass through"),
+        FlopsLine("backward_weight", live_matmul if trained else 0, f"as forward_matmul, in {trained} blocks whose weights are trained"),
         FlopsLine("backward_head", backward_head, head_formula),
         FlopsLine("backward_attention", 2 * attention * live // shape.model.layers, "2 x forward_attention"),
         FlopsLine("backward_adapters", 2 * adapters, "2 x forward_adapters: input and weight gradients"),
-        _recompute(shape, block * live, attention * live // shape.model.layers, in_blocks),
+        _recompute(shape, live_matmul, attention * live // shape.model.layers, in_blocks),
     )
     return FlopsLedger(lines, tokens, 0 if shape.method is Method.FULL else not_needed)
 
@@ -121,19 +121,22 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
 def palm_flops(shape: TrainingShape) -> int:
     """Return FLOPs as counted by PaLM (Chowdhery et al. 2022, appendix B): 6 N_mm + 12 L H Q T, on slots."""
     card = shape.model
-    per_slot = 6 * count_parameters(card).matrix_multiplied + 12 * card.layers * _width(card) * shape.sequence_length
+    per_slot = 6 * count_parameters(card).matrix_multiplied + 6 * card.layers * _width(card) * shape.sequence_length
     return per_slot * shape.slots
 
 
-def attention_pairs(documents: Iterable[int], *, causal: bool, window: int | None = None) -> int:
+def attention_pairs(documents: Iterable[int], *, causal: bool, window: int | None = None, chunked: bool = False) -> int:
     """Return the number of query-key pairs that a mask allows, summed over documents (definitions#model-flops).
 
-    Bidirectional: s^2. Causal: s (s + 1) / 2. With a window of w tokens: w (w + 1) / 2 + (s - w) w if s > w.
+    Bidirectional: s^2. Causal: s (s + 1) / 2. With a window of w tokens: w (w + 1) / 2 + (s - w) w if s > w. In chunks of w tokens: the
+    causal pairs of each chunk.
     """
     total = 0
     for length in documents:
         reach = min(length, window or length)
-        total += reach * (reach + 1) // 2 + (length - reach) * reach if causal else length * length
+        rest, first = length % reach, reach * (reach + 1) // 2
+        beyond = (length // reach - 1) * first + rest * (rest + 1) // 2 if chunked else (length - reach) * reach
+        total += first + beyond if causal else length * length
     return total
 
 
@@ -145,24 +148,22 @@ def windowed_layers(card: ModelCard) -> int:
 
 
 def _width(card: ModelCard) -> int:
-    return card.attention_heads * card.head_dim
+    """Return the multiplications of a query-key pair: with the key, and of the score with the value."""
+    return card.attention_heads * sum(head_widths(card))
 
 
 def _attention(shape: TrainingShape, pairs: Pairs) -> int:
     card, documents = shape.model, shape.documents
     causal = pairs == "exact" and not FAMILIES[card.family].encoder
     limited = windowed_layers(card) if causal else 0
-    within = attention_pairs(documents, causal=causal, window=card.sliding_window)
+    within = attention_pairs(documents, causal=causal, window=card.sliding_window, chunked=FAMILIES[card.family].chunked)
     whole = attention_pairs(documents, causal=causal)
-    return 4 * _width(card) * (limited * within + (card.layers - limited) * whole)
+    return 2 * _width(card) * (limited * within + (card.layers - limited) * whole)
 
 
-def _block_matmul(shape: TrainingShape) -> int:
-    return 2 * shape.tokens * sum(linear.active_weights for linear in block_linears(shape.model))
-
-
-def _adapter_weights_per_block(shape: TrainingShape) -> int:
-    return sum(shape.lora_rank * (linear.inputs + linear.outputs) * linear.active for linear in shape.adapted)
+def _block_matmul(shape: TrainingShape, frozen: int = 0) -> int:
+    """Return the forward FLOPs of the matrices of all blocks but the first `frozen`."""
+    return 2 * shape.tokens * sum(linear.active_weights * linear.times(frozen) for linear in block_linears(shape.model))
 
 
 def _adapter_of_tokens(shape: TrainingShape) -> int:

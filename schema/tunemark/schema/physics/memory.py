@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tunemark.schema.formats import MIB
-from tunemark.schema.physics.activations import FP32, BlockActivations, block_activations, head_line, stored_per_block
+from tunemark.schema.physics.activations import FP32, activations_by_kind, head_line, stored_per_block
 from tunemark.schema.physics.architecture import block_linears, count_parameters
 from tunemark.schema.physics.memory_states import (
     Group,
@@ -39,9 +39,8 @@ BACKWARD: tuple[Moment, ...] = ("backward begins", "backward ends")
 @lru_cache(maxsize=256)
 def estimate_memory(shape: TrainingShape) -> MemoryLedger:
     """Return the predicted memory of a training step on one device."""
-    block = block_activations(shape)
     outside = CONTEXT + (COLLECTIVES if shape.world_size * shape.tensor_parallel > 1 else 0)
-    lines = (*state_lines(shape), *_activations(shape, block), head_line(shape), *_gathered(shape), _framework())
+    lines = (*state_lines(shape), *_activations(shape), head_line(shape), *_gathered(shape), _framework())
     return MemoryLedger(kept(*lines), outside, sharded=divided(shape, "parameters") != 1)
 
 
@@ -62,17 +61,20 @@ def largest_micro_batch(shape: TrainingShape, memory_bytes: int) -> int:
     return low
 
 
-def _activations(shape: TrainingShape, block: BlockActivations) -> tuple[MemoryLine, ...]:
-    layers, live = shape.model.layers, shape.model.layers - shape.frozen_blocks
-    per_block, formula = stored_per_block(shape, block)
+def _activations(shape: TrainingShape) -> tuple[MemoryLine, ...]:
+    kinds = activations_by_kind(shape)
+    block = max((each for _, each in kinds), key=lambda each: each.saved)
     # Offloaded inputs are on the device while they are copied: one leaves while the next is computed.
-    waiting = min(live, 2) if shape.activation_offload else live
+    stored = [(min(live, 2) if shape.activation_offload else live, *stored_per_block(shape, each)) for live, each in kinds]
+    formula = " + ".join(f"{waiting} {'block' if waiting == 1 else 'blocks'} x {each}" for waiting, _, each in stored)
     held = _holds_inputs(shape)
     recomputed = 0 if shape.checkpointing is Checkpointing.NONE else block.saved
     name = "activations" if shape.checkpointing is Checkpointing.NONE else "checkpointed activations"
     size = BYTES[shape.activations]
     return (
-        MemoryLine(name, "activations", waiting * per_block, f"{waiting} blocks x {formula}", BEFORE if not held else ALL_BUT_UPDATE),
+        MemoryLine(
+            name, "activations", sum(waiting * each for waiting, each, _ in stored), formula, BEFORE if not held else ALL_BUT_UPDATE
+        ),
         MemoryLine("one block's input", "activations", block.input, "input of the last block", ("backward ends",)),
         MemoryLine("one block, recomputed", "activations", recomputed, block.formula, BACKWARD),
         MemoryLine(
@@ -85,7 +87,7 @@ def _activations(shape: TrainingShape, block: BlockActivations) -> tuple[MemoryL
             f"{shape.slots:,} tokens x {shape.model.hidden_size:,} x (4 + 2 x {size:g}) bytes" + _by(shape.residual_share),
             ("loss",),
         ),
-        _held_by_hooks(shape, layers * block.input),
+        _held_by_hooks(shape, shape.model.layers * block.input),
         _dequantised(shape),
         _in_fp8(shape),
         _cast_weights(shape),

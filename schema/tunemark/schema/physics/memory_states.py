@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import block_linears, count_parameters
+from tunemark.schema.physics.architecture import block_kinds, block_linears, count_parameters
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import Dtype, Method
 
@@ -201,8 +201,10 @@ def state_lines(shape: TrainingShape) -> tuple[MemoryLine, ...]:
 
 
 def block_weights(shape: TrainingShape) -> int:
-    """Return the number of weights of one block's matrices on one tensor-parallel rank."""
-    return sum(linear.weights for linear in block_linears(shape.model)) // shape.tensor_parallel
+    """Return the number of weights of the matrices of the largest block on one tensor-parallel rank."""
+    kinds = [kind for kind in block_kinds(shape.model) if kind]
+    linears = block_linears(shape.model)
+    return max(sum(each.weights for each in linears if kind[0] in each.blocks) for kind in kinds) // shape.tensor_parallel
 
 
 def divided(shape: TrainingShape, what: str) -> int:
@@ -213,10 +215,9 @@ def divided(shape: TrainingShape, what: str) -> int:
 def _trained(shape: TrainingShape) -> int:
     if shape.method is not Method.FULL:
         return 0
-    count, card = count_parameters(shape.model), shape.model
-    per_block = (count.attention + count.feed_forward + count.router) // card.layers
-    frozen = shape.frozen_blocks * per_block + (0 if shape.embeddings_train else count.embedding)
-    return count.total - frozen
+    count, linears = count_parameters(shape.model), block_linears(shape.model)
+    frozen = sum(linear.weights * (linear.times() - linear.times(shape.frozen_blocks)) for linear in linears)
+    return count.total - frozen - (0 if shape.embeddings_train else count.embedding)
 
 
 def _model(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
@@ -239,7 +240,7 @@ def _model(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
 
 def fp8_scales(card: ModelCard) -> int:
     """Return the number of scales of frozen weights in fp8: one per output of each matrix of the blocks."""
-    return card.layers * sum(linear.outputs * linear.copies for linear in block_linears(card))
+    return sum(linear.outputs * linear.copies * linear.times() for linear in block_linears(card))
 
 
 def _narrow(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
@@ -341,7 +342,7 @@ def _rounding(shape: TrainingShape, share: int) -> MemoryLine:
 
 
 def _factored(shape: TrainingShape) -> float:
-    layers = shape.model.layers - shape.frozen_blocks
     if shape.method is not Method.FULL:
-        return 4.0 * layers * sum(linear.inputs + linear.outputs + 2 * shape.lora_rank for linear in shape.adapted)
-    return 4.0 * layers * sum((linear.inputs + linear.outputs) * linear.copies for linear in block_linears(shape.model))
+        return 4.0 * sum((each.inputs + each.outputs + 2 * shape.lora_rank) * each.times() for each in shape.adapted)
+    linears = block_linears(shape.model)
+    return 4.0 * sum((each.inputs + each.outputs) * each.copies * each.times(shape.frozen_blocks) for each in linears)

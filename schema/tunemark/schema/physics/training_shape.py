@@ -230,7 +230,7 @@ class TrainingShape:
 
     @property
     def adapted(self) -> tuple[Linear, ...]:
-        """Linear layers of a block with an adapter; empty for full fine-tuning."""
+        """Linear layers of the blocks with an adapter; empty for full fine-tuning."""
         if self.method is Method.FULL:
             return ()
         return all_linears(self.model) if self.lora_targets == ALL_LINEAR else adapted_linears(self.model, self.lora_targets)
@@ -243,7 +243,7 @@ class TrainingShape:
     @property
     def adapter_weights(self) -> int:
         """Weights of all adapters: rank x (inputs + outputs) of each adapted matrix, every expert counted, and of an adapted embedding."""
-        blocks = self.model.layers * sum((linear.inputs + linear.outputs) * linear.copies for linear in self.adapted)
+        blocks = sum((linear.inputs + linear.outputs) * linear.copies * linear.times() for linear in self.adapted)
         table = self.model.vocabulary + self.model.hidden_size if self.tokens_adapted else 0
         return self.lora_rank * (blocks + table)
 

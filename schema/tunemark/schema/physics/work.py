@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from tunemark.schema.facts.cards import AcceleratorCard
-from tunemark.schema.physics.architecture import block_linears
+from tunemark.schema.physics.architecture import block_kinds, block_linears, head_widths, idle_experts, inner_width
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
@@ -71,21 +71,23 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
     # All s^2 pairs count, recomputed ones included. Kernels work in tiles: a head of 96 takes as long as one of 128.
     model, ledger, passes = shape.model, flops_ledger(shape, "square"), _passes(shape)
     attention = ledger.of("forward_attention", "backward_attention") + (passes - 3) * ledger.of("forward_attention")
-    narrow = 0 if shape.block_format is None else ledger.in_block_matrices(recomputed=True)
-    tile = 2 ** math.ceil(math.log2(model.head_dim)) / model.head_dim
-    block = 10 * model.hidden_size + 4 * model.intermediate_size * (model.active_experts or 1)
-    elementwise = (model.layers * block * passes + 3 * model.vocabulary * 2) * BYTES[shape.activations]
+    in_blocks = ledger.in_block_matrices(recomputed=True)
+    narrow, idle = 0 if shape.block_format is None else in_blocks, in_blocks * idle_experts(model)
+    (width, _), (dense, mixed) = head_widths(model), block_kinds(model)
+    tile = 2 ** math.ceil(math.log2(width)) / width
+    inner = len(dense) * inner_width(model, mixed=False) + len(mixed) * inner_width(model, mixed=True)
+    elementwise = ((10 * model.layers * model.hidden_size + 4 * inner) * passes + 3 * model.vocabulary * 2) * BYTES[shape.activations]
     # Adapters: input cast and dropped out, output added, in their format.
-    widths = sum((3 if shape.lora_dropout else 1) * linear.inputs + 2 * linear.outputs for linear in shape.adapted)
+    widths = sum(((3 if shape.lora_dropout else 1) * each.inputs + 2 * each.outputs) * each.times() for each in shape.adapted)
     # An eager kernel writes and reads all scores: product, mask, softmax in fp32, cast.
     scores = model.attention_heads * shape.sequence_length * model.layers * 16.0 * passes if shape.attention == "eager" else 0.0
     padded = shape.slots / shape.tokens
     return {
-        "matmul": (ledger.executed - attention - narrow) / shape.tokens,
+        "matmul": (ledger.executed - attention - narrow + idle) / shape.tokens,
         "narrow": narrow / shape.tokens,
         "attention": attention * tile / shape.tokens,
         "elementwise": elementwise * padded,
-        "adapters": model.layers * widths * BYTES[shape.adapters] * passes * padded,
+        "adapters": widths * BYTES[shape.adapters] * passes * padded,
         "scores": scores * padded,
     }
 
@@ -93,7 +95,7 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
 def work_of_weights(shape: TrainingShape) -> dict[Term, float]:
     """Return the bytes that the weights move per token, by class of work."""
     model, quantised, uses = shape.model, shape.method is Method.QLORA, _passes(shape) - 1
-    count = float(model.layers * sum(linear.inputs * linear.outputs * linear.copies for linear in block_linears(model)))
+    count = float(sum(linear.weights * linear.times() for linear in block_linears(model)))
     # Weights are read in the forward and backward pass and in recomputation. Each time, bitsandbytes expands a 4-bit layer.
     expanded = count * (BYTES[Dtype.NF4] + BYTES[shape.activations]) * uses if quantised else 0.0
     # Sharding gathers weights as they are stored for each use; full fine-tuning also scatters 16-bit gradients.

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import FAMILIES, block_linears
+from tunemark.schema.facts.cards import LATENT, ModelCard
+from tunemark.schema.physics.architecture import FAMILIES, block_linears, head_widths
 from tunemark.schema.plan.capabilities import USED, WITHOUT_FP8, Feature, Generation, Machine, Need
 from tunemark.schema.records.effective import NEURON_ATTENTION
 from tunemark.schema.records.plan import DeviceChoice, Plan, needless_rounding
@@ -12,10 +12,12 @@ from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Chec
 
 SOFT_CAP = "the model soft-caps attention scores, which torch's {} kernel does not support{}; use attention=eager"
 SINKS = "the model attends to learned sinks, which torch's {} kernel does not support; use attention=eager"
+CHUNKS = "the model attends within chunks, which torch's varlen kernel does not support; use attention=sdpa"
 DROPOUT = "the model drops attention scores, which the kernel does not support; use attention=sdpa"
 ATTENTION_WITHOUT: dict[str, dict[str, str]] = {
     "sdpa": {"gemma2": SOFT_CAP.format("sdpa", ", and transformers refuses to load it"), "gpt_oss": SINKS.format("sdpa")},
-    VARLEN: {"gemma2": SOFT_CAP.format("varlen", "") + " or flex_attention", "gpt2": DROPOUT, "gpt_oss": SINKS.format("varlen")},
+    VARLEN: {"gemma2": SOFT_CAP.format("varlen", "") + " or flex_attention", "gpt2": DROPOUT, "gpt_oss": SINKS.format("varlen")}
+    | {"llama4_text": CHUNKS},
     "flex_attention": {"gpt2": "transformers has no flex attention for it; use attention=sdpa", "bert": DROPOUT},
 }
 """Attention implementation -> family of models that it cannot run -> the reason and what to use instead."""
@@ -26,7 +28,7 @@ TORCH_WITH: dict[str, tuple[tuple[int, int], Callable[[Plan], bool], str]] = {
 """What torch has since a release: windows in variable-length attention, and on CPUs scales of rows in fp8 products."""
 HEAD_MULTIPLE = 8
 """FlashAttention's heads have a width that is a multiple of this."""
-WITHOUT_LIGER = ("gpt2", "bert")
+WITHOUT_LIGER = ("gpt2", "bert", *LATENT)
 """Model families that Liger 0.8.5 has no kernels for: it silently leaves them unchanged."""
 FUSED_EXPERTS = 5
 """First major release of transformers that keeps the experts of a layer in one parameter."""
@@ -230,8 +232,14 @@ def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str
     cause = ATTENTION_WITHOUT.get(plan.model.attention, {}).get(card.family)
     if cause is not None:
         yield f"{card.key} with attention={plan.model.attention}: {cause}"
-    if plan.model.attention == VARLEN and card.head_dim % HEAD_MULTIPLE:
-        yield f"{card.key} has heads of width {card.head_dim}, and varlen attention takes multiples of {HEAD_MULTIPLE}; use attention=sdpa"
+    width, values = head_widths(card)
+    if plan.model.attention == VARLEN and values != width:
+        yield f"{card.key} has keys of width {width} and values of {values}, and varlen attention takes one width; use attention=sdpa"
+    elif plan.model.attention == VARLEN and width % HEAD_MULTIPLE:
+        yield f"{card.key} has heads of width {width}, and varlen attention takes multiples of {HEAD_MULTIPLE}; use attention=sdpa"
+    if FAMILIES[card.family].chunked and plan.data.packing and plan.data.sequence_length > (card.sliding_window or 0):
+        chunk = f"{card.key} attends within chunks of {card.sliding_window} tokens, and data.sequence_length is {plan.data.sequence_length}"
+        yield f"{chunk}: packing has no mask for chunks yet; use data.packing=false, or rows of at most one chunk"
     if plan.device.backend is Backend.NEURON and by_trainer(plan) and card.family not in NEURON_FAMILIES:
         yield f"{plan.model.key} is of family {card.family}, and optimum-neuron trains {', '.join(NEURON_FAMILIES)}"
     if plan.model.fused_kernels == "liger" and card.family in WITHOUT_LIGER:

@@ -104,7 +104,7 @@
       const text = typeof given === "string" ? given : given.size > 1e6 ? "too large" : await given.text();
       const { name } = modelOf(await load(), "", text), content = object(parsed(text)), part = { ...content, ...object(content.text_config ?? {}) };
       const keys = [...CONFIG_FIELDS.keys(), "model_type", "use_sliding_window", "sliding_window_pattern", "layer_types", "_name_or_path"];
-      field("config").value = JSON.stringify(Object.fromEntries(keys.filter((key) => part[key] != null).map((key) => [key, part[key]])));
+      field("config").value = JSON.stringify(Object.fromEntries(keys.filter((key) => part[key] !== undefined).map((key) => [key, part[key]])));
       box.value = name;
       changed(box);
     } catch (error) {

@@ -64,7 +64,7 @@ def instances(evidence: Evidence) -> Iterator[Finding]:
             continue
         card, count = facts.accelerators.get(row.accelerator), result.conditions.accelerator_count or 0
         other = row.accelerator != result.accelerator.key
-        if other or count > row.accelerator_count:
+        if other or count > row.accelerator_count * (result.setting("nodes") or 1):
             held = f"{row.instance} has {row.accelerator_count:g} x {card.name if card else row.accelerator}"
             claim = f"{count or ''} {result.labels.get('accelerator', result.accelerator.name)} on {name}".strip()
             about = ("instance", "accelerator" if other else "accelerator_count")
