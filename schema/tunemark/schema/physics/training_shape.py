@@ -389,7 +389,7 @@ def _attention(plan: Plan) -> Attention:
 
 
 def _loss(plan: Plan) -> Loss:
-    return "fused" if plan.model.fused_kernels == "liger" else "upcast"
+    return "fused" if plan.model.fused_kernels == "liger" else "streamed" if plan.model.loss == "chunked" else "upcast"
 
 
 def _optimizer(plan: Plan) -> OptimizerKind:
