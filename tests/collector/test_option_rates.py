@@ -152,8 +152,8 @@ def test_full_fine_tuning_under_fsdp_needs_the_memory_of_fp32_states_as_publishe
     """With bf16 mixed precision, peaks of 80.3 GB on two devices and 40.2 GB on four were published for an 8B model with rows of 4,096 tokens."""
     card = FACTS.accelerators["nvidia-rtx-a6000"]
     plans = [best_plan(FITTED.effects, card, step_on(card, MODEL, Method.FULL, 4096, devices), "tuned") for devices in (2, 4)]
-    # With weights in bf16 alone, two devices of 48 GB have room.
-    assert [verdict for _, verdict in plans] == ["tight", "fits"]
+    # With weights in bf16 alone, two devices of 48 GB have room. On four, the allocator has to give up a part of its cache.
+    assert [verdict for _, verdict in plans] == ["tight", "probably"]
     assert best_plan(FITTED.effects, card, step_on(card, MODEL, Method.FULL, 4096, 2), "tuned", stack="hf")[1] == "no"
     assert [plan.needed_bytes / 1e9 for plan, _ in plans] == [pytest.approx(80.3, rel=0.05), pytest.approx(40.2, rel=0.05)]
 

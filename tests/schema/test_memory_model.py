@@ -15,6 +15,7 @@ from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.architecture import group
 from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
 from tunemark.schema.physics.memory_states import MemoryLedger, state_lines
+from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.training_shape import OptimizerKind, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Loss, Method
 
@@ -232,6 +233,27 @@ def test_sharded_four_bit_weights_are_gathered_in_four_bits_and_their_scales_sta
     qlora, lora = (estimate_memory(make_shape(method=method, sharding="fsdp2", world_size=4)) for method in (Method.QLORA, Method.LORA))
     assert line(qlora, "gathered blocks") == line(lora, "gathered blocks") / 4
     assert line(qlora, "4-bit scales") == line(alone, "4-bit scales")
+
+
+def test_states_settle_in_freed_blocks_where_the_first_update_creates_them_on_the_device() -> None:
+    full = make_shape(method=Method.FULL, sharding="fsdp2", world_size=4, optimizer="adamw-fused")
+    ledger, late = estimate_memory(full), estimate_memory(replace(full, micro_batch=16))
+    assert ledger.settled == late.settled == line(ledger, "optimizer states")
+    assert late.peak_reserved - replace(late, settled=0).peak_reserved == pytest.approx(late.settled * 0.5, abs=1)
+    assert {estimate_memory(replace(full, **away)).settled for away in ({"sharding": "zero3"}, {"offload": True}, {"sharding": "ddp"})} == {
+        0
+    }
+
+
+def test_trl_trains_with_frozen_weights_in_fp32_and_torchtune_with_all_in_bf16() -> None:
+    step = make_shape(method=Method.LORA)
+    weights = {name: line(estimate_memory(on_stack(step, name)), "weights") for name in ("trl", "torchtune")}
+    assert weights["trl"] == 2 * weights["torchtune"]
+
+
+def test_a_product_in_fp4_holds_half_of_the_bytes_of_one_in_fp8() -> None:
+    fp8, fp4 = (estimate_memory(make_shape(block_format=narrow)) for narrow in (Dtype.FP8, Dtype.FP4))
+    assert 0 < line(fp4, "product in fp4") < line(fp8, "product in fp8")
 
 
 def test_a_verdict_follows_the_interval_of_the_estimate() -> None:

@@ -20,9 +20,9 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.formats import GIB, gib
 from tunemark.schema.physics.architecture import FAMILIES
-from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.memory import estimate_memory, memory_on
 from tunemark.schema.physics.memory_states import MemoryVerdict
-from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
+from tunemark.schema.physics.stacks import USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
 from tunemark.schema.recommendation import FIT, DisputedRate, Offer, Question, Rate, places_of
@@ -213,9 +213,8 @@ def best_of(card: AcceleratorCard, plans: Sequence[Candidate], stack: str | None
             return plan, verdict
         tried.append((plan, verdict))
     plan, verdict = min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
-    if verdict == "no" and stack is None and any(replace(plan, stack=other).fit_on(memory_of(card)) in FIT for other in STACKS):
-        return plan, "tight"
-    return plan, verdict
+    other = stack is None and memory_on(plan.shape, None, plan.fixed).stack_that_fits(memory_of(card))
+    return plan, "tight" if other else verdict
 
 
 def best_plan(

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import HOUR_S
+from tunemark.schema.vocabulary import FITS
 
 Objective = Literal["cheapest", "fastest", "value"]
 Trust = Literal["measured", "published", "predicted"]
@@ -29,7 +30,7 @@ WORTH_SEVERAL_S = 300.0
 """Several instances are considered only if training takes longer than this on every single one."""
 MEASURED = {"measured", "reproduced"}
 ALL_METHODS = ("full", "lora", "qlora")
-FIT = {"fits", "probably", "ran"}
+FIT = FITS | {"ran"}
 """Verdicts on memory with which an option is recommended."""
 PROVEN = {"direct", "near"}
 """Kinds of evidence with results of this model, method and accelerator."""

@@ -292,3 +292,6 @@ MLPERF_LABEL: Literal["MLPerf, unofficial conversion, not verified by MLCommons 
     "MLPerf, unofficial conversion, not verified by MLCommons Association"
 )
 """The words that must accompany every figure from the logs of MLPerf."""
+
+FITS = {"fits", "probably"}
+"""Verdicts on memory with which a step is expected to run."""

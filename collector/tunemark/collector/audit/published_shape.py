@@ -48,6 +48,7 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
         return None
     tensor_parallel, rank, dropout, recomputed = map(settings.get, ("tensor_parallel", "lora_r", "lora_dropout", "gradient_checkpointing"))
     ranks = tensor_parallel if isinstance(tensor_parallel, int) else 1
+    replicas = max(1, devices // ranks)
     stored = STORED.get(precision_class(conditions.precision) or "", Dtype.BF16)
     optimizer = str(settings.get("optimizer") or "").lower()
     given: dict[str, Any] = {
@@ -60,14 +61,15 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
         "parameters": stored,
         "activations": stored,
         "block_format": narrow_format(conditions.precision) if conditions.method in (Method.FULL, Method.LORA) else None,
-        "double_quantisation": "double" in str(settings.get("quantisation", "double")),
+        # Scales of GPTQ, 2.5 bytes for 128 weights, are as small as those that are quantised too.
+        "double_quantisation": settings.get("quantisation") != "nf4",
         "optimizer": next((kind for word, kind in OPTIMIZERS.items() if re.search(word, optimizer)), "adamw"),
         "loss": settings["loss"] if settings.get("loss") in get_args(Loss) else "upcast",
         "compiled": bool(settings.get("compile")),
         "optimizer_in_backward": bool(settings.get("optimizer_in_backward")),
         "activation_offload": bool(settings.get("activation_offload")),
-        "sharding": _sharding(settings.get("strategy"), devices // ranks),
-        "world_size": max(1, devices // ranks),
+        "sharding": _sharding(settings.get("strategy"), replicas),
+        "world_size": replicas,
         "tensor_parallel": ranks,
         "offload": bool(settings.get("fsdp_cpu_offload")),
     }

@@ -211,6 +211,8 @@ class MemoryConvention(Frozen):
     """`GB`: the number is in 10^9 bytes, whatever unit is printed."""
     quantity: Literal["allocated", "reserved"] = "allocated"
     """Which peak the document reports."""
+    stack: Text | None = None
+    """The stack of the memory model that was read in the same software, if one software made all its figures."""
     levers: tuple[MemoryLever, ...] = ()
     """Properties of the training code that change its memory; later ones override earlier ones."""
     left_out: dict[str, Text] = Field(default_factory=dict)

@@ -1,5 +1,6 @@
 """The memory of a training step, predicted from shapes: states, activations, logits, gathered shards and framework."""
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -20,7 +21,7 @@ from tunemark.schema.physics.memory_states import (
 )
 from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
-from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
+from tunemark.schema.vocabulary import FITS, Checkpointing, Method
 
 LIVE_PARAMETERS = 1_000_000_000
 """Default of DeepSpeed's `stage3_max_live_parameters`."""
@@ -41,24 +42,20 @@ def estimate_memory(shape: TrainingShape) -> MemoryLedger:
     """Return the predicted memory of a training step on one device."""
     outside = CONTEXT + (COLLECTIVES if shape.world_size * shape.tensor_parallel > 1 else 0)
     lines = (*state_lines(shape), *_activations(shape), head_line(shape), *_gathered(shape), _framework())
-    return MemoryLedger(kept(*lines), outside, sharded=divided(shape, "parameters") != 1)
+    # DeepSpeed creates its states before the first step.
+    settled = sum(
+        line.bytes for line in lines if line.key in {"optimizer states", "fp32 master weights"} and shape.sharding.startswith("fsdp")
+    )
+    return MemoryLedger(kept(*lines), outside, divided(shape, "parameters") != 1, settled)
 
 
 def largest_micro_batch(shape: TrainingShape, memory_bytes: int) -> int:
-    """Return the largest micro-batch of full rows that fits, found by bisection; 0 if not even one row fits."""
+    """Return the largest micro-batch of full rows that fits, up to a million; 0 if not even one row fits."""
 
-    def fits(rows: int) -> bool:
-        return estimate_memory(replace(shape, micro_batch=rows, document_lengths=None)).needed <= memory_bytes
+    def needed(rows: int) -> int:
+        return estimate_memory(replace(shape, micro_batch=rows, document_lengths=None)).needed
 
-    low, high = 0, 1
-    while fits(high):
-        low, high = high, 2 * high
-        if high > 1 << 20:
-            break
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return bisect_right(range(1, 1 << 20), memory_bytes, key=needed)
 
 
 def _activations(shape: TrainingShape) -> tuple[MemoryLine, ...]:
@@ -89,7 +86,7 @@ def _activations(shape: TrainingShape) -> tuple[MemoryLine, ...]:
         ),
         _held_by_hooks(shape, shape.model.layers * block.input),
         _dequantised(shape),
-        _in_fp8(shape),
+        _narrow_product(shape),
         _cast_weights(shape),
     )
 
@@ -105,14 +102,14 @@ def _dequantised(shape: TrainingShape) -> MemoryLine:
     return MemoryLine("unpacked matrix", "activations", unpacked, f"{widest:,} x 2 bytes: the largest 4-bit matrix in bf16", BACKWARD)
 
 
-def _in_fp8(shape: TrainingShape) -> MemoryLine:
-    """Return the bytes of a product in fp8: the scaled input in both formats, and a transposed weight."""
-    active = shape.block_format is not None
+def _narrow_product(shape: TrainingShape) -> MemoryLine:
+    """Return the bytes of a product in fp8 or fp4: the scaled input in both formats, and a transposed weight."""
+    name, narrow = shape.block_format or "", BYTES[shape.block_format] if shape.block_format else 0.0
     widest = max(max(linear.inputs, linear.outputs) for linear in block_linears(shape.model)) // shape.tensor_parallel
     matrix = max(linear.inputs * linear.outputs for linear in block_linears(shape.model)) // shape.tensor_parallel
-    size = BYTES[shape.activations] + BYTES[Dtype.FP8]
-    formula = f"{shape.slots:,} tokens x {widest:,} x {size:g} bytes, and the widest matrix, {matrix:,} x 1 byte, transposed"
-    return MemoryLine("product in fp8", "activations", int(active * (shape.slots * widest * size + matrix)), formula, BACKWARD)
+    size = BYTES[shape.activations] + narrow if narrow else 0.0
+    formula = f"{shape.slots:,} tokens x {widest:,} x {size:g} bytes, and the widest matrix, {matrix:,} x {narrow:g} bytes, transposed"
+    return MemoryLine(f"product in {name}", "activations", int(shape.slots * widest * size + matrix * narrow), formula, BACKWARD)
 
 
 def _cast_weights(shape: TrainingShape) -> MemoryLine:
@@ -204,9 +201,6 @@ def _framework() -> MemoryLine:
 
 # By software stack --------------------------------------------------------------------------------
 
-FITS = {"fits", "probably"}
-"""Verdicts with which a step is expected to run."""
-
 
 @dataclass(frozen=True, slots=True)
 class StackedMemory:
@@ -228,17 +222,20 @@ class StackedMemory:
         """Bytes of a device from the lower end of the leanest stack to the upper end of this one."""
         return min(other.needed_low for other in self.ledgers.values()), self.ledger.needed_high
 
+    def stack_that_fits(self, device_bytes: int) -> str | None:
+        """Return the leanest stack if the step is expected to run with it on a device of this memory."""
+        leanest = min(self.ledgers, key=lambda name: self.ledgers[name].needed_high)
+        return leanest if self.ledgers[leanest].fit_on(device_bytes) in FITS else None
+
     def fit_on(self, device_bytes: int) -> tuple[MemoryVerdict, str | None]:
         """Return the verdict on a device of this memory, and where it is `tight` the leanest stack with which the step fits, if any does."""
         verdict = self.ledger.fit_on(device_bytes)
-        if verdict in FITS:
-            return verdict, None
-        leanest = min(self.ledgers, key=lambda name: self.ledgers[name].needed_high)
-        return ("tight", leanest) if self.ledgers[leanest].fit_on(device_bytes) in FITS else (verdict, None)
+        other = None if verdict in FITS else self.stack_that_fits(device_bytes)
+        return "tight" if other else verdict, other
 
 
-def memory_on(shape: TrainingShape, stack: str | None, level: SoftwareLevel = "plain", fixed: tuple[str, ...] = ()) -> StackedMemory:
-    """Return the memory of a step on a stack, or on the usual one of a level of software, with that on all others, if none is chosen."""
-    name = stack or USUAL_STACK[level]
+def memory_on(shape: TrainingShape, stack: str | None, fixed: tuple[str, ...] = ()) -> StackedMemory:
+    """Return the memory of a step on a stack, or on the usual one, with that on all others, if none is chosen."""
+    name = stack or USUAL_STACK["plain"]
     ledgers = {each: estimate_memory(on_stack(shape, each, fixed)) for each in ([stack] if stack else STACKS)}
     return StackedMemory(name, on_stack(shape, name, fixed), ledgers)

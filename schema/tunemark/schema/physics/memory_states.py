@@ -49,6 +49,8 @@ class MemoryLedger:
     """Memory outside the allocator: the device context and communication buffers."""
     sharded: bool = False
     """True if the weights are divided among devices: the errors are larger."""
+    settled: int = 0
+    """Optimizer states that FSDP's first update puts into blocks which activations have left."""
 
     @property
     def error(self) -> tuple[float, float]:
@@ -79,12 +81,16 @@ class MemoryLedger:
         """Peak reserved by a caching allocator that is not short of memory (`max_memory_reserved`).
 
         Tensors of the other moments have other sizes, so that the blocks freed at the peak hold only a part of them. Gathered
-        weights belong to the stream of the collectives, and the allocator never shares blocks between streams.
+        weights belong to the stream of the collectives, and the allocator never shares blocks between streams. The states of the first
+        update settle in freed blocks, and the next step has to reserve these again. On one device, freed gradients replace most of them;
+        sharded gradients belong to the stream of the collectives (7B in full, 4 x 4,096 tokens, by the rules of torch's allocator: 6.3 GiB
+        beside the peak with all tensors on one stream, 13.5 GiB with gradients on another).
         """
         peak = self.peak_moment
         elsewhere = [line for line in self.lines if peak not in line.moments]
         gathered = sum(line.bytes for line in elsewhere if line.group == "gathered")
-        return int(self.allocated_at(peak) + gathered + NOT_REUSED * (sum(line.bytes for line in elsewhere) - gathered))
+        rest = sum(line.bytes for line in elsewhere) - gathered
+        return int(self.allocated_at(peak) + gathered + NOT_REUSED * rest + (1 - NOT_REUSED) * min(rest, self.settled))
 
     def reserved_on(self, device_bytes: int | None) -> int:
         """Return the peak reserved on a device of this memory.
@@ -137,7 +143,8 @@ class MemoryLedger:
 NOT_REUSED = 0.5
 """Share of the tensors that are not alive at the peak for which the caching allocator reserves memory beside the peak's.
 
-Fitted to the reserved and used memory of 99 published rows on one device (table `memory_errors`).
+Fitted to the reserved and used memory of 99 published rows on one device (table `memory_errors`). The rules of torch's allocator (512-byte
+sizes, segments of 2 and 20 MiB, best fit, splits), applied to the tensors of 9 checkpointed steps of transformers 5.23, agree within 3%.
 """
 
 
