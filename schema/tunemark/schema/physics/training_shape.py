@@ -1,7 +1,7 @@
 """The shape of a micro-step: all inputs of the physics, from a plan or from the command line.
 
 Properties of the harness that a plan does not state are set here: adapters have the format of the plain weights,
-checkpointing is not re-entrant, DeepSpeed keeps fp32 master weights of 16-bit ones, and CUDA's AdamW is fused.
+checkpointing is not re-entrant, DeepSpeed keeps fp32 master weights of 16-bit ones, and AdamW is fused where torch has it.
 """
 
 from dataclasses import dataclass, replace
@@ -258,8 +258,8 @@ def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:
         raise TunemarkError(field, value, did_you_mean(value, known))
 
 
-FUSED_ADAMW = (Backend.CUDA, Backend.ROCM, Backend.CPU, Backend.FAKE)
-"""Backends whose optimizer update needs no workspace: fused on GPUs, one tensor at a time on CPUs."""
+FUSED_ADAMW = frozenset(Backend) - {Backend.NEURON}
+"""Backends for which torch has a kernel that updates many weights at once, without a workspace. The harness asks torch."""
 MOST_DOCUMENTS = 65_536
 """Larger micro-batches are represented by this many documents."""
 OPTIMIZERS: dict[OptimizerName, OptimizerKind] = {
