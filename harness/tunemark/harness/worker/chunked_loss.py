@@ -51,7 +51,7 @@ def mean_loss(states: Any, weight: Any, labels: Any) -> Any:  # noqa: ANN401 - t
     return total / (following != IGNORED).sum()
 
 
-class SummedLoss(torch.autograd.Function):
+class SummedLoss(torch.autograd.Function):  # type: ignore[misc] # its base class has no types
     """The sum of the losses of tokens (tokens, width) with a head (words, width). The forward pass computes the gradients too.
 
     A gradient of the head adds up in the head's own format, as over micro-batches. The backward pass only scales: the sum keeps fp16 from
@@ -81,6 +81,8 @@ class SummedLoss(torch.autograd.Function):
                 context.to_weight.addmm_(scores.T, part * counted)
             elif to_weight:
                 context.to_weight.add_(scores.T @ (part * counted))
+            # Otherwise it would live until the next chunk has its own.
+            del scores
         return total
 
     @staticmethod
