@@ -38,10 +38,8 @@ def chunk_loss(model: Any) -> None:  # noqa: ANN401 - a torch module
         kind = states.device.type
         return states.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else states
 
-    def loss_function(logits: Any, labels: Any, *_size: Any, **_settings: Any) -> Any:  # noqa: ANN401 - transformers' signature
-        return head(logits, labels=labels)
-
-    model.forward, head.forward, model.loss_function = forward, head_forward, loss_function
+    model.forward, head.forward = forward, head_forward
+    model.loss_function = lambda logits, labels, *_size, **_settings: head(logits, labels=labels)
 
 
 def mean_loss(states: Any, weight: Any, labels: Any) -> Any:  # noqa: ANN401 - torch tensors
