@@ -1,18 +1,18 @@
 """Measure the harness's cost per step against a bare PyTorch loop and Hugging Face's Trainer.
 
-    python benchmarks/overhead.py [--rounds 8] [--threads 2] [--only SIZE] [--json]
+    python benchmarks/overhead.py [--within 0.01] [--minutes 20] [--only SIZE] [--json]
 
-Every arm trains the same small Llama in full with torch's AdamW on the same shapes. Arms take turns in blocks, so that a
-noisy host disturbs all of them alike; each block's first steps are dropped. The harness runs as in a worker: real batches,
-a log on disk, and the parent's sampler in another process, which is stopped for the other arms.
+Every arm trains the same small Llama in full with torch's AdamW on the same shapes, in a process of its own. The peers import nothing of
+Tunemark (`overhead_peers.py`), so that none of its patches is theirs. The bare loop runs twice, as an A/A pair: arms take turns in short
+blocks until the interval of that pair's ratio is as narrow as asked for, and a ratio of the harness is only as good as it. On a CPU, CPU
+seconds of the process are counted, with one thread: they hardly depend on what else the machine does. The harness runs as in a worker:
+real batches, a log on disk, and the parent's sampler in another process, which is stopped for the other arms.
 
-With an accelerator (`--backend cuda`), only the bare loop and the harness run, at the size `billion`: a Llama with 0.98 B parameters in
+With an accelerator (`--backend cuda`), only the bare loops and the harness run, at the size `billion`: a Llama with 0.98 B parameters in
 bf16, 4 x 2048 tokens per step. Steps are timed with events in the device's queue.
 """
 
 import argparse
-import contextlib
-import io
 import json
 import os
 import signal
@@ -21,14 +21,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from overhead_peers import Arm, serve
+from safetensors.torch import save_file
 
 from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.resolve import Options, resolve
@@ -36,12 +39,12 @@ from tunemark.harness.run.run_log import LogWriter
 from tunemark.harness.vendors.protocol import Device, vendor_of
 from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
 from tunemark.harness.worker.entry import prepare
-from tunemark.harness.worker.gates import to_device
-from tunemark.harness.worker.loop import StopRule, train
-from tunemark.harness.worker.models import build_model
+from tunemark.harness.worker.loop import StopRule, collector_at_rest, train
+from tunemark.harness.worker.models import build_model, config_of
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.plan import Plan
+from tunemark.schema.statistics.comparison import paired_change
 from tunemark.schema.vocabulary import Backend
 
 SAMPLER = """
@@ -54,7 +57,9 @@ with open_sampler(Backend(backend), [int(index) for index in indexes]) as sample
     time.sleep(3600)
 """
 """Samples the host and the devices as `tunemark run` does beside a worker."""
-DROPPED = 5
+BARE, AGAIN = "bare loop", "bare loop again"
+PEER_BATCHES, FEWEST_ROUNDS = 32, 10
+DROPPED = 2
 """First steps of a block, which are dropped."""
 SMALLER = {"hidden_size": 64, "intermediate_size": 176, "layers": 2, "attention_heads": 2, "key_value_heads": 2, "head_dim": 32}
 """Changes of the smoke workloads' model card, for a model with steps of a few milliseconds."""
@@ -67,9 +72,6 @@ SIZES: dict[str, tuple[int, int, dict[str, int]]] = {
     BILLION_SIZE: (2048, 4, {**LARGER, "context_length": 2048, "parameters": 981_534_720}),
 }
 """Size -> (tokens in a row, rows, changes of the model card). A CPU trains the first two in reasonable time."""
-
-Arm = Callable[[int], list[float]]
-"""Runs a number of steps and returns the seconds of each."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,9 @@ def setting(size: str, folder: Path, backend: Backend = Backend.CPU) -> Setting:
     changes = [f"data.sequence_length={tokens}", f"batch.micro_batch={rows}", "batch.gradient_accumulation=1", "data.name=random-tokens"]
     changes += ["compute=bf16"] if size == BILLION_SIZE else []
     plan = resolve("smoke-full", facts, detect(backend), Options(overrides=tuple(changes))).plan
-    folder.mkdir()
-    device = vendor_of(backend).device.open(plan.device.threads)
+    folder.mkdir(parents=True)
+    # One thread: several that wait for each other would count as work.
+    device = vendor_of(backend).device.open(1 if plan.device.threads else None)
     return Setting(plan, facts.model(plan.model.key).model_copy(update=changed), folder, device)
 
 
@@ -112,34 +115,22 @@ def batches_of(work: Setting) -> Iterator[Any]:
     return micro_batches(work.plan, load_samples(work.plan, work.card.vocabulary, None, None).training, shape_of(work.plan, work.card))
 
 
-def bare(work: Setting) -> Arm:
-    """Return the baseline: a tutorial's loop, on batches that are on the device beforehand."""
-    model, device = model_of(work), work.device
-    optimizer = torch.optim.AdamW(model.parameters(), lr=work.plan.optimizer.learning_rate, fused=not work.on_cpu)
-    stream = batches_of(work)
-    ready = [to_device(next(stream).tensors, device.torch_name) for _ in range(32)]
-
-    def run(steps: int) -> list[float]:
-        device.begin()
-        # As in the harness's loop, timing events go into the device's queue of work, so the host does not wait.
-        marks = [device.stamp()]
-        for step in range(steps):
-            model(**ready[step % len(ready)]).loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            marks.append(device.stamp())
-        device.synchronise()
-        times = [time_s for mark in marks if (time_s := device.reached(mark)) is not None]
-        return [after - before for before, after in pairwise(times)]
-
-    return run
+def write(work: Setting) -> None:
+    """Write what the peers train: the configuration of the model, and some micro-batches."""
+    config = config_of(work.card)
+    config.dtype = work.plan.precision.parameters.value.replace("bf16", "bfloat16").replace("fp32", "float32")
+    config.save_pretrained(work.folder)
+    batches = [dict(batch.tensors) for batch in islice(batches_of(work), PEER_BATCHES)]
+    same = [name for name, value in batches[0].items() if isinstance(value, torch.Tensor)]
+    save_file({name: torch.stack([batch[name] for batch in batches]) for name in same}, work.folder / "batches.safetensors")
 
 
 def harness(work: Setting, sampler: int) -> Arm:
-    """Return the harness's loop, with its log, batches and sampler."""
+    """Return the harness's loop, with its log, batches and sampler. On a CPU, its clock counts CPU seconds."""
     path = work.folder / "log.jsonl"
-    log = LogWriter(path, time.monotonic())
+    if work.on_cpu:
+        work.device.now = time.process_time  # type: ignore[method-assign] # every time in the log is read from this clock
+    log = LogWriter(path, 0.0)
     trainer = prepare(work.plan, model_of(work), work.device, log, StopRule(None, None, Path()))
     stream = batches_of(work)
 
@@ -147,7 +138,8 @@ def harness(work: Setting, sampler: int) -> Arm:
         os.kill(sampler, signal.SIGCONT)
         trainer.stop = StopRule(steps, None, work.folder / "stop")
         offset = path.stat().st_size
-        train(trainer, stream)
+        with collector_at_rest():
+            train(trainer, stream)
         os.kill(sampler, signal.SIGSTOP)
         events = [json.loads(line) for line in path.read_bytes()[offset:].splitlines()]
         times = [e["started_at_s"] for e in events if e["event"] == "training"]
@@ -157,110 +149,106 @@ def harness(work: Setting, sampler: int) -> Arm:
     return run
 
 
-class Stopwatch(transformers.TrainerCallback):
-    """Notes the end of each step of a Trainer."""
-
-    def __init__(self) -> None:
-        self.times: list[float] = []
-
-    def on_step_end(self, *_: object, **__: object) -> None:
-        """Note the time."""
-        self.times.append(time.perf_counter())
-
-
-def hf_trainer(work: Setting) -> Arm:
-    """Return Hugging Face's Trainer. It cannot continue, so that each block creates another one."""
-    from datasets import Dataset  # noqa: PLC0415
-
-    stream, model = batches_of(work), model_of(work)
-    rows = [row.tolist() for _ in range(300) for row in next(stream).tensors["input_ids"]]
-    data = Dataset.from_dict({"input_ids": rows, "labels": rows})
-    settings = {
-        "output_dir": str(work.folder / "out"),
-        "per_device_train_batch_size": work.plan.batch.micro_batch,
-        "report_to": "none",
-        "save_strategy": "no",
-        "use_cpu": True,
-        "logging_steps": 10,
-        "bf16": False,
-        # Its default is the fused kernel, which the bare loop does not use either.
-        "optim": "adamw_torch",
-        "dataloader_pin_memory": False,
-        "disable_tqdm": True,
-        "learning_rate": work.plan.optimizer.learning_rate,
-    }
-
-    def run(steps: int) -> list[float]:
-        watch = Stopwatch()
-        with contextlib.redirect_stdout(io.StringIO()):
-            arguments = transformers.TrainingArguments(**settings, max_steps=steps)
-            transformers.Trainer(model=model, args=arguments, train_dataset=data, callbacks=[watch]).train()
-        return [after - before for before, after in pairwise(watch.times)]
-
-    return run
+def serve_harness(size: str, folder: Path, backend: Backend) -> None:
+    """Answer as the peers do, with the harness's loop."""
+    sampled = [str(index) for index in detect(backend).indexes[:1]]
+    sampler = subprocess.Popen([sys.executable, "-c", SAMPLER, str(os.getpid()), backend.value, *sampled])  # noqa: S603 - our own sampler
+    try:
+        time.sleep(2)
+        serve(lambda: harness(setting(size, folder, backend), sampler.pid))
+    finally:
+        sampler.kill()
 
 
 # Measure
 
 
-def measure(arms: dict[str, Arm], rounds: int, steps: int) -> dict[str, list[float]]:
-    """Return the median step time of each block, by arm, in seconds."""
+class Server:
+    """An arm in another process."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.process = subprocess.Popen([sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
+
+    def step_s(self, steps: int) -> float:
+        """Return the median seconds of a step in a block of this many steps."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(steps, file=self.process.stdin, flush=True)
+        return statistics.median(json.loads(self.process.stdout.readline())[DROPPED:])
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+
+
+def measure(arms: dict[str, Server], steps: int, within: float, minutes: float) -> dict[str, list[float]]:
+    """Return the median seconds of a step in each block, by arm, once the A/A interval is narrow enough or the time is up."""
     blocks: dict[str, list[float]] = {name: [] for name in arms}
-    for number in range(rounds):
+    for arm in arms.values():
+        arm.step_s(steps)
+    end_s, number = time.monotonic() + 60 * minutes, 0
+    while time.monotonic() < end_s:
         # The order rotates, so that no arm always follows the same one.
         for name in list(arms)[number % len(arms) :] + list(arms)[: number % len(arms)]:
-            blocks[name].append(statistics.median(arms[name](steps)[DROPPED:]))
+            blocks[name].append(arms[name].step_s(steps))
+        number += 1
+        control = paired_change(blocks[AGAIN], blocks[BARE]).change
+        print(f"{number} rounds, A/A ratio {1 + control.value:.4f} +- {(control.high - control.low) / 2:.4f}", file=sys.stderr)
+        if number >= FEWEST_ROUNDS and control.high - control.low <= 2 * within:
+            break
     return blocks
 
 
 def table(blocks: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    """Return medians over rounds: milliseconds, the difference to the bare loop of the same round, and the ratio of throughputs."""
-    floor = blocks["bare loop"]
-    return {
-        name: {
-            "step_ms": 1e3 * statistics.median(times),
-            "beyond_bare_ms": 1e3 * statistics.median(t - f for t, f in zip(times, floor, strict=True)),
-            "throughput_of_bare": statistics.median(f / t for t, f in zip(times, floor, strict=True)),
-        }
-        for name, times in blocks.items()
-    }
+    """Return for each arm: milliseconds of a step, and the ratio of its throughput to the bare loop's with its 95% interval."""
+    found = {}
+    for name, times in blocks.items():
+        ratio = paired_change(times, blocks[BARE]).change
+        found[name] = {"step_ms": 1e3 * statistics.median(times), "rounds": len(times)}
+        found[name] |= {key: 1 + value for key, value in zip(("ratio", "low", "high"), (ratio.value, ratio.low, ratio.high), strict=True)}
+    return found
 
 
 def main() -> None:
     """Print the table of each size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", choices=[backend.value for backend in Backend], default=Backend.CPU.value)
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=45)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--within", type=float, default=0.01, help="half-width of the 95% interval of the A/A ratio")
+    parser.add_argument("--minutes", type=float, default=20.0, help="longest time for a size")
+    parser.add_argument("--steps", type=int, default=12, help="steps of a block")
     parser.add_argument("--only", choices=SIZES, help="run one size; default: every size practical for the device")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     backend = Backend(chosen.backend)
     transformers.logging.set_verbosity_error()
-    torch.set_num_threads(chosen.threads)
-    sizes, found = [size for size in SIZES if (size == BILLION_SIZE) != (backend is Backend.CPU)], {}
-    with tempfile.TemporaryDirectory() as name:
-        sampled = [str(index) for index in detect(backend).indexes[:1]]
-        sampler = subprocess.Popen([sys.executable, "-c", SAMPLER, str(os.getpid()), backend.value, *sampled])  # noqa: S603 - our own sampler
-        try:
-            time.sleep(2)
-            for size in [chosen.only] if chosen.only else sizes:
-                work = setting(size, Path(name) / size.replace(" ", "-"), backend)
-                arms = {"bare loop": bare(work), "Tunemark": harness(work, sampler.pid)}
-                arms |= {"HF Trainer": hf_trainer(work)} if work.on_cpu else {}
-                found[size] = table(measure(arms, chosen.rounds, chosen.steps))
-        finally:
-            sampler.kill()
+    torch.set_num_threads(1)
+    if chosen.serve:
+        serve_harness(chosen.only, chosen.serve, backend)
+        return
+    sizes, found, here = [size for size in SIZES if (size == BILLION_SIZE) != (backend is Backend.CPU)], {}, Path(__file__)
+    for size in [chosen.only] if chosen.only else sizes:
+        with tempfile.TemporaryDirectory() as name, ExitStack() as servers:
+            work = setting(size, Path(name) / "peers", backend)
+            write(work)
+            peer = [str(here.with_name("overhead_peers.py")), "{}", str(work.folder), work.device.torch_name]
+            own = [str(here), "--serve", str(Path(name) / "own"), "--only", size, "--backend", backend.value]
+            commands = {BARE: [*peer[:1], "bare", *peer[2:]], "Tunemark": own, AGAIN: [*peer[:1], "bare", *peer[2:]]}
+            commands |= {"HF Trainer": [*peer[:1], "trainer", *peer[2:]]} if work.on_cpu else {}
+            arms = {arm: Server(command) for arm, command in commands.items()}
+            for arm in arms.values():
+                servers.callback(arm.close)
+            found[size] = table(measure(arms, chosen.steps, chosen.within, chosen.minutes))
     if chosen.json:
         print(json.dumps(found, indent=1))
         return
     for size, rows in found.items():
-        print(f"{size}: {SIZES[size][1]} x {SIZES[size][0]} tokens")
+        print(
+            f"{size}: {SIZES[size][1]} x {SIZES[size][0]} tokens, {rows[BARE]['rounds']} rounds; {'CPU' if backend is Backend.CPU else 'device'} time"
+        )
         for arm, row in rows.items():
-            print(
-                f"  {arm:17} {row['step_ms']:8.2f} ms  {row['beyond_bare_ms']:+7.2f} ms  {row['throughput_of_bare']:.3f} of the bare loop"
-            )
+            print(f"  {arm:17} {row['step_ms']:8.2f} ms  {row['ratio']:.3f} of the bare loop [{row['low']:.3f}, {row['high']:.3f}]")
 
 
 if __name__ == "__main__":

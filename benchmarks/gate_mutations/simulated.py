@@ -187,7 +187,7 @@ class _Simulation:
         self.scenario, self.plan, self.random = scenario, resolved.plan, random
         self.card = FACTS.models[self.plan.model.key]
         self.on_cpu = self.plan.device.backend is Backend.CPU
-        self.compiles = self.plan.model.compile != "none"
+        self.compiles = self.plan.model.compile != "none" or self.plan.model.attention == "flex_attention"
         self.log = RunLog()
         self.now = 0.0
         self.train_s = (0.0, 0.0)
