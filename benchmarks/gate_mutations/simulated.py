@@ -56,6 +56,8 @@ PACKAGES = {
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 TORCH_NAMES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 CONTEXT_BYTES = 640 * MIB
+CALM = (frozenset[str](), 2619.0, frozenset[str]())
+"""No reason to lower the clocks, the memory's clock in MHz, and no error."""
 """Memory of a device outside the allocator: context and kernels."""
 
 
@@ -412,7 +414,7 @@ class _Simulation:
             "parameters_on": [place],
             "optimizer_states_on": [place] if trained else [],
             "stochastic_rounding": plan.rounds_stochastically,
-            "trainable_dtypes": [TORCH_NAMES[plan.precision.parameters.value]],
+            "trainable_dtypes": [TORCH_NAMES[plan.precision.trained.value]],
             "processes": plan.device.count,
             "process_group": None if plan.device.count == 1 else "gloo" if self.on_cpu else "nccl",
             "sharding": sharding,
@@ -489,14 +491,15 @@ class _Simulation:
             columns.append((np.where(training, random.choice([0.99, 1.0], len(times), p=[0.1, 0.9]), 0.0), watts, clocks, heat, joules))
         moments = [
             Moment(
-                float(at), tuple(DeviceReading(*(float(c[i]) for c in column[:4]), int(used[i]), float(column[4][i])) for column in columns)
+                float(at),
+                tuple(DeviceReading(*(float(c[i]) for c in column[:4]), int(used[i]), float(column[4][i]), *CALM) for column in columns),
             )
             for i, at in enumerate(times)
         ]
-        quiet = DeviceReading(0.0, idle_w, gpu.clock_mhz / 5, 34.0, held, 4.0e6)
+        quiet = DeviceReading(0.0, idle_w, gpu.clock_mhz / 5, 34.0, held, 4.0e6, *CALM)
         before = [Moment(place / 10, (quiet,) * count) for place in range(5)]
         method = "amdsmi_get_gpu_memory_usage" if gpu.backend is Backend.ROCM else "nvmlDeviceGetMemoryInfo"
-        return DeviceSeries(tuple(range(count)), "", method, 0.1, before, moments)
+        return DeviceSeries(tuple(range(count)), "", method, 0.1, before, moments, dict.fromkeys(range(count), 0))
 
 
 # Sizes and rows that follow from the plan
@@ -509,11 +512,12 @@ def step_time(content: dict[str, Any]) -> float:
 
 def sizes_of(plan: Plan, card: Any) -> dict[str, Any]:
     """Return the counts of weights and the bytes of tensors, by their definitions."""
-    weights, width = count_weights(shape_of_plan(plan, card)), BYTES[plan.precision.parameters.value]
+    weights, width = count_weights(shape_of_plan(plan, card)), BYTES[plan.precision.trained.value]
     base, adapters = weights.plain + weights.quantised, weights.adapters
     trained, layers = adapters or base, [linear.inputs * linear.outputs for linear in block_linears(card)]
     tensors = card.layers * 2 * len(adapted_linears(card, plan.lora.target_modules)) if plan.lora else tensors_of(card)
-    stored = {plan.precision.parameters.value: (weights.plain + adapters) * width}
+    stored = {plan.precision.parameters.value: weights.plain * BYTES[plan.precision.parameters.value]}
+    stored[plan.precision.trained.value] = stored.get(plan.precision.trained.value, 0) + adapters * width
     if plan.quantisation:
         # Half a byte a weight, a byte for 64 weights, and of each layer's constants 4 bytes for 256 and an offset.
         stored |= {

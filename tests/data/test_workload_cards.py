@@ -6,6 +6,8 @@ import re
 import pytest
 from harness_making import FACTS, ROOT, changed_settings
 
+from tunemark.harness.plan.machine import machine_with
+from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.studies.series import Point, star_of_card
 from tunemark.harness.vendors.protocol import vendor_of
@@ -109,6 +111,37 @@ def test_a_card_that_names_a_memory_runs_in_it_with_a_margin(key, size):
 def test_the_entry_and_large_cards_name_the_memory_that_they_need():
     sized = {key for key, _ in SIZED}
     assert sized >= {key for key, card in FACTS.workloads.items() if card.tier in {"entry", "large"}}
+
+
+SMALL_CARDS = [
+    ("lora-360m", "nvidia-rtx-4060", 7.6),
+    ("lora-360m", "nvidia-t4", 14.5),
+    ("lora-360m", "apple-m1", 16 * 2 / 3),
+    ("qlora-4b", "nvidia-t4", 14.5),
+    ("lora-1b", "nvidia-t4", 14.5),
+    ("lora-4b", "nvidia-l4", 22),
+    ("lora-4b", "nvidia-rtx-3090", 23.5),
+]
+"""Card, accelerator, and the GiB that a process has of it at least, without those of its driver, ECC and display."""
+
+
+@pytest.mark.parametrize(("key", "accelerator", "gib"), SMALL_CARDS)
+def test_a_card_for_small_devices_runs_there_unchanged_in_the_format_that_the_device_has(key, accelerator, gib):
+    machine = machine_with(FACTS, accelerator, 1, 1)
+    resolved = resolve(key, FACTS, machine, Options())
+    assert resolved.unsupported is None
+    assert not resolved.overrides
+    assert resolved.plan.precision.compute.value == ("fp16" if accelerator == "nvidia-t4" else "bf16")
+    assert needed_bytes(resolved.plan) <= gib * GIB
+    assert step_memory(resolved.plan, FACTS.model(resolved.plan.model.key), machine).problem is None
+
+
+def test_a_mac_is_refused_what_metal_does_not_let_a_process_use():
+    machine = machine_with(FACTS, "apple-m1", 1, 1)
+    plan = resolve("lora-1b", FACTS, machine, Options(overrides=("batch.micro_batch=3",))).plan
+    problem = step_memory(plan, FACTS.model("smollm2-1.7b"), machine).problem
+    assert problem.endswith("on each device, and a process of each device has 10.7 GiB")
+    assert needed_bytes(plan) < 16 * GIB
 
 
 def ran_on(card):

@@ -179,6 +179,7 @@ def run_json(done):
 class FakeMonitor:
     """A scripted monitor: reads its script line by line and repeats the last line, so that every summary is known beforehand."""
 
+    tool = "the script"
     interval_s = 0.01
     memory_method = "scripted"
     energy_reason = "the script has no power"
@@ -194,14 +195,30 @@ class FakeMonitor:
     def processes(self):
         return self._pids
 
+    def why(self, _place, figure):
+        return f"{self.tool} has no {figure}"
+
     def close(self):
         self.closed = True
+
+
+class Handle(str):
+    """A handle of a device, which cannot be hashed, as those of pynvml."""
+
+    __slots__ = ()
+    __hash__ = None
+
+    def __new__(cls, index):
+        return super().__new__(cls, f"handle {index}")
 
 
 class ScriptedNvml(ModuleType):
     """A module like pynvml with two devices; `unsupported` names the functions that fail. `asked` holds the calls."""
 
-    NVML_CLOCK_SM, NVML_TEMPERATURE_GPU, NVML_ERROR_NOT_SUPPORTED = 1, 0, 3
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU, NVML_ERROR_NOT_SUPPORTED = 1, 2, 0, 3
+    NVML_NVLINK_MAX_LINKS, NVML_AFFINITY_SCOPE_NODE, NVML_P2P_CAPS_INDEX_NVLINK, NVML_P2P_STATUS_OK = 36, 0, 2, 0
+    NVML_TOPOLOGY_INTERNAL, NVML_TOPOLOGY_SINGLE, NVML_TOPOLOGY_MULTIPLE = 0, 10, 20
+    NVML_TOPOLOGY_HOSTBRIDGE, NVML_TOPOLOGY_NODE, NVML_TOPOLOGY_SYSTEM = 30, 40, 50
     ANSWERS = {  # noqa: RUF012 - never changed
         "nvmlInit": None,
         "nvmlDeviceGetCount": 2,
@@ -216,16 +233,31 @@ class ScriptedNvml(ModuleType):
         "nvmlDeviceGetClockInfo": 1755,
         "nvmlDeviceGetTemperature": 63,
         "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=42)],
+        "nvmlDeviceGetMaxClockInfo": 1980,
+        "nvmlDeviceGetApplicationsClock": 1755,
+        "nvmlDeviceGetEccMode": [1, 1],
+        "nvmlDeviceGetMigMode": [0, 0],
+        "nvmlDeviceGetMaxPcieLinkGeneration": 5,
+        "nvmlDeviceGetCurrPcieLinkWidth": 16,
+        "nvmlDeviceGetMemoryAffinity": [0b10],
+        "nvmlDeviceGetP2PStatus": 0,
+        "nvmlDeviceGetTopologyCommonAncestor": 40,
+        "nvmlEventSetCreate": "events",
+        "nvmlDeviceRegisterEvents": None,
     }
 
     class NVMLError(Exception):
         value = 3
 
+    class NVMLError_Timeout(NVMLError):  # noqa: N801 - NVML's name
+        value = 10
+
     def __init__(self, unsupported=()):
         super().__init__("pynvml")
-        self.unsupported, self.asked = set(unsupported), []
+        self.unsupported, self.asked, self.xids = set(unsupported), [], []
         for place, name in enumerate(THROTTLE_REASONS):
             setattr(self, name, 2 << place)
+        self.nvmlEventTypeXidCriticalError = 8
         throttled = 1 | self.nvmlClocksEventReasonSwPowerCap
         for name, answer in {**self.ANSWERS, "nvmlDeviceGetCurrentClocksEventReasons": throttled}.items():
             setattr(self, name, self._question(name, answer))
@@ -240,7 +272,17 @@ class ScriptedNvml(ModuleType):
         return ask
 
     def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802 - NVML's name
-        return f"handle {index}"
+        return Handle(index)
+
+    def nvmlDeviceGetNvLinkState(self, _handle, link):  # noqa: N802 - NVML's name
+        if "nvmlDeviceGetNvLinkState" in self.unsupported or link >= 18:
+            raise self.NVMLError
+        return 1
+
+    def nvmlEventSetWait_v2(self, *_):  # noqa: N802 - NVML's name
+        if not self.xids:
+            raise self.NVMLError_Timeout
+        return SimpleNamespace(eventData=self.xids.pop(0))
 
     def nvmlDeviceGetUUID(self, handle):  # noqa: N802 - NVML's name
         return f"GPU-{handle[-1]}-0000"

@@ -2,12 +2,16 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 from harness_making import ROOT, ScriptedNvml
 
 from tunemark.harness.plan import machine
-from tunemark.harness.vendors import cuda, neuron, rocm, vendor_tools, xpu
+from tunemark.harness.vendors import cuda, mps, neuron, rocm, vendor_tools, xpu
+from tunemark.schema.formats import GIB
+from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
 
 TOOLS = ROOT / "tests" / "harness" / "data" / "tools"
@@ -44,6 +48,16 @@ def test_nvml_reports_name_memory_driver_limit_and_compute_capability_and_no_ser
         "driver": "550.90.07",
         "power_limit_w": 700.0,
         "target": "9.0",
+        "max_clock_mhz": 1980.0,
+        "max_memory_clock_mhz": 1980.0,
+        "application_clock_mhz": 1755.0,
+        "ecc": True,
+        "partition": "none",
+        "pcie_generation": 5,
+        "pcie_width": 16,
+        "numa_node": 1,
+        "nvlinks": 18,
+        "links": ("NVLink",),
     }
     assert [(found.index, found.facts.target) for found in (first, second)] == [(0, "9.0"), (1, "9.0")]
     assert nvml.asked[-1] == "shutdown"
@@ -140,3 +154,52 @@ def test_a_tool_that_fails_or_hangs_gives_no_answer(tmp_path, script, monkeypatc
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(vendor_tools, "QUERY_TIMEOUT_S", 0.5)
     assert rocm.parse_amd_smi(vendor_tools.ask_json("amd-smi")) == []
+
+
+def test_a_fact_that_is_unknown_is_not_written_so_that_older_records_keep_their_bytes():
+    plain = DeviceFacts(name="A GPU", memory_bytes=1)
+    assert json.loads(canonical_json(plain)) == {"name": "A GPU", "memory_bytes": 1, "driver": None, "power_limit_w": None, "target": None}
+    assert json.loads(canonical_json(plain.model_copy(update={"ecc": False, "numa_node": 0, "links": ()})))["ecc"] is False
+
+
+@pytest.mark.parametrize(
+    ("variables", "podman", "docker", "found"),
+    [
+        ({}, None, False, None),
+        ({}, None, True, "docker"),
+        ({}, "", False, "podman"),
+        ({}, 'engine="podman-5.2"\nimage="registry.acme.example/team/trainer:3"\n', False, "trainer:3"),
+        ({"TUNEMARK_IMAGE": "acme/tunemark:cuda@sha256:0a"}, None, True, "tunemark:cuda"),
+        ({"NVIDIA_PYTORCH_VERSION": "26.01"}, None, True, "nvidia pytorch:26.01"),
+    ],
+)
+def test_a_container_is_named_by_its_image_without_the_registry(monkeypatch, tmp_path, variables, podman, docker, found):
+    files = tmp_path / ".containerenv", tmp_path / ".dockerenv"
+    monkeypatch.setattr(machine, "CONTAINER_FILES", files)
+    for name in ("TUNEMARK_IMAGE", "NVIDIA_PYTORCH_VERSION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if podman is not None:
+        files[0].write_text(podman)
+    if docker:
+        files[1].touch()
+    assert machine.container() == found
+
+
+@pytest.mark.parametrize(("reported", "usable"), [("12000000000\n", 12_000_000_000), ("", 16 * GIB * 2 // 3), (None, 16 * GIB * 2 // 3)])
+def test_a_mac_may_use_what_torch_reports_or_else_two_thirds_of_its_memory(monkeypatch, reported, usable):
+    monkeypatch.setattr(vendor_tools, "ask", lambda *_: reported)
+    assert mps.usable_bytes(16 * GIB, here=True) == usable
+    assert mps.usable_bytes(16 * GIB, here=False) == 16 * GIB * 2 // 3
+    assert mps.usable_bytes(64 * GIB, here=False) == 48 * GIB
+
+
+def test_the_heap_of_a_mac_begins_without_what_the_gates_left_in_its_cache():
+    calls = []
+    api = SimpleNamespace(**{name: lambda name=name: calls.append(name) for name in ("synchronize", "empty_cache")})
+    api.driver_allocated_memory = lambda: 7 - calls.count("empty_cache")
+    device = mps.Mps(api)
+    device.begin()
+    assert calls == ["synchronize", "empty_cache"]
+    assert device.memory().reserved.peak_bytes == 6

@@ -28,7 +28,10 @@ def planned(facts, machine, *settings, **options):
 @pytest.mark.parametrize(("name", "target"), [("Tesla T4", "7.5"), ("Tesla V100-SXM2-16GB", None)])
 def test_auto_takes_fp16_on_volta_and_turing_and_says_why_and_bf16_since_ampere(facts, name, target):
     plan = planned(facts, make_gpu(name, target)).plan
-    assert (plan.precision.compute, plan.precision.parameters) == (Dtype.FP16, Dtype.FP32)
+    precision = plan.precision
+    assert (precision.compute, precision.parameters, precision.trained, precision.autocast) == (Dtype.FP16, Dtype.FP16, Dtype.FP32, True)
+    full = resolve("smoke-full", facts, make_gpu(name, target), Options()).plan.precision
+    assert (full.parameters, full.trained, full.autocast) == (Dtype.FP32, Dtype.FP32, True)
     assert plan.reasons["precision.compute"].startswith("the fastest format of a Volta or Turing GPU; bf16: ")
     assert planned(facts, machine_with(facts, "nvidia-t4", 1, 1)).plan.precision.compute is Dtype.FP16
     assert {planned(facts, make_gpu(target=newer)).plan.precision.compute for newer in ("8.0", "9.0", "12.0", None)} == {Dtype.BF16}

@@ -3,15 +3,23 @@
 import pytest
 import torch
 import torch.utils.checkpoint
-from harness_making import run_of, trained_on
+from accelerate import Accelerator
+from accelerate.optimizer import AcceleratedOptimizer
+from harness_making import make_machine, run_of, trained_on
+from peft.tuners.lora import LoraLayer
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker.gates import adapter_gradient, check
 from tunemark.harness.worker.levers import effective
-from tunemark.harness.worker.models import model_facts, switch_to_evaluation
-from tunemark.harness.worker.optimizers import parameter_groups
-from tunemark.schema.vocabulary import Status
+from tunemark.harness.worker.models import gradients_of, is_four_bit, model_facts, switch_to_evaluation
+from tunemark.harness.worker.optimizers import build_optimizer, parameter_groups
+from tunemark.schema.formats import GIB
+from tunemark.schema.physics.memory_states import state_lines
+from tunemark.schema.physics.training_shape import shape_of_plan
+from tunemark.schema.records.plan import Precision
+from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype, Status
 
 TINY = ("data.sequence_length=32", "batch.micro_batch=2")
 
@@ -56,6 +64,79 @@ def test_qlora_stores_frozen_weights_in_four_bits_and_trains_the_adapters(prepar
     assert ("scales of scales of 4-bit blocks" in facts["parameter_bytes"]) is (double == "true")
     gate = adapter_gradient(plan, model, batch.tensors)
     assert gate["passed"], gate
+
+
+T4 = {"backend": Backend.CUDA, "devices": (DeviceFacts(name="Tesla T4", memory_bytes=15 * GIB),), "target": "7.5"}
+
+
+@pytest.mark.parametrize("settings", [("method=lora",), ("method=qlora",), ("method=lora", "gradient_checkpointing=full")])
+def test_on_fp16_devices_frozen_weights_are_in_fp16_and_their_gradients_are_those_of_fp32(facts, tmp_path, settings):
+    """The tensors of a T4's plan have the bytes of the memory model, and a scaled step under autocast gives the adapters fp32's gradients."""
+    card, machine = facts.model("tiny-llama"), make_machine(**T4, packages={"torch": "2.13.0", "bitsandbytes": "0", "peft": "0"})
+    plan = resolve("smoke-lora", facts, machine, Options(overrides=(*TINY, *settings))).plan
+    assert plan.precision.parameters is Dtype.FP16
+    model, batches = trained_on(plan, card, tmp_path / "half")
+    exact = plan.model_copy(update={"precision": Precision(parameters=Dtype.FP32, compute=Dtype.FP32)})
+    wide, _ = trained_on(exact, card, tmp_path / "wide")
+    assert {p.dtype for p in model.parameters() if p.requires_grad} == {torch.float32}
+    assert {p.dtype for p in model.parameters() if not p.requires_grad} <= {torch.float16, torch.uint8}
+    # The same numbers in both: adapters drawn alike, frozen weights rounded to fp16.
+    half = {name: p for name, p in model.named_parameters() if p.dtype in {torch.float16, torch.float32}}
+    with torch.no_grad():
+        for name, p in wide.named_parameters():
+            if name in half:
+                p.copy_(half[name])
+        for name in (name for name in half if "lora_B" in name):
+            half[name].normal_(std=0.02)
+            dict(wide.named_parameters())[name].copy_(half[name])
+    for ours, theirs in zip(model.modules(), wide.modules(), strict=True):
+        if is_four_bit(ours) and not isinstance(ours, LoraLayer):
+            theirs.weight = ours.weight
+    batch = next(batches)
+    seen = []
+    for module in model.modules():
+        if isinstance(module, LoraLayer):
+            module.lora_A["default"].register_forward_hook(lambda _, inputs, output: seen.append((inputs[0].dtype, output.dtype)))
+    scale, optimizer = 1024.0, torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+    with torch.autocast("cpu", torch.float16):
+        loss = model(**batch.tensors).loss
+    (loss * scale).backward()
+    assert set(seen) == {(torch.float16, torch.float16)}
+    expected = gradients(wide, batch)
+    for name, gradient in expected.items():
+        assert half[name].grad.dtype is torch.float32
+        assert (half[name].grad / scale - gradient).norm() <= 0.02 * gradient.norm(), name
+    held = gradients_of(model)
+    optimizer.step()
+    facts_of, lines = model_facts(model, optimizer, held), {line.key: line.bytes for line in state_lines(shape_of_plan(plan, card))}
+    assert facts_of["adapter_bytes"] == lines["adapters"]
+    assert facts_of["gradient_bytes"] == lines["gradients"]
+    assert facts_of["parameter_bytes"]["fp16"] == lines["weights"]
+    assert facts_of["optimizer_state_bytes"] == pytest.approx(lines["optimizer states"], rel=1e-3)
+
+
+@pytest.mark.parametrize(("name", "waits"), [("adamw", False), ("adafactor", True), ("sgd", True)])
+def test_a_scaled_update_waits_for_the_device_only_without_a_fused_optimizer(prepared, monkeypatch, name, waits):
+    plan, model, batch = prepared(f"optimizer.name={name}")
+    Accelerator(cpu=True)
+    scaler = torch.amp.GradScaler("cpu")
+    optimizer = AcceleratedOptimizer(build_optimizer(plan, model, fused=name == "adamw"), scaler=scaler)
+    reads, item = [], torch.Tensor.item
+    for overflow in (False, True):
+        before = [p.detach().clone() for p in model.parameters() if p.requires_grad]
+        scaler.scale(model(**batch.tensors).loss).backward()
+        trained = [p for p in model.parameters() if p.requires_grad]
+        if overflow:
+            trained[0].grad.fill_(torch.inf)
+        scaler.unscale_(optimizer.optimizer)
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        with monkeypatch.context() as patched:
+            patched.setattr(torch.Tensor, "item", lambda tensor: reads.append(tensor) or item(tensor))
+            optimizer.step()
+        optimizer.zero_grad()
+        unchanged = all(torch.equal(old, new) for old, new in zip(before, trained, strict=True))
+        assert unchanged is overflow
+    assert any(tensor.numel() == 1 and tensor.dtype is torch.float32 for tensor in reads) is waits
 
 
 def test_a_frozen_adapter_fails_the_gate(prepared):

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from enum import IntEnum
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import psutil
 import pytest
 from harness_making import ROOT, FakeMonitor, ScriptedNvml
+from pydantic import ValidationError
 
 from tunemark.harness.run.telemetry import (
     DeviceSeries,
@@ -29,11 +31,11 @@ from tunemark.harness.run.telemetry import (
     utilisation,
     window_times,
 )
-from tunemark.harness.vendors import cuda, neuron, rocm, xpu
+from tunemark.harness.vendors import cuda, mps, neuron, rocm, xpu
 from tunemark.harness.vendors.protocol import DeviceReading, all_vendors
 from tunemark.harness.vendors.vendor_tools import LineStream
 from tunemark.schema.formats import GIB
-from tunemark.schema.records.trace import StepTrace
+from tunemark.schema.records.trace import DeviceUse, StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Backend
 
@@ -52,9 +54,27 @@ def test_a_throttle_reason_has_its_share_of_the_time_and_not_of_the_samples():
         DeviceReading(throttle_reasons=frozenset({"hw_thermal_slowdown"})),
     )
     # Samples stand for the time since the one before: 0.1 s, 0.7 s, 0.1 s and 0.1 s.
-    moments = [Moment(at_s, (reading,)) for at_s, reading in ((1.1, slow), (1.8, DeviceReading()), (1.9, slow), (2.0, thermal))]
+    free = DeviceReading(throttle_reasons=frozenset())
+    moments = [Moment(at_s, (reading,)) for at_s, reading in ((1.1, slow), (1.8, free), (1.9, slow), (2.0, thermal))]
     (use,) = device_uses(DeviceSeries(indexes=(0,), during=moments), 1.0, 2.0)
     assert use.throttle_shares == pytest.approx({"hw_thermal_slowdown": 0.1, "sw_power_cap": 0.2})
+
+
+def test_a_device_that_was_never_asked_is_unknown_with_a_reason_and_one_that_answered_is_not():
+    silent, asked = DeviceReading(), DeviceReading(busy=1.0, power_w=9.0, throttle_reasons=frozenset(), errors=frozenset({"Xid 79"}))
+    moments = [Moment(at_s, (silent, asked)) for at_s in (1.1, 2.0)]
+    series = DeviceSeries(indexes=(0, 1), during=moments, foreign={1: 0}, why=lambda place, figure: f"{place} has no {figure}")
+    first, second = device_uses(series, 1.0, 2.0)
+    assert (first.throttle_reasons, first.errors, first.other_processes) == (None, None, None)
+    assert (second.throttle_reasons, second.errors, second.other_processes) == ((), ("Xid 79",), 0)
+    assert {first.unknown[name] for name in ("busy_mean", "busy_peak")} == {"0 has no busy"}
+    assert first.unknown["throttle_reasons"] == "0 has no throttle_reasons"
+    assert first.unknown["other_processes"] == "0 has no processes"
+    assert set(second.unknown) == {name for name, value in second if value is None}
+    with pytest.raises(ValidationError, match="errors is null without a reason"):
+        DeviceUse.model_validate(first.model_dump() | {"unknown": {n: why for n, why in first.unknown.items() if n != "errors"}})
+    with pytest.raises(ValidationError, match="busy_mean is known, or no field"):
+        DeviceUse.model_validate(second.model_dump() | {"unknown": second.unknown | {"busy_mean": "why"}})
 
 
 @pytest.mark.parametrize(
@@ -110,11 +130,11 @@ def test_other_processes_are_counted_before_and_during_the_run():
         return sampler.telemetry.devices.foreign
 
     mine, other = os.getpid(), 999_999_999
-    assert foreign((frozenset(),), (frozenset({mine}),)) == {}
+    assert foreign((frozenset(),), (frozenset({mine}),)) == {0: 0}
     assert foreign((frozenset({other}),), (frozenset({mine}),)) == {0: 1}
     assert foreign((frozenset(),), (frozenset({mine, other}),)) == {0: 1}
     # In a container the driver's numbers may be others: then one process is the worker's.
-    assert foreign((frozenset(),), (frozenset({other}),)) == {}
+    assert foreign((frozenset(),), (frozenset({other}),)) == {0: 0}
     assert foreign(None, None) == {}
 
 
@@ -188,14 +208,42 @@ def test_each_name_of_nvml_that_is_used_exists_in_its_package():
         for node in ast.walk(ast.parse(inspect.getsource(cuda)))
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in {"nvml", "pynvml", "self._nvml"}
     }
-    assert len(used) >= 14
-    assert not [name for name in (*used, *cuda.THROTTLE_REASONS) if not hasattr(pynvml, name)]
+    assert len(used) >= 34
+    assert not [name for name in (*used, *cuda.THROTTLE_REASONS, *cuda.PCIE_PATHS) if not hasattr(pynvml, name)]
+    assert [getattr(pynvml, name) for name in cuda.PCIE_PATHS] == sorted(getattr(pynvml, name) for name in cuda.PCIE_PATHS)
     assert pynvml.nvmlClocksEventReasonGpuIdle not in {getattr(pynvml, name) for name in cuda.THROTTLE_REASONS}
 
 
 def test_nvmls_units_become_ours_and_idle_is_no_reason():
     (reading,) = cuda.NvmlMonitor(ScriptedNvml(), [5]).read()
-    assert reading == DeviceReading(0.97, 650.123, 1755, 63, 5 * GIB, 7000.5, frozenset({"sw_power_cap"}))
+    assert reading == DeviceReading(0.97, 650.123, 1755, 63, 5 * GIB, 7000.5, frozenset({"sw_power_cap"}), 1755, frozenset())
+
+
+def test_xid_errors_are_those_since_the_last_reading():
+    monitor = cuda.NvmlMonitor(nvml := ScriptedNvml(), [5])
+    assert monitor.read()[0].errors == frozenset()
+    nvml.xids = [79, 31]
+    assert [monitor.read()[0].errors for _ in range(2)] == [{"Xid 31", "Xid 79"}, frozenset()]
+
+
+def test_the_facts_of_a_gpu_and_its_links_are_asked_once_with_the_reason_of_each_missing_one():
+    facts = cuda.NvmlMonitor(ScriptedNvml(), [0, 1]).devices()[1].facts
+    assert (facts.max_clock_mhz, facts.max_memory_clock_mhz, facts.application_clock_mhz) == (1980, 1980, 1755)
+    assert (facts.ecc, facts.partition, facts.pcie_generation, facts.pcie_width, facts.numa_node) == (True, "none", 5, 16, 1)
+    assert (facts.nvlinks, facts.links, facts.unknown) == (18, ("NVLink",), {})
+    lacking = ScriptedNvml(unsupported={"nvmlDeviceGetNvLinkState", "nvmlDeviceGetMigMode", "nvmlDeviceGetApplicationsClock"})
+    lacking.nvmlDeviceGetP2PStatus = lambda *_: 1
+    facts = cuda.NvmlMonitor(lacking, [0, 1]).devices()[0].facts
+    assert (facts.nvlinks, facts.partition, facts.application_clock_mhz, facts.links) == (None, None, None, ("NUMA node",))
+    assert facts.unknown.keys() == {"nvlinks", "partition", "application_clock_mhz"}
+    assert all(why.startswith("NVML: ") for why in facts.unknown.values())
+
+
+def test_an_unsupported_query_of_throttling_is_unknown_and_has_nvmls_words():
+    monitor = cuda.NvmlMonitor(ScriptedNvml(unsupported={"nvmlDeviceGetCurrentClocksEventReasons"}), [5])
+    assert monitor.read()[0].throttle_reasons is None
+    assert monitor.why(0, "throttle_reasons").startswith("NVML: ")
+    assert monitor.why(0, "busy") == "NVML does not report it"
 
 
 def test_what_a_device_does_not_support_is_null_and_asked_once():
@@ -219,7 +267,7 @@ def test_without_its_package_the_reason_is_how_to_install_it(monkeypatch):
 
 def scripted_amdsmi(**answers):
     plain = {
-        "amdsmi_get_processor_handles": ["first"],
+        "amdsmi_get_processor_handles": ["first", "second"],
         "amdsmi_get_gpu_activity": {"gfx_activity": 88, "umc_activity": 30, "mm_activity": "N/A"},
         "amdsmi_get_power_info": {"current_socket_power": 612, "average_socket_power": "N/A", "power_limit": 750},
         "amdsmi_get_clock_info": {"clk": 2100, "min_clk": 132, "max_clk": 2100},
@@ -228,6 +276,11 @@ def scripted_amdsmi(**answers):
         "amdsmi_get_energy_count": {"energy_accumulator": 1_000_000, "counter_resolution": 15.3, "timestamp": 1},
         "amdsmi_get_gpu_metrics_info": {"indep_throttle_status": 2**64 - 1},
         "amdsmi_get_gpu_process_list": [{"name": "N/A", "pid": 42}],
+        "amdsmi_get_gpu_ecc_enabled": 127,
+        "amdsmi_get_gpu_compute_partition": "SPX",
+        "amdsmi_get_pcie_info": {"pcie_static": {"pcie_interface_version": 5}, "pcie_metric": {"pcie_width": 16}},
+        "amdsmi_topo_get_numa_node_number": 1,
+        "amdsmi_topo_get_link_type": {"hops": 1, "type": 2},
         "amdsmi_shut_down": None,
     }
     module = ModuleType("amdsmi")
@@ -243,7 +296,8 @@ def scripted_amdsmi(**answers):
 
     for name, answer in {**plain, **answers}.items():
         setattr(module, name, answering(module.AmdSmiException() if answer is KeyError else answer))
-    module.AmdSmiClkType = SimpleNamespace(GFX=0)
+    module.AmdSmiClkType = SimpleNamespace(GFX=0, MEM=5)
+    module.AmdSmiLinkType = IntEnum("AmdSmiLinkType", {"AMDSMI_LINK_TYPE_XGMI": 2, "AMDSMI_LINK_TYPE_PCIE": 1})
     module.AmdSmiMemoryType = SimpleNamespace(VRAM=0)
     module.AmdSmiTemperatureType = SimpleNamespace(HOTSPOT=1)
     module.AmdSmiTemperatureMetric = SimpleNamespace(CURRENT=0)
@@ -255,8 +309,37 @@ def test_amdsmis_units_become_ours():
     (reading,) = monitor.read()
     assert (reading.busy, reading.power_w, reading.clock_mhz, reading.temperature_c) == (0.88, 612.0, 2100.0, 71.0)
     assert reading.energy_j == pytest.approx(15.3)
-    assert reading.throttle_reasons == frozenset()
+    assert reading.throttle_reasons is None
+    assert reading.memory_clock_mhz == 2100.0
     assert monitor.processes() == (frozenset({42}),)
+
+
+def test_amd_gpus_since_mi300_are_throttled_while_a_counter_grows_and_older_ones_by_their_bits():
+    metrics = {"indep_throttle_status": "N/A", "ppt_residency_acc": 10, "socket_thm_residency_acc": 4, "hbm_thm_residency_acc": "N/A"}
+    module = scripted_amdsmi(amdsmi_get_gpu_metrics_info=metrics)
+    monitor = rocm.AmdMonitor(module, [0])
+    seen = [monitor.read()[0].throttle_reasons]
+    for power in (10, 25):
+        metrics["ppt_residency_acc"] = power
+        seen.append(monitor.read()[0].throttle_reasons)
+    assert seen == [None, frozenset(), frozenset({"package_power"})]
+    for bits, reasons in ((0, frozenset()), (5, frozenset({"throttled"}))):
+        older = rocm.AmdMonitor(scripted_amdsmi(amdsmi_get_gpu_metrics_info={"indep_throttle_status": bits}), [0])
+        assert older.read()[0].throttle_reasons == reasons
+
+
+def test_the_facts_of_an_amd_gpu_come_from_its_library_with_the_reason_of_each_missing_one():
+    module = scripted_amdsmi(amdsmi_get_gpu_compute_partition=KeyError)
+    facts = rocm.AmdMonitor(module, [0, 0]).described(0, (0, 1))
+    assert (facts["max_clock_mhz"], facts["ecc"], facts["pcie_generation"], facts["pcie_width"], facts["numa_node"]) == (
+        2100,
+        True,
+        5,
+        16,
+        1,
+    )
+    assert facts["links"] == ("XGMI",)
+    assert set(facts["unknown"]) == {"partition"}
 
 
 def test_an_amd_device_that_reports_little_has_nulls():
@@ -312,6 +395,17 @@ def test_xpu_smi_is_read_by_the_names_in_its_header():
     assert (other.busy, other.power_w, other.energy_j) == (None, 99.1, None)
     assert monitor.read() == ()
     assert monitor.processes() is None
+
+
+def test_macmon_reports_power_without_root_in_the_names_of_its_versions():
+    newer = {"gpu_freq_mhz": 1398, "gpu_active_ratio": 0.98, "gpu_power": 12.5, "temp": {"gpu_temp_avg": 71.5}}
+    older = {"gpu_usage": [461, 0.25], "gpu_power": 0.5, "temp": {"gpu_temp_avg": 0.0}}
+    monitor = mps.MacmonMonitor(Lines([], [json.dumps(newer)], [json.dumps(older)], ["torn {"]), (0,))
+    assert monitor.read() == ()
+    assert monitor.read() == (DeviceReading(0.98, 12.5, 1398, 71.5),)
+    assert monitor.read() == (DeviceReading(0.25, 0.5, 461, None),)
+    assert monitor.read() == ()
+    assert monitor.why(0, "throttle_reasons") == "macmon does not report it"
 
 
 def test_a_tool_reads_its_configuration_from_a_file_that_is_deleted_with_it():

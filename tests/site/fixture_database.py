@@ -61,6 +61,9 @@ SUPPORT = {
 
 # Submissions ---------------------------------------------------------------------------------------
 
+NOT_READ = ("busy_peak", "power_peak_w", "clock_mean_mhz", "clock_min_mhz", "memory_clock_mean_mhz", "temperature_peak_c")
+NOT_READ += ("memory_used_peak_bytes", "memory_used_before_bytes", "other_processes")
+
 
 def _run(day: int, steps: int = STEPS, **overrides: Any) -> Submission:
     return bare_submission(steps, run_id=run_id(day), started_at=f"2026-11-{day:02}T10:00:00.000001Z", **overrides)
@@ -96,7 +99,12 @@ def _submissions() -> dict[str, Submission]:
         utilisation={
             "samples": 60,
             "interval_s": 0.2,
-            "devices": [{"index": 0, "samples": 60, "busy_mean": 0.93, "power_mean_w": 480.0, "throttle_reasons": ["sw_power_cap"]}],
+            "devices": [
+                {"index": 0, "samples": 60, "busy_mean": 0.93, "power_mean_w": 480.0, "throttle_reasons": ["sw_power_cap"], "errors": []}
+                | {"unknown": dict.fromkeys(NOT_READ, "it was not read")},
+                {"index": 1, "samples": 60, "busy_mean": 0.91, "power_mean_w": 470.0}
+                | {"unknown": dict.fromkeys((*NOT_READ, "throttle_reasons", "errors"), "xpu-smi does not report it")},
+            ],
             "energy": {"source": "none", "reason": "energy was not looked at"},
         },
         timeline=[{"phase": phase, "at_s": at_s} for phase, at_s in PHASES.items()],

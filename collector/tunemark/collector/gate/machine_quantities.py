@@ -41,7 +41,8 @@ OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 BEFORE_CUDA_13 = {"Kepler", "Maxwell", "Pascal", "Volta"}
 """Architectures without kernels in CUDA 13 (its release notes)."""
 THROTTLE_REASONS = {"application_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown"}
-THROTTLE_REASONS |= {"hw_power_brake_slowdown", "display_clock_setting", "throttled"}
+THROTTLE_REASONS |= {"hw_power_brake_slowdown", "display_clock_setting", "throttled", "package_power"}
+THROTTLE_REASONS |= {f"{part}_thermal" for part in ("prochot", "socket", "regulator", "hbm")}
 """Reasons for lowered clocks as NVML and amd-smi name them."""
 MOST_DEVICES = 128
 """No machine of today has as many."""
@@ -222,7 +223,7 @@ def same_readings(_: Run, use: DeviceUse) -> bool:
 
 def throttled_for_reasons(_: Run, use: DeviceUse) -> bool:
     """Return True if all reasons are a driver's, and each share is of a listed reason and above 0."""
-    listed, shares = set(use.throttle_reasons), use.throttle_shares
+    listed, shares = set(use.throttle_reasons or ()), use.throttle_shares
     return listed <= THROTTLE_REASONS and set(shares) <= listed and all(shares.values())
 
 

@@ -59,7 +59,8 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
             {
                 "device": use.index,
                 "throttle_share": max(use.throttle_shares.values(), default=None),
-                **use.model_dump(mode="json", exclude={"index", "throttle_shares"}),
+                "why_unknown": [f"{name}: {why}" for name, why in use.unknown.items()],
+                **use.model_dump(mode="json", exclude={"index", "throttle_shares", "unknown"}),
             }
             for use in (submission.utilisation.devices if submission.utilisation else ())
         ],

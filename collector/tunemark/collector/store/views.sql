@@ -583,8 +583,12 @@ create table device_use (
     temperature_peak_c double,
     memory_used_peak_bytes bigint,
     memory_used_before_bytes bigint,
-    throttle_reasons varchar[] not null,
+    memory_clock_mean_mhz double,
+    other_processes integer,
+    errors varchar[],
+    throttle_reasons varchar[],
     throttle_share double,
+    why_unknown varchar[],
     primary key (result_id, node, device)
 );
 comment on table device_use is 'Devices of measured results over the steady window, sampled from outside the process.';
@@ -592,6 +596,8 @@ comment on column device_use.busy_mean is 'Share of time in which the device was
 comment on column device_use.node is 'Machine; 0 is the one that writes the record.';
 comment on column device_use.throttle_share is 'Share of time with the most frequent throttle reason; null without reasons, and in older records.';
 comment on column device_use.memory_used_peak_bytes is 'Includes other processes.';
+comment on column device_use.throttle_reasons is 'Empty if the driver reported none; null if it does not report them.';
+comment on column device_use.why_unknown is 'Null column and the reason, such as `errors: NVML: Not Supported`.';
 
 create table flops (
     result_id varchar not null,

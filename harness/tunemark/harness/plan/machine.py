@@ -4,6 +4,7 @@ import importlib.metadata
 import math
 import os
 import platform
+import re
 import shutil
 from pathlib import Path
 
@@ -64,7 +65,24 @@ def detect(requested: Backend | None = None) -> Machine:
         swap_bytes=psutil.swap_memory().total,
         free_disk_bytes=shutil.disk_usage(Path.cwd()).free,
         indexes=tuple(device.index for device in devices if device.index is not None),
+        container=container(),
     )
+
+
+CONTAINER_FILES = Path("/run/.containerenv"), Path("/.dockerenv")
+"""Written by Podman, with the name of the image, and by Docker, without."""
+
+
+def container() -> str | None:
+    """Return the image of this process's container without its registry, or else the kind of container; None outside."""
+    podman, docker = CONTAINER_FILES
+    named = re.search(r'^image="(.+)"', podman.read_text(encoding="utf-8") if podman.is_file() else "", re.MULTILINE)
+    image = os.environ.get("TUNEMARK_IMAGE") or (named and named[1])
+    if image:
+        return image.rsplit("/", 1)[-1].partition("@")[0]
+    if "NVIDIA_PYTORCH_VERSION" in os.environ:
+        return f"nvidia pytorch:{os.environ['NVIDIA_PYTORCH_VERSION']}"
+    return "docker" if docker.exists() else "podman" if podman.exists() else None
 
 
 def package_versions() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import ModelCard
@@ -52,7 +53,10 @@ def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
         words = ("in each process", f"each of the {processes} processes") if processes > 1 else ("on each device", "each device")
         return StepMemory(needed, share, *words, _less_memory(plan))
     needed = estimate_memory(shape).needed if shape else None
-    on_device = StepMemory(needed, machine.devices[0].memory_bytes or share, fix=_less_memory(plan))
+    memory = machine.devices[0].memory_bytes or share
+    # Of a machine that is planned for, the host is unknown.
+    usable = memory and vendor_of(machine.backend).usable_bytes(memory, host is not None)
+    on_device = StepMemory(needed, usable, owner="each device" if usable == memory else "a process of each device", fix=_less_memory(plan))
     if shape is None or not shape.offload or on_device.too_large:
         return on_device
     # Parameters, gradients and optimizer states that a device keeps in host memory.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import psutil
 
@@ -31,7 +31,7 @@ SAMPLES_BEFORE = 5
 """Samples of the idle devices, taken before the worker is spawned."""
 PROCESSES_EVERY_S = 2.0
 """Listing a device's processes costs more than reading its sensors."""
-Value = TypeVar("Value", int, float)
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,9 @@ class DeviceSeries:
     """Samples from before the worker was spawned."""
     during: list[Moment] = field(default_factory=list)
     foreign: dict[int, int] = field(default_factory=dict)
-    """Highest number of foreign processes by device. Devices without any are absent."""
+    """Highest number of foreign processes by device; empty where the monitor lists no processes."""
+    why: Callable[[int, str], str] = lambda _place, _figure: "it was not read"
+    """Return the reason why a device, by its place, has no value of a field of its readings."""
 
     def between(self, start_s: float, end_s: float) -> list[Moment]:
         """Return the samples of an interval of the run."""
@@ -98,7 +100,7 @@ class Sampler:
     def __init__(self, monitor: DeviceMonitor | None, indexes: tuple[int, ...], reason: str) -> None:
         series = DeviceSeries(indexes=indexes, reason=reason)
         if monitor is not None:
-            series = DeviceSeries(indexes, monitor.energy_reason, monitor.memory_method, monitor.interval_s)
+            series = DeviceSeries(indexes, monitor.energy_reason, monitor.memory_method, monitor.interval_s, why=monitor.why)
         self.telemetry, self._monitor = Telemetry(devices=series), monitor
         self._threads: list[threading.Thread] = []
         self._done = threading.Event()
@@ -191,8 +193,7 @@ class Sampler:
         for index, pids in zip(series.indexes, monitor.processes() or (), strict=False):
             # In a container the driver may number processes differently; then one of them is taken to be the worker's.
             others = len(pids - own) if pids & own or not own else max(0, len(pids) - 1)
-            if others > series.foreign.get(index, 0):
-                series.foreign[index] = others
+            series.foreign[index] = max(others, series.foreign.get(index, 0))
 
 
 def _trains(process: psutil.Process) -> bool:
@@ -246,39 +247,52 @@ def utilisation(telemetry: Telemetry, start_s: float, end_s: float) -> Utilisati
     )
 
 
+FIGURES: dict[str, tuple[str, Callable[[list[float]], float]]] = {
+    "busy_mean": ("busy", fmean),
+    "busy_peak": ("busy", max),
+    "power_mean_w": ("power_w", fmean),
+    "power_peak_w": ("power_w", max),
+    "clock_mean_mhz": ("clock_mhz", fmean),
+    "clock_min_mhz": ("clock_mhz", min),
+    "memory_clock_mean_mhz": ("memory_clock_mhz", fmean),
+    "temperature_peak_c": ("temperature_c", max),
+    "memory_used_peak_bytes": ("memory_used_bytes", max),
+}
+"""Field of the record -> the field of the readings that it is made of, and how."""
+READ = {name: reading for name, (reading, _) in FIGURES.items()} | {"memory_used_before_bytes": "memory_used_bytes"}
+READ |= {"other_processes": "processes"}
+
+
 def device_uses(series: DeviceSeries, start_s: float, end_s: float) -> tuple[DeviceUse, ...]:
     """Return the use of each device over an interval of the run, in seconds since the worker was spawned."""
     moments, uses = series.between(start_s, end_s), []
     for place, index in enumerate(series.indexes if moments else ()):
         readings = [moment.readings[place] for moment in moments]
-        busy, power, clock, temperature = (
-            _known(getattr(reading, name) for reading in readings) for name in ("busy", "power_w", "clock_mhz", "temperature_c")
-        )
+        figures: dict[str, Any] = {}
+        for name, (reading_field, summary) in FIGURES.items():
+            values = _known(getattr(reading, reading_field) for reading in readings)
+            figures[name] = summary(values) if values else None
+        figures["memory_used_before_bytes"] = min(_memory(series.before, place), default=None)
+        figures["other_processes"] = series.foreign.get(index)
+        errors = _known(moment.readings[place].errors for moment in series.during)
+        figures["errors"] = tuple(sorted(frozenset[str]().union(*errors))) if errors else None
         # A sample stands for the time since the one before it.
         times = pairwise((start_s, *(moment.at_s for moment in moments)))
-        weighed = [(after_s - before_s, reading.throttle_reasons) for (before_s, after_s), reading in zip(times, readings, strict=True)]
+        weighed = [
+            (after_s - before_s, reading.throttle_reasons)
+            for (before_s, after_s), reading in zip(times, readings, strict=True)
+            if reading.throttle_reasons is not None
+        ]
         total_s = sum(seconds for seconds, _ in weighed)
         throttled = {
             name: sum(seconds for seconds, reasons in weighed if name in reasons)
             for name in sorted(set[str]().union(*(reasons for _, reasons in weighed)))
         }
-        use = DeviceUse(
-            index=index,
-            samples=len(readings),
-            busy_mean=fmean(busy) if busy else None,
-            busy_peak=max(busy, default=None),
-            power_mean_w=fmean(power) if power else None,
-            power_peak_w=max(power, default=None),
-            clock_mean_mhz=fmean(clock) if clock else None,
-            clock_min_mhz=min(clock, default=None),
-            temperature_peak_c=max(temperature, default=None),
-            memory_used_peak_bytes=max(_memory(moments, place), default=None),
-            memory_used_before_bytes=min(_memory(series.before, place), default=None),
-            throttle_reasons=tuple(throttled),
-            # A single sample at the very start of the window stands for no time.
-            throttle_shares={name: min(1.0, seconds / total_s) if total_s else 1.0 for name, seconds in throttled.items()},
-        )
-        uses.append(use)
+        figures["throttle_reasons"] = tuple(throttled) if weighed else None
+        # A single sample at the very start of the window stands for no time.
+        shares = {name: min(1.0, seconds / total_s) if total_s else 1.0 for name, seconds in throttled.items()}
+        unknown = {name: series.why(place, READ.get(name, name)) for name, value in figures.items() if value is None}
+        uses.append(DeviceUse(index=index, samples=len(readings), **figures, throttle_shares=shares, unknown=unknown))
     return tuple(uses)
 
 

@@ -69,9 +69,43 @@ def _lowered(nvml: Any, gpu: Any) -> frozenset[str]:  # noqa: ANN401 - the modul
     return frozenset(name for constant, name in THROTTLE_REASONS.items() if bits & getattr(nvml, constant))
 
 
+def _nvlinks(nvml: Any, gpu: Any) -> int:  # noqa: ANN401 - the module and a handle
+    """Return the number of active NVLinks. Numbers beyond those of the GPU are errors, and so is the first without any."""
+    active = nvml.nvmlDeviceGetNvLinkState(gpu, 0)
+    with contextlib.suppress(nvml.NVMLError):
+        for number in range(1, nvml.NVML_NVLINK_MAX_LINKS):
+            active += nvml.nvmlDeviceGetNvLinkState(gpu, number)
+    return int(active)
+
+
+def _numa_node(nvml: Any, gpu: Any) -> int | None:  # noqa: ANN401 - the module and a handle
+    """Return the lowest node in the mask of the nearest ones; None in virtual machines that hide them."""
+    mask = nvml.nvmlDeviceGetMemoryAffinity(gpu, 1, nvml.NVML_AFFINITY_SCOPE_NODE)[0]
+    return int(mask & -mask).bit_length() - 1 if mask else None
+
+
+PCIE_PATHS = {
+    "NVML_TOPOLOGY_INTERNAL": "same board",
+    "NVML_TOPOLOGY_SINGLE": "PCIe switch",
+    "NVML_TOPOLOGY_MULTIPLE": "PCIe switches",
+    "NVML_TOPOLOGY_HOSTBRIDGE": "PCIe host bridge",
+    "NVML_TOPOLOGY_NODE": "NUMA node",
+    "NVML_TOPOLOGY_SYSTEM": "between NUMA nodes",
+}
+"""Constant of pynvml -> the part of PCIe that joins two GPUs."""
+
+
+def _link(nvml: Any, gpu: Any, other: Any) -> str:  # noqa: ANN401 - the module and handles
+    if nvml.nvmlDeviceGetP2PStatus(gpu, other, nvml.NVML_P2P_CAPS_INDEX_NVLINK) == nvml.NVML_P2P_STATUS_OK:
+        return "NVLink"
+    level = nvml.nvmlDeviceGetTopologyCommonAncestor(gpu, other)
+    return next(path for constant, path in PCIE_PATHS.items() if getattr(nvml, constant) >= level)
+
+
 class NvmlMonitor(protocol.LibraryMonitor):
     """Lists and monitors GPUs by their NVML numbers."""
 
+    tool = "NVML"
     interval_s = DEVICE_INTERVAL_S[Backend.CUDA]
     memory_method = MEMORY_TOOLS[Backend.CUDA]
     energy_reason = "NVML reports neither an energy counter nor power of this device"
@@ -83,6 +117,7 @@ class NvmlMonitor(protocol.LibraryMonitor):
         "memory_used_bytes": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).used),
         "energy_j": lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3,
         "throttle_reasons": _lowered,
+        "memory_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
     }
     facts: ClassVar = {
         "name": lambda nvml, gpu: str(nvml.nvmlDeviceGetName(gpu)),
@@ -90,12 +125,23 @@ class NvmlMonitor(protocol.LibraryMonitor):
         "memory_bytes": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total // MIB * MIB,
         "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementLimit(gpu) / 1e3,
         "target": lambda nvml, gpu: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(gpu)),
+        "max_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
+        "max_memory_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_MEM),
+        "application_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetApplicationsClock(gpu, nvml.NVML_CLOCK_SM),
+        "ecc": lambda nvml, gpu: bool(nvml.nvmlDeviceGetEccMode(gpu)[0]),
+        "partition": lambda nvml, gpu: "MIG" if nvml.nvmlDeviceGetMigMode(gpu)[0] else "none",
+        "pcie_generation": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),
+        "pcie_width": lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
+        "numa_node": _numa_node,
+        "nvlinks": _nvlinks,
     }
+    link = staticmethod(_link)
     processes_on = staticmethod(lambda nvml, gpu: [int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)])
     never_answers = staticmethod(lambda nvml, error: bool(getattr(error, "value", None) == nvml.NVML_ERROR_NOT_SUPPORTED))
 
     def __init__(self, nvml: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
         super().__init__(nvml, [nvml.nvmlDeviceGetHandleByIndex(index) for index in indexes], nvml.NVMLError, nvml.nvmlShutdown)
+        self._since_last, self._events = {"errors": self._xids}, dict[int, Any]()
 
     @classmethod
     def open(cls, indexes: Sequence[int] | None = None) -> Self:
@@ -111,6 +157,18 @@ class NvmlMonitor(protocol.LibraryMonitor):
             msg = f"NVML reports: {error}"
             raise MonitorUnavailable(msg) from error
 
+    def _xids(self, nvml: Any, gpu: Any) -> frozenset[str]:  # noqa: ANN401 - the module and a handle
+        """Return the Xid errors since the last call, without waiting."""
+        found, place = set(), self._handles.index(gpu)
+        if place not in self._events:
+            events = nvml.nvmlEventSetCreate()
+            nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, events)
+            self._events[place] = events
+        with contextlib.suppress(nvml.NVMLError_Timeout):
+            while True:
+                found.add(f"Xid {nvml.nvmlEventSetWait_v2(self._events[place], 0).eventData}")
+        return frozenset(found)
+
     def driver(self) -> str | None:
         """Return the version of the driver."""
         return text_of(self._library.nvmlSystemGetDriverVersion())
@@ -119,8 +177,7 @@ class NvmlMonitor(protocol.LibraryMonitor):
         """Return the visible GPUs of all that the monitor was opened for."""
         uuids = [self.ask(place, lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu)) or "" for place in range(len(self._handles))]
         places = visible_indexes(len(uuids), names=uuids)
-        asked = {place: {field: self.ask(place, question) for field, question in self.facts.items()} for place in places}
-        return [protocol.FoundDevice(place, DeviceFacts(driver=self.driver(), **facts)) for place, facts in asked.items()]
+        return [protocol.FoundDevice(place, DeviceFacts(driver=self.driver(), **self.described(place, places))) for place in places]
 
 
 EXPANDABLE = "expandable_segments:True"

@@ -1,13 +1,20 @@
-"""Apple GPUs: torch has no event times across the queue, so each step is waited for."""
+"""Apple GPUs: torch has no event times across the queue, so each step is waited for. Monitored through macmon, which needs no root.
+
+Not yet run on such a GPU.
+"""
 
 import platform
+import sys
+from dataclasses import replace
 from typing import Any, Self
 
-from tunemark.harness.vendors import cpu
+from tunemark.harness.vendors import cpu, protocol
+from tunemark.harness.vendors import vendor_tools as tools
 from tunemark.harness.vendors.protocol import NO_FP8, NO_VARLEN, NVIDIA_ONLY, Device, DeviceMemory, DeviceUnavailable, FoundDevice, Vendor
+from tunemark.schema.formats import GIB
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import MemoryReading
-from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, Backend, Dtype
 
 ONE_GPU = "one GPU per machine, and no collectives for it"
 NO_PEAK = "torch.mps counts current memory only, no peak"
@@ -35,6 +42,15 @@ class Mps(Device):
         """Wait for the GPU."""
         self._mps.synchronize()
 
+    def begin(self) -> None:
+        """Start measuring; the heap that only loading, gates and the probe used is released, as it does not shrink by itself."""
+        self.synchronise()
+        self.release_cache()
+
+    def release_cache(self) -> None:
+        """Empty the allocator's cache."""
+        self._mps.empty_cache()
+
     def memory(self) -> DeviceMemory:
         """Return the size of the Metal heap; MPS counts no peak of tensors."""
         heap = MemoryReading(
@@ -46,7 +62,48 @@ class Mps(Device):
 
 def find() -> list[FoundDevice]:
     """Return the GPU of an Apple chip, which shares the host's memory."""
-    return cpu.find() if (platform.system(), platform.machine()) == ("Darwin", "arm64") else []
+    here = (platform.system(), platform.machine()) == ("Darwin", "arm64")
+    return [replace(device, index=0) for device in cpu.find()] if here else []
+
+
+LIMIT = "import torch; print(torch.mps.recommended_max_memory())"
+LARGE_BYTES = 32 * GIB
+"""Memory above which Metal recommends 3/4 of it instead of 2/3: 10,922.67 MB of 16 GB (abetlen/llama-cpp-python#687), 21,845.34 MB of 32 GB
+(ollama/ollama#434), 49,152.00 MB of 64 GB (ggml-org/llama.cpp#1870). Newer systems recommend up to 84% of 128 GB (antirez/ds4#893)."""
+
+
+def usable_bytes(memory: int, here: bool) -> int:  # noqa: FBT001 - as in `Vendor`
+    """Return the bytes that Metal recommends a process to use at most: as torch reports them here, else by the size of the memory."""
+    reported = tools.positive((tools.ask(sys.executable, "-c", LIMIT) or "").strip()) if here else None
+    return int(reported or (memory * 3 / 4 if memory > LARGE_BYTES else memory * 2 / 3))
+
+
+class MacmonMonitor(protocol.LineMonitor):
+    """Monitors the GPU of an Apple chip through macmon, which prints a JSON line per period: means of the period, by IOReport.
+
+    Fields of the readme of vladkens/macmon at 0e8f26f; before, `gpu_usage` held the clock and the busy share.
+    """
+
+    interval_s = DEVICE_INTERVAL_S[Backend.MPS]
+    memory_method = "macmon"
+    energy_reason = "macmon printed no power of the GPU"
+    command = staticmethod(lambda _indexes: ["macmon", "-i", f"{DEVICE_INTERVAL_S[Backend.MPS] * 1000:.0f}", "pipe"])
+
+    def read(self) -> tuple[protocol.DeviceReading, ...]:
+        """Return the reading of the last line; empty without a new line."""
+        lines = self._lines.new_lines()
+        line = tools.parse_json(lines[-1]) if lines else None
+        if not isinstance(line, dict):
+            return ()
+        clock, busy = (*(line.get("gpu_usage") or ()), None, None)[:2]
+        busy = tools.number(line.get("gpu_active_ratio", busy))
+        reading = protocol.DeviceReading(
+            busy=None if busy is None else min(1.0, busy),
+            power_w=tools.number(line.get("gpu_power")),
+            clock_mhz=tools.number(line.get("gpu_freq_mhz", clock)),
+            temperature_c=tools.positive(tools.nested(line, "temp").get("gpu_temp_avg")),
+        )
+        return (reading,)
 
 
 VENDOR = Vendor(
@@ -56,6 +113,9 @@ VENDOR = Vendor(
     find=find,
     found_by="an Apple GPU shares the memory of this machine",
     preference=10,
+    monitor=MacmonMonitor.open,
+    card_vendor="Apple",
+    usable_bytes=usable_bytes,
     probe_size=4096,
     cannot={
         Feature.QLORA: "bitsandbytes has no kernels for Metal; use method lora",
@@ -74,7 +134,5 @@ VENDOR = Vendor(
         Feature.TENSOR_PARALLEL: "one GPU per machine",
         Feature.PIPELINE_PARALLEL: "one GPU per machine",
         Feature.PEAK_MEMORY: f"{NO_PEAK}; the size of the Metal heap is used instead",
-        Feature.UTILISATION: "powermetrics needs root",
-        Feature.ENERGY: "powermetrics needs root",
     },
 )

@@ -294,13 +294,18 @@ class DeviceReading:
     """Memory used by all processes."""
     energy_j: float | None = None
     """The hardware's energy counter, which starts at an arbitrary value."""
-    throttle_reasons: frozenset[str] = frozenset()
+    throttle_reasons: frozenset[str] | None = None
     """Why the clocks are lowered, in the driver's words. Idle is not a reason."""
+    memory_clock_mhz: float | None = None
+    errors: frozenset[str] | None = None
+    """Errors of the hardware since the last reading."""
 
 
 class DeviceMonitor:
     """Base of a monitor, which reads sensors of devices from a process that does not use them."""
 
+    tool: str
+    """Name of the library or tool, for the reasons of unknown values."""
     interval_s: float
     """Time between new values."""
     memory_method: str
@@ -316,6 +321,10 @@ class DeviceMonitor:
         """Return the process ids on each device; None where the vendor does not report them."""
         return None
 
+    def why(self, place: int, figure: str) -> str:  # noqa: ARG002 - one signature for all
+        """Return the reason why a device has no value of a field of its readings, or of `processes`."""
+        return f"{self.tool} does not report it"
+
     def close(self) -> None:
         """Release the vendor's library or tool."""
         raise NotImplementedError
@@ -330,6 +339,10 @@ class LibraryMonitor(DeviceMonitor):
 
     readings: ClassVar[dict[str, Question]]
     """Field of a reading -> its value, in our units."""
+    facts: ClassVar[dict[str, Question]]
+    """Field of `DeviceFacts` -> its value."""
+    link: Callable[[Any, Any, Any], str]
+    """Connection of a device with another one."""
     processes_on: Question
     """Process ids on a device."""
     never_answers: Callable[[Any, Exception], bool] = staticmethod(lambda _library, _error: False)
@@ -338,6 +351,9 @@ class LibraryMonitor(DeviceMonitor):
     def __init__(self, library: Any, handles: Sequence[Any], error: type[Exception], shut_down: Callable[[], Any]) -> None:  # noqa: ANN401 - a module
         self._library, self._handles, self._error, self._shut_down = library, tuple(handles), error, shut_down
         self._unsupported: set[tuple[int, Question]] = set()
+        self._failed: dict[tuple[int, Question], str] = {}
+        self._since_last: dict[str, Question] = {}
+        """More readings, which need those before: methods of this object."""
 
     def ask(self, place: int, question: Question) -> Any:  # noqa: ANN401 - the library's answers
         """Return the answer about the device at a place, or None. A question that the device does not support is not repeated."""
@@ -346,18 +362,36 @@ class LibraryMonitor(DeviceMonitor):
         try:
             return question(self._library, self._handles[place])
         except self._error as error:
+            self._failed[place, question] = f"{self.tool}: {' '.join(str(error).split()) or type(error).__name__}"
             if self.never_answers(self._library, error):
                 self._unsupported.add((place, question))
-            return None
-        except (LookupError, TypeError, AttributeError):
-            # A part of the answer is missing.
-            return None
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            self._failed[place, question] = f"this version of {self.tool} does not report it ({type(error).__name__})"
+        return None
+
+    def why(self, place: int, figure: str) -> str:
+        """Return the library's own error where there was one."""
+        question = {**self.readings, **self._since_last, "processes": type(self).processes_on}.get(figure)
+        return self._failed.get((place, question), super().why(place, figure)) if question else super().why(place, figure)
+
+    def described(self, place: int, visible: Sequence[int]) -> dict[str, Any]:
+        """Return the facts of a device as `DeviceFacts` has them, with the reasons of missing ones; `visible` are the devices of a run."""
+
+        def links(library: Any, handle: Any) -> tuple[str, ...]:  # noqa: ANN401 - the module and a handle
+            return tuple(type(self).link(library, handle, self._handles[other]) for other in visible if other != place)
+
+        values, unknown = {}, {}
+        for field_name, question in {**self.facts, "links": links}.items():
+            values[field_name] = self.ask(place, question)
+            if values[field_name] is None:
+                unknown[field_name] = self._failed.get((place, question), f"{self.tool} does not report it")
+        return values | {"unknown": unknown}
 
     def read(self) -> tuple[DeviceReading, ...]:
         """Return one reading per device."""
         places = range(len(self._handles))
-        asked = ({field: self.ask(place, question) for field, question in self.readings.items()} for place in places)
-        return tuple(DeviceReading(**{field: value for field, value in found.items() if value is not None}) for found in asked)
+        questions = {**self.readings, **self._since_last}
+        return tuple(DeviceReading(**{name: self.ask(place, question) for name, question in questions.items()}) for place in places)
 
     def processes(self) -> tuple[frozenset[int], ...] | None:
         """Return the process ids on each device."""
@@ -384,7 +418,7 @@ class LineMonitor(DeviceMonitor):
         return cls(LineStream(cls.command(indexes), cls.config), indexes)
 
     def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
-        self._lines, self._indexes = lines, tuple(indexes)
+        self._lines, self._indexes, self.tool = lines, tuple(indexes), self.command(indexes)[0]
 
     def close(self) -> None:
         """Stop the tool."""
@@ -415,6 +449,8 @@ class Vendor(Family):
     """Vendor on accelerator cards, for scripts that run on other machines."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables of the worker's environment, where the user has set none of them."""
+    usable_bytes: Callable[[int, bool], int] = lambda memory, _here: memory
+    """Return the bytes that a process may use of a device's memory, of this machine or of one to plan for."""
     probe_size: int | None = 8192
     """Rows of the square matrices that measure the matrix rate; None where it cannot be measured."""
 

@@ -3,8 +3,10 @@
 Written from the documentation of amd-smi and amdsmi; not yet run on such a GPU.
 """
 
+import contextlib
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from tunemark.harness.vendors import protocol
@@ -35,6 +37,12 @@ def find() -> list[protocol.FoundDevice]:
     devices = parse_amd_smi(tools.ask_json("amd-smi", "static", "--asic", "--vram", "--driver", "--limit", "--json"))
     for variable in (RUNTIME_MASK, next((name for name in HIP_MASKS if name in os.environ), HIP_MASKS[0])):
         devices = [devices[index] for index in tools.visible_indexes(len(devices), variable)]
+    with (
+        contextlib.suppress(tools.MonitorUnavailable),
+        contextlib.closing(AmdMonitor.open([device.index or 0 for device in devices])) as smi,
+    ):
+        places = range(len(devices))
+        devices = [replace(each, facts=each.facts.model_copy(update=smi.described(place, places))) for place, each in enumerate(devices)]
     return devices
 
 
@@ -69,15 +77,21 @@ def _energy_j(smi: Any, gpu: Any) -> float | None:  # noqa: ANN401 - the module 
     return energy.get("energy_accumulator", energy.get("power")) * energy["counter_resolution"] * MICRO or None
 
 
-def _lowered(smi: Any, gpu: Any) -> frozenset[str]:  # noqa: ANN401 - the module and a handle
-    """Return one name for all causes, since the bits differ by chip. All ones mean that the chip does not report them."""
-    bits = tools.number(smi.amdsmi_get_gpu_metrics_info(gpu)["indep_throttle_status"])
-    return frozenset({"throttled"}) if bits and bits < 2**63 else frozenset()
+LIMITERS = {
+    "prochot_residency_acc": "prochot_thermal",
+    "ppt_residency_acc": "package_power",
+    "socket_thm_residency_acc": "socket_thermal",
+    "vr_thm_residency_acc": "regulator_thermal",
+    "hbm_thm_residency_acc": "hbm_thermal",
+}
+"""Counter of MI300 and newer GPUs -> what lowers the clocks while it grows. `amdsmi_get_violation_status` compares the same counters, and waits
+100 ms for each GPU between two looks (ROCm/amdsmi at 0ceca28, src/amd_smi/amd_smi.cc); two readings of ours are as far apart."""
 
 
 class AmdMonitor(protocol.LibraryMonitor):
     """Monitors GPUs by their amd-smi numbers, through amdsmi, which comes with ROCm."""
 
+    tool = "amdsmi"
     interval_s = DEVICE_INTERVAL_S[Backend.ROCM]
     memory_method = MEMORY_TOOLS[Backend.ROCM]
     energy_reason = "amdsmi reports neither an energy counter nor power of this device"
@@ -91,13 +105,37 @@ class AmdMonitor(protocol.LibraryMonitor):
         ),
         "memory_used_bytes": lambda smi, gpu: int(smi.amdsmi_get_gpu_memory_usage(gpu, smi.AmdSmiMemoryType.VRAM)),
         "energy_j": _energy_j,
-        "throttle_reasons": _lowered,
+        "memory_clock_mhz": lambda smi, gpu: tools.number(smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.MEM)["clk"]),
     }
+    facts: ClassVar = {
+        "max_clock_mhz": lambda smi, gpu: tools.positive(smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.GFX)["max_clk"]),
+        "max_memory_clock_mhz": lambda smi, gpu: tools.positive(smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.MEM)["max_clk"]),
+        "ecc": lambda smi, gpu: bool(smi.amdsmi_get_gpu_ecc_enabled(gpu)),
+        "partition": lambda smi, gpu: tools.text_of(smi.amdsmi_get_gpu_compute_partition(gpu)),
+        "pcie_generation": lambda smi, gpu: int(smi.amdsmi_get_pcie_info(gpu)["pcie_static"]["pcie_interface_version"]),
+        "pcie_width": lambda smi, gpu: int(smi.amdsmi_get_pcie_info(gpu)["pcie_metric"]["pcie_width"]),
+        "numa_node": lambda smi, gpu: int(smi.amdsmi_topo_get_numa_node_number(gpu)),
+    }
+    link = staticmethod(
+        lambda smi, gpu, other: smi.AmdSmiLinkType(smi.amdsmi_topo_get_link_type(gpu, other)["type"]).name.removeprefix("AMDSMI_LINK_TYPE_")
+    )
     processes_on = staticmethod(lambda smi, gpu: [int(process["pid"]) for process in tools.dicts(smi.amdsmi_get_gpu_process_list(gpu))])
 
     def __init__(self, smi: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
         handles = smi.amdsmi_get_processor_handles()
         super().__init__(smi, [handles[index] for index in indexes], smi.AmdSmiException, smi.amdsmi_shut_down)
+        self._since_last, self._counters = {"throttle_reasons": self._lowered}, dict[int, dict[str, float]]()
+
+    def _lowered(self, smi: Any, gpu: Any) -> frozenset[str] | None:  # noqa: ANN401 - the module and a handle
+        """Return the causes of lowered clocks since the last call; older chips have bits, whose meaning differs: one name for all."""
+        metrics, place = smi.amdsmi_get_gpu_metrics_info(gpu), self._handles.index(gpu)
+        now = {name: value for name in LIMITERS if (value := tools.number(metrics.get(name))) is not None}
+        before, self._counters[place] = self._counters.get(place), now
+        if now:
+            return None if before is None else frozenset(LIMITERS[name] for name, value in now.items() if value > before.get(name, value))
+        bits = tools.number(metrics["indep_throttle_status"])
+        # All ones mean that the chip does not report them.
+        return None if bits is None or bits >= 2**63 else frozenset({"throttled"} if bits else ())
 
     @classmethod
     def open(cls, indexes: Sequence[int]) -> Self:

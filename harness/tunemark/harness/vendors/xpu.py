@@ -21,6 +21,7 @@ SYCL_LINE = re.compile(
 )
 ARCHITECTURE = re.compile(r"\s+\d+\.\d+(?:\.\d+)?$")
 MASK = "ZE_AFFINITY_MASK"
+ECC = {"enabled": True, "disabled": False}
 METRICS = "0,1,2,3,8,18"
 """Utilisation, power, frequency, core temperature, energy, memory used. The header names the columns."""
 
@@ -61,7 +62,9 @@ def parse_discovery(answer: Any, details: dict[int, Any]) -> list[protocol.Found
             continue
         (detail,) = dicts([details.get(int(index))]) or [{}]
         memory, driver = positive(detail.get("memory_physical_size_byte")), text_of(detail.get("driver_version"))
-        devices.append(protocol.FoundDevice(int(index), DeviceFacts(name=name, memory_bytes=memory and int(memory), driver=driver)))
+        clock, ecc = positive(detail.get("core_clock_rate_mhz")), ECC.get(str(detail.get("memory_ecc_state")))
+        facts = DeviceFacts(name=name, memory_bytes=memory and int(memory), driver=driver, max_clock_mhz=clock, ecc=ecc)
+        devices.append(protocol.FoundDevice(int(index), facts))
     return devices
 
 

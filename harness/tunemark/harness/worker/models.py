@@ -158,11 +158,14 @@ def add_adapters(plan: Plan, lora: LoraSettings, model: Any) -> Any:  # noqa: AN
         model.enable_input_require_grads()
     task = "CAUSAL_LM" if plan.model.task is Task.CAUSAL_LM else "SEQ_CLS"
     adapted = peft.get_peft_model(model, peft.LoraConfig(**lora_keywords(lora, task)), autocast_adapter_dtype=False)
-    stored = torch_dtype(plan.precision.parameters)
     for parameter in adapted.parameters():
         # With four-bit layers peft 0.17 creates adapters in fp32, whatever the model's format.
         if parameter.requires_grad:
-            parameter.data = parameter.data.to(stored)
+            parameter.data = parameter.data.to(torch_dtype(plan.precision.trained))
+    for module in adapted.modules():
+        # Autocast casts the small adapters to the format of the inputs; peft would copy the inputs to that of the adapters.
+        if plan.precision.autocast and isinstance(module, peft.tuners.lora.LoraLayer):
+            module.cast_input_dtype_enabled = False
     return adapted
 
 

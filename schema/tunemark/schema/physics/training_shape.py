@@ -1,7 +1,7 @@
 """The shape of a micro-step: all inputs of the physics, from a plan or from the command line.
 
-Properties of the harness that a plan does not state are set here: adapters have the format of the plain weights,
-checkpointing is not re-entrant, DeepSpeed keeps fp32 master weights of 16-bit ones, and AdamW is fused where torch has it.
+Properties of the harness that a plan does not state are set here: checkpointing is not re-entrant, DeepSpeed keeps fp32
+master weights of 16-bit ones, and AdamW is fused where torch has it.
 """
 
 from dataclasses import dataclass, replace
@@ -334,7 +334,8 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         loss=_loss(plan),
         parameters=plan.precision.parameters,
         activations=plan.precision.parameters,
-        adapters=plan.precision.parameters,
+        autocast=plan.precision.compute if plan.precision.autocast else None,
+        adapters=plan.precision.trained,
         double_quantisation=plan.quantisation.double if plan.quantisation else True,
         block_format=Dtype.FP8 if settings.fp8_products else None,
         optimizer=_optimizer(plan),

@@ -144,7 +144,7 @@ def conflicting_settings(plan: Plan) -> Iterator[str]:
     if plan.device.offload == "all" and strategy in {Strategy.ZERO1, Strategy.ZERO2}:
         yield "only zero3 and fsdp2 can keep parameters in host memory; use --set offload=optimizer"
     if plan.precision.compute is Dtype.FP16 and strategy is Strategy.FSDP2:
-        yield "fsdp2 multiplies in the format of the weights, which fp16 keeps in fp32; use ddp, zero1 to zero3, or compute=fp32"
+        yield "fsdp2 shards weights of one format, and fp16 keeps trained ones in fp32; use ddp, zero1 to zero3, or compute=fp32"
     if plan.data.packing and plan.model.task is not Task.CAUSAL_LM:
         yield "only a causal language model can be trained on packed documents; use data.packing=false"
     if plan.model.attention == VARLEN and not (plan.data.packing and plan.data.document_borders):

@@ -39,7 +39,7 @@ from tunemark.schema.records.plan import (
 )
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.synthetic_data import FULL_ROWS
-from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Padding, Strategy, Task, Weights
+from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Method, Padding, Strategy, Task, Weights
 
 DEFAULT_MAX_TRAIN_S = 300.0
 DEFAULT_NO_STEP_S = 900.0
@@ -48,7 +48,6 @@ SET_BY_OPTIONS = {
     "weights": "model.weights",
     **{f"data.{name}": f"data.{name}" for name in ("source", "name", "padding", "document_borders")},
     **{f"devices.{name}": f"device.{name}" for name in ("count", "strategy", "offload")},
-    "compute": "precision.compute",
 }
 """Setting of a card that a request can change without `--set` -> its place in the plan."""
 SYNTHETIC = {Task.CAUSAL_LM: ("random-tokens", "random-documents", "markov-tokens"), Task.SEQUENCE_CLASSIFICATION: ("keyword-classes",)}
@@ -240,12 +239,12 @@ def precision_choice(
         lacking = "" if newest is compute else f"; {newest.value}: {generation.cannot[FEATURE_OF_FORMAT[newest]]}"
         why = f"the fastest format of {generation.name}{lacking}"
     reasons.give("precision.compute", compute, why)
-    parameters = reasons.give(
-        "precision.parameters",
-        Dtype.BF16 if compute is Dtype.BF16 else Dtype.FP32,
-        "fp16 updates underflow, so the weights are kept in fp32" if compute is Dtype.FP16 else "weights are stored in the compute format",
-    )
-    return Precision(parameters=parameters, compute=compute)
+    parameters, why = Dtype.BF16 if compute is Dtype.BF16 else Dtype.FP32, "weights are stored in the compute format"
+    if compute is Dtype.FP16 and card.method is Method.FULL:
+        why = "fp16 updates underflow, so the weights are kept in fp32"
+    elif compute is Dtype.FP16:
+        parameters, why = compute, "frozen weights are stored in the compute format; adapters in fp32, as fp16 updates underflow"
+    return Precision(parameters=reasons.give("precision.parameters", parameters, why), compute=compute)
 
 
 def optimizer_choice(card: WorkloadCard, precision: Precision, device: DeviceChoice, requested: Requested, reasons: Reasons) -> Optimizer:

@@ -53,6 +53,11 @@ Pattern = Annotated[Text, AfterValidator(_is_pattern)]
 PackageVersion = Annotated[str, Field(pattern=r"^\d+(\.\d+)*((a|b|rc|\.post|\.dev)\d+)*$")]
 
 
+def absent(value: object) -> bool:
+    """Return True for an unknown value of a newer field, which is not written: older records keep their bytes, and so their ids."""
+    return value is None or value == {}
+
+
 class Frozen(BaseModel):
     """A record. Unknown fields are errors, values never change, and NaN is never stored."""
 

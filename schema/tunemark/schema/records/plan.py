@@ -223,9 +223,14 @@ class Precision(Frozen):
     """Format of the matrix products. Its dense peak is the denominator of MFU."""
 
     @property
+    def trained(self) -> Dtype:
+        """Format of the weights that are updated: updates of fp16 weights underflow, so adapters beside them are in fp32."""
+        return Dtype.FP32 if self.parameters is Dtype.FP16 else self.parameters
+
+    @property
     def autocast(self) -> bool:
-        """True if products run in a smaller format than that of the weights."""
-        return self.compute in {Dtype.BF16, Dtype.FP16} and self.parameters is Dtype.FP32
+        """True if products run in a smaller format than that of the trained weights."""
+        return self.compute in {Dtype.BF16, Dtype.FP16} and self.trained is Dtype.FP32
 
 
 class Devices(Frozen):

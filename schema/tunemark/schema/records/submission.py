@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
 
-from tunemark.schema.records.base import Bytes, Count, Frozen, Key, PositiveCount, ResultId, Seconds, Text, consistency, content_id
+from tunemark.schema.records.base import Bytes, Count, Frozen, Key, PositiveCount, ResultId, Seconds, Text, absent, consistency, content_id
 from tunemark.schema.records.division import Override, division_of, fixed_setting_changed
 from tunemark.schema.records.plan import Plan, Requested
 from tunemark.schema.records.trace import DeviceUse, Effective, Energy, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
@@ -48,6 +48,27 @@ class DeviceFacts(Frozen):
     """Enforced power limit."""
     target: Text | None = None
     """Compile target of its kernels, such as compute capability 9.0 or gfx942; null where unknown."""
+    max_clock_mhz: float | None = Field(default=None, gt=0, exclude_if=absent)
+    """Highest clock of the compute units."""
+    max_memory_clock_mhz: float | None = Field(default=None, gt=0, exclude_if=absent)
+    application_clock_mhz: float | None = Field(default=None, gt=0, exclude_if=absent)
+    """Clock of the compute units that an administrator may lower."""
+    ecc: bool | None = Field(default=None, exclude_if=absent)
+    """True if its memory corrects errors, which takes memory or bandwidth on some boards."""
+    partition: Text | None = Field(default=None, exclude_if=absent)
+    """How the device is divided: `none` or `MIG` (NVIDIA), such as `SPX` (AMD)."""
+    pcie_generation: PositiveCount | None = Field(default=None, le=10, exclude_if=absent)
+    """Newest generation that the device and its slot share; an idle device uses an older one."""
+    pcie_width: PositiveCount | None = Field(default=None, le=32, exclude_if=absent)
+    """Lanes in use."""
+    numa_node: Count | None = Field(default=None, exclude_if=absent)
+    """Node of the host's memory that it is nearest to."""
+    nvlinks: Count | None = Field(default=None, exclude_if=absent)
+    """Active NVLinks, to devices or switches."""
+    links: Annotated[tuple[Text, ...], Field(max_length=1_024)] | None = Field(default=None, exclude_if=absent)
+    """Connections to the other visible devices, in their order, such as `NVLink`, `XGMI` or the part of PCIe in between."""
+    unknown: Annotated[dict[Text, Text], Field(max_length=20)] = Field(default_factory=dict, exclude_if=absent)
+    """Null field -> why. Other nulls were not asked of this device family, or are in older records."""
 
 
 class Environment(Frozen):
@@ -75,6 +96,8 @@ class Environment(Frozen):
     """Memory of the host."""
     swap_bytes: Bytes | None = None
     """Swap space of the host; null in records before it was read."""
+    container: Text | None = Field(default=None, exclude_if=absent)
+    """Image of the container as NAME:TAG, or else its kind; null outside containers and where unknown."""
 
     @property
     def usable_physical_cores(self) -> int | None:

@@ -222,7 +222,7 @@ class Energy(Frozen):
 
 
 class DeviceUse(Frozen):
-    """Use of one device over the steady window, sampled from outside the worker. Null if its driver does not report it."""
+    """Use of one device over the steady window, sampled from outside the worker. Each null has its reason in `unknown`."""
 
     index: Count
     """Device number in its machine."""
@@ -238,15 +238,29 @@ class DeviceUse(Frozen):
     clock_mean_mhz: NotNegative | None = None
     """Mean clock of the compute units."""
     clock_min_mhz: NotNegative | None = None
+    memory_clock_mean_mhz: NotNegative | None = None
     temperature_peak_c: float | None = None
     memory_used_peak_bytes: Bytes | None = None
     """Highest memory in use, other processes included."""
     memory_used_before_bytes: Bytes | None = None
     """Memory in use before the run."""
-    throttle_reasons: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
-    """Reasons for lowered clocks as named by the driver, without idling. One sample is enough."""
+    other_processes: Count | None = None
+    """Highest number of processes of others on the device, before and during the run."""
+    errors: Annotated[tuple[Text, ...], Field(max_length=100)] | None = None
+    """Errors that the driver reported during the whole run, such as `Xid 79`."""
+    throttle_reasons: Annotated[tuple[Text, ...], Field(max_length=20)] | None = None
+    """Reasons for lowered clocks as named by the driver, without idling. One sample is enough. Empty if it reported none."""
     throttle_shares: Annotated[dict[Text, Share], Field(max_length=20)] = Field(default_factory=dict)
     """Share of the window's time for each of these reasons; empty in older records."""
+    unknown: Annotated[dict[Text, Text], Field(max_length=20)] = Field(default_factory=dict)
+    """Field that is null -> why."""
+
+    @consistency
+    def _null_or_known(self) -> Iterator[str]:
+        null = {name for name in type(self).model_fields if getattr(self, name) is None}
+        for name in sorted(null ^ set(self.unknown)):
+            problem = "null without a reason" if name in null else "known, or no field, and has a reason why it is unknown"
+            yield f"{name} is {problem}; unknown gives one reason for each field that is null"
 
 
 class Study(Frozen):
