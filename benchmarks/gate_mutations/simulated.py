@@ -405,6 +405,7 @@ class _Simulation:
             "attention": plan.model.attention,
             "attention_kernel": self._attention_kernel(),
             "fused_kernels": plan.model.fused_kernels,
+            "loss": plan.model.loss,
             "compile": "none" if plan.model.compile == "none" else f"{plan.model.compile}, inductor",
             "gradient_checkpointing": plan.model.gradient_checkpointing.value,
             "compute": plan.precision.compute.value,

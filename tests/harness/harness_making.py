@@ -30,7 +30,7 @@ from tunemark.schema.vocabulary import Backend
 
 ROOT = Path(__file__).parents[2]
 FACTS = FactBase(ROOT / "data")
-LEVERS = ("gradient_checkpointing", "fused_kernels", "compile", "compile_mode", "sdpa_kernel", "frozen_weights", "fp8_training")
+LEVERS = ("gradient_checkpointing", "loss", "fused_kernels", "compile", "compile_mode", "sdpa_kernel", "frozen_weights", "fp8_training")
 WARM_START = Path(__file__).with_name("warm_start.py")
 
 

@@ -84,6 +84,7 @@ def test_two_processes_learn_what_one_learns(alone, tmp_path, strategy, further)
     assert both.effective.processes == 2
     assert both.effective.process_group == "gloo"
     assert both.effective.sharding == SHARDING[strategy]
+    assert both.effective.gradient_reduction == ("fp32" if strategy == "fsdp2" else None)
     assert [rank.rank for rank in both.ranks] == [0, 1]
     assert all(len(rank.own_work_s) == STEPS and rank.host_rss_bytes for rank in both.ranks)
     assert both.model.trainable_parameters == alone.model.trainable_parameters

@@ -38,7 +38,7 @@ from tunemark.schema.formats import GIB, MIB
 from tunemark.schema.processes import in_processes
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.reading import InvalidRecord, Problem, read_record
-from tunemark.schema.records.submission import Submission, submission_name
+from tunemark.schema.records.submission import LATER_FIELDS, Submission, submission_name
 from tunemark.schema.vocabulary import Status
 
 LARGEST_FILE_BYTES = 16 * MIB
@@ -145,7 +145,7 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
 
 
 def _submission_problems(record: Submission, derived: Derived, content: bytes, path: Path, facts: FactBase) -> Iterator[Problem]:
-    if content != canonical_json(record):
+    if content not in {canonical_json(record), canonical_json(record.model_dump(mode="json", by_alias=True, exclude=LATER_FIELDS))}:
         fix = (
             "its bytes are not those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the original file"
         )

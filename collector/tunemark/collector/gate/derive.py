@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import cycle, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from tunemark.schema.records.base import flattened
 from tunemark.schema.records.division import division_of
 from tunemark.schema.records.plan import DataChoice, Plan
 from tunemark.schema.records.reading import Problem
-from tunemark.schema.records.submission import MeasurementWarning, Submission
+from tunemark.schema.records.submission import LATER_FIELDS, MeasurementWarning, Submission
 from tunemark.schema.synthetic_data import FULL_ROWS, GENERATORS
 from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Backend, DataSource, Division, Padding, Status, Task, WarningKind
 
@@ -82,7 +82,9 @@ def plan_problems(s: Submission, facts: FactBase) -> Iterator[Problem]:
 
 def _differences(s: Submission, resolved: Resolution) -> Iterator[Problem]:
     # Reasons are words of one version of the harness.
-    left_out = None if s.harness.version == VERSION else {"reasons"}
+    left_out: dict[str, Any] = {} if s.harness.version == VERSION else {"reasons": True}
+    if "loss" not in s.plan.model.model_fields_set:
+        left_out = LATER_FIELDS["plan"] | left_out
     stated, derived = (
         {"plan": plan.model_dump(mode="json", exclude=left_out), "overrides": [each.model_dump(mode="json") for each in overrides]}
         for plan, overrides in ((s.plan, s.overrides), (resolved.plan, resolved.overrides))

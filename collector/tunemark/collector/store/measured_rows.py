@@ -159,6 +159,7 @@ def _evidence_columns(submission: Submission, derived: Derived) -> Row:
     }
     if effective is not None:
         row |= effective.model_dump(include={"attention", "fused_kernels", "compile", "gradient_checkpointing", "process_group"})
+        row |= {"fused_kernels": "chunked loss"} if effective.loss == "chunked" else {}
     if study is not None:
         row |= {"study_id": study.study_id, "study_kind": study.kind, "study_point": study.point, "study_position": study.position}
     if slowest is not None:

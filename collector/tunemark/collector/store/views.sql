@@ -1186,7 +1186,7 @@ comment on column results.time_to_target_high_s is 'Upper end of the interval.';
 comment on column results.evaluation_rows is 'Rows evaluated: as recorded; for a published evaluation, the test set of its dataset, if its size is known.';
 comment on column results.steady_steps is 'Steps in the steady window.';
 comment on column results.steady_verdict is 'Reason why there is or is not a steady window.';
-comment on column results.fused_kernels is 'Fused kernels that the run used.';
+comment on column results.fused_kernels is 'Fused kernels that the run used: `liger`, `chunked loss` without whole logits, or `none`.';
 comment on column results.compile is 'What is compiled with torch.compile.';
 comment on column results.gradient_checkpointing is 'What is recomputed in the backward pass.';
 comment on column results.energy_window_s is 'Duration over which the energy was measured.';

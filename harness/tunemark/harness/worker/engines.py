@@ -230,6 +230,8 @@ def shard(plan: Plan, model: Any, device: Device, *, drawn: bool) -> None:  # no
     where host and device are one.
     """
     settings: dict[str, Any] = {"mesh": init_device_mesh(torch.device(device.torch_name).type, (plan.device.count,))}
+    # The sum over many devices in 16 bits would lose small gradients; torchtitan and torchtune add up in fp32 too.
+    settings["mp_policy"] = fsdp.MixedPrecisionPolicy(reduce_dtype=torch.float32)
     if plan.device.offload == "all":
         settings["offload_policy"] = fsdp.CPUOffloadPolicy()
     refuse_another_model(model)

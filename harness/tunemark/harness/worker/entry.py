@@ -159,7 +159,7 @@ def prepare(
     from tunemark.harness.worker.engines import open_accelerator, shard, wrap  # noqa: PLC0415
     from tunemark.harness.worker.levers import blocks, effective, watch_compute  # noqa: PLC0415
     from tunemark.harness.worker.loop import ENDLESS, Trainer  # noqa: PLC0415
-    from tunemark.harness.worker.optimizers import build_optimizer  # noqa: PLC0415
+    from tunemark.harness.worker.optimizers import build_optimizer, fused_adamw  # noqa: PLC0415
 
     # fp32 is fp32 unless the plan has tf32: a GPU would silently round its inputs otherwise.
     torch.set_float32_matmul_precision("high" if plan.precision.compute is Dtype.TF32 else "highest")
@@ -171,7 +171,7 @@ def prepare(
     elif plan.optimizer.master_weights or (plan.optimizer_rounds_stochastically and plan.device.backend in COMPILED_UPDATE):
         # Copies are made, and updates compiled, where the weights are; without gates the model is still on the host.
         model.to(device.torch_name)
-    optimizer = build_optimizer(plan, model, fused=device.torch_name.startswith("cuda"))
+    optimizer = build_optimizer(plan, model, fused=fused_adamw(device.torch_name))
     if getattr(optimizer, "eager_reason", None) is not None:
         log.event("note", source=EAGER_UPDATE, level="warning", message=optimizer.eager_reason)
     engine = wrap(plan, accelerator, model, optimizer)

@@ -35,6 +35,7 @@ KEPT = frozenset(
 """Operators, by torch's names, with results that selective checkpointing keeps. A package's operators exist after its import."""
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 """Environment variables with the settings of torch's allocator: the name since torch 2.9, and the older one."""
+CHUNKED_LOSS = "tunemark.harness.worker.chunked_loss"
 STOCHASTIC_ROUNDING = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
 
 
@@ -62,11 +63,15 @@ def _selective_contexts() -> Any:  # noqa: ANN401 - two context managers of torc
 
 
 def fuse(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
-    """Install Liger's kernels, before adapters wrap the model."""
+    """Install Liger's kernels, or the loss in chunks of tokens, before adapters wrap the model."""
     if plan.model.fused_kernels == "liger":
         from liger_kernel.transformers import _apply_liger_kernel_to_instance  # noqa: PLC0415 - its documented way for an instance
 
         _apply_liger_kernel_to_instance(model=model)
+    if plan.model.loss == "chunked":
+        from tunemark.harness.worker.chunked_loss import chunk_loss  # noqa: PLC0415 - imports torch
+
+        chunk_loss(model)
 
 
 def blocks(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
@@ -128,8 +133,8 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
     recomputing = sum(bool(getattr(block, "gradient_checkpointing", False)) for block in stack)
     checkpointing = plan.model.gradient_checkpointing.value if recomputing == len(stack) else f"{recomputing} of {len(stack)} blocks"
     bare = getattr(optimizer, "optimizer", optimizer)
-    # Liger leaves each module its class and replaces its `forward`.
-    liger = any(module.forward.__module__.startswith("liger_kernel.") for module in inner.modules())
+    # Liger and the loss in chunks leave each module its class and replace its `forward`.
+    origins = {module.forward.__module__ for module in inner.modules()}
     compiled, compiler = "none", COMPILERS.get(plan.device.backend, "inductor")
     if _is_compiled(inner):
         compiled = f"model, {compiler}"
@@ -143,7 +148,8 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
         rounding = {"0": False, "1": True}.get(os.environ.get(STOCHASTIC_ROUNDING, ""))
     return {
         "attention": str(getattr(inner.config, "_attn_implementation", "unknown")),
-        "fused_kernels": "liger" if liger else "none",
+        "fused_kernels": "liger" if any(name.startswith("liger_kernel.") for name in origins) else "none",
+        "loss": "chunked" if CHUNKED_LOSS in origins else "whole",
         "compile": compiled,
         "gradient_checkpointing": checkpointing if recomputing else "none",
         "attention_kernel": attention_kernel(plan, inner),
@@ -157,7 +163,16 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
         "processes": processes,
         "process_group": process_group,
         "sharding": sharding,
+        "gradient_reduction": gradient_reduction(inner),
     }
+
+
+def gradient_reduction(model: Any) -> str | None:  # noqa: ANN401 - a torch module
+    """Return the number format in which FSDP2 adds up gradients; None for a model that it does not shard."""
+    if not hasattr(model, "_get_fsdp_state"):
+        return None
+    policy = model._get_fsdp_state()._fsdp_param_group.mp_policy  # noqa: SLF001 - there is no public name for it
+    return short(str(policy.reduce_dtype or next(model.parameters()).dtype))
 
 
 def expandable_segments(model: Any) -> bool | None:  # noqa: ANN401 - a torch module

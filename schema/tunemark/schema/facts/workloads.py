@@ -18,6 +18,7 @@ from tunemark.schema.records.plan import (
     Devices,
     Levers,
     LoraSettings,
+    LossForm,
     NeuronSettings,
     Optimizer,
     Quantisation,
@@ -81,6 +82,8 @@ class WorkloadCard(Levers):
     """Number format of matrix products; `auto` uses bf16 if the device supports it."""
     attention: Literal["auto"] | Attention = "sdpa"
     """Attention implementation. `auto`: varlen, which needs no mask, for packed documents on devices that support it; otherwise sdpa."""
+    loss: Literal["auto"] | LossForm = "auto"
+    """How the loss of a causal language model is computed. `auto`: in chunks of tokens where that is supported, otherwise from whole logits."""
     neuron: NeuronSettings | None = None
     """Settings of the Neuron compiler, used on Neuron devices only."""
     devices: Devices = Devices()

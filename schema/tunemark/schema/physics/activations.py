@@ -9,7 +9,7 @@ from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import FAMILIES, NAMES, Linear, Traits, block_kinds, experts_run, head_widths, inner_width
 from tunemark.schema.physics.memory_states import MemoryLine
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
-from tunemark.schema.vocabulary import Checkpointing, Method
+from tunemark.schema.vocabulary import LOSS_CHUNK, Checkpointing, Method
 
 FP32 = 4
 MASK = 1
@@ -288,6 +288,7 @@ def head_line(shape: TrainingShape) -> MemoryLine:
     - `chunked`: the logits; for one chunk of them the gradient, and without torch.compile the three in fp32; and if the head is
       trained, its gradient so far and that of the chunk.
     - `fused`: one chunk of logits at a time, as in Liger Kernel: as many chunks as the vocabulary is wider than the model.
+    - `streamed`: the same with chunks of a fixed number of logits, and the gradient of the head in its own format.
 
     Soft-capped logits (Gemma 2) keep one more.
     """
@@ -297,7 +298,7 @@ def head_line(shape: TrainingShape) -> MemoryLine:
             "logits and loss", "activations", int(16 * shape.slots * (shape.labels or 1)), "negligible: a classifier", ("loss",)
         )
     width = card.vocabulary / shape.tensor_parallel
-    if shape.loss == "fused":
+    if shape.loss in {"fused", "streamed"}:
         return _fused(shape, width, size)
     own, in_fp32 = COPIES[shape.loss]
     own += 1 if card.family == "gemma2" else 0
@@ -310,8 +311,10 @@ def head_line(shape: TrainingShape) -> MemoryLine:
 
 def _fused(shape: TrainingShape, width: float, size: float) -> MemoryLine:
     chunks = -(-int(width) // shape.model.hidden_size)
-    rows = 2 ** (-(-shape.slots // chunks) - 1).bit_length()
-    trained = FP32 * width * shape.model.hidden_size if shape.method is Method.FULL else 0
+    rows, kept = 2 ** (-(-shape.slots // chunks) - 1).bit_length(), float(FP32)
+    if shape.loss == "streamed":
+        rows, kept = min(shape.slots, max(1, LOSS_CHUNK // shape.model.vocabulary)), BYTES[shape.parameters]
+    trained = kept * width * shape.model.hidden_size if shape.method is Method.FULL else 0
     chunk = rows * width * (size + FP32) + shape.slots * shape.model.hidden_size * size
     formula = f"{rows:,} rows x {width:,.0f} words x ({size:g} + {FP32}) bytes, gradients of the hidden states" + (
         " and of the head" if trained else ""

@@ -158,7 +158,7 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     # Copies from the host make the streams wait for each other.
     stream: Group = "framework" if shape.offload else "gathered"
     trained = shape.method is Method.FULL
-    whole = 0 if shape.loss == "chunked" else 1
+    whole = 0 if shape.loss in {"chunked", "streamed"} else 1
     waiting = (
         count_weights(shape).trained * BYTES[shape.parameters] / share if shape.offload and trained and shape.sharding == "fsdp1" else 0
     )

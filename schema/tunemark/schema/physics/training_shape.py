@@ -1,7 +1,7 @@
 """The shape of a micro-step: all inputs of the physics, from a plan or from the command line.
 
 Properties of the harness that a plan does not state are set here: checkpointing is not re-entrant, DeepSpeed keeps fp32
-master weights of 16-bit ones, and CUDA's AdamW is fused.
+master weights of 16-bit ones, and AdamW is fused where torch has it.
 """
 
 from dataclasses import dataclass, replace
@@ -18,6 +18,7 @@ from tunemark.schema.vocabulary import (
     DEEPSPEED,
     DEVICE_ROUNDING_CHUNK,
     MASTER_CHUNK,
+    NATIVE,
     ROUNDING_CHUNK,
     VARLEN,
     Backend,
@@ -258,8 +259,8 @@ def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:
         raise TunemarkError(field, value, did_you_mean(value, known))
 
 
-FUSED_ADAMW = (Backend.CUDA, Backend.ROCM, Backend.CPU, Backend.FAKE)
-"""Backends whose optimizer update needs no workspace: fused on GPUs, one tensor at a time on CPUs."""
+FUSED_ADAMW = frozenset(Backend) - {Backend.NEURON_XLA, *NATIVE}
+"""Backends for which torch has a kernel that updates many weights at once, without a workspace. The harness asks torch."""
 MOST_DOCUMENTS = 65_536
 """Larger micro-batches are represented by this many documents."""
 OPTIMIZERS: dict[OptimizerName, OptimizerKind] = {
@@ -390,7 +391,7 @@ def _attention(plan: Plan) -> Attention:
 
 
 def _loss(plan: Plan) -> Loss:
-    return "fused" if plan.model.fused_kernels == "liger" else "upcast"
+    return "fused" if plan.model.fused_kernels == "liger" else "streamed" if plan.model.loss == "chunked" else "upcast"
 
 
 def _optimizer(plan: Plan) -> OptimizerKind:

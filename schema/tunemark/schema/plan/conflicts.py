@@ -33,6 +33,15 @@ WITHOUT_LIGER = ("gpt2", "bert", *LATENT)
 """Model families that Liger 0.8.5 has no kernels for: it silently leaves them unchanged."""
 FUSED_EXPERTS = 5
 """First major release of transformers that keeps the experts of a layer in one parameter."""
+WHOLE_LOSS: dict[str, Callable[[Plan, ModelCard], bool]] = {
+    "only causal language models have logits for each token": lambda plan, _: plan.model.task is not Task.CAUSAL_LM,
+    "chunks of soft-capped logits are not supported in this version": lambda _, card: card.family == "gemma2",
+    "Liger has a loss of its own": lambda plan, _: plan.model.fused_kernels == "liger",
+    "torch.compile of the whole model compiles its loss too": lambda plan, _: plan.model.compile == "model",
+    "optimum-neuron has a loss of its own": lambda plan, _: plan.device.backend is Backend.NEURON_XLA,
+    "the head has an adapter": lambda plan, _: plan.lora is not None and "lm_head" in plan.lora.target_modules,
+}
+"""What excludes a loss in chunks of tokens."""
 NEURON_FAMILIES = ("llama", "granite", "qwen3")
 """Model families that optimum-neuron can train."""
 PROCESSES_PER_CORE = 4
@@ -248,6 +257,8 @@ def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str
         yield f"{plan.model.key} is of family {card.family}, and optimum-neuron trains {', '.join(NEURON_FAMILIES)}"
     if plan.model.fused_kernels == "liger" and card.family in WITHOUT_LIGER:
         yield f"Liger has no kernels for {card.family}; use fused_kernels=none"
+    if plan.model.loss == "chunked":
+        yield from (f"loss=chunked: {reason}; use loss=whole" for reason, applies in WHOLE_LOSS.items() if applies(plan, card))
     yield from _expert_conflicts(plan, card, packages)
     if plan.model.fp8_products:
         yield from _fp8_shape_conflicts(card)

@@ -5,7 +5,7 @@ record holds.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -59,6 +59,7 @@ PACKED_ATTENTION: dict[Attention, str] = {
     "flex_attention": "packed documents are kept apart by blocks of a mask; blocks without a visible token are left out",
 }
 """Attention for packed rows that computes no pairs of different documents, the fastest first."""
+IN_CHUNKS = "the whole logits are never in memory: chunks of tokens go through the head, and leave their gradients at once"
 NO_BORDERS = "the attention kernels of optimum-neuron ignore document borders: documents are concatenated and attend to each other"
 NEURON_POINT = "the workload card's settings for optimum-neuron"
 TOKENIZERS = {
@@ -117,6 +118,8 @@ def resolve(requested: Requested, facts: FactBase, machine: Machine) -> Resoluti
         reasons=reasons,
     )
     problem = partial(unsupported_reason, model=facts.model(model.key), machine=machine, generation=generation)
+    if card.loss == "auto":
+        plan = first_possible(plan, "loss", {"chunked": IN_CHUNKS}, problem)
     plan = with_automatic_attention(plan, card, generation, problem)
     overrides = (*changes, *_option_overrides(card, plan, facts))
     if plan.lora and card.lora and plan.lora.target_modules != card.lora.target_modules:
@@ -137,11 +140,16 @@ def with_automatic_attention(plan: Plan, card: WorkloadCard, generation: Generat
     too_old = generation is not None and Feature.VARLEN_ATTENTION in generation.cannot
     if card.attention != "auto" or too_old or not (plan.data.packing and plan.data.document_borders):
         return plan
-    for kind, reason in PACKED_ATTENTION.items():
-        model = plan.model.model_copy(update={"attention": kind})
-        packed = plan.model_copy(update={"model": model, "reasons": {**plan.reasons, "model.attention": reason}})
-        if problem(packed) is None:
-            return packed
+    return first_possible(plan, "attention", PACKED_ATTENTION, problem)
+
+
+def first_possible(plan: Plan, field: str, reasons: Mapping[Any, str], problem: Callable[[Plan], str | None]) -> Plan:
+    """Return the plan with the first of these values for a field of its model that the machine supports, else unchanged."""
+    for value, reason in reasons.items():
+        model = plan.model.model_copy(update={field: value})
+        changed = plan.model_copy(update={"model": model, "reasons": {**plan.reasons, f"model.{field}": reason}})
+        if problem(changed) is None:
+            return changed
     return plan
 
 
@@ -194,6 +202,7 @@ def model_choice(card: WorkloadCard, facts: FactBase, requested: Requested) -> M
         hub_id=hub_id,
         local=requested.local_weights,
         attention="sdpa" if card.attention == "auto" else card.attention,
+        loss="whole" if card.loss == "auto" else card.loss,
     )
 
 

@@ -22,6 +22,7 @@ FREE_SETTINGS: dict[str, str] = {
     "attention": "attention kernel",
     "sdpa_kernel": "attention kernel",
     "fused_kernels": "fused kernels",
+    "loss": "fused kernels",
     "gradient_checkpointing": "gradient checkpointing",
     "compile": "compilation",
     "compile_mode": "compilation",

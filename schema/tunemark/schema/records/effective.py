@@ -51,6 +51,8 @@ def compared(plan: Plan, effective: Effective, trace: StepTrace) -> Iterator[Com
     """Yield each setting of a run. Null fields are left out."""
     yield _attention(plan, effective)
     yield _same("fused_kernels", plan.model.fused_kernels, effective.fused_kernels)
+    if effective.loss is not None:
+        yield _same("loss", plan.model.loss, effective.loss)
     yield _same("gradient_checkpointing", plan.model.gradient_checkpointing.value, effective.gradient_checkpointing)
     yield _same("processes", str(plan.device.count), str(effective.processes))
     yield Compared("compile", plan.model.compile, effective.compile, plan.model.compile == effective.compile.partition(",")[0])
@@ -72,6 +74,8 @@ def compared(plan: Plan, effective: Effective, trace: StepTrace) -> Iterator[Com
         yield _same("stochastic_rounding", str(plan.rounds_stochastically).lower(), str(effective.stochastic_rounding).lower())
     if effective.sharding or plan.device.count > 1:
         yield Compared("sharding", plan.device.strategy.value, effective.sharding or "none", None)
+    if effective.gradient_reduction is not None:
+        yield _same("gradient_reduction", "fp32", effective.gradient_reduction)
     if effective.process_group or plan.device.count > 1:
         yield Compared("process_group", "automatic", effective.process_group or "none", None)
 

@@ -22,6 +22,7 @@ from tunemark.schema.vocabulary import (
 
 Attention = Literal["eager", "sdpa", "varlen", "flash_attention_2", "flash_attention_3", "flex_attention"]
 FusedKernels = Literal["none", "liger"]
+LossForm = Literal["whole", "chunked"]
 Compile = Literal["none", "blocks", "model"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 SdpaKernel = Literal["auto", "flash", "efficient", "cudnn", "math"]
@@ -127,6 +128,8 @@ class ModelChoice(Levers):
     """True if pretrained weights came from a local directory, whose path is not recorded."""
     attention: Attention = "sdpa"
     """Attention implementation requested from transformers. `varlen` is torch's FlashAttention kernel for packed documents."""
+    loss: LossForm = "whole"
+    """`chunked`: chunks of tokens go through the head, so that the whole logits are never in memory. Older records have `whole`."""
 
 
 class DataSettings(Frozen):

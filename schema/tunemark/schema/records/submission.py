@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
 
@@ -17,6 +17,12 @@ Name = Annotated[str, Field(min_length=1, max_length=100)]
 Versions = Annotated[dict[Name, Text], Field(max_length=200)]
 
 FORMAT: Literal["tunemark.submission/1"] = "tunemark.submission/1"
+
+LATER_FIELDS: dict[str, Any] = {
+    "plan": {"model": {"loss"}, "reasons": {"model.loss"}},
+    "effective": {"loss", "gradient_reduction"},
+}
+"""Fields that records of older versions lack: their defaults say what those versions did."""
 
 
 class Harness(Frozen):

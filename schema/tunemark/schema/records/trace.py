@@ -117,6 +117,8 @@ class Effective(Frozen):
     kernel. Null otherwise."""
     fused_kernels: Text
     """`liger` if its kernels were installed, else `none`."""
+    loss: Literal["whole", "chunked"] | None = None
+    """`chunked` if chunks of tokens go through the head, else `whole`; null in older records."""
     compile: Text
     """What was compiled, with the back end, and the mode if it is not the default one; `none` if nothing was."""
     gradient_checkpointing: Text
@@ -145,6 +147,8 @@ class Effective(Frozen):
     """Back end of the collectives; null for one process."""
     sharding: Text | None = None
     """Name of the engine that shards states over devices."""
+    gradient_reduction: Literal["fp32", "bf16", "fp16"] | None = None
+    """Number format in which FSDP2 adds up the gradients of all devices; null with other strategies and in older records."""
 
 
 class RankRecord(Frozen):

@@ -1,0 +1,117 @@
+"""A loss in chunks of tokens: that of whole logits, with its gradients, in less memory, where it is supported."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from harness_making import changed_settings, make_machine, run_of, trained_on
+from study_making import FACTS
+from test_adapters import planned as adapters_of
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tunemark.collector.gate.check import judge
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.worker import chunked_loss
+from tunemark.harness.worker.optimizers import fused_adamw
+from tunemark.schema.physics.activations import head_line
+from tunemark.schema.physics.training_shape import FUSED_ADAMW, TrainingShape
+from tunemark.schema.records.effective import DEVICE_TYPES
+from tunemark.schema.vocabulary import Dtype, Method
+
+PACKED = ("data.packing=true", "data.name=random-documents")
+
+
+def learned(family, folder, *settings):
+    """Return the loss of a micro-batch of a tiny model of a family, its gradients, and its logits without labels."""
+    resolved, card = adapters_of(FACTS, family, *settings)
+    model, batches = trained_on(resolved.plan, card, folder)
+    tensors = next(batches).tensors
+    loss = model(**tensors).loss
+    (0.37 * loss).backward()
+    logits = model(**{name: value for name, value in tensors.items() if name != "labels"}).logits
+    return loss.item(), {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}, logits.detach()
+
+
+@pytest.mark.parametrize(("method", "data"), [("full", PACKED), ("lora", ()), ("lora", PACKED)])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "granite", "gpt2", "gemma3_text", "gpt_oss", "deepseek_v3"])
+def test_loss_and_gradients_are_those_of_whole_logits(monkeypatch, tmp_path, family, method, data):
+    # Seven tokens of a vocabulary of 256 words at a time: the last chunk is shorter.
+    monkeypatch.setattr(chunked_loss, "LOSS_CHUNK", 7 * 256)
+    arms = [learned(family, tmp_path, f"method={method}", *data, f"loss={form}") for form in ("whole", "chunked")]
+    (whole, wanted, logits), (chunked, gradients, same) = arms
+    assert chunked == pytest.approx(whole, rel=1e-6)
+    assert torch.equal(logits, same)
+    assert gradients.keys() == wanted.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, wanted[name], rtol=1e-5, atol=1e-6 * float(wanted[name].abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ((), None),
+        (("compile=model",), "torch.compile of the whole model compiles its loss too"),
+        (("model=gemma-2-2b", "attention=eager"), "chunks of soft-capped logits are not supported"),
+        (('lora.target_modules=["q_proj","lm_head"]',), "the head has an adapter"),
+    ],
+)
+def test_the_plan_has_chunks_where_they_are_supported_and_whole_logits_elsewhere(settings, reason):
+    def resolved(*further):
+        return resolve("smoke-lora", FACTS, make_machine(memory_bytes=2**40), Options(overrides=(*settings, *further)))
+
+    assert resolved().plan.model.loss == ("whole" if reason else "chunked")
+    assert ("model.loss" in resolved().plan.reasons) is (reason is None)
+    assert (reason or "") in (resolved("loss=chunked").unsupported or "")
+    assert changed_settings(resolved().plan, FACTS.workload("smoke-lora")).keys() <= {name.partition("=")[0] for name in settings}
+
+
+class Peak(TorchDispatchMode):
+    """Counts the bytes of all tensors that operators make, while they live."""
+
+    def __init__(self):
+        super().__init__()
+        self.held, self.peak = {}, 0
+
+    def __torch_dispatch__(self, operator, types, inputs=(), settings=None):
+        made = operator(*inputs, **(settings or {}))
+        given = {each.untyped_storage()._cdata for each in inputs if isinstance(each, torch.Tensor)}
+        for tensor in (made,) if isinstance(made, torch.Tensor) else ():
+            storage = tensor.untyped_storage()
+            if storage._cdata not in given:
+                self.held[storage._cdata] = (torch.multiprocessing.reductions.StorageWeakRef(storage), storage.nbytes())
+        self.held = {place: each for place, each in self.held.items() if not each[0].expired()}
+        self.peak = max(self.peak, sum(size for _, size in self.held.values()))
+        return made
+
+
+@pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
+def test_the_memory_of_a_loss_on_a_cpu_is_what_the_model_predicts(monkeypatch, method):
+    card = FACTS.model("tiny-llama").model_copy(update={"vocabulary": 8192, "hidden_size": 64})
+    monkeypatch.setattr(chunked_loss, "LOSS_CHUNK", 64 * card.vocabulary)
+    monkeypatch.setattr("tunemark.schema.physics.activations.LOSS_CHUNK", 64 * card.vocabulary)
+    states, labels = torch.randn(1, 1024, 64, requires_grad=True), torch.randint(card.vocabulary, (1, 1024))
+    weight = torch.randn(card.vocabulary, 64, requires_grad=method is Method.FULL)
+    with Peak() as seen:
+        chunked_loss.mean_loss(states, weight, labels)
+    shape = TrainingShape(card, method, 1024, loss="streamed", parameters=Dtype.FP32, activations=Dtype.FP32)
+    assert seen.peak == pytest.approx(head_line(shape).bytes, rel=0.05)
+    assert seen.peak < head_line(replace(shape, loss="upcast")).bytes / 4
+
+
+def test_a_record_without_the_field_has_whole_logits_and_stays_valid(tmp_path):
+    done, submission = run_of(tmp_path, "smoke-lora", "probe=false", "data.sequence_length=32", steps=3)
+    assert done.returncode == 0, done.stderr
+    assert submission.plan.model.loss == submission.effective.loss == "chunked"
+    (old,) = (FACTS.root.parent / "submissions" / "smoke-lora").glob("*-d40431cad2f8.json")
+    verdict = judge(old, FACTS)
+    assert verdict.problems == ()
+    assert verdict.record.plan.model.loss == "whole"
+    assert verdict.record.effective.loss is None
+
+
+def test_the_memory_model_has_fused_adamw_for_the_devices_for_which_torch_has_it():
+    names = torch.utils._foreach_utils._get_fused_kernels_supported_devices()
+    assert fused_adamw("cpu")
+    assert not fused_adamw("xla")
+    assert {DEVICE_TYPES[backend] for backend in FUSED_ADAMW if backend in DEVICE_TYPES} <= set(names)
+    assert all(backend in FUSED_ADAMW for backend, name in DEVICE_TYPES.items() if name in names)
