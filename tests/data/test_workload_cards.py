@@ -138,7 +138,7 @@ def test_a_card_for_small_devices_runs_there_unchanged_in_the_format_that_the_de
 
 def test_a_mac_is_refused_what_metal_does_not_let_a_process_use():
     machine = machine_with(FACTS, "apple-m1", 1, 1)
-    plan = resolve("lora-1b", FACTS, machine, Options(overrides=("batch.micro_batch=3",))).plan
+    plan = resolve("lora-1b", FACTS, machine, Options(overrides=("batch.micro_batch=8",))).plan
     problem = step_memory(plan, FACTS.model("smollm2-1.7b"), machine).problem
     assert problem.endswith("on each device, and a process of each device has 10.7 GiB")
     assert needed_bytes(plan) < 16 * GIB

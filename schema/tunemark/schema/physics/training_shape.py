@@ -18,7 +18,6 @@ from tunemark.schema.vocabulary import (
     DEEPSPEED,
     DEVICE_ROUNDING_CHUNK,
     MASTER_CHUNK,
-    NATIVE,
     ROUNDING_CHUNK,
     VARLEN,
     Backend,
@@ -259,7 +258,7 @@ def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:
         raise TunemarkError(field, value, did_you_mean(value, known))
 
 
-FUSED_ADAMW = frozenset(Backend) - {Backend.NEURON_XLA, *NATIVE}
+FUSED_ADAMW = frozenset(Backend) - {Backend.NEURON, Backend.NEURON_XLA, Backend.TPU}
 """Backends for which torch has a kernel that updates many weights at once, without a workspace. The harness asks torch."""
 MOST_DOCUMENTS = 65_536
 """Larger micro-batches are represented by this many documents."""
