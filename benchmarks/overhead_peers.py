@@ -52,7 +52,7 @@ def bare(folder: Path, device: str) -> Arm:
     """Return the loop of a tutorial, on batches that are on the device beforehand."""
     model, batches = model_in(folder, device), batches_in(folder, device)
     on_cpu, api = device == "cpu", torch.get_device_module(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=not on_cpu)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
 
     def mark() -> Any:
         if on_cpu:
@@ -95,9 +95,8 @@ def trainer(folder: Path, device: str) -> Arm:
     model, batches = model_in(folder, device), batches_in(folder, device)
     rows = [row.tolist() for batch in batches * 4 for row in batch["input_ids"]]
     data = Dataset.from_dict({"input_ids": rows, "labels": rows})
-    # The default optimizer is the fused kernel, which the bare loop does not use on a CPU either.
     settings = {
-        "optim": "adamw_torch",
+        "optim": "adamw_torch_fused",
         "report_to": "none",
         "save_strategy": "no",
         "use_cpu": True,
