@@ -133,7 +133,7 @@ class _Parts:
 
     @property
     def expanded(self) -> float:
-        """Keys without positions, and values, as one product of which the values are a view; 0 unless they have a rank."""
+        """Keys without positions together with values, which one product gives; 0 unless they have a rank."""
         return self._heads(self.card.head_dim + head_widths(self.card)[1]) if self.card.key_value_rank else 0
 
     def _heads(self, width: int) -> float:
