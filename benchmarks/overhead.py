@@ -214,7 +214,7 @@ def main() -> None:
     """Print the table of each size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", choices=[backend.value for backend in Backend], default=Backend.CPU.value)
-    parser.add_argument("--within", type=float, default=0.01, help="half-width of the 95% interval of the A/A ratio")
+    parser.add_argument("--within", type=float, default=0.01, help="half-width of the 95%% interval of the A/A ratio")
     parser.add_argument("--minutes", type=float, default=20.0, help="longest time for a size")
     parser.add_argument("--steps", type=int, default=12, help="steps of a block")
     parser.add_argument("--only", choices=SIZES, help="run one size; default: every size practical for the device")

@@ -34,6 +34,11 @@ CORRUPTIONS: dict[str, dict[str, object]] = {
     "a misspelt workload": {"plan.workload": "smoke-lorra"},
     "an unknown model": {"plan.model.key": "tiny-lama"},
     "an unknown accelerator": {"plan.device.accelerator": "nvidia-h100"},
+    "a device of another maker": {
+        "environment.backend": "cuda",
+        "plan.device.backend": "cuda",
+        "environment.devices.0.name": "AMD Instinct MI300X",
+    },
     "a silent change of the card": {"plan.optimizer.learning_rate": 0.5},
     "a batch that does not multiply": {"plan.batch.global_batch": 5},
     "a negative time": {"process.wall_s": -1.0},

@@ -105,10 +105,15 @@ def differences(stated: object, derived: object, why: str) -> Iterator[Problem]:
 
 
 def machine_of(s: Submission, facts: FactBase) -> Machine:
-    """Return the machine of a run as the harness planned with it. Raises TunemarkError for a device family that is not implemented."""
+    """Return the machine of a run as the harness planned with it. Raises TunemarkError for a family without code, or a device of another one."""
     e, family = s.environment, facts.support.families.get(s.environment.backend) if facts.support else None
     if family is None:
         raise TunemarkError("environment.backend", e.backend.value, "data/support.json has no such device family")
+    card = facts.recognise_accelerator(e.devices[0].name)
+    if card and family.cards and not family.cards.startswith(card.vendor):
+        raise TunemarkError(
+            "environment.devices.0.name", e.devices[0].name, f"is made by {card.vendor}; {e.backend.value} runs no device of it"
+        )
     stated = s.plan.reasons.get("device.backend", "")
     return Machine(
         **dict(e),

@@ -122,9 +122,10 @@ def observed_warnings(
         if note["source"] == EAGER_UPDATE:
             message = f"{EAGER_UPDATE}: not compiled, which takes several times longer and more memory; install a C compiler and Triton"
             yield MeasurementWarning(kind=WarningKind.FALLBACK, message=f"{message} ({scrub(note['message'])})")
-    for index, count in ((index, count) for index, count in foreign.items() if count):
-        message = f"{count} other process{'es' * (count != 1)} used device {index}; end them and repeat"
-        yield MeasurementWarning(kind=WarningKind.BUSY_DEVICE, message=message)
+    for index, count in foreign.items():
+        if count:
+            message = f"{count} other process{'es' * (count != 1)} used device {index}; end them and repeat"
+            yield MeasurementWarning(kind=WarningKind.BUSY_DEVICE, message=message)
     if machine.free_disk_bytes < LOW_DISK_BYTES:
         message = f"{machine.free_disk_bytes / GIB:.1f} GiB of disk were free"
         yield MeasurementWarning(kind=WarningKind.LOW_DISK, message=message)

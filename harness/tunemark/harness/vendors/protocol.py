@@ -453,8 +453,6 @@ class Vendor(Family):
     """The found family with the highest preference is used unless `--set backend` names another."""
     monitor: Callable[[Sequence[int]], DeviceMonitor] | None = None
     """Open a monitor of some devices, or raise MonitorUnavailable."""
-    cards: str | None = None
-    """Pattern of vendor and architecture on its accelerator cards, for plans of other machines."""
     devices_in: Callable[[AcceleratorCard], int] = lambda _card: 1
     """Return the number of devices in one accelerator: each NeuronCore is a device, and so is a whole GPU."""
     environment: dict[str, str] = field(default_factory=dict)

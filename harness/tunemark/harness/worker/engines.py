@@ -89,9 +89,8 @@ class Engine:
 class FsdpEngine(Engine):
     """Torch's FSDP2: each block's parameters, gradients and states are shards, gathered while they are used."""
 
-    def exchange(self, *, last: bool) -> Any:  # noqa: ANN401 - a context manager
-        """Return an empty context; gradients are scattered with the last micro-batch only."""
-        self.model.set_requires_gradient_sync(last)
+    def exchange(self, *, last: bool) -> Any:  # noqa: ANN401, ARG002 - every micro-batch is alike
+        """Return an empty context: each micro-batch scatters its gradients, since whole ones, kept until the last, would fill a device."""
         return contextlib.nullcontext()
 
     def gathered(self) -> dict[str, Any] | None:

@@ -80,7 +80,7 @@ class SubmittedStep:
 
     @property
     def marks(self) -> tuple[Stamp, ...]:
-        """Return all marks in the order in which the device reaches them. Gradients are exchanged in the last micro-batch."""
+        """Return all marks in the order in which the device reaches them. DDP exchanges gradients in the last micro-batch."""
         own = () if self.own is None else (self.own,)
         return (*self.micro[:-1], *own, *self.micro[-1:], self.stamp)
 

@@ -126,6 +126,8 @@ class Family:
     """Generations that lack more than the family does."""
     on_host: bool = False
     """True where all processes of a machine share the CPU."""
+    cards: str | None = None
+    """Pattern of maker and architecture on its accelerator cards, for plans of other machines."""
 
     def generation(self, target: str | None, architecture: str | None) -> Generation | None:
         """Return the generation of a device if it lacks something, else None. The card's architecture counts only without a target."""
