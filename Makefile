@@ -13,10 +13,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RUNNER_INSTALLED := $(VENV)/.installed-run
-# The harness also runs with the older Python libraries that the Neuron stack pins.
-NEURON_VENV := .venv-neuron-stack
-NEURON_BIN := $(NEURON_VENV)/bin
-NEURON_INSTALLED := $(NEURON_VENV)/.installed
+# The harness also runs with older libraries: those that optimum-neuron pins, and those of common GPU images. Each list names its torch.
+STACKS := $(patsubst requirements-stack-%.txt,%,$(wildcard requirements-stack-*.txt))
 OPTIMUM_NEURON := optimum-neuron==0.4.5
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Without --no-compile, pip compiles every module of every library on one core; Python compiles those that are imported.
@@ -24,7 +22,7 @@ CODE := schema harness collector site tests benchmarks
 # One process more than there are cores, whole test files each, in their order: slow ones first (tests/conftest.py). Tiny models are slower on several threads when other work runs.
 PYTEST := -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-run demo test test-all check tests wheel-test rehearse-pr test-neuron-stack neuron-api browser format schema support mutation-score check-sources campaign structure lock clean
+.PHONY: help setup setup-run demo test test-all check tests wheel-test rehearse-pr test-stacks neuron-api browser format schema support mutation-score check-sources campaign structure lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -61,7 +59,7 @@ test: setup browser ## Run lint, types and all tests but those that run nightly.
 	@$(MAKE) --no-print-directory --jobs=2 check tests MARKS="$(MARKS)"
 
 test-all: MARKS := -m ''
-test-all: test test-neuron-stack ## Run all tests, also the nightly ones, those of the harness also with older libraries.
+test-all: test test-stacks ## Run all tests, also the nightly ones, those of the harness also with older libraries.
 
 check: setup ## Run lint, format, type, import and workflow checks.
 	$(BIN)/ruff check $(CODE)
@@ -74,16 +72,19 @@ check: setup ## Run lint, format, type, import and workflow checks.
 tests: setup
 	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) $(MARKS)
 
-test-neuron-stack: $(NEURON_INSTALLED) ## Run the harness tests with the libraries that optimum-neuron pins.
-	OMP_NUM_THREADS=1 $(NEURON_BIN)/python $(PYTEST) tests/harness -m 'not process and not nightly'
+test-stacks: $(STACKS:%=test-stack-%) ## Run the harness tests with older libraries; test-stack-neuron or test-stack-torch-2.11 is one of them.
 
-$(NEURON_INSTALLED): requirements-neuron-stack.txt pyproject.toml
-	@echo "test-neuron-stack: creating $(NEURON_VENV) and installing"
-	@test -x $(NEURON_BIN)/python || $(PYTHON) -m venv $(NEURON_VENV)
-	@$(NEURON_BIN)/python -c 'import torch' 2>/dev/null || $(NEURON_BIN)/python -m pip --disable-pip-version-check install --quiet $(TORCH)
-	@$(NEURON_BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps -r requirements-neuron-stack.txt
-	@$(NEURON_BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
-	@touch $(NEURON_INSTALLED)
+test-stack-%: .venv-stack-%/.installed
+	OMP_NUM_THREADS=1 .venv-stack-$*/bin/python $(PYTEST) tests/harness -m 'not process and not nightly'
+
+.PRECIOUS: .venv-stack-%/.installed
+.venv-stack-%/.installed: requirements-stack-%.txt pyproject.toml
+	@echo "test-stack-$*: creating .venv-stack-$* and installing"
+	@test -x .venv-stack-$*/bin/python || $(PYTHON) -m venv .venv-stack-$*
+	@.venv-stack-$*/bin/python -c 'import torch' 2>/dev/null || .venv-stack-$*/bin/python -m pip --disable-pip-version-check install --quiet $$(sed -n 's/^# \(torch==.*\)/\1/p' $<)
+	@.venv-stack-$*/bin/python -m pip --disable-pip-version-check install --quiet --no-deps -r $<
+	@.venv-stack-$*/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
 
 wheel-test: setup ## Build the sdist and the wheel, and use the wheel in an empty folder with a new environment (also part of the tests).
 	$(BIN)/python -m pytest -q tests/end_to_end/test_wheel.py
@@ -132,4 +133,4 @@ lock: ## Resolve both locks again (needs uv).
 	    --no-header --no-annotate --excludes build/not-locked.txt --quiet --output-file $$1 >/dev/null; done
 
 clean: ## Remove everything that can be rebuilt.
-	rm -rf build $(VENV) $(NEURON_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build $(VENV) .venv-stack-* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,7 +5,8 @@
 Every arm trains the same small Llama in full with torch's AdamW on the same shapes, in a process of its own. The peers import nothing of
 Tunemark (`overhead_peers.py`), so that none of its patches is theirs. The bare loop runs twice, as an A/A pair: arms take turns in short
 blocks until the interval of that pair's ratio is as narrow as asked for, and a ratio of the harness is only as good as it. On a CPU, CPU
-seconds of the process are counted, with one thread: they hardly depend on what else the machine does. The harness runs as in a worker:
+seconds of the process are counted, with one thread. Other programs only ever add to them, by a fifth from block to block on a shared
+machine, so that the fastest step of a block counts, and the median of the rounds. The harness runs as in a worker:
 real batches, a log on disk, and the parent's sampler in another process, which is stopped for the other arms.
 
 With an accelerator (`--backend cuda`), only the bare loops and the harness run, at the size `billion`: a Llama with 0.98 B parameters in
@@ -14,6 +15,7 @@ bf16, 4 x 2048 tokens per step. Steps are timed with events in the device's queu
 
 import argparse
 import json
+import math
 import os
 import signal
 import statistics
@@ -44,7 +46,6 @@ from tunemark.harness.worker.models import build_model, config_of
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.statistics.comparison import paired_change
 from tunemark.schema.vocabulary import Backend
 
 SAMPLER = """
@@ -170,11 +171,11 @@ class Server:
         self.process = subprocess.Popen([sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
 
     def step_s(self, steps: int) -> float:
-        """Return the median seconds of a step in a block of this many steps."""
+        """Return the seconds of the fastest step in a block of this many steps."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         print(steps, file=self.process.stdin, flush=True)
-        return statistics.median(json.loads(self.process.stdout.readline())[DROPPED:])
+        return min(json.loads(self.process.stdout.readline())[DROPPED:])
 
     def close(self) -> None:
         """End the process."""
@@ -183,7 +184,7 @@ class Server:
 
 
 def measure(arms: dict[str, Server], steps: int, within: float, minutes: float) -> dict[str, list[float]]:
-    """Return the median seconds of a step in each block, by arm, once the A/A interval is narrow enough or the time is up."""
+    """Return the seconds of the fastest step in each block, by arm, once the A/A interval is narrow enough or the time is up."""
     blocks: dict[str, list[float]] = {name: [] for name in arms}
     for arm in arms.values():
         arm.step_s(steps)
@@ -193,20 +194,26 @@ def measure(arms: dict[str, Server], steps: int, within: float, minutes: float) 
         for name in list(arms)[number % len(arms) :] + list(arms)[: number % len(arms)]:
             blocks[name].append(arms[name].step_s(steps))
         number += 1
-        control = paired_change(blocks[AGAIN], blocks[BARE]).change
-        print(f"{number} rounds, A/A ratio {1 + control.value:.4f} +- {(control.high - control.low) / 2:.4f}", file=sys.stderr)
-        if number >= FEWEST_ROUNDS and control.high - control.low <= 2 * within:
+        control, low, high = ratio(blocks[AGAIN], blocks[BARE])
+        print(f"{number} rounds, A/A ratio {control:.4f} +- {(high - low) / 2:.4f}", file=sys.stderr)
+        if number >= FEWEST_ROUNDS and high - low <= 2 * within:
             break
     return blocks
+
+
+def ratio(times: list[float], bare: list[float]) -> tuple[float, float, float]:
+    """Return the median ratio of the throughput to the bare loop's over the rounds, with its 95% interval from the binomial distribution."""
+    found = sorted(theirs / own for own, theirs in zip(times, bare, strict=True))
+    middle, half = (len(found) - 1) / 2, 0.98 * math.sqrt(len(found))
+    return statistics.median(found), found[max(0, math.floor(middle - half))], found[min(len(found) - 1, math.ceil(middle + half))]
 
 
 def table(blocks: dict[str, list[float]]) -> dict[str, dict[str, float]]:
     """Return for each arm: milliseconds of a step, and the ratio of its throughput to the bare loop's with its 95% interval."""
     found = {}
     for name, times in blocks.items():
-        ratio = paired_change(times, blocks[BARE]).change
         found[name] = {"step_ms": 1e3 * statistics.median(times), "rounds": len(times)}
-        found[name] |= {key: 1 + value for key, value in zip(("ratio", "low", "high"), (ratio.value, ratio.low, ratio.high), strict=True)}
+        found[name] |= dict(zip(("ratio", "low", "high"), ratio(times, blocks[BARE]), strict=True))
     return found
 
 

@@ -72,7 +72,8 @@ def plan_problems(s: Submission, facts: FactBase) -> Iterator[Problem]:
     try:
         resolved = resolve(s.requested, facts, machine_of(s, facts))
     except TunemarkError as error:
-        yield Problem("requested", f"{error.field} {error.value!r}", f"{error.fix}; {ORIGINAL}")
+        card = f"a result of another model needs its card, data/models/{error.value}.toml, in the same pull request"
+        yield Problem("requested", f"{error.field} {error.value!r}", f"{error.fix}; {card if error.field == 'model' else ORIGINAL}")
         return
     yield from _differences(s, resolved)
     if resolved.unsupported is not None and s.outcome.status is not Status.UNSUPPORTED:

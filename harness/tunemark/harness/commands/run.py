@@ -51,8 +51,10 @@ def plan(
     - `tunemark plan lora-8b --accelerator nvidia-h100-80gb-sxm`
 
     - `tunemark plan lora-8b --accelerator nvidia-l4 --devices 8 --set nodes=2`
+
+    - `tunemark plan lora-8b --model MODEL_FOLDER`
     """
-    facts = FactBase.of_project()
+    facts = options.facts or FactBase.of_project()
     if accelerator is None:
         machine = detect(options.backend)
     else:
@@ -114,7 +116,8 @@ def run(
 ) -> None:
     """Fine-tune once in a fresh process and write one submission.
 
-    A submission with a status is always written, even after Ctrl-C, a crash or out of memory.
+    A record with a status is always written, even after Ctrl-C, a crash or out of memory: as a submission if it trained or ran out of
+    memory, else to `build/tries`.
 
     Examples
     --------
@@ -122,11 +125,14 @@ def run(
 
     - `tunemark run smoke-bert --data file:DATA_FOLDER --steps 200`
 
-    - `tunemark run smoke-lora --weights pretrained:MODEL_FOLDER`
+    - `tunemark run lora-8b --model MODEL_FOLDER --weights pretrained:MODEL_FOLDER`
+
+    - `tunemark run my-options.yml`
 
     - `tunemark run smoke-lora --repeats 5`
     """
     from tunemark.harness.run.launch import help_another_node, run_once, superseded  # noqa: PLC0415 - only a run needs processes
+    from tunemark.harness.run.record import is_submission  # noqa: PLC0415
     from tunemark.harness.run.show import print_summary, summary  # noqa: PLC0415
 
     if repeats > 1:
@@ -137,7 +143,7 @@ def run(
         if supersedes is not None:
             raise TunemarkError("--supersedes", supersedes, "only a single run can replace a result; remove --repeats")
         answer(run_repeats(workload, options, Bench.here(options, out), repeats), as_json=as_json)
-    facts, machine = FactBase.of_project(), detect(options.backend)
+    facts, machine = options.facts or FactBase.of_project(), detect(options.backend)
     resolved = resolve(workload, facts, machine, options)
     warn_of_shared_cores(resolved, machine)
     refuse_missing_devices(options, machine)
@@ -150,7 +156,9 @@ def run(
     if as_json:
         print_json(summary(submission) | {"file": str(path)})
     else:
-        print_summary(submission, str(path))
+        print_summary(
+            submission, str(path) if is_submission(submission) else f"{path} (nothing was trained, so `tunemark submit` leaves it out)"
+        )
     raise typer.Exit(EXIT_BY_STATUS.get(submission.outcome.status, Exit.UNTRUSTWORTHY))
 
 

@@ -99,8 +99,8 @@ def frontier(
 ) -> None:
     """Find the largest micro-batch and the longest sequence that fit, by doubling and then bisection.
 
-    Each trial is a short run on full rows with its own submission. Out of memory means that it does not fit; any other failure ends the search with
-    its reason. The same command resumes where it stopped.
+    Each trial is a short run on full rows. Out of memory means that it does not fit; any other failure ends the search with its reason. The
+    same command resumes where it stopped.
 
     Examples
     --------

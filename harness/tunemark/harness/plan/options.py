@@ -6,14 +6,17 @@ The fields, their types and bounds are those of the record's `Requested`. What i
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
-from pydantic import Field, ValidationError
+import yaml
+from pydantic import Field, SkipValidation, ValidationError
 
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError, must_be
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan.overrides import ALIASES
 from tunemark.schema.records.plan import OPTIONS, SET_NAMES, RunOptions
 
@@ -21,7 +24,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard outpu
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="FOLDER", help="Write the submissions there. Default: submissions/ of the checkout.")
 ]
-Workload = Annotated[str, typer.Argument(help="Name of a workload; `tunemark workloads` lists them.")]
+Workload = Annotated[str, typer.Argument(help="A name of `tunemark workloads`, your card (.toml), or options (.yml).")]
 
 
 def count(text: str | int) -> int:
@@ -57,6 +60,8 @@ class Options(RunOptions):
     """Number of this machine. Machine 0 writes the submission."""
     rendezvous: str | None = None
     """HOST:PORT of the first of several machines."""
+    facts: Annotated[FactBase | None, SkipValidation] = None
+    """The facts of the project with cards of the user's own; None without any."""
 
     def having(self, **changes: Any) -> "Options":  # noqa: ANN401 - of any field
         """Return them with other values of some fields."""
@@ -92,7 +97,7 @@ def _refused(error: ValidationError, names: Mapping[str, str]) -> TunemarkError:
     return TunemarkError(names.get(name, name), wrong["input"], fix)
 
 
-RARE = {SET_NAMES.get(name, name): name for name in Options.model_fields if name not in {*OPTIONS, "data_sha256"}}
+RARE = {SET_NAMES.get(name, name): name for name in Options.model_fields if name not in {*OPTIONS, "data_sha256", "facts"}}
 """Settings of a run that only `--set` sets -> field of Options."""
 SETTINGS = RARE | {"devices.count": "devices", "devices.strategy": "strategy", "devices.offload": "offload"}
 """All settings that are the run's and not the card's. A series varies the devices by the names of the card."""
@@ -119,12 +124,53 @@ SHARED: dict[str, Shared] = {
     "checkpointing": Shared("--checkpointing", "Use none, selective or full.", "KIND", setting="gradient_checkpointing"),
     "overrides": Shared("--set", SET, "NAME=VALUE", list[str] | None),
     "weights": Shared("--weights", "Use card, random, pretrained, or pretrained:HUB_ID_OR_DIRECTORY.", "WEIGHTS", str),
+    "model": Shared("--model", "Train another model: a name, hub id, size, folder or config.json.", "MODEL"),
     "data": Shared("--data", DATA, "DATA", str),
     "max_steps": Shared("--steps", "Run exactly N optimizer steps.", "N", int | None, parser=count),
     "devices": Shared("--devices", "Train on N devices, over all machines.", "N", int | None, parser=count),
     "strategy": Shared("--sharding", "Use ddp, fsdp2, zero1, zero2 or zero3.", "NAME"),
 }
 """Parameter of a command, which for the request is a field of Options, and its option."""
+
+
+def with_own_cards(workload: str, model: str | None, options: Options) -> tuple[str, Options]:
+    """Return a workload's key, and options with the facts that it needs: `workload` may be a card's file, `model` as in `any_model`.
+
+    Without that model's weights, its shape is trained from random ones. A file with options holds `workload`, and the names of options or
+    settings; what the command line gives counts more.
+    """
+    facts = FactBase.of_project()
+    if workload.endswith((".yml", ".yaml")):
+        content = _options_in(Path(workload))
+        workload, model = str(content.pop("workload", "")), model or content.pop("model", None)
+        given = {name: value for name, value in dict(options).items() if value != Options.model_fields[name].get_default()}
+        named = {option.name.removeprefix("--"): option.setting or name for name, option in SHARED.items()}
+        read = {named.get(name, name): value for name, value in content.items()}
+        request = {name: read.pop(name) for name in list(read) if name in Options.model_fields}
+        asked = _valid(request, OPTIONS).setting(f"{name}={value}" for name, value in read.items())
+        options = asked.having(**given | {"overrides": (*asked.overrides, *options.overrides)})
+    if workload.endswith(".toml"):
+        facts, workload = replace(facts, own_workloads=(Path(workload),)), Path(workload).stem
+    if model is not None:
+        from tunemark.schema.facts.any_model import any_model  # noqa: PLC0415 - only for a model that was asked for
+
+        card = any_model(facts, str(model))
+        if facts.models.get(card.key) != card:
+            card = card.model_copy(update={"key": f"own-{card.key}" if card.key in facts.models else card.key})
+            facts = replace(facts, own_models=(card,))
+        options = options.having(overrides=(f"model={card.key}", *options.overrides))
+    return workload, options.having(facts=facts)
+
+
+def _options_in(path: Path) -> dict[str, Any]:
+    """Return the options in a YAML file. Raises TunemarkError for a file that holds none."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise TunemarkError("workload", str(path), f"cannot be read: {error}") from error
+    if not isinstance(content, dict) or "workload" not in content:
+        raise TunemarkError("workload", str(path), "name the workload and options, such as `workload: lora-8b` and `seq: 2048`")
+    return content
 
 
 def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -137,7 +183,7 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
 
     def run(**arguments: Any) -> None:  # noqa: ANN401 - what typer read
         given = {name: arguments.pop(name) for name in shared}
-        assigned = given.pop("overrides") or ()
+        assigned, model = given.pop("overrides") or (), given.pop("model")
         typed, sets, request = dict[str, str](), list[str](), dict[str, Any]()
         for name, value in given.items():
             setting = shared[name].setting
@@ -150,7 +196,9 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
             setting = ALIASES.get(name, name)
             typed[OPTIONS.get(SETTINGS.get(setting, ""), setting)] = f"--set {name}"
         try:
-            command(**arguments, options=_valid(request, OPTIONS).setting((*sets, *assigned)))
+            options = _valid(request, OPTIONS).setting((*sets, *assigned))
+            arguments["workload"], options = with_own_cards(arguments["workload"], model, options)
+            command(**arguments, options=options)
         except TunemarkError as error:
             raise _as_typed(error, typed, command.__name__) from error
         except ValidationError as error:

@@ -36,13 +36,14 @@ from tunemark.schema.records.submission import (
 )
 from tunemark.schema.records.trace import Energy, StepTrace, Study
 from tunemark.schema.statistics.steady_state import SteadyWindow
-from tunemark.schema.vocabulary import EAGER_UPDATE, HOST_INTERVAL_S, Division, Phase, WarningKind
+from tunemark.schema.vocabulary import EAGER_UPDATE, HOST_INTERVAL_S, Division, Phase, Status, WarningKind
 
 if TYPE_CHECKING:
     from tunemark.harness.plan.resolve import Resolved
 
 BUILT_FROM = Path(__file__).parents[1] / "built_from.json"
 """Commit of an installed package: `hatch_build.py` writes it into distributions."""
+SUBMISSIONS, TRIES = "submissions", Path("build") / "tries"
 LOW_DISK_BYTES = 2 * GIB
 MEASURING = ("schema", "harness", "data/models")
 """Folders of the checkout that a measurement depends on. A commit of results or of pages changes none of them."""
@@ -181,7 +182,18 @@ def _utilisation(plan: Plan, finished: Finished, trace: StepTrace, window: Stead
 
 def submissions(folder: Path | None) -> Path:
     """Return the folder of submissions: that of the checkout unless another one is given."""
-    return folder or project_root() / "submissions"
+    return folder or project_root() / SUBMISSIONS
+
+
+def tries(submitted: Path) -> Path:
+    """Return the folder of the records that are not for others, beside a folder of submissions; another folder takes both kinds."""
+    return submitted.parent / TRIES if submitted.name == SUBMISSIONS else submitted
+
+
+def is_submission(record: Submission) -> bool:
+    """Return True if a record tells others something: it trained, or ran out of memory. Searches only try, and typing errors do neither."""
+    searched = record.study is not None and record.study.kind in {"tune", "frontier"}
+    return not searched and (len(record.trace) > 0 or record.outcome.status in {Status.OOM_DEVICE, Status.OOM_HOST})
 
 
 def write(submission: Submission, folder: Path | None = None) -> Path:
@@ -193,7 +205,8 @@ def write(submission: Submission, folder: Path | None = None) -> Path:
     for field, value, what in identity_leaks(submission.model_dump(mode="json"), machine_names()):
         fix = f"looks like {what}; a submission must not identify a machine; please report this"
         raise TunemarkError(field, value, fix, exit_code=Exit.INTERNAL)
-    path = submissions(folder) / submission.workload / submission_name(submission, content)
+    place = submissions(folder) if is_submission(submission) else tries(submissions(folder))
+    path = place / submission.workload / submission_name(submission, content)
     write_atomically(path, content)
     return path
 

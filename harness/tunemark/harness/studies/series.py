@@ -24,7 +24,7 @@ from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.options import SETTINGS, Options
 from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, resolve
 from tunemark.harness.run.process import stop_signals
-from tunemark.harness.run.record import environment, source_content, submissions
+from tunemark.harness.run.record import environment, source_content, submissions, tries
 from tunemark.harness.run.show import say
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
@@ -168,7 +168,7 @@ class Bench:
         """
         from tunemark.harness.run.launch import run_once  # noqa: PLC0415 - scripted benches start no process
 
-        facts, machine = FactBase.of_project(), detect(options.backend)
+        facts, machine = options.facts or FactBase.of_project(), detect(options.backend)
         refuse_missing_devices(options, machine)
         return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study))
 
@@ -323,7 +323,7 @@ def _in_short(submission: Submission) -> str:
 def _runs_of(identity: str, workload: str, out: Path | None) -> list[Run]:
     """Return the runs of a series in a folder, in the order in which they ran."""
     runs = []
-    for path in (submissions(out) / workload).glob("*.json"):
+    for path in (path for folder in {submissions(out), tries(submissions(out))} for path in (folder / workload).glob("*.json")):
         content = path.read_bytes()
         submission = read_submission(path, content) if identity.encode() in content else None
         if submission is not None and submission.study is not None and submission.study.study_id == identity:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import urllib.request
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import LATENT, LATENT_FIELDS, SHARED, SHARED_FIELDS, ModelCard
 from tunemark.schema.facts.fact_base import FactBase, validated
+from tunemark.schema.facts.names import suggest_card
 from tunemark.schema.physics.architecture import FAMILIES, count_parameters
 from tunemark.schema.records.base import LARGEST
 from tunemark.schema.safe_text import terminal
@@ -65,6 +67,8 @@ NULLABLE = "q_lora_rank"
 """The key that is needed, and may be null: queries are then computed from the residual stream."""
 SIZE = r"(\d{1,9}(?:\.\d{1,3})?) ?([bm])"
 UNITS = {"b": 1e9, "m": 1e6}
+HUB_TIMEOUT_S = 10.0
+"""Longest wait for an answer of the hub."""
 CLOSE = 1.15
 """Models whose sizes differ by at most this factor have one size in words: 6.7e9 and 7.2e9 parameters are "7B"."""
 Limits = Mapping[str, tuple[int, int]]
@@ -72,19 +76,22 @@ Limits = Mapping[str, tuple[int, int]]
 
 
 def any_model(facts: FactBase, name: str) -> ModelCard:
-    """Return the card of a model by key, alias or hub id; or that of a configuration file, of a folder with one, or of a size.
+    """Return the card of a model by key, alias or hub id; or that of a configuration file, of a folder or a model of the hub, or of a size.
 
     Raises TunemarkError for an unknown name, and for a configuration without the needed keys or of another architecture.
     """
     sized = model_of_size(facts.models.values(), name)
     if sized is not None:
         return sized.model_copy(update={"name": size_in_words(sized, name)})
-    if facts.find_model(name) is None:
-        if name.endswith(".json"):
-            return card_of_config(Path(name))
-        # os.path raises no error for a name that is too long.
-        if name and os.path.isfile(os.path.join(name, "config.json")):  # noqa: PTH113, PTH118
-            return card_of_config(Path(name) / "config.json")
+    known = facts.find_model(name) is not None
+    if name.endswith(".json") and not known:
+        return card_of_config(Path(name))
+    # A path is one also if its last part is a model's name. os.path raises no error for a name that is too long.
+    if name and (not known or "/" in name) and os.path.isfile(os.path.join(name, "config.json")):  # noqa: PTH113, PTH118
+        return card_of_config(Path(name) / "config.json")
+    asks_hub = os.environ.get("HF_HUB_OFFLINE", "0").lower() not in {"1", "true", "yes", "on"}
+    if not known and asks_hub and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        return card_on_hub(facts, name)
     return facts.model(name)
 
 
@@ -94,10 +101,29 @@ def card_of_config(path: Path) -> ModelCard:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise TunemarkError("--model", str(path), f"is no configuration of a model: {error}") from error
-    fields = config_fields(content, str(path), limits())
-    stem = re.sub(r"[^a-z0-9.]+", "-", path.resolve().parent.name.lower())[:80].strip("-.") or "model"
-    named = {"key": stem, "name": terminal(str(content.get("_name_or_path") or stem))[:80], "source": path.name}
-    return validated(ModelCard, fields | named, str(path))
+    return _card(content, str(path), path.resolve().parent.name, path.name)
+
+
+def card_on_hub(facts: FactBase, name: str) -> ModelCard:
+    """Return the card of a model of the hub, by its configuration there. HF_ENDPOINT and HF_TOKEN count as in Hugging Face's libraries."""
+    address = f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co').rstrip('/')}/{name}/resolve/main/config.json"
+    token = os.environ.get("HF_TOKEN")
+    asked = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"} if token else {})  # noqa: S310 - of the hub
+    try:
+        with urllib.request.urlopen(asked, timeout=HUB_TIMEOUT_S) as answer:  # noqa: S310
+            content = json.load(answer)
+    except (OSError, ValueError) as error:
+        near = suggest_card(name, facts.models.values())
+        fix = f"not in data/models ({near}), and the hub gave no configuration of it: {error}; give a folder with its config.json"
+        raise TunemarkError("model", name, fix) from error
+    return _card(content, name, name.rpartition("/")[2], address).model_copy(update={"hub_id": name})
+
+
+def _card(content: Any, place: str, name: str, source: str) -> ModelCard:  # noqa: ANN401 - any JSON value
+    fields = config_fields(content, place, limits())
+    stem = re.sub(r"[^a-z0-9.]+", "-", name.lower())[:80].strip("-.") or "model"
+    named = {"key": stem, "name": terminal(str(content.get("_name_or_path") or stem))[:80], "source": source}
+    return validated(ModelCard, fields | named, place)
 
 
 @cache

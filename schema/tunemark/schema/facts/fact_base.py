@@ -67,6 +67,10 @@ class FactBase:
 
     root: Path
     """The folder data/."""
+    own_workloads: tuple[Path, ...] = ()
+    """Workload cards of the user's."""
+    own_models: tuple[ModelCard, ...] = ()
+    """Models of the user's."""
 
     @classmethod
     def of_project(cls) -> "FactBase":
@@ -90,12 +94,13 @@ class FactBase:
     @cached_property
     def models(self) -> dict[str, ModelCard]:
         """Model cards by key."""
-        return {card.key: card for card in self.read_folder("models", partial(read_card, kind=ModelCard))}
+        return {card.key: card for card in (*self.read_folder("models", partial(read_card, kind=ModelCard)), *self.own_models)}
 
     @cached_property
     def workloads(self) -> dict[str, WorkloadCard]:
         """Workload cards by key."""
-        return {card.key: card for path in sorted((self.root / "workloads").glob("*.toml")) for card in workloads_of(path)}
+        files = (*sorted((self.root / "workloads").glob("*.toml")), *self.own_workloads)
+        return {card.key: card for path in files for card in workloads_of(path)}
 
     @cached_property
     def prices(self) -> tuple[PriceRow, ...]:
@@ -231,7 +236,7 @@ class FactBase:
 
     def workload_sha256(self, key: str) -> str:
         """Return the content hash of a workload: of its file, together with its key if the file holds several."""
-        path = self.root / "workloads" / f"{key}.toml"
+        path = next((own for own in self.own_workloads if own.stem == key), self.root / "workloads" / f"{key}.toml")
         if path.exists():
             return hashlib.sha256(path.read_bytes()).hexdigest()
         matrix = path.with_name(f"{self.matrix_of(key)}.toml")
