@@ -1,6 +1,6 @@
 """`tunemark plan` and `tunemark run`: show how a workload would run, and run it."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.table import Column, Table
@@ -19,6 +19,7 @@ from tunemark.schema.records.base import flattened
 from tunemark.schema.vocabulary import Status
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
+Tracker = Literal["wandb", "mlflow", "tensorboard"]
 EXIT_BY_STATUS = {
     Status.OK: Exit.OK,
     Status.UNSUPPORTED: Exit.UNSUPPORTED,
@@ -110,6 +111,9 @@ def run(
     repeats: Annotated[
         int, typer.Option("--repeats", metavar="N", min=1, help="Run N times, each in a fresh process, and report median and range.")
     ] = 1,
+    report_to: Annotated[
+        Tracker | None, typer.Option("--report-to", help="Also log the finished run there, if its package is installed.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Run even if the plan needs more memory than each device has.")] = False,
     as_json: Json = False,
     options: Options,
@@ -140,8 +144,9 @@ def run(
         from tunemark.harness.studies.series import Bench  # noqa: PLC0415
         from tunemark.harness.studies.sweep import run_repeats  # noqa: PLC0415
 
-        if supersedes is not None:
-            raise TunemarkError("--supersedes", supersedes, "only a single run can replace a result; remove --repeats")
+        for option, value in (("--supersedes", supersedes), ("--report-to", report_to)):
+            if value is not None:
+                raise TunemarkError(option, value, "is for a single run; remove --repeats")
         answer(run_repeats(workload, options, Bench.here(options, out), repeats), as_json=as_json)
     facts, machine = options.facts or FactBase.of_project(), detect(options.backend)
     resolved = resolve(workload, facts, machine, options)
@@ -159,6 +164,10 @@ def run(
         print_summary(
             submission, str(path) if is_submission(submission) else f"{path} (nothing was trained, so `tunemark submit` leaves it out)"
         )
+    if report_to is not None:
+        from tunemark.harness.run.report import report  # noqa: PLC0415 - only where it is asked for
+
+        report(submission, report_to, f"{submission.workload}-{path.stem}")
     raise typer.Exit(EXIT_BY_STATUS.get(submission.outcome.status, Exit.UNTRUSTWORTHY))
 
 

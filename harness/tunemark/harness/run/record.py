@@ -191,7 +191,7 @@ def tries(submitted: Path) -> Path:
 
 
 def is_submission(record: Submission) -> bool:
-    """Return True if a record tells others something: it trained, or ran out of memory. Searches only try, and typing errors do neither."""
+    """Return True if others learn from a record: it trained, or ran out of memory. Searches only try, and typing errors do neither."""
     searched = record.study is not None and record.study.kind in {"tune", "frontier"}
     return not searched and (len(record.trace) > 0 or record.outcome.status in {Status.OOM_DEVICE, Status.OOM_HOST})
 
