@@ -59,7 +59,11 @@ with open_sampler(Backend(backend), [int(index) for index in indexes]) as sample
 """
 """Samples the host and the devices as `tunemark run` does beside a worker."""
 BARE, AGAIN = "bare loop", "bare loop again"
-PEER_BATCHES, FEWEST_ROUNDS = 32, 10
+TRAINER = "HF Trainer"
+TRAINER_EVERY = 8
+PEER_BATCHES, FEWEST_ROUNDS = 32, 24
+Blocks = dict[int, float]
+"""Number of a round -> seconds of the fastest step of an arm's block in it."""
 DROPPED = 2
 """First steps of a block, which are dropped."""
 SMALLER = {"hidden_size": 64, "intermediate_size": 176, "layers": 2, "attention_heads": 2, "key_value_heads": 2, "head_dim": 32}
@@ -183,37 +187,39 @@ class Server:
         self.process.wait()
 
 
-def measure(arms: dict[str, Server], steps: int, within: float, minutes: float) -> dict[str, list[float]]:
-    """Return the seconds of the fastest step in each block, by arm, once the A/A interval is narrow enough or the time is up."""
-    blocks: dict[str, list[float]] = {name: [] for name in arms}
+def measure(arms: dict[str, Server], steps: int, within: float, minutes: float) -> dict[str, Blocks]:
+    """Return the blocks of each arm, once the A/A interval is narrow enough or the time is up."""
+    blocks: dict[str, Blocks] = {name: {} for name in arms}
     for arm in arms.values():
         arm.step_s(steps)
     end_s, number = time.monotonic() + 60 * minutes, 0
     while time.monotonic() < end_s:
-        # The order rotates, so that no arm always follows the same one.
+        # The order rotates, so that no arm always follows the same one. A Trainer is created again for each block, which takes long.
         for name in list(arms)[number % len(arms) :] + list(arms)[: number % len(arms)]:
-            blocks[name].append(arms[name].step_s(steps))
+            if name != TRAINER or number % TRAINER_EVERY == 0:
+                blocks[name][number] = arms[name].step_s(steps)
         number += 1
         control, low, high = ratio(blocks[AGAIN], blocks[BARE])
-        print(f"{number} rounds, A/A ratio {control:.4f} +- {(high - low) / 2:.4f}", file=sys.stderr)
+        if number % TRAINER_EVERY == 0:
+            print(f"{number} rounds, A/A ratio {control:.4f} +- {(high - low) / 2:.4f}", file=sys.stderr)
         if number >= FEWEST_ROUNDS and high - low <= 2 * within:
             break
     return blocks
 
 
-def ratio(times: list[float], bare: list[float]) -> tuple[float, float, float]:
-    """Return the median ratio of the throughput to the bare loop's over the rounds, with its 95% interval from the binomial distribution."""
-    found = sorted(theirs / own for own, theirs in zip(times, bare, strict=True))
+def ratio(blocks: Blocks, bare: Blocks) -> tuple[float, float, float]:
+    """Return the median ratio of the throughput to the bare loop's in the same rounds, with its 95% interval from the binomial distribution."""
+    found = sorted(bare[number] / own for number, own in blocks.items() if number in bare)
     middle, half = (len(found) - 1) / 2, 0.98 * math.sqrt(len(found))
     return statistics.median(found), found[max(0, math.floor(middle - half))], found[min(len(found) - 1, math.ceil(middle + half))]
 
 
-def table(blocks: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+def table(blocks: dict[str, Blocks]) -> dict[str, dict[str, float]]:
     """Return for each arm: milliseconds of a step, and the ratio of its throughput to the bare loop's with its 95% interval."""
     found = {}
-    for name, times in blocks.items():
-        found[name] = {"step_ms": 1e3 * statistics.median(times), "rounds": len(times)}
-        found[name] |= dict(zip(("ratio", "low", "high"), ratio(times, blocks[BARE]), strict=True))
+    for name, own in blocks.items():
+        found[name] = {"step_ms": 1e3 * statistics.median(own.values()), "rounds": len(own)}
+        found[name] |= dict(zip(("ratio", "low", "high"), ratio(own, blocks[BARE]), strict=True))
     return found
 
 
@@ -242,20 +248,19 @@ def main() -> None:
             peer = [str(here.with_name("overhead_peers.py")), "{}", str(work.folder), work.device.torch_name]
             own = [str(here), "--serve", str(Path(name) / "own"), "--only", size, "--backend", backend.value]
             commands = {BARE: [*peer[:1], "bare", *peer[2:]], "Tunemark": own, AGAIN: [*peer[:1], "bare", *peer[2:]]}
-            commands |= {"HF Trainer": [*peer[:1], "trainer", *peer[2:]]} if work.on_cpu else {}
+            commands |= {TRAINER: [*peer[:1], "trainer", *peer[2:]]} if work.on_cpu else {}
             arms = {arm: Server(command) for arm, command in commands.items()}
             for arm in arms.values():
                 servers.callback(arm.close)
-            found[size] = table(measure(arms, chosen.steps, chosen.within, chosen.minutes))
+            found[size] = rows = table(measure(arms, chosen.steps, chosen.within, chosen.minutes))
+        if not chosen.json:
+            counted = "CPU" if backend is Backend.CPU else "device"
+            print(f"{size}: {SIZES[size][1]} x {SIZES[size][0]} tokens, {rows[BARE]['rounds']} rounds; {counted} time")
+            for arm, row in rows.items():
+                shown = f"{row['step_ms']:8.2f} ms  {row['ratio']:.3f} of the bare loop [{row['low']:.3f}, {row['high']:.3f}]"
+                print(f"  {arm:17} {shown}", flush=True)
     if chosen.json:
         print(json.dumps(found, indent=1))
-        return
-    for size, rows in found.items():
-        print(
-            f"{size}: {SIZES[size][1]} x {SIZES[size][0]} tokens, {rows[BARE]['rounds']} rounds; {'CPU' if backend is Backend.CPU else 'device'} time"
-        )
-        for arm, row in rows.items():
-            print(f"  {arm:17} {row['step_ms']:8.2f} ms  {row['ratio']:.3f} of the bare loop [{row['low']:.3f}, {row['high']:.3f}]")
 
 
 if __name__ == "__main__":
