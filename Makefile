@@ -36,7 +36,7 @@ setup-run: $(RUNNER_INSTALLED) ## Create .venv and install the runner only: doct
 define python_check
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python >= 3.11 is required, this is {sys.version.split()[0]}; try make PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -c 'import torch' 2>/dev/null || $(PIP) install --quiet $(TORCH)
+	@$(BIN)/python -c 'import torch' 2>/dev/null || $(PIP) install $(TORCH)
 	@$(PIP) install --quiet $(BUILD) hatchling editables
 endef
 
@@ -127,8 +127,8 @@ mutation-score: setup ## Examine the gate with corrupted and honest submissions,
 # torch is left out: its build depends on the machine, and so do the packages that only torch needs.
 lock: ## Resolve both locks again (needs uv).
 	@mkdir -p build && echo torch > build/not-locked.txt
-	for lock in "requirements-run.lock" "requirements.lock --extra dev"; do set -- $$lock; \
-	  env -u PIP_FIND_LINKS -u UV_FIND_LINKS PIP_CONFIG_FILE=/dev/null uv pip compile pyproject.toml $${2:+$$2 $$3} --universal --generate-hashes \
+	for lock in "requirements-run.lock --extra run" "requirements.lock --extra dev"; do set -- $$lock; \
+	  env -u PIP_FIND_LINKS -u UV_FIND_LINKS PIP_CONFIG_FILE=/dev/null uv pip compile pyproject.toml $$2 $$3 --universal --generate-hashes \
 	    --no-header --no-annotate --excludes build/not-locked.txt --quiet --output-file $$1 >/dev/null; done
 
 clean: ## Remove everything that can be rebuilt.

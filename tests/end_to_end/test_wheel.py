@@ -11,9 +11,13 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from tunemark.collector.store.sql_query import run_query
+from tunemark.schema.option_rates import Evidence
 
 ROOT = Path(__file__).parents[2]
 MOST_BYTES = 2_500_000
@@ -44,15 +48,9 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     pip = [
         sys.executable,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "--python",
+        *["-m", "pip", "--disable-pip-version-check", "--python"],
         str(python),
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
+        *["install", "--quiet", "--no-deps", "--no-index"],
     ]
     subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
     return folder
@@ -84,6 +82,18 @@ def test_the_wheel_knows_the_commit_that_it_was_built_from(wheel: Path) -> None:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip()
     with zipfile.ZipFile(wheel) as archive:
         assert json.loads(archive.read("tunemark/harness/built_from.json"))["commit"] == commit
+
+
+def test_the_wheel_answers_with_the_evidence_of_the_data(call, wheel: Path, whole_database: Path) -> None:
+    """`recommend` needs no database: the wheel has the rows that `collect` stores, and the answer is the same."""
+    with zipfile.ZipFile(wheel) as archive:
+        shipped = Evidence.of_tables(json.loads(archive.read("tunemark/schema/data/evidence.json")))
+    stored = Evidence.of_database(lambda query: run_query(query, whole_database).records())
+    known = tuple(replace(row, trust="measured") if row.trust == "reproduced" else row for row in stored.results)
+    assert shipped == replace(stored, results=known)
+    asked = ("tunemark", "recommend", "-m", "llama-3.1-8b", "--tokens", "10M", "--json")
+    answers = [json.loads(call(*asked, *more).stdout) for more in ((), ("--db", str(whole_database)))]
+    assert answers[0] == answers[1]
 
 
 def test_a_result_is_measured_checked_and_shown_for_submission_in_an_empty_folder(call, environment: Path, tmp_path: Path) -> None:
