@@ -98,7 +98,7 @@ def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
         screen.print(f"  {verdict} {row['workload']}: {escape(why)}")
     if content["missing_required"]:
         screen.print(
-            f"[red]missing: {', '.join(content['missing_required'])}[/red]; run `pip install tunemark` again, or `make setup-run` in a checkout"
+            f"[red]missing: {', '.join(content['missing_required'])}[/red]; run `pip install 'tunemark[run]'`, or `make setup-run` in a checkout"
         )
 
 
