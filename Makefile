@@ -24,7 +24,7 @@ CODE := schema harness collector site tests benchmarks
 # One process more than there are cores, whole test files each, in their order: slow ones first (tests/conftest.py). Tiny models are slower on several threads when other work runs.
 PYTEST := -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-run demo test test-all check tests wheel-test rehearse-pr test-neuron-stack neuron-api browser format schema support mutation-score check-sources campaign structure lock clean
+.PHONY: help setup setup-run demo test test-all check tests wheel-test rehearse-pr rehearse-release test-neuron-stack neuron-api browser format schema support mutation-score check-sources campaign structure lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -68,7 +68,8 @@ check: setup ## Run lint, format, type, import and workflow checks.
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy schema/tunemark harness/tunemark collector/tunemark site/tunemark
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/zizmor --offline --quiet .github/workflows
+	$(BIN)/zizmor --offline --quiet .github/workflows action.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions action.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 tests: setup
@@ -87,6 +88,9 @@ $(NEURON_INSTALLED): requirements-neuron-stack.txt pyproject.toml
 
 wheel-test: setup ## Build the sdist and the wheel, and use the wheel in an empty folder with a new environment (also part of the tests).
 	$(BIN)/python -m pytest -q tests/end_to_end/test_wheel.py
+
+rehearse-release: setup ## Build and try what a release publishes: distributions, an index, data, checksums; say which steps cannot run here.
+	@.ci/release rehearse
 
 rehearse-pr: setup ## Play a good, a bad and a hostile pull request, and print what each workflow says.
 	@$(BIN)/python benchmarks/rehearse_pull_requests.py

@@ -74,6 +74,7 @@ def test_the_wheel_has_the_facts_and_stays_small(wheel: Path) -> None:
         names = archive.namelist()
     facts = [path for folder in ("accelerators", "models", "workloads") for path in (ROOT / "data" / folder).rglob("*.toml")]
     assert {f"tunemark/schema/{path.relative_to(ROOT).as_posix()}" for path in facts} <= set(names)
+    assert "tunemark/py.typed" in names
     assert not [name for name in names if "/tables/" in name or name.startswith("submissions") or name.endswith(".pyc")]
     assert wheel.stat().st_size < MOST_BYTES
 

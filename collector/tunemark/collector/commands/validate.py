@@ -73,7 +73,7 @@ def validate(
     for option, given in (("--github", github), ("--out", out)):
         if given:
             raise TunemarkError(option, "", "is for --pull-request; leave it out, or add --pull-request BASE..HEAD")
-    done = _validated(paths, strict=strict)
+    done = validated(paths, strict=strict)
     for file, note in done.notes:
         say(f"{file}: note: {note}")
     if as_json:
@@ -91,7 +91,7 @@ def validate(
     raise typer.Exit(Exit.INVALID if done.problems else Exit.OK)
 
 
-def _validated(paths: list[Path] | None, *, strict: bool) -> "Validation":
+def validated(paths: list[Path] | None, *, strict: bool) -> "Validation":
     """Check the files of some paths, or all of them."""
     from tunemark.collector.gate.check import validate_all
     from tunemark.collector.gate.cross_file_checks import changed_submissions
