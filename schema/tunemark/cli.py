@@ -33,7 +33,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "submit": (f"{COLLECTOR}.submit", "Send results: check, show every fact, push them to your fork."),
     "collect": (DATABASE, "Load all results and facts into the database."),
     "audit": (f"{COLLECTOR}.audit", "Check figures against physics, arithmetic and catalogues."),
-    "check": (f"{COLLECTOR}.audit", "Validate and audit your own published numbers, in a hook or in CI."),
     "query": (DATABASE, "Query the database with SQL."),
     "prices": (f"{COLLECTOR}.prices", "Show the price of an instance or accelerator on a date."),
     "recommend": (f"{COLLECTOR}.recommend", "Recommend what to rent or use for a job, with time, cost and evidence."),

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, problem_json, say
-from tunemark.schema.errors import Exit
+from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
-from tunemark.schema.safe_text import terminal
 from tunemark.schema.vocabulary import AuditVerdict
 
 if TYPE_CHECKING:
@@ -110,46 +108,19 @@ def audit(
     say(f"Findings: {len(findings)} about {counted(subjects, 'record')} ({counts}).")
 
 
-def check(
-    paths: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Records, or folders of them.")],
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Validate and audit your own published numbers, in a pre-commit hook or in CI.
-
-    Files are submissions, and records that `tunemark import log` or TunemarkCallback wrote. A finding shows its calculation; what is only
-    suspicious or ambiguous is shown and does not fail.
-
-    Exit codes: 0 valid and without a contradiction; 2 no such file; 3 an invalid file, or a figure that is impossible or inconsistent.
-
-    Examples
-    --------
-    - `tunemark check results/run.json`
-
-    - `tunemark check results/ --json`
-    """
+def contradictions(paths: list[Path]) -> list["Finding"]:
+    """Return the findings on records that make a figure impossible or inconsistent; print the others as remarks on standard error."""
     from tunemark.collector.audit.load import add_files, load_evidence
-    from tunemark.collector.commands.validate import validated
     from tunemark.collector.gate.read import named_records
     from tunemark.collector.predict.cross_validation import audit_all
 
-    done = validated(paths, strict=False)
-    problems = [problem_json(file, problem) for file, problem in done.problems]
-    findings: list[Finding] = []
-    if not problems:
-        evidence, ids = add_files(load_evidence(project_root()), named_records(paths).files)
-        findings = [each for each in audit_all(project_root(), evidence)[1] if not set(ids).isdisjoint(each.records)]
+    evidence, ids = add_files(load_evidence(project_root()), named_records(paths).files)
+    findings = [each for each in audit_all(project_root(), evidence)[1] if not set(ids).isdisjoint(each.records)]
     wrong = [each for each in findings if each.verdict in {AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT}]
-    if as_json:
-        print_json({"files": done.files, "problems": problems, "findings": [{"rule": each.rule} | asdict(each) for each in findings]})
-    else:
-        for problem in problems:
-            typer.echo(terminal(": ".join(filter(None, problem.values()))))
-        for finding in findings:
-            print_finding(finding)
-        remarks = f"{counted(len(findings) - len(wrong), 'remark')} that {'does' if len(findings) - len(wrong) == 1 else 'do'} not fail"
-        typer.echo(f"{counted(done.files, 'record')}: {done.invalid} invalid, {counted(len(wrong), 'contradiction')}, {remarks}")
-    raise typer.Exit(Exit.INVALID if problems or wrong else Exit.OK)
+    for finding in findings:
+        if finding not in wrong:
+            say(f"{finding.records[0]}: {finding.verdict.value}, {finding.rule}: {finding.calculation}")
+    return wrong
 
 
 def print_finding(finding: "Finding") -> None:

@@ -1,6 +1,7 @@
 """The command `validate`: check files, or a pull request as data only."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -32,7 +33,11 @@ def validate(
     ] = None,
     *,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse what is not a submission in `submissions/`: links, other files, changed results.")
+        bool,
+        typer.Option(
+            "--strict",
+            help="Refuse what is not a submission in `submissions/`, and other named records that contradict themselves in an audit.",
+        ),
     ] = False,
     pull_request: Annotated[
         str | None,
@@ -56,7 +61,7 @@ def validate(
     With --pull-request, run it in a checkout of the base: its code, facts and results judge. The head is read from git as data and never
     checked out. A pull request may only add submissions; any other change needs a maintainer, and a change of a submission is refused.
 
-    Exit codes: 0 all valid, or for a maintainer; 2 no such path or commit, or nothing to check in it; 3 a file is invalid.
+    Exit codes: 0 all valid, or for a maintainer; 2 no such path or commit, or nothing to check in it; 3 a file is invalid, or with --strict contradicts itself.
 
     Examples
     --------
@@ -73,25 +78,42 @@ def validate(
     for option, given in (("--github", github), ("--out", out)):
         if given:
             raise TunemarkError(option, "", "is for --pull-request; leave it out, or add --pull-request BASE..HEAD")
-    done = validated(paths, strict=strict)
+    from tunemark.collector.commands.audit import contradictions, print_finding
+
+    done = _validated(paths, strict=strict)
+    elsewhere = [path for path in paths or () if strict and "submissions" not in path.absolute().parts]
+    findings = contradictions(elsewhere) if elsewhere and not done.problems else []
     for file, note in done.notes:
         say(f"{file}: note: {note}")
     if as_json:
         problems = [problem_json(file, problem) for file, problem in done.problems]
-        print_json({"files": done.files, "facts": done.facts, "invalid": done.invalid, "problems": problems})
+        print_json(
+            {
+                "files": done.files,
+                "facts": done.facts,
+                "invalid": done.invalid,
+                "problems": problems,
+                "findings": list(map(asdict, findings)),
+            }
+        )
     else:
         for file, problem in done.problems:
             say(f"{file}: {problem}")
+        for finding in findings:
+            print_finding(finding)
         if not done.judged:
             say("records were not checked; correct the facts first")
         if not done.files and not paths:
             say(f"no records under {project_root()}; `tunemark run` writes them to submissions/")
         facts_too = f" and {counted(done.facts, 'fact file')}" if done.facts else ""
-        typer.echo(f"{counted(done.files, 'record')}{facts_too}, {done.invalid} invalid")
-    raise typer.Exit(Exit.INVALID if done.problems else Exit.OK)
+        typer.echo(
+            f"{counted(done.files, 'record')}{facts_too}, {done.invalid} invalid"
+            + (f", {counted(len(findings), 'contradiction')}" if elsewhere else "")
+        )
+    raise typer.Exit(Exit.INVALID if done.problems or findings else Exit.OK)
 
 
-def validated(paths: list[Path] | None, *, strict: bool) -> "Validation":
+def _validated(paths: list[Path] | None, *, strict: bool) -> "Validation":
     """Check the files of some paths, or all of them."""
     from tunemark.collector.gate.check import validate_all
     from tunemark.collector.gate.cross_file_checks import changed_submissions
