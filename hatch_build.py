@@ -39,8 +39,9 @@ class BuiltFrom(BuildHookInterface):
             include[str(commit)] = COMMIT if wheel else f"harness/{COMMIT}"
         if not (evidence := root / EVIDENCE).exists():
             evidence = Path(self.folder.name, "evidence.json")
-            rooms = os.pathsep.join(str(root / room) for room in ("schema", "collector"))
-            clean = {name: value for name, value in os.environ.items() if name != "TUNEMARK_ROOT"} | {"PYTHONPATH": rooms}
+            # An isolated build finds its requirements by the path of this process alone.
+            path = os.pathsep.join([str(root / "schema"), str(root / "collector"), *sys.path])
+            clean = {name: value for name, value in os.environ.items() if name != "TUNEMARK_ROOT"} | {"PYTHONPATH": path}
             with evidence.open("wb") as file:
                 subprocess.run([sys.executable, "-c", FIT, str(root)], stdout=file, check=True, env=clean)  # noqa: S603 - our own code
         include[str(evidence)] = f"tunemark/schema/{EVIDENCE}" if wheel else EVIDENCE

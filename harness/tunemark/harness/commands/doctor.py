@@ -192,7 +192,7 @@ def formats_of(facts: FactBase, machine: Machine) -> tuple[Dtype, ...]:
 
 
 def hub() -> str:
-    """Return whether the model hub answers within a few seconds, with the reason if it does not."""
+    """Return the state of the model hub in words: it must answer within a few seconds."""
     if os.environ.get("HF_HUB_OFFLINE", "0").lower() in {"1", "true", "yes", "on"}:
         return "offline (HF_HUB_OFFLINE is set)"
     address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
