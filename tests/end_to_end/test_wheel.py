@@ -6,10 +6,13 @@ a `.pth` file adds that folder to the path, which does not read the `.pth` file 
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +23,8 @@ from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.option_rates import Evidence
 
 ROOT = Path(__file__).parents[2]
+SUPPORT = ROOT / "site/tunemark/site/pages/support.md.j2"
+EMOTIONS = ROOT / "tests/harness/data/emotions"
 MOST_BYTES = 2_500_000
 pytestmark = pytest.mark.slow
 
@@ -119,3 +124,37 @@ def test_a_result_is_measured_checked_and_shown_for_submission_in_an_empty_folde
     assert json.loads(estimated.stdout)["throughput"]["accelerators"][0]["tokens_per_s"] is not None
     # Nothing was written next to the package.
     assert packages == sorted(path for path in environment.rglob("*.json") if "tunemark" in path.parts)
+
+
+NOT_HERE = re.compile(r"run (full-1b|lora-|trainer-)|frontier|tune |ab |import |site |collect|query|--to |--install-completion")
+"""Commands for an accelerator, for minutes of repeats, for files that the reader has, or of the database, which test_whole_way runs."""
+
+
+def documented_commands() -> list[str]:
+    """Return the commands of the README and of the part for CPUs of "Measure on your device" that an empty environment can run in minutes."""
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    (cpu,) = [setup for setup in tomllib.loads(SUPPORT.read_text().split("+++")[1])["setups"] if setup["backend"] == "cpu"]
+    lines += [f"tunemark run {cpu['workload']}", cpu["several"]]
+    found = [re.sub(r"\s+#.*", "", line).removeprefix("$ ").removeprefix(".venv/bin/") for line in lines]
+    return [line for line in dict.fromkeys(found) if line.startswith("tunemark ") and not NOT_HERE.search(line)]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_every_documented_command_runs_and_its_results_are_valid_and_without_a_finding(call, tmp_path: Path) -> None:
+    """Runs are shortened to 20 steps. The files are those of the reader: texts of six emotions, the first submission."""
+    commands, failed = documented_commands(), list[str]()
+    assert len(commands) > 15
+    for line in commands:
+        first = next(iter(sorted((tmp_path / "submissions").glob("smoke-lora/*.json"))), Path("none"))
+        words = shlex.split(line.replace("FOLDER", str(EMOTIONS)).replace("SUBMISSION", str(first)).replace(" data/", f" {ROOT}/data/"))
+        more = ["--steps", "20"] if words[1] in {"run", "sweep"} else []
+        done = call(*words, *more)
+        # A short result has no new facts to send, which `submit` says with the code of a usage error.
+        if done.returncode and not (words[1] == "submit" and "no new result" in done.stderr):
+            failed.append(f"{line}\n{done.stdout}\n{done.stderr}")
+    assert not failed, "\n".join(failed)
+    checked = call("tunemark", "validate", "submissions")
+    assert checked.returncode == 0, checked.stderr
+    files = sorted(map(str, (tmp_path / "submissions").rglob("*.json")))
+    assert "Findings: 0 " in call("tunemark", "audit", *files).stderr

@@ -37,7 +37,7 @@ def test_the_hub_is_asked_and_each_reason_is_printed_once(facts, monkeypatch, ca
     """An address where nothing listens is reported with the fix, before a run waits for retries."""
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    content = commands.report(facts, make_machine(packages={}), hub=commands.hub())
+    content = commands.report(facts, make_machine(packages={})) | {"hub": commands.hub()}
     commands._show(content, [])
     shown = " ".join(capsys.readouterr().out.split())
     assert "NOT reachable (http://127.0.0.1:9: " in shown

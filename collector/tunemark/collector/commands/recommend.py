@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from datetime import date
 from difflib import get_close_matches
 from math import inf
 from pathlib import Path
@@ -204,6 +203,8 @@ def _usd(figures: str, cost: str) -> float:
 
 SHIPPED = "evidence.json"
 """The evidence beside the facts of an installed package, written when its wheel is built (hatch_build.py)."""
+OLD_DAYS = 60
+"""Age above which a price shows it, as in the view `current_prices`."""
 
 
 def read_options(database: Path | None, facts: FactBase) -> tuple[Evidence, list[Offer]]:
@@ -213,7 +214,10 @@ def read_options(database: Path | None, facts: FactBase) -> tuple[Evidence, list
     """
     chosen_database, shipped, today = database_of(database), facts.root / SHIPPED, date_option("--on", None)
     prices = price_rows(current_prices(facts.prices, today), facts.price_basis)
-    offers = offers_of(({**row, "dated": _dated(row["effective_on"], today)} for row in prices), facts.accelerators)
+    for row in prices:
+        age = (today - row["effective_on"]).days
+        row["dated"] = f"{row['effective_on']}, {age} days old" if age > OLD_DAYS else str(row["effective_on"])
+    offers = offers_of(prices, facts.accelerators)
     if database is not None or chosen_database.is_file():
         from tunemark.collector.store.sql_query import run_query  # noqa: PLC0415 - needs duckdb
 
@@ -229,11 +233,6 @@ def read_options(database: Path | None, facts: FactBase) -> tuple[Evidence, list
 
     say("Fitting the throughput model to all results, which takes some seconds; `tunemark collect` keeps it ...")
     return Evidence.of_tables(evidence_rows(project_root(), facts)), offers
-
-
-def _dated(day: date, today: date) -> str:
-    """Return the day of a price, with its age above the two months after which the view `current_prices` shows it too."""
-    return f"{day}, {(today - day).days} days old" if (today - day).days > 60 else str(day)  # noqa: PLR2004 - as above
 
 
 def _check_providers(providers: Iterable[str], offers: Iterable[Offer]) -> None:

@@ -10,7 +10,7 @@ import typer
 from tunemark.collector.commands.terminal import AsJson, print_json, problem_json, say
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.files import project_root
+from tunemark.schema.files import is_checkout, project_root
 from tunemark.schema.formats import counted
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import terminal
@@ -33,11 +33,7 @@ def validate(
     ] = None,
     *,
     strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict",
-            help="Refuse what is not a submission in `submissions/`, and other named records that contradict themselves in an audit.",
-        ),
+        bool, typer.Option("--strict", help="Refuse what is not a submission in `submissions/`, and audit other named records.")
     ] = False,
     pull_request: Annotated[
         str | None,
@@ -81,21 +77,16 @@ def validate(
     from tunemark.collector.commands.audit import contradictions, print_finding
 
     done = _validated(paths, strict=strict)
-    elsewhere = [path for path in paths or () if strict and "submissions" not in path.absolute().parts]
+    # In a checkout `collect` audits the folder of all submissions.
+    own = project_root() / "submissions" if is_checkout(project_root()) else None
+    elsewhere = [path for path in paths or () if strict and path.absolute() != own]
     findings = contradictions(elsewhere) if elsewhere and not done.problems else []
     for file, note in done.notes:
         say(f"{file}: note: {note}")
     if as_json:
         problems = [problem_json(file, problem) for file, problem in done.problems]
-        print_json(
-            {
-                "files": done.files,
-                "facts": done.facts,
-                "invalid": done.invalid,
-                "problems": problems,
-                "findings": list(map(asdict, findings)),
-            }
-        )
+        counts = {"files": done.files, "facts": done.facts, "invalid": done.invalid}
+        print_json({**counts, "problems": problems, "findings": list(map(asdict, findings))})
     else:
         for file, problem in done.problems:
             say(f"{file}: {problem}")
@@ -106,10 +97,8 @@ def validate(
         if not done.files and not paths:
             say(f"no records under {project_root()}; `tunemark run` writes them to submissions/")
         facts_too = f" and {counted(done.facts, 'fact file')}" if done.facts else ""
-        typer.echo(
-            f"{counted(done.files, 'record')}{facts_too}, {done.invalid} invalid"
-            + (f", {counted(len(findings), 'contradiction')}" if elsewhere else "")
-        )
+        audited = f", {counted(len(findings), 'contradiction')}" if elsewhere else ""
+        typer.echo(f"{counted(done.files, 'record')}{facts_too}, {done.invalid} invalid{audited}")
     raise typer.Exit(Exit.INVALID if done.problems or findings else Exit.OK)
 
 

@@ -66,7 +66,7 @@ def doctor(
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     facts, machine = FactBase.of_project(), detect()
     tests = self_tests(machine, formats_of(facts, machine)[0]) if self_test and "torch" in machine.packages else []
-    content = report(facts, machine, tests, load, hub() if self_test else "not tested")
+    content = report(facts, machine, tests, load) | ({"hub": hub()} if self_test else {})
     broken = bool(content["missing_required"]) or any(test.passed is False for test in tests)
     if as_json:
         print_json(content)
@@ -205,9 +205,7 @@ def hub() -> str:
         return f"NOT reachable ({address}: {getattr(error, 'reason', error)}); set HF_HUB_OFFLINE=1 to save the retries"
 
 
-def report(
-    facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = (), load: float | None = None, hub: str = "not tested"
-) -> dict[str, Any]:
+def report(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = (), load: float | None = None) -> dict[str, Any]:
     """Return the report as plain data: the machine, its load in runnable threads, missing packages, hub access, self-tests, workloads."""
     card = facts.recognise_device(machine.devices[0].name, machine.backend)
     catalogue = missing_card(machine.devices[0].name, machine.backend)
@@ -223,7 +221,7 @@ def report(
         "load": load,
         "missing_required": [package for package in REQUIRED if package not in machine.packages],
         "missing_optional": [package for package in PACKAGES if package not in machine.packages and package not in REQUIRED],
-        "hub": hub,
+        "hub": "not tested",
         "self_tests": [asdict(test) for test in tests],
         "workloads": runnable(facts, machine, tests),
     }
