@@ -96,7 +96,7 @@ def audit(
     of_sources += [statement for statement in evidence.statements if source_of(statement) in sources]
     if not as_json:
         say("Auditing all records. Rates are compared with a model of all other results, which takes some seconds ...")
-    findings = select(audit_all(project_root(), evidence)[1], wanted_rules, wanted_verdicts, ids or of_sources)
+    findings = select(audit_all(project_root(), evidence), wanted_rules, wanted_verdicts, ids or of_sources)
     if as_json:
         print_json([{"rule": finding.rule} | asdict(finding) for finding in findings])
         return
@@ -115,7 +115,7 @@ def contradictions(paths: list[Path]) -> list["Finding"]:
     from tunemark.collector.predict.cross_validation import audit_all
 
     evidence, ids = add_files(load_evidence(project_root()), named_records(paths).files)
-    findings = [each for each in audit_all(project_root(), evidence)[1] if not set(ids).isdisjoint(each.records)]
+    findings = [each for each in audit_all(project_root(), evidence) if not set(ids).isdisjoint(each.records)]
     wrong = [each for each in findings if each.verdict in {AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT}]
     for finding in findings:
         if finding not in wrong:

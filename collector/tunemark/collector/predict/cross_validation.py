@@ -115,8 +115,13 @@ def audit_rates(evidence: Evidence, findings: Iterable[Finding], held_out: Itera
     return in_order((*findings, *audit(replace(evidence, expected=expected), (unlike_other_sources,))))
 
 
-def audit_all(root: Path, evidence: Evidence) -> tuple[Fit, tuple[Finding, ...]]:
-    """Return the fit, and the findings of all rules, those on rates included, as `collect` stores them."""
+def audit_all(root: Path, evidence: Evidence) -> tuple[Finding, ...]:
+    """Return the findings of all rules, those on rates included, as `collect` stores them."""
+    return fit_and_audit(root, evidence)[1]
+
+
+def fit_and_audit(root: Path, evidence: Evidence) -> tuple[Fit, tuple[Finding, ...]]:
+    """Return the fit to what the other rules do not refute, and the findings of all rules."""
     findings = audit(evidence)
     fitted = fit(calibrate(root, evidence.facts, evidence, findings).rows)
     return fitted, audit_rates(evidence, findings, leave_out(fitted, "source"))
@@ -128,7 +133,7 @@ def evidence_rows(root: Path, facts: FactBase) -> Rows:
     A reproduced result counts as measured: only the authors of commits say who has reproduced it.
     """
     evidence = load_evidence(root, facts)
-    fitted, findings = audit_all(root, evidence)
+    fitted, findings = fit_and_audit(root, evidence)
     trust = {run.id: "measured" if run.measured else "converted" for run in evidence.results if run.measured or run.converted}
     tables = throughput_rows(fitted, (), trust, findings)
     return {name: sorted(tables[name], key=lambda row: tuple(row.values())[:2]) for name in EVIDENCE_TABLES}
