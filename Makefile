@@ -22,7 +22,7 @@ CODE := schema harness collector site tests benchmarks
 # One process more than there are cores, whole test files each, in their order: slow ones first (tests/conftest.py). Tiny models are slower on several threads when other work runs.
 PYTEST := -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-run demo test test-all check tests wheel-test rehearse-pr test-stacks neuron-api browser format schema support mutation-score check-sources campaign structure lock clean
+.PHONY: help setup setup-run demo test test-all check tests wheel-test rehearse-pr rehearse-release test-stacks neuron-api browser format schema support mutation-score check-sources campaign structure lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -34,7 +34,7 @@ setup-run: $(RUNNER_INSTALLED) ## Create .venv and install the runner only: doct
 define python_check
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python >= 3.11 is required, this is {sys.version.split()[0]}; try make PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -c 'import torch' 2>/dev/null || $(PIP) install --quiet $(TORCH)
+	@$(BIN)/python -c 'import torch' 2>/dev/null || $(PIP) install $(TORCH)
 	@$(PIP) install --quiet $(BUILD) hatchling editables
 endef
 
@@ -66,7 +66,8 @@ check: setup ## Run lint, format, type, import and workflow checks.
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy schema/tunemark harness/tunemark collector/tunemark site/tunemark
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/zizmor --offline --quiet .github/workflows
+	$(BIN)/zizmor --offline --quiet .github/workflows action.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions action.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 tests: setup
@@ -88,6 +89,9 @@ test-stack-%: .venv-stack-%/.installed
 
 wheel-test: setup ## Build the sdist and the wheel, and use the wheel in an empty folder with a new environment (also part of the tests).
 	$(BIN)/python -m pytest -q tests/end_to_end/test_wheel.py
+
+rehearse-release: setup ## Build and try what a release publishes: distributions, an index, data, checksums; say which steps cannot run here.
+	@.ci/release rehearse
 
 rehearse-pr: setup ## Play a good, a bad and a hostile pull request, and print what each workflow says.
 	@$(BIN)/python benchmarks/rehearse_pull_requests.py
@@ -128,8 +132,8 @@ mutation-score: setup ## Examine the gate with corrupted and honest submissions,
 # torch is left out: its build depends on the machine, and so do the packages that only torch needs.
 lock: ## Resolve both locks again (needs uv).
 	@mkdir -p build && echo torch > build/not-locked.txt
-	for lock in "requirements-run.lock" "requirements.lock --extra dev"; do set -- $$lock; \
-	  env -u PIP_FIND_LINKS -u UV_FIND_LINKS PIP_CONFIG_FILE=/dev/null uv pip compile pyproject.toml $${2:+$$2 $$3} --universal --generate-hashes \
+	for lock in "requirements-run.lock --extra run" "requirements.lock --extra dev"; do set -- $$lock; \
+	  env -u PIP_FIND_LINKS -u UV_FIND_LINKS PIP_CONFIG_FILE=/dev/null uv pip compile pyproject.toml $$2 $$3 --universal --generate-hashes \
 	    --no-header --no-annotate --excludes build/not-locked.txt --quiet --output-file $$1 >/dev/null; done
 
 clean: ## Remove everything that can be rebuilt.

@@ -1,30 +1,50 @@
-"""Put the commit that a distribution is built from into it, since an installed package has no checkout to ask."""
+"""Add what only a checkout can say to the distributions: the commit, and the fitted throughput model that answers `tunemark recommend`."""
 
 import json
+import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FILE = "tunemark/harness/built_from.json"
+COMMIT = "tunemark/harness/built_from.json"
 """Place in a wheel, where `tunemark.harness.run.record` looks for it."""
+EVIDENCE = "data/evidence.json"
+"""Place in a source distribution, and in a wheel below `tunemark/schema`, where `tunemark recommend` looks for it."""
+FIT = """
+import json, sys, pathlib
+from tunemark.collector.predict.cross_validation import evidence_rows
+from tunemark.schema.facts.fact_base import FactBase
+root = pathlib.Path(sys.argv[1])
+json.dump(evidence_rows(root, FactBase.of_root(root)), sys.stdout, separators=(",", ":"))
+"""
 
 
 class BuiltFrom(BuildHookInterface):
-    """Adds the file to what is built in a checkout. A source distribution has it among its modules, and so has a wheel built from one."""
+    """Adds both files to what is built in a checkout. A source distribution has them, and so has a wheel built from one."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Write the file outside the tree and include it."""
-        root = Path(self.root)
-        if version == "editable" or git(root, "rev-parse", "--show-toplevel") != str(root.resolve()):
+        """Write the files outside the tree and include them. An editable installation has a checkout to ask."""
+        if version == "editable":
             return
+        root, wheel, include = Path(self.root), self.target_name == "wheel", build_data["force_include"]
         self.folder = tempfile.TemporaryDirectory()
-        file = Path(self.folder.name, "built_from.json")
-        dirty = bool(git(root, "status", "--porcelain", "--untracked-files=no"))
-        file.write_text(json.dumps({"commit": git(root, "rev-parse", "HEAD"), "dirty": dirty}) + "\n", encoding="utf-8")
-        build_data["force_include"][str(file)] = FILE if self.target_name == "wheel" else f"harness/{FILE}"
+        if git(root, "rev-parse", "--show-toplevel") == str(root.resolve()):
+            dirty = bool(git(root, "status", "--porcelain", "--untracked-files=no"))
+            commit = Path(self.folder.name, "built_from.json")
+            commit.write_text(json.dumps({"commit": git(root, "rev-parse", "HEAD"), "dirty": dirty}) + "\n", encoding="utf-8")
+            include[str(commit)] = COMMIT if wheel else f"harness/{COMMIT}"
+        if not (evidence := root / EVIDENCE).exists():
+            evidence = Path(self.folder.name, "evidence.json")
+            # An isolated build finds its requirements by the path of this process alone.
+            path = os.pathsep.join([str(root / "schema"), str(root / "collector"), *sys.path])
+            clean = {name: value for name, value in os.environ.items() if name != "TUNEMARK_ROOT"} | {"PYTHONPATH": path}
+            with evidence.open("wb") as file:
+                subprocess.run([sys.executable, "-c", FIT, str(root)], stdout=file, check=True, env=clean)  # noqa: S603 - our own code
+        include[str(evidence)] = f"tunemark/schema/{EVIDENCE}" if wheel else EVIDENCE
 
 
 def git(root: Path, *arguments: str) -> str | None:

@@ -21,6 +21,9 @@ __path__ = pkgutil.extend_path(__path__, __name__)
 if __spec__ is not None and len(__path__) > 1:
     # Joined folders are a namespace without a place of its own; import-linter asks for this.
     __spec__.has_location = False
+from tunemark.schema import VERSION
+
+__version__ = VERSION
 __all__ = ["Estimated", "TunemarkCallback", "derive", "estimate", "load_results", "recommend", "validate"]
 _MODULES = dict.fromkeys(__all__, "tunemark.collector.api") | {"TunemarkCallback": "tunemark.harness.trainer_callback"}
 

@@ -108,7 +108,8 @@ def tunemark(
 
 
 EXTRAS = {
-    **dict.fromkeys(("altair", "duckdb", "mkdocs", "pyarrow", "vl_convert"), "site"),
+    **dict.fromkeys(("accelerate", "datasets", "peft", "safetensors", "torch", "transformers"), "run"),
+    **dict.fromkeys(("altair", "duckdb", "jinja2", "mkdocs", "pyarrow", "vl_convert"), "site"),
     "bitsandbytes": "qlora",
     "deepspeed": "distributed",
     "pynvml": "nvidia",

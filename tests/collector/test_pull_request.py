@@ -136,7 +136,7 @@ def test_an_annotation_is_escaped_as_github_reads_it() -> None:
 
 
 def test_workflows_pin_actions_by_hash_and_ask_for_the_least_rights() -> None:
-    assert {path.stem for path in WORKFLOWS} >= {"validate", "comment", "pages", "test"}
+    assert {path.stem for path in WORKFLOWS} >= {"validate", "comment", "pages", "test", "release"}
     for path in WORKFLOWS:
         content = yaml.safe_load(path.read_text())
         assert content["permissions"] in ({}, {"contents": "read"}), path.name

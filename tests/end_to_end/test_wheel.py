@@ -6,16 +6,25 @@ a `.pth` file adds that folder to the path, which does not read the `.pth` file 
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tunemark.collector.store.sql_query import run_query
+from tunemark.schema.option_rates import Evidence
+
 ROOT = Path(__file__).parents[2]
+SUPPORT = ROOT / "site/tunemark/site/pages/support.md.j2"
+EMOTIONS = ROOT / "tests/harness/data/emotions"
 MOST_BYTES = 2_500_000
 pytestmark = pytest.mark.slow
 
@@ -44,15 +53,9 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     pip = [
         sys.executable,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "--python",
+        *["-m", "pip", "--disable-pip-version-check", "--python"],
         str(python),
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
+        *["install", "--quiet", "--no-deps", "--no-index"],
     ]
     subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
     return folder
@@ -76,6 +79,7 @@ def test_the_wheel_has_the_facts_and_stays_small(wheel: Path) -> None:
         names = archive.namelist()
     facts = [path for folder in ("accelerators", "models", "workloads") for path in (ROOT / "data" / folder).rglob("*.toml")]
     assert {f"tunemark/schema/{path.relative_to(ROOT).as_posix()}" for path in facts} <= set(names)
+    assert "tunemark/py.typed" in names
     assert not [name for name in names if "/tables/" in name or name.startswith("submissions") or name.endswith(".pyc")]
     assert wheel.stat().st_size < MOST_BYTES
 
@@ -84,6 +88,18 @@ def test_the_wheel_knows_the_commit_that_it_was_built_from(wheel: Path) -> None:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip()
     with zipfile.ZipFile(wheel) as archive:
         assert json.loads(archive.read("tunemark/harness/built_from.json"))["commit"] == commit
+
+
+def test_the_wheel_answers_with_the_evidence_of_the_data(call, wheel: Path, whole_database: Path) -> None:
+    """`recommend` needs no database: the wheel has the rows that `collect` stores, and the answer is the same."""
+    with zipfile.ZipFile(wheel) as archive:
+        shipped = Evidence.of_tables(json.loads(archive.read("tunemark/schema/data/evidence.json")))
+    stored = Evidence.of_database(lambda query: run_query(query, whole_database).records())
+    known = tuple(replace(row, trust="measured") if row.trust == "reproduced" else row for row in stored.results)
+    assert shipped == replace(stored, results=known)
+    asked = ("tunemark", "recommend", "-m", "llama-3.1-8b", "--tokens", "10M", "--json")
+    answers = [json.loads(call(*asked, *more).stdout) for more in ((), ("--db", str(whole_database)))]
+    assert answers[0] == answers[1]
 
 
 def test_a_result_is_measured_checked_and_shown_for_submission_in_an_empty_folder(call, environment: Path, tmp_path: Path) -> None:
@@ -108,3 +124,37 @@ def test_a_result_is_measured_checked_and_shown_for_submission_in_an_empty_folde
     assert json.loads(estimated.stdout)["throughput"]["accelerators"][0]["tokens_per_s"] is not None
     # Nothing was written next to the package.
     assert packages == sorted(path for path in environment.rglob("*.json") if "tunemark" in path.parts)
+
+
+NOT_HERE = re.compile(r"run (full-1b|lora-|trainer-)|frontier|tune |ab |import |site |collect|query|--to |--install-completion")
+"""Commands for an accelerator, for minutes of repeats, for files that the reader has, or of the database, which test_whole_way runs."""
+
+
+def documented_commands() -> list[str]:
+    """Return the commands of the README and of the part for CPUs of "Measure on your device" that an empty environment can run in minutes."""
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    (cpu,) = [setup for setup in tomllib.loads(SUPPORT.read_text().split("+++")[1])["setups"] if setup["backend"] == "cpu"]
+    lines += [f"tunemark run {cpu['workload']}", cpu["several"]]
+    found = [re.sub(r"\s+#.*", "", line).removeprefix("$ ").removeprefix(".venv/bin/") for line in lines]
+    return [line for line in dict.fromkeys(found) if line.startswith("tunemark ") and not NOT_HERE.search(line)]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_every_documented_command_runs_and_its_results_are_valid_and_without_a_finding(call, tmp_path: Path) -> None:
+    """Runs are shortened to 20 steps. The files are those of the reader: texts of six emotions, the first submission."""
+    commands, failed = documented_commands(), list[str]()
+    assert len(commands) > 15
+    for line in commands:
+        first = next(iter(sorted((tmp_path / "submissions").glob("smoke-lora/*.json"))), Path("none"))
+        words = shlex.split(line.replace("FOLDER", str(EMOTIONS)).replace("SUBMISSION", str(first)).replace(" data/", f" {ROOT}/data/"))
+        more = ["--steps", "20"] if words[1] in {"run", "sweep"} else []
+        done = call(*words, *more)
+        # A short result has no new facts to send, which `submit` says with the code of a usage error.
+        if done.returncode and not (words[1] == "submit" and "no new result" in done.stderr):
+            failed.append(f"{line}\n{done.stdout}\n{done.stderr}")
+    assert not failed, "\n".join(failed)
+    checked = call("tunemark", "validate", "submissions")
+    assert checked.returncode == 0, checked.stderr
+    files = sorted(map(str, (tmp_path / "submissions").rglob("*.json")))
+    assert "Findings: 0 " in call("tunemark", "audit", *files).stderr

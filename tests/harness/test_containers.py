@@ -8,6 +8,7 @@ import pytest
 from harness_making import FACTS, ROOT
 
 from tunemark.cli import imported_command
+from tunemark.schema import PUBLISHED, as_installed
 
 FILES = sorted((ROOT / "harness" / "containers").glob("*.Containerfile"))
 NOTEBOOKS = sorted((ROOT / "harness" / "notebooks").glob("*.ipynb"))
@@ -69,12 +70,24 @@ def test_the_commands_beside_a_container_file_exist(path):
         check(words)
 
 
+def test_the_readme_installs_as_it_works_today():
+    """Before Tunemark is on the index, no line asks the index for it."""
+    lines = [line.partition("#")[0].strip() for line in (ROOT / "README.md").read_text().splitlines()]
+    published = ("pip install tunemark", "pip install 'tunemark[run]'")
+    assert {as_installed(line) for line in published} <= set(lines)
+    assert PUBLISHED or not [line for line in lines if re.match(r"(\.venv/bin/)?pip install .*\btunemark\b", line)]
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_well_formed_without_outputs_and_its_commands_exist(path):
     content = json.loads(path.read_text())
     assert (content["nbformat"], content["nbformat_minor"]) == (4, 5)
     assert len({cell["id"] for cell in content["cells"]}) == len(content["cells"])
     assert all(not cell["outputs"] for cell in content["cells"] if cell["cell_type"] == "code")
+    line = as_installed("%pip install --quiet 'tunemark[nvidia,qlora]'", "$(ls tunemark-*.whl)")
+    assert (line if PUBLISHED else line.replace("%", "!").replace("'", '"')) in [
+        line for cell in content["cells"] for line in cell["source"]
+    ]
     found = commands_in_notebook(path)
     assert len(found) >= 5
     for words in found:

@@ -33,6 +33,19 @@ def test_other_work_on_the_host_is_named_before_it_disturbs_a_measurement(facts,
     assert said in " ".join(shown.split())
 
 
+def test_the_hub_is_asked_and_each_reason_is_printed_once(facts, monkeypatch, capsys):
+    """An address where nothing listens is reported with the fix, before a run waits for retries."""
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    content = commands.report(facts, make_machine(packages={})) | {"hub": commands.hub()}
+    commands._show(content, [])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "NOT reachable (http://127.0.0.1:9: " in shown
+    assert shown.count("training needs torch") == 1
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert commands.hub() == "offline (HF_HUB_OFFLINE is set)"
+
+
 OFFLOADED = "trainer-8k-llama-2-13b-full"
 
 

@@ -9,7 +9,11 @@ from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 import tunemark
+from tunemark.collector.audit.evidence import Evidence
+from tunemark.collector.audit.load import add_files
+from tunemark.collector.audit.rule import audit
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.vocabulary import Method, PublishedStatus
 
@@ -64,7 +68,7 @@ def test_a_training_is_recorded_with_its_steps_times_tokens_and_environment(tmp_
     # The rates are those of the eight steps after the warm-up.
     assert claims["samples_per_s"] == pytest.approx(4 / claims["step_time_s"])
     assert claims["tokens_per_s"] == pytest.approx(4 * TOKENS / claims["step_time_s"])
-    assert 8 * claims["step_time_s"] < claims["train_time_s"] < trainer.state.log_history[-1]["train_runtime"] + 1
+    assert 8 * claims["step_time_s"] < claims["wall_s"] < trainer.state.log_history[-1]["train_runtime"] + 1
     assert claims["loss_start"] == pytest.approx(sum(entry["loss"] for entry in trainer.state.log_history[:3]) / 3)
     assert record.status is PublishedStatus.OK
     conditions = record.conditions
@@ -72,6 +76,8 @@ def test_a_training_is_recorded_with_its_steps_times_tokens_and_environment(tmp_
     assert conditions.framework["torch"] == version("torch")
     assert record.labels["accelerator"]
     assert not tunemark.validate(path).problems
+    evidence, _ = add_files(Evidence((), (), FactBase.of_project()), [path])
+    assert not audit(evidence), "an honest run is accused"
 
 
 def test_evaluation_and_saving_do_not_count(tmp_path: Path) -> None:
@@ -87,7 +93,7 @@ def test_evaluation_and_saving_do_not_count(tmp_path: Path) -> None:
     train(tmp_path, Slow(path, warmup_steps=2), eval_strategy="steps", eval_steps=3)
     claims = record_in(path).claims
     # The last evaluation comes after the last step.
-    assert claims["train_time_s"].value > 3 * 0.5
+    assert claims["wall_s"].value > 3 * 0.5
     assert 10 * claims["step_time_s"].value < 1.0
 
 

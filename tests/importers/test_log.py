@@ -95,7 +95,9 @@ def test_a_real_training_with_transformers_is_imported_whole(tmp_path: Path, tun
     assert claims["train_time_s"]["value"] == final["train_runtime"]
     assert claims["train_loss"]["value"] == final["train_loss"]
     assert claims["total_flops"]["value"] == final["total_flos"]
-    assert tunemark("import", "log", tmp_path, *CONDITIONS).code == 0
+    imported = tunemark("import", "log", tmp_path, *CONDITIONS)
+    # The model of the log is a tiny one: its trainer computed far less per token than the stated 8B.
+    assert (imported.code, "FLOPs of the trainer" in imported.out) == (0, True)
 
 
 # torchtune --------------------------------------------------------------------------------------------

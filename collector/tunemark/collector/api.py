@@ -111,16 +111,16 @@ def recommend(
 ) -> Answer:
     """Return the options to rent for a job, best first. `tokens` counts every epoch.
 
-    Limits are fields of `Question`, such as `deadline_s=7200`, `budget_usd=20` or `objective="fastest"`. Needs the database that
-    `tunemark collect` writes, and so the extra `site`.
+    Limits are fields of `Question`, such as `deadline_s=7200`, `budget_usd=20` or `objective="fastest"`. `database` names one that
+    `tunemark collect` wrote.
     """
-    from tunemark.collector.commands.recommend import read_options  # noqa: PLC0415 - needs duckdb
+    from tunemark.collector.commands.recommend import read_options  # noqa: PLC0415 - imports every option
 
     root = project_root()
     facts = FactBase.of_root(root)
     card = any_model(facts, model)
     length = row_length(card) if sequence_length is None else sequence_length
-    evidence, offers = read_options(Path(database) if database else root / "build" / "tunemark.duckdb", facts)
+    evidence, offers = read_options(Path(database) if database else None, facts)
     question = Question(method, tokens, length, **limits)
     return best_options(question, rates_for(question, card, facts.accelerators, offers, evidence), offers)
 

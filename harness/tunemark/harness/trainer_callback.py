@@ -158,7 +158,10 @@ class TunemarkCallback(TrainerCallback):  # type: ignore[misc] # transformers ha
 
     def _claims(self, state: TrainerState, rows: int, ended: float) -> dict[str, Claim]:
         """Return the figures of the run; rates only if steps were completed after the warm-up."""
-        found = {"steps": _claim(state.global_step), "train_time_s": _claim(ended - self._started, "From the first step to the end.")}
+        found = {
+            "steps": _claim(state.global_step),
+            "wall_s": _claim(ended - self._started, "From the first step to the end, with warm-up, evaluation and saving."),
+        }
         losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
         if losses:
             count = max(1, min(LOSSES, len(losses) // 4))

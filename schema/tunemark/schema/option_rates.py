@@ -45,6 +45,8 @@ APPLE = "Apple"
 """The vendor of which only one device trains."""
 SMALLEST_PART, LARGEST_TIMES = 0.5, 2
 """Rows may be shorter or longer than any calibration row by these factors."""
+EVIDENCE_TABLES = ("known_rates", "throughput_model", "throughput_covariances")
+"""Tables of the database that a recommendation needs. A wheel ships them."""
 MOST_DISPUTED = 3
 MOST_CITED = 6
 """Most result ids of a rate."""
@@ -96,8 +98,12 @@ class Evidence:
     @classmethod
     def of_database(cls, read: Callable[[str], Iterable[Mapping[str, Any]]]) -> "Evidence":
         """Return the evidence in the database; `read` returns the rows of a query."""
-        tables = ("known_rates", "throughput_model", "throughput_covariances")
-        results, parameters, covariances = (read(f"from {table} order by all") for table in tables)
+        return cls.of_tables({table: read(f"from {table} order by all") for table in EVIDENCE_TABLES})
+
+    @classmethod
+    def of_tables(cls, tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> "Evidence":
+        """Return the evidence in the sorted rows of its tables."""
+        results, parameters, covariances = (tables[name] for name in EVIDENCE_TABLES)
         means = {row["parameter"]: row["mean"] for row in parameters}
         known = {(row["parameter"], row["other"]): row["covariance"] for row in covariances}
         places = {name: place for place, name in enumerate(dict.fromkeys(name for name, _ in known))}

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template, pass_c
 from jinja2.runtime import Context
 from markupsafe import Markup
 
+from tunemark.schema import PUBLISHED, as_installed
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import counted
 from tunemark.site.columns import FORMATS
@@ -72,7 +73,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(front_matter=front_matter, script_json=script_json, here=_here, trusted=_trusted, cited=_cited, cells=_cells)
     environment.filters.update(FORMATS, code_spans=code_spans, counted=counted, listed=listed, phrases=phrases, spread=spread)
-    environment.globals.update(VERDICTS=VERDICTS)
+    environment.globals.update(VERDICTS=VERDICTS, as_installed=as_installed, PUBLISHED=PUBLISHED)
     return environment
 
 

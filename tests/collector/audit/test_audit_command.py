@@ -2,8 +2,11 @@
 
 import json
 import re
+import shutil
 
 import pytest
+import yaml
+from factories import CHECKOUT
 
 from tunemark.schema.errors import Exit
 
@@ -28,6 +31,19 @@ def test_a_file_is_audited_together_with_all_others(published, tunemark):
     findings = json.loads(tunemark("audit", published / "data" / "published" / "003" / "003-002.json", "--json").out)
     assert findings
     assert all("003-002" in finding["records"] for finding in findings)
+
+
+def test_the_hook_for_other_repositories_passes_honest_numbers_and_stops_wrong_ones(published, tunemark, tmp_path):
+    """It runs `tunemark validate --strict` on the files of a commit; the action runs the same."""
+    (hook,) = yaml.safe_load((CHECKOUT / ".pre-commit-hooks.yaml").read_text())
+    words = hook["entry"].split()
+    assert f"{' '.join(words)} $FILES".replace("tunemark ", 'tunemark" ', 1) in (CHECKOUT / "action.yml").read_text()
+    good = shutil.copy(CHECKOUT / "submissions" / "smoke-lora" / "20261124-cpu-64bd0b9a841b.json", tmp_path)
+    wrong = published / "data" / "published" / "003" / "003-002.json"
+    answers = [tunemark(*words[1:], *files) for files in ([good], [good, wrong], [published / "README.md"])]
+    assert [answer.code for answer in answers[:2]] == [Exit.OK, Exit.INVALID]
+    assert answers[2].code in {Exit.INVALID, Exit.USAGE}
+    assert "calculation" in answers[1].out
 
 
 @pytest.mark.usefixtures("published")

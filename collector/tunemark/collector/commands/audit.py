@@ -108,6 +108,21 @@ def audit(
     say(f"Findings: {len(findings)} about {counted(subjects, 'record')} ({counts}).")
 
 
+def contradictions(paths: list[Path]) -> list["Finding"]:
+    """Return the findings on records that make a figure impossible or inconsistent; print the others as remarks on standard error."""
+    from tunemark.collector.audit.load import add_files, load_evidence
+    from tunemark.collector.gate.read import named_records
+    from tunemark.collector.predict.cross_validation import audit_all
+
+    evidence, ids = add_files(load_evidence(project_root()), named_records(paths).files)
+    findings = [each for each in audit_all(project_root(), evidence) if not set(ids).isdisjoint(each.records)]
+    wrong = [each for each in findings if each.verdict in {AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT}]
+    for finding in findings:
+        if finding not in wrong:
+            say(f"{finding.records[0]}: {finding.verdict.value}, {finding.rule}: {finding.calculation}")
+    return wrong
+
+
 def print_finding(finding: "Finding") -> None:
     """Print a finding as paragraphs: verdict, claim, calculation, and what it applies to."""
     records = ", ".join(finding.records[:SHOWN_RECORDS])

@@ -1,12 +1,13 @@
 """The command `recommend`: what to rent or use for a fine-tuning job, with time, cost and evidence."""
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from difflib import get_close_matches
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import typer
 
@@ -22,6 +23,7 @@ from tunemark.collector.commands.terminal import (
     Tokens,
     chosen,
     database_of,
+    date_option,
     job_tokens,
     named_accelerators,
     named_as,
@@ -32,12 +34,15 @@ from tunemark.collector.commands.terminal import (
     print_json,
     print_table,
     row_length,
+    say,
 )
+from tunemark.collector.store.fact_rows import price_rows
 from tunemark.schema import formats, recommendation_words
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model
-from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.cards import ModelCard, current_prices
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import project_root
 from tunemark.schema.option_rates import Evidence, rates_for
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.recommendation import ALL_METHODS, ANY, OBJECTIVES, OWN, TRUSTS, Answer, Offer, Option, Question, Rate, offers_of
@@ -48,7 +53,6 @@ SHOWN = 10
 """Options in each table; JSON has all of them."""
 REALLY_SIMILAR = 0.75
 """Minimum difflib ratio of a suggested provider: their names are short, and a wrong one gives a wrong answer."""
-PRICES = "select * from current_prices order by price"
 OPTIONS_OF_QUESTION = {
     "tokens": "--tokens",
     "deadline_s": "--deadline",
@@ -95,7 +99,7 @@ def recommend(
     billed, and stack=axolotl, the software whose memory counts (see `tunemark estimate`). FIGURES are `usd_per_hour=0.20` for all of your accelerators together, or those of one of them:
     `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
 
-    Exit codes: 0 answered, even if nothing can be recommended; 2 unknown value or no database.
+    Exit codes: 0 answered, even if nothing can be recommended; 2 unknown value, or no database where --db names one.
 
     Examples
     --------
@@ -132,7 +136,7 @@ def recommend(
         0.0 if more["start_up"] == "0" else parse_seconds("--set start_up", more["start_up"]),
         tuple(_own(facts, each, owned) for each in own or ()),
     )
-    evidence, offers = read_options(database_of(db), facts)
+    evidence, offers = read_options(db, facts)
     _check_providers(question.providers, offers)
     rates = rates_for(question, card, facts.accelerators, offers, evidence, more["stack"] and chosen("--set stack", more["stack"], STACKS))
     answer = best_options(question, rates, offers)
@@ -197,19 +201,38 @@ def _usd(figures: str, cost: str) -> float:
         raise TunemarkError("--owned", figures, "give a number of US dollars") from error
 
 
-def read_options(database: Path, facts: FactBase) -> tuple[Evidence, list[Offer]]:
-    """Return the fitted throughput model and all offers. Raises TunemarkError without a database."""
-    from tunemark.collector.store.sql_query import run_query  # noqa: PLC0415 - needs duckdb, which --help does not
+SHIPPED = "evidence.json"
+"""The evidence beside the facts of an installed package, written when its wheel is built (hatch_build.py)."""
+OLD_DAYS = 60
+"""Age above which a price shows it, as in the view `current_prices`."""
 
-    def read(query: str) -> list[dict[str, Any]]:
+
+def read_options(database: Path | None, facts: FactBase) -> tuple[Evidence, list[Offer]]:
+    """Return the fitted throughput model and today's offers.
+
+    The model is that of the named database, else of the one in the checkout, else the one that the package ships; without any it is fitted.
+    """
+    chosen_database, shipped, today = database_of(database), facts.root / SHIPPED, date_option("--on", None)
+    prices = price_rows(current_prices(facts.prices, today), facts.price_basis)
+    for row in prices:
+        age = (today - row["effective_on"]).days
+        row["dated"] = f"{row['effective_on']}, {age} days old" if age > OLD_DAYS else str(row["effective_on"])
+    offers = offers_of(prices, facts.accelerators)
+    if database is not None or chosen_database.is_file():
+        from tunemark.collector.store.sql_query import run_query  # noqa: PLC0415 - needs duckdb
+
         try:
-            return run_query(query, database).records()
+            return Evidence.of_database(lambda query: run_query(query, chosen_database).records()), offers
         except TunemarkError as error:
             if error.field != "SQL":
                 raise
-            raise TunemarkError("--db", str(database), "was written by another version; run `tunemark collect` again") from error
+            raise TunemarkError("--db", str(chosen_database), "was written by another version; run `tunemark collect` again") from error
+    if shipped.is_file():
+        return Evidence.of_tables(json.loads(shipped.read_bytes())), offers
+    from tunemark.collector.predict.cross_validation import evidence_rows  # noqa: PLC0415 - imports the audit
 
-    return Evidence.of_database(read), offers_of(read(PRICES), facts.accelerators)
+    say("Fitting the throughput model to all results, which takes some seconds; `tunemark collect` keeps it ...")
+    return Evidence.of_tables(evidence_rows(project_root(), facts)), offers
 
 
 def _check_providers(providers: Iterable[str], offers: Iterable[Offer]) -> None:

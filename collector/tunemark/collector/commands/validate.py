@@ -1,6 +1,7 @@
 """The command `validate`: check files, or a pull request as data only."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -9,7 +10,7 @@ import typer
 from tunemark.collector.commands.terminal import AsJson, print_json, problem_json, say
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.files import project_root
+from tunemark.schema.files import is_checkout, project_root
 from tunemark.schema.formats import counted
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import terminal
@@ -32,7 +33,7 @@ def validate(
     ] = None,
     *,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse what is not a submission in `submissions/`: links, other files, changed results.")
+        bool, typer.Option("--strict", help="Refuse what is not a submission in `submissions/`, and audit other named records.")
     ] = False,
     pull_request: Annotated[
         str | None,
@@ -56,7 +57,7 @@ def validate(
     With --pull-request, run it in a checkout of the base: its code, facts and results judge. The head is read from git as data and never
     checked out. A pull request may only add submissions; any other change needs a maintainer, and a change of a submission is refused.
 
-    Exit codes: 0 all valid, or for a maintainer; 2 no such path or commit, or nothing to check in it; 3 a file is invalid.
+    Exit codes: 0 all valid, or for a maintainer; 2 no such path or commit, or nothing to check in it; 3 a file is invalid, or with --strict contradicts itself.
 
     Examples
     --------
@@ -73,22 +74,32 @@ def validate(
     for option, given in (("--github", github), ("--out", out)):
         if given:
             raise TunemarkError(option, "", "is for --pull-request; leave it out, or add --pull-request BASE..HEAD")
+    from tunemark.collector.commands.audit import contradictions, print_finding
+
     done = _validated(paths, strict=strict)
+    # In a checkout `collect` audits the folder of all submissions.
+    own = project_root() / "submissions" if is_checkout(project_root()) else None
+    elsewhere = [path for path in paths or () if strict and path.absolute() != own]
+    findings = contradictions(elsewhere) if elsewhere and not done.problems else []
     for file, note in done.notes:
         say(f"{file}: note: {note}")
     if as_json:
         problems = [problem_json(file, problem) for file, problem in done.problems]
-        print_json({"files": done.files, "facts": done.facts, "invalid": done.invalid, "problems": problems})
+        counts = {"files": done.files, "facts": done.facts, "invalid": done.invalid}
+        print_json({**counts, "problems": problems, "findings": list(map(asdict, findings))})
     else:
         for file, problem in done.problems:
             say(f"{file}: {problem}")
+        for finding in findings:
+            print_finding(finding)
         if not done.judged:
             say("records were not checked; correct the facts first")
         if not done.files and not paths:
             say(f"no records under {project_root()}; `tunemark run` writes them to submissions/")
         facts_too = f" and {counted(done.facts, 'fact file')}" if done.facts else ""
-        typer.echo(f"{counted(done.files, 'record')}{facts_too}, {done.invalid} invalid")
-    raise typer.Exit(Exit.INVALID if done.problems else Exit.OK)
+        audited = f", {counted(len(findings), 'contradiction')}" if elsewhere else ""
+        typer.echo(f"{counted(done.files, 'record')}{facts_too}, {done.invalid} invalid{audited}")
+    raise typer.Exit(Exit.INVALID if done.problems or findings else Exit.OK)
 
 
 def _validated(paths: list[Path] | None, *, strict: bool) -> "Validation":

@@ -12,12 +12,15 @@ from typing import Literal, get_args
 import numpy as np
 
 from tunemark.collector.audit.evidence import Evidence, ExpectedRate
+from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.rule import Finding, audit, in_order
 from tunemark.collector.audit.rules.utilisation import unlike_other_sources
 from tunemark.collector.predict.calibration_rows import calibrate
 from tunemark.collector.predict.estimate import no_data
 from tunemark.collector.predict.fit import Fit, Observed, Parameters, fit, meaning_of_parameter
 from tunemark.collector.store.database import Row, Rows
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.option_rates import EVIDENCE_TABLES
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.utilisation import TERA
 from tunemark.schema.physics.work import Missing
@@ -114,8 +117,26 @@ def audit_rates(evidence: Evidence, findings: Iterable[Finding], held_out: Itera
 
 def audit_all(root: Path, evidence: Evidence) -> tuple[Finding, ...]:
     """Return the findings of all rules, those on rates included, as `collect` stores them."""
+    return fit_and_audit(root, evidence)[1]
+
+
+def fit_and_audit(root: Path, evidence: Evidence) -> tuple[Fit, tuple[Finding, ...]]:
+    """Return the fit to what the other rules do not refute, and the findings of all rules."""
     findings = audit(evidence)
-    return audit_rates(evidence, findings, leave_out(fit(calibrate(root, evidence.facts, evidence, findings).rows), "source"))
+    fitted = fit(calibrate(root, evidence.facts, evidence, findings).rows)
+    return fitted, audit_rates(evidence, findings, leave_out(fitted, "source"))
+
+
+def evidence_rows(root: Path, facts: FactBase) -> Rows:
+    """Return the rows of the tables that a recommendation needs, sorted, as `collect` stores them.
+
+    A reproduced result counts as measured: only the authors of commits say who has reproduced it.
+    """
+    evidence = load_evidence(root, facts)
+    fitted, findings = fit_and_audit(root, evidence)
+    trust = {run.id: "measured" if run.measured else "converted" for run in evidence.results if run.measured or run.converted}
+    tables = throughput_rows(fitted, (), trust, findings)
+    return {name: sorted(tables[name], key=lambda row: tuple(row.values())[:2]) for name in EVIDENCE_TABLES}
 
 
 RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s", "tokens", "epochs"})

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import typer
 from rich.markup import escape
@@ -34,6 +36,8 @@ from tunemark.schema.vocabulary import PACKAGES, Backend, Dtype
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 REQUIRED = ("torch", "transformers", "peft", "accelerate")
+HUB_LIMIT_S = 3.0
+"""Seconds in which the hub must answer: a page takes well under one."""
 SLOW_STEP_S = 30.0
 """Workloads whose step takes longer are called slow."""
 BUSY_SHARE = 0.25
@@ -62,7 +66,7 @@ def doctor(
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     facts, machine = FactBase.of_project(), detect()
     tests = self_tests(machine, formats_of(facts, machine)[0]) if self_test and "torch" in machine.packages else []
-    content = report(facts, machine, tests, load)
+    content = report(facts, machine, tests, load) | ({"hub": hub()} if self_test else {})
     broken = bool(content["missing_required"]) or any(test.passed is False for test in tests)
     if as_json:
         print_json(content)
@@ -84,11 +88,13 @@ def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
         screen.print(
             "                The probe of a run multiplies in the format of that run, so its rate can differ from this one.", soft_wrap=True
         )
+    refused: dict[str, list[str]] = {}
     for row in content["workloads"]:
         verdict, why, step_s = "[green]can run[/green]      ", row["title"], row["products_s"] or 0.0
         if row["reason"] is not None:
-            verdict, why = "[red]cannot run[/red]   ", row["reason"]
-        elif row["too_large"]:
+            refused.setdefault(row["reason"], []).append(row["workload"])
+            continue
+        if row["too_large"]:
             verdict, why = "[yellow]too large[/yellow]    ", row["memory_problem"]
         elif step_s > SLOW_STEP_S:
             # The self-test is too short for more digits than whole hours.
@@ -96,9 +102,11 @@ def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
             verdict = "[yellow]can run, slow[/yellow]"
             why = f"the matrix products of a step take about {takes} at the {tests[0].dtype} rate of the self-test"
         screen.print(f"  {verdict} {row['workload']}: {escape(why)}")
+    for reason, names in refused.items():
+        screen.print(f"  [red]cannot run[/red]    {', '.join(names)}: {escape(reason)}", soft_wrap=True)
     if content["missing_required"]:
         screen.print(
-            f"[red]missing: {', '.join(content['missing_required'])}[/red]; run `pip install tunemark` again, or `make setup-run` in a checkout"
+            f"[red]missing: {', '.join(content['missing_required'])}[/red]; run `pip install 'tunemark[run]'`, or `make setup-run` in a checkout"
         )
 
 
@@ -119,8 +127,8 @@ def _machine_table(content: dict[str, Any]) -> Table:
         "other work": other,
         "disk": f"{formats.gib(machine['free_disk_bytes'])} free here",
         "software": f"{machine['os']}, Python {machine['python']}, {packages}",
-        "not installed": ", ".join(content["missing_required"] + content["missing_optional"]) or "nothing",
-        "model hub": "offline (HF_HUB_OFFLINE is set)" if content["offline"] else "used only for pretrained weights and hub data",
+        "not installed": ", ".join(content["missing_optional"]) or "nothing",
+        "model hub": f"{content['hub']}; used only for pretrained weights and hub data",
     }
     table = Table(show_header=False, box=None, padding=(0, 2))
     for label, value in rows.items():
@@ -183,6 +191,20 @@ def formats_of(facts: FactBase, machine: Machine) -> tuple[Dtype, ...]:
     return generation.formats(machine.family.formats) if generation else machine.family.formats
 
 
+def hub() -> str:
+    """Return the state of the model hub in words: it must answer within a few seconds."""
+    if os.environ.get("HF_HUB_OFFLINE", "0").lower() in {"1", "true", "yes", "on"}:
+        return "offline (HF_HUB_OFFLINE is set)"
+    address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+    try:
+        with urlopen(Request(address, method="HEAD"), timeout=HUB_LIMIT_S):  # noqa: S310 - the address that the user's own hub library asks
+            return f"reachable ({address})"
+    except HTTPError as error:
+        return f"reachable ({address}, which answers {error.code})"
+    except (OSError, ValueError) as error:
+        return f"NOT reachable ({address}: {getattr(error, 'reason', error)}); set HF_HUB_OFFLINE=1 to save the retries"
+
+
 def report(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = (), load: float | None = None) -> dict[str, Any]:
     """Return the report as plain data: the machine, its load in runnable threads, missing packages, hub access, self-tests, workloads."""
     card = facts.recognise_device(machine.devices[0].name, machine.backend)
@@ -199,7 +221,7 @@ def report(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = (), 
         "load": load,
         "missing_required": [package for package in REQUIRED if package not in machine.packages],
         "missing_optional": [package for package in PACKAGES if package not in machine.packages and package not in REQUIRED],
-        "offline": os.environ.get("HF_HUB_OFFLINE", "0").lower() in {"1", "true", "yes", "on"},
+        "hub": "not tested",
         "self_tests": [asdict(test) for test in tests],
         "workloads": runnable(facts, machine, tests),
     }

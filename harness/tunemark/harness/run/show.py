@@ -25,6 +25,8 @@ from tunemark.schema.vocabulary import Status
 
 PLAIN_EVERY_STEPS = 50
 PIPE_WIDTH = 160
+ETA_STEPS = 10
+"""Last steps whose mean time gives the time left."""
 
 
 class Answers(Console):
@@ -97,6 +99,9 @@ class RunProgress:
             if most
             else formats.counted(steps, "step")
         )
+        if most and steps > ETA_STEPS:
+            last_s = [step["completed_at_s"] for step in log.steps[-1 - ETA_STEPS :]]
+            done += f", {formats.estimated_duration((last_s[-1] - last_s[0]) / ETA_STEPS * (most - steps))} left"
         if not self._bar.disable:
             self._bar.update(self._task, description=phase, completed=steps, steps=f"{done}{loss}" if steps else "")
         elif phase != self._phase or steps >= self._shown_steps + PLAIN_EVERY_STEPS:

@@ -100,7 +100,7 @@ def _missing_features(plan: Plan, machine: Machine, generation: Generation | Non
 
 def _missing_packages(plan: Plan, machine: Machine) -> Iterator[str]:
     if "torch" not in machine.packages:
-        yield "training needs torch, which is not installed; the README describes how to install it"
+        yield "training needs torch, which is not installed: pip install 'tunemark[run]'"
     yield from _torch_conflict(plan, machine.packages)
     for feature, need in machine.family.needs.items():
         found = machine.packages.get(need.package) if USED[feature](plan) else need.oldest
