@@ -74,7 +74,7 @@ select
     min(result_id) as first_result,
     max(each) as best_rate,
     significant(best_rate) as best_rate_shown,
-    arg_max(devices || coalesce(', ' || whole(sequence_length) || ' tokens per row', ''), (each, result_id)) as best_rate_small,
+    arg_max(devices || coalesce(', ' || whole(sequence_length) || ' tokens of sequence length', ''), (each, result_id)) as best_rate_small,
     'results/' || arg_max(result_id, (each, result_id)) as best_rate_href,
     min(usd_per_1m_tokens) as best_cost,
     quantity_text('cost_per_1m_tokens_usd', best_cost) as best_cost_shown,
