@@ -65,7 +65,7 @@ def test_a_model_too_large_for_an_accelerator_is_never_recommended_on_it(tunemar
 
 def test_own_hardware_with_a_price_of_electricity_alone_is_ranked_at_its_board_power(tunemark: Tunemark, whole_database: Path) -> None:
     own = ("--own", "2 x RTX 4090", "--owned", "electricity=0.5")
-    assert "own hardware, $0.450/h" in tunemark(*BASE, *own, "--limit", "200", "--db", whole_database).out
+    assert "Your GeForce RTX 4090 \N{MULTIPLICATION SIGN} 2: place" in tunemark(*BASE, *own, "--db", whole_database).out
 
 
 def test_own_hardware_is_compared_with_renting(tunemark: Tunemark, whole_database: Path) -> None:
