@@ -4,6 +4,7 @@ Usage: python benchmarks/zensical_site.py, after `tunemark site build` and `pip 
 another text. Not compared: the search, whose index has another format, and the page for unknown addresses, which the theme writes.
 """
 
+import html
 import re
 import subprocess
 import sys
@@ -20,7 +21,7 @@ FOLDERS = re.compile(r"^(docs_dir|site_dir|site_url):.*\n", re.MULTILINE)
 def text_of(page: Path) -> str:
     """Return the words of a page."""
     article = ARTICLE.search(page.read_text(encoding="utf-8"))
-    return " ".join(NO_TEXT.sub("", article[0]).split()) if article else ""
+    return " ".join(html.unescape(NO_TEXT.sub("", article[0])).split()) if article else ""
 
 
 def lay_out(config: Path, docs: Path, folder: Path, *, strict: bool, url: str) -> None:  # noqa: ARG001
