@@ -74,7 +74,7 @@ select
     min(result_id) as first_result,
     max(each) as best_rate,
     significant(best_rate) as best_rate_shown,
-    arg_max(devices || coalesce(', ' || whole(sequence_length) || ' tokens per row', ''), (each, result_id)) as best_rate_small,
+    arg_max(devices || coalesce(', ' || whole(sequence_length) || ' tokens of sequence length', ''), (each, result_id)) as best_rate_small,
     'results/' || arg_max(result_id, (each, result_id)) as best_rate_href,
     min(usd_per_1m_tokens) as best_cost,
     quantity_text('cost_per_1m_tokens_usd', best_cost) as best_cost_shown,
@@ -106,6 +106,9 @@ select
 from prices p
 left join accelerators a using (accelerator)
 left join current_prices c using (price);
+
+-- Series of runs with a page: those of a workload that does more than test an installation.
+create temp table listed_series as from studies where workload not in (select workload from workloads where tier = 'smoke');
 
 -- Accelerators with a page: those with a result or a price.
 create temp table listed_accelerators as
@@ -142,7 +145,7 @@ select
     r.family,
     r.why,
     sentence_case(r.title) as title,
-    'audit/rules#rule-' || r.rule as rule_href,
+    'audit/index#rule-' || r.rule as rule_href,
     p.source,
     p.href,
     list_filter(records, lambda each: each.record <> about.record) as others
