@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunemark.collector.commands.terminal import row_length
+from tunemark.collector.commands.terminal import parse_count, row_length
 from tunemark.collector.gate.check import Validation, validate_all
 from tunemark.collector.gate.read import SUBMISSIONS, find_records, read_valid, records_in
 from tunemark.collector.predict.estimate import JobEstimate, MemoryFit, job_estimates, memory_fits, software_like
@@ -102,14 +102,14 @@ def estimate(
 
 def recommend(
     model: str,
-    tokens: float,
+    tokens: float | str,
     *,
     method: str = "lora",
     sequence_length: int | None = None,
     database: Path | str | None = None,
     **limits: Any,  # noqa: ANN401 - fields of Question
 ) -> Answer:
-    """Return the options to rent for a job, best first. `tokens` counts every epoch.
+    """Return the options to rent for a job, best first. `tokens` counts every epoch, as a number or as text such as `10M`.
 
     Limits are fields of `Question`, such as `deadline_s=7200`, `budget_usd=20` or `objective="fastest"`. `database` names one that
     `tunemark collect` wrote.
@@ -121,7 +121,8 @@ def recommend(
     card = any_model(facts, model)
     length = row_length(card) if sequence_length is None else sequence_length
     evidence, offers = read_options(Path(database) if database else None, facts)
-    question = Question(method, tokens, length, **limits)
+    size = parse_count("tokens", tokens) if isinstance(tokens, str) else tokens
+    question = Question(method, size, length, **limits)
     return best_options(question, rates_for(question, card, facts.accelerators, offers, evidence), offers)
 
 

@@ -99,7 +99,7 @@ class RunProgress:
             if most
             else formats.counted(steps, "step")
         )
-        if most and steps > ETA_STEPS:
+        if most and ETA_STEPS < steps < most:
             last_s = [step["completed_at_s"] for step in log.steps[-1 - ETA_STEPS :]]
             done += f", {formats.estimated_duration((last_s[-1] - last_s[0]) / ETA_STEPS * (most - steps))} left"
         if not self._bar.disable:
