@@ -71,9 +71,8 @@ def test_an_unstated_format_gives_no_utilisation_where_the_device_has_fp8(connec
 
 def test_every_accepted_rate_is_used_for_calibration_or_refused_with_a_reason(connection):
     """The site shows both tables: a rate in neither would have no reason, and one in both would have a false one."""
-    rated = "select result_id from results where coalesce(tokens_per_s, samples_per_s, step_time_s) is not null and not failed"
-    ((in_neither, in_both, used, refused),) = connection.execute(f"""
-        with rated as ({rated}), used as (select distinct result_id from throughput_errors), refused as (from throughput_refused where reason <> '')
+    ((in_neither, in_both, used, refused),) = connection.execute("""
+        with rated as (select result_id from results where coalesce(tokens_per_s, samples_per_s, step_time_s) is not null and not failed), used as (select distinct result_id from throughput_errors), refused as (from throughput_refused where reason <> '')
         select (select list(result_id) from rated anti join used using (result_id) anti join refused using (result_id)),
             (select list(result_id) from used semi join refused using (result_id)), (select count(*) from used), (select count(*) from refused)
     """).fetchall()

@@ -237,7 +237,7 @@ def _entries() -> dict[str, dict[str, Any]]:
 OVERRIDES = f"""
 update result_rows set file = '{HOSTILE}', comparability_group = null, padding = null, rankable = false where result_id = '{STRANGE}';
 update result_rows set message = '{HOSTILE}' where result_id = '004-001';
-update workloads set matrix = 'smoke', not_stated = ['seed', '{HOSTILE}'];
+update workloads set tier = 'reference', matrix = 'smoke', not_stated = ['seed', '{HOSTILE}'];
 insert into workload_axes by name
     select 'smoke-lora' as workload, 1 as position, 'batch.micro_batch' as field, ['4', '{HOSTILE}'] as choices;
 update accelerators set read_on = '2025-05-05' where accelerator = '{H100}';

@@ -14,7 +14,7 @@ from tunemark.site.text import one_line
 ENTRIES = 50
 """Entries of the feed."""
 ATOM = "http://www.w3.org/2005/Atom"
-RESULTS = "select *, strftime(make_timestamp(started_us), '%Y-%m-%dT%H:%M:%S') as day from listed_results where source = 'measured' and started_us is not null"
+RESULTS = "select *, strftime(make_timestamp(started_us), '%Y-%m-%dT%H:%M:%S') as day from listed_results where source = 'measured' and started_us is not null and workload not in (select workload from workloads where tier = 'smoke')"
 DOCUMENTS = """
     select s.*, cast(read_on as varchar) as day, count(r.result_id) as results
     from sources s left join results r using (source) where read_on is not null group by all

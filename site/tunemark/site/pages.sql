@@ -141,6 +141,9 @@ from prices p
 left join accelerators a using (accelerator)
 left join current_prices c using (price);
 
+-- Series of runs with a page: those of a workload that does more than test an installation.
+create temp table listed_series as from studies where workload not in (select workload from workloads where tier = 'smoke');
+
 -- Accelerators with a page: those with a result or a price.
 create temp table listed_accelerators as
 select * from accelerators
@@ -176,7 +179,7 @@ select
     r.family,
     r.why,
     sentence_case(r.title) as title,
-    'audit/rules#rule-' || r.rule as rule_href,
+    'audit/index#rule-' || r.rule as rule_href,
     p.source,
     p.href,
     list_filter(records, lambda each: each.record <> about.record) as others
