@@ -299,9 +299,7 @@ def test_every_result_is_in_the_data_of_the_built_site_and_failed_and_impossible
 ) -> None:
     columns = json.loads((built / "site" / "data" / "explorer.json").read_text(encoding="utf-8"))["columns"]
     flags = dict(zip(columns["id"], columns["flags"], strict=True))
-    assert flags == {
-        row["result_id"]: FAILED * row["failed"] | IMPOSSIBLE * row["impossible"] for row in listed
-    }
+    assert flags == {row["result_id"]: FAILED * row["failed"] | IMPOSSIBLE * row["impossible"] for row in listed}
 
 
 def test_unknown_values_are_null_and_figures_are_rounded() -> None:

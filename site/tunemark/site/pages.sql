@@ -127,7 +127,8 @@ select
     c.price is not null as newest,
     provider(p.provider) as instance_small,
     words(p.kind) as kind_shown,
-    coalesce(c.dated, cast(p.effective_on as varchar)) as known_on,
+    cast(p.effective_on as varchar) as known_on,
+    nullif(c.dated[13:], '') as known_on_mark,
     case p.dated_by
         when 'provider' then 'day of the price list'
         when 'catalog' then 'day on which a catalogue without dates was read'
@@ -143,6 +144,10 @@ left join current_prices c using (price);
 
 -- Series of runs with a page: those of a workload that does more than test an installation.
 create temp table listed_series as from studies where workload not in (select workload from workloads where tier = 'smoke');
+
+-- Rounds of MLPerf Training that were published and are not imported.
+create temp table newer_rounds as
+from releases where library = 'MLPerf Training' and version not in (select substr(source, 8) from results where starts_with(source, 'mlperf-')) order by released_on;
 
 -- Accelerators with a page: those with a result or a price.
 create temp table listed_accelerators as
