@@ -10,8 +10,8 @@ from tunemark.schema.formats import TIMES, estimated_duration, gib, plain, signi
 from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question, Rate, Without
 
 EVIDENCE = {
-    "direct": "of this model or one of the same shape, and of this method, row length and device count",
-    "near": "of this model or one of the same shape with this method on this accelerator, with another row length or device count",
+    "direct": "of this model or one of the same shape, and of this method, sequence length and device count",
+    "near": "of this model or one of the same shape with this method on this accelerator, with another sequence length or device count",
 }
 KINDS_OF_EVIDENCE = {"direct": "results", "near": "similar results", "predicted": "prediction"}
 SHARDINGS = {"ddp": "DDP", "fsdp1": "FSDP", "fsdp2": "FSDP2", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
@@ -53,14 +53,23 @@ def hourly(option: Option) -> str:
 
 def time_and_cost(option: Option) -> str:
     """Return time and cost with their intervals."""
-    time = f"about {estimated_duration(option.seconds)} ({estimated_duration(option.seconds_low)} to {estimated_duration(option.seconds_high)})"
-    return f"{time}, about {usd(option.usd)} ({usd(option.usd_low)} to {usd(option.usd_high)})"
+    return f"about {estimated_duration(option.seconds)} ({times(option)}), about {usd(option.usd)} ({costs(option)})"
+
+
+def times(option: Option) -> str:
+    """Return the interval of the time."""
+    return f"{estimated_duration(option.seconds_low)} to {estimated_duration(option.seconds_high)}"
+
+
+def costs(option: Option) -> str:
+    """Return the interval of the cost."""
+    return f"{usd(option.usd_low)} to {usd(option.usd_high)}"
 
 
 def evidence(option: Option) -> str:
     """Return the evidence for the rate of an option in a sentence."""
     rate = option.rate
-    same = f" The evidence does not separate it from {METHODS[rate.merged]}." if rate.merged else ""
+    same = f" Its speed is within error of {METHODS[rate.merged]}." if rate.merged else ""
     if rate.evidence not in EVIDENCE:
         return f"Predicted: there is no accepted result of this model and method on this accelerator with this software.{same}"
     return f"Predicted for this plan from all accepted results, {rate.results:,} of them {EVIDENCE[rate.evidence]}.{same}"
@@ -145,7 +154,7 @@ def grounds(option: Option) -> list[str]:
 
 def not_separated(rate: Rate) -> str:
     """Return a note on a rate that was merged with that of another method; empty for others."""
-    return f"not separated from {METHODS.get(rate.merged, rate.merged)}" if rate.merged else ""
+    return f"within error of {METHODS.get(rate.merged, rate.merged)}" if rate.merged else ""
 
 
 def needs(option: Option) -> list[str]:
@@ -159,9 +168,24 @@ def headline(question: Question, answer: Answer) -> str:
     if best is None:
         return _nothing(question, answer)
     verb = "Use" if best.offer.provider == OWN else "Rent"
-    others = best.rank_high - 1
-    unsure = f" The evidence does not separate it from {others} other option{'s' if others > 1 else ''}." if others > 0 else ""
+    unsure = f" It is {within_error(best)}." if best.rank_high > 1 else ""
     return f"{verb} {hardware(best)} ({place(best)}, {hourly(best)}){with_method(question, best)}: {time_and_cost(best)}.{unsure}"
+
+
+def within_error(option: Option) -> str:
+    """Return the number of options that the evidence does not distinguish from the first one."""
+    others = option.rank_high - 1
+    return f"within error of {others:,} other{'s' if others > 1 else ''}"
+
+
+def badge(option: Option) -> tuple[str, str]:
+    """Return the kind of evidence and its words: the number of results of the same step, or the half width of the 90% interval."""
+    rate = option.rate
+    if rate.evidence in EVIDENCE and rate.trust:
+        kind = "measured" if rate.trust in {"measured", "reproduced"} else rate.trust
+        similar = "" if rate.evidence == "direct" else " similar"
+        return kind, f"{'measured on' if kind == 'measured' else kind} {rate.results:,}{similar}"
+    return "predicted", f"predicted \N{PLUS-MINUS SIGN}{50 * (option.usd_high - option.usd_low) / option.usd:.0f}%"
 
 
 def _nothing(question: Question, answer: Answer) -> str:
@@ -180,7 +204,7 @@ def _nothing(question: Question, answer: Answer) -> str:
         others = f" There are offers at {kinds} prices." if kinds else ""
         return f"No offer matches these providers, kinds of price, accelerators and numbers of devices. Allow more of one of them.{others}"
     if answer.too_large and not answer.no_data:
-        return "Training does not fit in the memory of any accelerator offered. QLoRA, shorter rows and more devices need less memory per device."
+        return "Training does not fit in the memory of any accelerator offered. QLoRA, shorter sequences and more devices need less memory per device."
     if answer.too_large:
         return f"Training does not fit in the memory of some of the accelerators offered, and there is no similar result for the others.{_instead(answer)}"
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"
@@ -217,11 +241,11 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
         others = [option for option in (*answer.may_exceed, *answer.exceeding) if option.offer == offer]
         place = (offer.accelerator, offer.devices)
         missing = [each for each in (*answer.too_large, *answer.no_data) if (each.accelerator, each.devices) == place]
-        times = [option for option in answer.unpriced if option.offer == offer]
-        if times:
-            time = f"about {estimated_duration(times[0].seconds)} ({estimated_duration(times[0].seconds_low)} to {estimated_duration(times[0].seconds_high)})"
+        unpriced = [option for option in answer.unpriced if option.offer == offer]
+        if unpriced:
+            time = f"about {estimated_duration(unpriced[0].seconds)} ({times(unpriced[0])})"
             lines.append(
-                f"{name}{with_method(question, times[0])}: {time}. {needs(times[0])[0]} It is ranked if you give its cost per hour (above $0)."
+                f"{name}{with_method(question, unpriced[0])}: {time}. {needs(unpriced[0])[0]} It is ranked if you give its cost per hour or the price of electricity."
             )
         elif own:
             number, option = own[0]

@@ -1,12 +1,13 @@
 """The answer to a question as HTML: the home page arrives with that to the usual question, and its script, translated from here, writes the others."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
 from tunemark.schema import recommendation_words as words
 from tunemark.schema.formats import MISSING, estimated_duration, usd
-from tunemark.schema.recommendation import ANY, Answer, Option, Question
+from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question
 from tunemark.site.time_and_cost import time_and_cost_svg
 
 SHOWN, CITED = 10, 3
@@ -42,7 +43,8 @@ def answer_html(
 
     """
     parts = [f"<p><strong>{escape(line)}</strong></p>" for line in words.own_hardware(question, answer)]
-    parts.append(f'<p class="tm-headline">{escape(words.headline(question, answer))}</p>')
+    if answer.best is None:
+        parts.append(f'<p class="tm-headline">{escape(words.headline(question, answer))}</p>')
     if answer.best is not None:
         parts = [*parts, *_best(question, answer, answer.best), _table("Options, best first", answer.ranked[:SHOWN], question)]
         if every:
@@ -63,32 +65,77 @@ def answer_html(
 
 
 def _best(question: Question, answer: Answer, best: Option) -> list[str]:
-    """Return the grounds of the best option, the best ones by each objective, and the chart."""
-    ids = best.rate.result_ids[:CITED]
-    results = f" Results: {', '.join(_result(each) for each in ids)}." if ids else ""
-    cards = "".join(_card(question, pick, answer.ranked[number]) for pick, number in answer.picks.items())
+    """Return the cards of the best option and of the best one with results, the best ones by time and value, and the chart."""
+    proven = answer.ranked[answer.picks["proven"]] if "proven" in answer.picks else best
+    ends = _ends([best, proven])
+    verb = "Use" if best.offer.provider == OWN else "Rent"
+    certainty = words.within_error(best) if best.rank_high > 1 else ""
+    cards = [_card(question, best, ends, f"{verb} {words.hardware(best)}", certainty, " tm-headline")]
+    if proven != best:
+        tie = proven.rank_low == 1
+        certainty = f"{'within' if tie else 'outside the'} error of the {'predicted ' if best.rate.evidence == 'predicted' else ''}{question.objective}"
+        cards.append(_card(question, proven, ends, f"{'Or' if tie else 'With results'}: {words.hardware(proven)}", certainty, ""))
+    picks = "".join(_pick(question, pick, answer.ranked[number]) for pick, number in answer.picks.items())
     chart = time_and_cost_svg(answer.ranked)
     return [
-        f"<p>{escape(words.evidence(best))}{results} {escape(' '.join(words.needs(best)))}</p>",
-        f"<p>{_with_results(words.disputed(best), best)}</p>" if best.rate.disputed else "",
-        f'<dl class="tm-headlines" aria-label="Best options">{cards}</dl>',
+        f'<div class="tm-cards">{"".join(cards)}</div>',
+        f'<dl class="tm-headlines" aria-label="Best options">{picks}</dl>',
         f'<figure class="tm-chart tm-time-cost">{chart}<figcaption>{HINT}</figcaption></figure>' if chart else "",
         f'<h2 id="options">Options</h2><p class="tm-quiet">{words.ORDER}</p>',
     ]
 
 
-def _card(question: Question, pick: str, option: Option) -> str:
+def _card(question: Question, option: Option, ends: dict[str, tuple[float, float]], title: str, certainty: str, kind: str) -> str:
+    """Return an option as a card: hardware, provider and evidence, cost and time with their intervals, and the rest in small print."""
+    name, text = words.badge(option)
+    where = "" if option.offer.provider == OWN else f" at {escape(option.offer.provider_name)}"
+    ids = option.rate.result_ids[:CITED]
+    results = f" Results: {', '.join(_result(each) for each in ids)}." if ids else ""
+    doubts = f" {_with_results(words.disputed(option), option)}" if option.rate.disputed else ""
+    return (
+        f'<div class="tm-card{kind}"><p class="tm-card-title">{escape(title)}{where}{escape(words.with_method(question, option))}</p>'
+        f'<p class="tm-badges"><span class="tm-badge tm-is-{name}">{escape(text)}</span> {certainty}</p>'
+        f"<dl>{_figure('Cost', usd(option.usd), words.costs(option), ends['usd'], option.usd, option.usd_low, option.usd_high)}"
+        f"{_figure('Time', estimated_duration(option.seconds), words.times(option), ends['time'], option.seconds, option.seconds_low, option.seconds_high)}</dl>"
+        f'<p class="tm-small-print">{escape(words.place(option))}, {escape(words.hourly(option))}. {escape(words.evidence(option))}{results}{doubts} '
+        f"{escape(' '.join(words.needs(option)))}</p></div>"
+    )
+
+
+def _figure(name: str, shown: str, interval: str, ends: tuple[float, float], middle: float, low: float, high: float) -> str:
+    return f"<div><dt>{name}</dt><dd>about {shown}{_bar(ends, middle, low, high)}<small>{interval}</small></dd></div>"
+
+
+def _ends(options: Sequence[Option]) -> dict[str, tuple[float, float]]:
+    """Return the ends of the scales on which the intervals of some options are drawn."""
+    return {
+        "usd": (min(option.usd_low for option in options), max(option.usd_high for option in options)),
+        "time": (min(option.seconds_low for option in options), max(option.seconds_high for option in options)),
+    }
+
+
+def _bar(ends: tuple[float, float], middle: float, low: float, high: float) -> str:
+    """Return an interval as a bar with a mark at its middle, on a logarithmic scale."""
+    scale = 100 / math.log(ends[1] / ends[0]) if ends[1] > ends[0] else 0.0
+    start, mark, width = math.log(low / ends[0]) * scale, math.log(middle / ends[0]) * scale, math.log(high / low) * scale
+    return (
+        '<svg class="tm-range" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true"><path d="M0 3H100"/>'
+        f'<rect x="{start:.1f}" y="1" width="{width:.1f}" height="4"/><rect class="tm-mid" x="{mark:.1f}" width="1" height="6"/></svg>'
+    )
+
+
+def _pick(question: Question, pick: str, option: Option) -> str:
     time, cost = estimated_duration(option.seconds), usd(option.usd)
     figure, other = (time, cost) if pick == "fastest" else (cost, time)
     where = escape(f"{other}, {words.hardware(option)}, {option.offer.provider_name}")
     how = f"{words.METHODS[option.rate.method]}, " if question.method == ANY else ""
-    evidence_kind = words.KINDS_OF_EVIDENCE[option.rate.evidence]
-    return f"<div><dt>{words.PICKS[pick]}</dt><dd>{figure}<small>{where}</small><small>{how}{evidence_kind}</small></dd></div>"
+    return f"<div><dt>{words.PICKS[pick]}</dt><dd>{figure}<small>{where}</small><small>{how}{words.badge(option)[1]}</small></dd></div>"
 
 
 def _table(name: str, options: Sequence[Option], question: Question) -> str:
     heads = "".join(f'<th scope="col"{_numeric(head)}>{head}</th>' for head in HEADS)
-    rows = "".join(_row(option, question) for option in options)
+    ends = _ends(options)
+    rows = "".join(_row(option, question, ends) for option in options)
     return (
         f'<div class="tm-table-box" data-search-exclude><div class="tm-scroll" tabindex="0" role="region" aria-label="{name}">'
         f'<table class="tm-table tm-stacked"><caption class="tm-unseen">{name}</caption>'
@@ -96,20 +143,20 @@ def _table(name: str, options: Sequence[Option], question: Question) -> str:
     )
 
 
-def _row(option: Option, question: Question) -> str:
+def _row(option: Option, question: Question, ends: dict[str, tuple[float, float]]) -> str:
     rate, offer = option.rate, option.offer
     how = f"{words.METHODS[rate.method]}, " if question.method == ANY else ""
     limits = escape(", ".join(dict.fromkeys((*option.exceeds, *option.limits))))
     cells = (
-        ("Cost", usd(option.usd), f"{usd(option.usd_low)} to {usd(option.usd_high)}"),
+        ("Cost", usd(option.usd) + _bar(ends["usd"], option.usd, option.usd_low, option.usd_high), words.costs(option)),
         (
             "Time",
-            estimated_duration(option.seconds),
-            f"{estimated_duration(option.seconds_low)} to {estimated_duration(option.seconds_high)}",
+            estimated_duration(option.seconds) + _bar(ends["time"], option.seconds, option.seconds_low, option.seconds_high),
+            words.times(option),
         ),
         ("Price", f"{usd(offer.usd_per_hour * option.instances)}/h", escape(offer.effective_on or "")),
         ("Memory", escape(rate.memory or MISSING), words.amounts(rate)),
-        ("Evidence", words.KINDS_OF_EVIDENCE[rate.evidence], _cited(option)),
+        ("Evidence", words.badge(option)[1], _cited(option)),
         ("Rank", words.rank(option) or MISSING, limits),
     )
     shown = "".join(f'<td data-head="{head}"{_numeric(head)}>{main}{_small(small)}</td>' for head, main, small in cells)

@@ -33,6 +33,8 @@ A file `<name>.md.j2` begins with its description in TOML between two lines `+++
   facts, `m` the macros of macros.html.j2.
 - `finding(rows, ...)` writes a sentence with links to the results it rests on: those in the columns `result_id`, `result_ids`, or
   with a name that ends with one of these. It writes nothing for fewer than two results, so a finding disappears with its rows.
+- `{% call main_point(rows) %}` gives a study its title: the main point with its figure. Without its rows the study keeps its `title`.
+- Five findings are shown and the others folded below them.
 - `chart(kind, caption, rows, ...)` draws rows with columns `x`, `y`, `series`, `label`; see `charts.row_chart`.
 - Values are escaped. A page of the layout study_findings.md.j2 is not made without findings.
 """
@@ -40,7 +42,7 @@ A file `<name>.md.j2` begins with its description in TOML between two lines `+++
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -63,8 +65,10 @@ PLAIN, STUDY = "plain.md.j2", "study_findings.md.j2"
 """Layouts of a page without one, and of studies."""
 LEAST = 2
 """A finding needs this number of results."""
-FIRST_CITATIONS = 6
-"""Citations that are shown after a sentence; the others are folded."""
+OPEN_FINDINGS = 5
+"""Findings that are not folded: as many as a reader takes in beside the chart."""
+FURTHER = "<!-- further findings -->"
+"""Place of the others."""
 MOST_RESULTS = 200
 """Results in a table beside the explorer; the largest pages would have more than a thousand."""
 LONG = 60
@@ -154,8 +158,9 @@ class Runner:
                 self.database.rows(f"drop table if exists temp.{name}")
         if page.template == STUDY and not writer.findings:
             return None
-        context |= {"body": Markup(body), "writer": writer}  # noqa: S704 - the template has escaped its values
-        return page
+        body = body.replace(FURTHER, render.macros(page).further(writer.further) if writer.further else "")
+        context |= {"body": Markup(body), "writer": writer, "row": row}  # noqa: S704 - the template has escaped its values
+        return replace(page, title=writer.title or page.title)
 
     def _queried(self, file: PageFile, row: Row) -> dict[str, list[Row]]:
         """Run the queries of a page. Each result is a temporary table for the next ones, and for those inside the template."""
@@ -194,7 +199,11 @@ class Writer:
     page: Page
     findings: list[str] = field(default_factory=list)
     cited: dict[str, None] = field(default_factory=dict)
-    charts: int = 0
+    drawings: list[charts.Chart] = field(default_factory=list)
+    title: str = ""
+    """The main point, as text."""
+    further: list[Markup] = field(default_factory=list)
+    """Findings that are folded."""
 
     def functions(self) -> dict[str, Callable[..., object]]:
         """Return the functions by their names in templates."""
@@ -204,6 +213,7 @@ class Writer:
             "results_table": self.results_table,
             "facts": self.facts,
             "finding": self.finding,
+            "main_point": self.main_point,
             "chart": self.chart,
         }
 
@@ -250,8 +260,8 @@ class Writer:
         """Return a chart; nothing without rows."""
         if not rows:
             return Markup()
-        self.charts += 1
-        made = charts.row_chart(kind, f"chart-{self.charts}", caption, list(rows), **options)
+        made = charts.row_chart(kind, f"chart-{len(self.drawings) + 1}", caption, list(rows), **options)
+        self.drawings.append(made)
         return Markup(self._macros().chart(made))  # noqa: S704 - the macro escapes
 
     def finding(self, *rows: Row | Sequence[Row], caller: Callable[[], Markup]) -> Markup:
@@ -262,7 +272,17 @@ class Writer:
         text = Markup(" ".join(caller().split()))  # noqa: S704 - white space alone is changed
         self.findings.append(text)
         self.cited |= dict.fromkeys(cited)
-        return Markup(self._macros().finding(text, cited, self.runner.titles, FIRST_CITATIONS))  # noqa: S704 - the macro escapes
+        shown = Markup(self._macros().finding(text, cited, self.runner.titles))  # noqa: S704 - the macro escapes
+        if len(self.findings) <= OPEN_FINDINGS:
+            return shown
+        self.further.append(shown)
+        return Markup(FURTHER) if len(self.further) == 1 else Markup()
+
+    def main_point(self, *rows: Row | Sequence[Row], caller: Callable[[], Markup]) -> str:
+        """Make a sentence the title of the page, if it rests on enough results."""
+        if len(set(_results(rows))) >= LEAST:
+            self.title = " ".join(caller().unescape().split())
+        return ""
 
     def ambiguous(self) -> int:
         """Return the number of cited results with an ambiguous figure."""

@@ -92,7 +92,7 @@ def recommend(
     options meet the limits at the pessimistic end of the interval. If nothing similar was measured, the answer is "no data".
 
     Settings are trust=published for options with results of their own, max_memory=24 (GiB of one accelerator), start_up=5min, assumed and
-    billed, and stack=axolotl, the software whose memory counts (see `tunemark estimate`). FIGURES are `usd_per_hour=0.20` for all of your accelerators together, or those of one of them:
+    billed, and stack=axolotl, the software whose memory counts (see `tunemark estimate`). FIGURES are `usd_per_hour=0.20` for all of your accelerators together, `electricity=0.30` for a kWh at their board power, or those of one of them:
     `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
 
     Exit codes: 0 answered, even if nothing can be recommended; 2 unknown value or no database.
@@ -182,6 +182,8 @@ def _own(facts: FactBase, own: str, figures: str | None) -> Offer:
         figure, _, cost = figures.partition("=")
         if figure.strip() == HOURLY:
             hourly = _usd(figures, cost)
+        elif figure.strip() == "electricity" and "," not in cost and card.tdp_w:
+            hourly = devices * card.tdp_w / 1000 * _usd(figures, cost)
         else:
             owned = parse_owned(figures, f"{HOURLY}=0.20, or {EXAMPLE}")
             hourly, watts = devices * owned.usd_per_hour(), owned.watts

@@ -45,9 +45,12 @@
       throw Object.assign(new Error(place ? `${place === "--model" ? "The model" : place}: ${known}${message}` : message), { field: "model" });
     }
   };
-  const answered = (index, model, question, rates) => {
-    const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, index.offers) : null;
-    return answer_html(question, recommend(question, rates, index.offers), tuned, index.names, index.workloads[model.key] ?? [], true);
+  // In another currency the prices are converted before anything is computed, so that every figure of the answer has it.
+  const answered = (index, model, question, rates, { code, rate } = { code: "USD", rate: 1 }) => {
+    const offers = rate === 1 ? index.offers : index.offers.map((offer) => make(Offer, [], { ...offer, usd_per_hour: offer.usd_per_hour * rate }));
+    const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, offers) : null;
+    const html = answer_html(question, recommend(question, rates, offers), tuned, index.names, index.workloads[model.key] ?? [], true);
+    return code === "USD" ? html : html.replaceAll("$", `${code}\u00a0`);
   };
   globalThis.tunemarkHome = { answered, modelOf, prepared };
 
@@ -63,7 +66,7 @@
   const NAMES = {
     size: "The size of the data", length: "The row length", epochs: "The number of epochs", deadline: "The deadline", budget: "The budget",
     devices: "The number of accelerators", startup: "The start-up time", own_devices: "The number of your own accelerators",
-    own_usd: "The cost per hour", watts: "The power", kwh: "The price of electricity",
+    own_usd: "The cost per hour", currency: "The currency", exchange: "The exchange rate", watts: "The power", kwh: "The price of electricity",
   };
   const optional = (reader) => (text) => (text.trim() === "" ? null : reader(text));
   const startup = (text) => (text.trim() === "0" ? 0 : seconds_of(text));
@@ -113,16 +116,23 @@
     }
   };
 
+  const currency = () => {
+    const code = read("currency", (text) => {
+      if (!/^[A-Za-z]{3}$/.test(text)) throw new Error("must be three letters such as EUR");
+      return text.toUpperCase();
+    });
+    return { code, rate: code === "USD" ? 1 : read("exchange", above0) };
+  };
   const questionOf = (index) => {
     const length = read("length", whole_number);
     const size = read("size", whole_number) * (field("unit").value === "samples" ? length : 1);
     const own = [];
     if (field("own").value) {
       const hours = read("own_usd", from0);
-      const power = read("watts", from0), electricity = (power / 1000) * read("kwh", from0);
       const key = field("own").value, { name, tdp_w: limit } = index.accelerators[key];
       const devices = read("own_devices", whole_number);
-      const watts = power / devices || limit;
+      // The board power is known where no power is given.
+      const watts = read("watts", from0) / devices || limit, electricity = ((watts * devices) / 1000) * read("kwh", from0);
       // A cost of 0 means that it is unknown: the answer then has a time but no rank.
       const owned = { accelerator: key, name, devices, provider: OWN, instance: name, kind: "owned", usd_per_hour: hours + electricity, provider_name: OWN, watts };
       own.push(make(Offer, [], owned));
@@ -154,7 +164,7 @@
   };
 
   const show = (index, model, question) => {
-    answerBox.innerHTML = answered(index, model, question, ratesOf(index, model, question));
+    answerBox.innerHTML = answered(index, model, question, ratesOf(index, model, question), currency());
     const alike = model.name.toLowerCase() === box.value.trim().toLowerCase();
     document.getElementById("tm-model-read").textContent = model.config ? `Read from ${CONFIG}: ${architecture_of(model)}.` : alike ? "" : `Computed as ${model.name}.`;
   };

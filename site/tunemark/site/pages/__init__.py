@@ -69,6 +69,7 @@ def runner(catalogue: Catalogue) -> Runner:
             "sources": catalogue.source_rows,
             "reproduced": lambda row: (reproduce.of_measured if row["source"] == "measured" else reproduce.of_published)(catalogue, row),
             "citations": lambda row: reproduce.citations(catalogue, row),
+            "study_citation": lambda path, title: reproduce.study_citation(catalogue, path, title),
             "downloads": reproduce.downloads,
             "printed_tables": lambda source: documents.printed_tables(database, source),
             "additions": lambda: feed.additions(database),
