@@ -44,6 +44,7 @@ BUDGETS = (
     Budget("harness", "harness", PYTHON, 9_460, 7_000),
     Budget("collector", "collector", PYTHON, 14_990, 12_000),
     Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_890, 3_400),
+    # Raised for share.py: pictures, charts to embed, JSON-LD and the folders for the hub.
     Budget("site", "site", PYTHON, 5_480, 4_600),
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_640, 2_600),
     Budget("site, templates", "site", (".j2",), 4_480, 4_000),

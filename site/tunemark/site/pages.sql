@@ -62,7 +62,7 @@ left join ambiguous_figures using (result_id)
 left join throughput_refused u using (result_id)
 order by place;
 
--- The numbers that pages state about the whole database. A page that counts anew would differ from the others one day.
+-- The numbers that pages state about the whole database. A page with a count of its own would differ from the others one day.
 create temp table totals as
 select
     counted.*,
