@@ -85,7 +85,7 @@ def test_levers_of_the_command_line_lower_the_estimate(tunemark: Tunemark) -> No
 def test_rows_longer_than_the_context_are_a_warning(tunemark: Tunemark) -> None:
     long = ("estimate", "-m", "llama-3.1-8b", "-a", "L4", "--json", "--seq")
     done = tunemark(*long, 131_073)
-    warning = "--seq: rows of 131,073 tokens are longer than the context of Llama 3.1 8B, 131,072 tokens"
+    warning = "--seq: sequences of 131,073 tokens are longer than the context of Llama 3.1 8B, 131,072 tokens"
     assert (done.code, done.err) == (0, f"tunemark: warning: {warning}\n")
     assert json.loads(done.out)["warnings"] == [warning]
     done = tunemark(*long, 131_072)

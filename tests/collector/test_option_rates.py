@@ -87,7 +87,7 @@ def test_without_evidence_there_is_a_reason_and_no_rate() -> None:
 
 def test_rows_longer_than_the_context_are_refused_unless_a_result_has_them() -> None:
     assert rates(evidence(), 16_384, (H100, 1))
-    with pytest.raises(TunemarkError, match=r"Llama 3.1 8B reads rows of at most 131,072 tokens"):
+    with pytest.raises(TunemarkError, match=r"Llama 3.1 8B reads sequences of at most 131,072 tokens"):
         rates(evidence(), 131_073, (H100, 1))
     with pytest.raises(TunemarkError, match=r"at most 4,096 tokens"):
         rates(evidence(), 16_384, (H100, 1), model="llama-2-7b")

@@ -27,7 +27,7 @@ def test_the_answer_comes_first_with_time_cost_and_evidence(tunemark: Tunemark, 
     done = tunemark(*BASE, "--db", whole_database)
     assert done.code == 0
     lines = done.out.splitlines()
-    assert lines[0] == "Llama 3.1 8B, LoRA, 10M tokens, rows of 2,048 tokens"
+    assert lines[0] == "Llama 3.1 8B, LoRA, 10M tokens, sequence length 2,048"
     assert lines[2].startswith("Rent ")
     assert "Best with results: A100" in done.out
     assert "No data: " in done.out
@@ -63,6 +63,11 @@ def test_a_model_too_large_for_an_accelerator_is_never_recommended_on_it(tunemar
     assert any(one["accelerator"] == "nvidia-h100-80gb-sxm" and one["devices"] == 1 for one in answer["too_large"])
 
 
+def test_own_hardware_with_a_price_of_electricity_alone_is_ranked_at_its_board_power(tunemark: Tunemark, whole_database: Path) -> None:
+    own = ("--own", "2 x RTX 4090", "--owned", "electricity=0.5")
+    assert "Your GeForce RTX 4090 \N{MULTIPLICATION SIGN} 2: place" in tunemark(*BASE, *own, "--db", whole_database).out
+
+
 def test_own_hardware_is_compared_with_renting(tunemark: Tunemark, whole_database: Path) -> None:
     figures = "purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30"
     for own, owned, usd in (("RTX 4090", figures, 2000 / (3 * 8766 * 0.5) + 0.135), ("2 x RTX 4090", "usd_per_hour=0.2", 0.2)):
@@ -95,7 +100,7 @@ def test_a_method_without_data_names_the_methods_that_have_some(tunemark: Tunema
     [
         ("--provider awss", "--provider: 'awss': did you mean 'aws'? known: "),
         ("--provider amazon", "--provider: 'amazon': known: aws, "),
-        ("--seq 200000", "Llama 3.1 8B reads rows of at most 131,072 tokens"),
+        ("--seq 200000", "Llama 3.1 8B reads sequences of at most 131,072 tokens"),
     ],
 )
 def test_what_the_database_does_not_have_names_the_fix(tunemark, whole_database, option, complaint):

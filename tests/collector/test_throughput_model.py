@@ -111,7 +111,7 @@ def test_farther_away_is_less_certain() -> None:
         (combination(method=Method.QLORA), "no accepted result of QLoRA"),
         (combination(chip="google-tpu-v5p"), "no accepted result on Google devices"),
         (replace(combination(), shape=TrainingShape(FACTS.models["bert-base-uncased"], Method.FULL, 512, 32)), "is an encoder"),
-        (replace(combination(), shape=replace(shape_of(), sequence_length=128)), "rows of 128 tokens"),
+        (replace(combination(), shape=replace(shape_of(), sequence_length=128)), "sequence length 128"),
         (replace(combination(), shape=replace(shape_of(), sequence_length=5000, micro_batch=1)), "micro-batches of 5,000 tokens"),
     ],
 )

@@ -234,7 +234,7 @@ def test_an_interval_of_a_ratio_adds_both_intervals_on_a_logarithmic_scale(opene
     )
     (reason,) = shown_view(page)["reasons"]
     assert [reason["observed"][name] for name in ("low", "high")] == pytest.approx([1.25 ** -(2**0.5), 1.25 ** (2**0.5)])
-    assert reason["observed"]["verdict"] == "not separated"
+    assert reason["observed"]["verdict"] == "within error"
 
 
 def test_every_finished_result_can_be_compared(built: Path, listed: list[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from itertools import product
@@ -236,7 +237,7 @@ RIGHT = {"size": "10M", "deadline": "", "length": "512", "epochs": "2", "own_dev
     [
         ("size", "10X", 'The size of the data is "10X"; it must be a whole number'),
         ("deadline", "2", 'The deadline is "2"; it must be a time above 0 with its unit'),
-        ("length", "999999", "reads rows of at most 131,072 tokens"),
+        ("length", "999999", "reads sequences of at most 131,072 tokens"),
         ("epochs", "1.5", "whole number"),
         ("own_devices", "0.5", "whole number"),
         ("startup", "", 'The start-up time is ""; it must be'),
@@ -275,6 +276,27 @@ def test_own_hardware_is_an_option_with_its_electricity(browser: Browser, addres
         visit.page.evaluate("document.querySelector('[name=own_usd]').closest('details').open = true")
         visit.page.fill("[name=own_usd]", "-1")
         visit.page.wait_for_selector("[role=alert]:has-text('it must be a number of 0 or more')")
+
+
+def test_own_hardware_with_a_price_of_electricity_alone_is_ranked_at_its_board_power_in_any_currency(
+    browser: Browser, address: str
+) -> None:
+    with Visit(
+        browser, address, "index.html?own=nvidia-h100-80gb-sxm&own_devices=2&kwh=0.5&kind=on_demand&currency=EUR&exchange=0.9"
+    ) as visit:
+        visit.page.wait_for_selector(".tm-headline:has-text('own hardware, EUR\u00a00.700/h')")
+        assert "$" not in visit.page.inner_text("#tm-answer")
+        visit.page.evaluate("document.querySelector('[name=exchange]').closest('details').open = true")
+        visit.page.fill("[name=exchange]", "0")
+        visit.page.wait_for_selector("[role=alert]:has-text('The exchange rate')")
+
+
+def test_a_card_has_its_evidence_and_the_option_with_results_beside_the_predicted_one(browser: Browser, address: str) -> None:
+    with Visit(browser, address, "index.html", scripts=False) as visit:
+        cards = visit.page.locator(".tm-card").all_inner_texts()
+        assert re.search(r"(predicted \N{PLUS-MINUS SIGN}\d+%|(published|measured on) \d+)", cards[0])
+        assert all(len(re.findall(r"about .+\n.+ to .+", card)) == 2 for card in cards)
+        assert "measured with our harness on an accelerator" in visit.page.inner_text("article")
 
 
 def test_an_accelerator_without_data_is_linked_to_its_page(browser: Browser, address: str) -> None:

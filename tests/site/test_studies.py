@@ -25,8 +25,9 @@ from tunemark.site.database import Database
 from tunemark.site.pages import STUDY_DEFAULTS, other_pages
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import markdown
-from tunemark.site.sql_page import LEAST, Runner, page_files
+from tunemark.site.sql_page import LEAST, OPEN_FINDINGS, Runner, page_files
 from tunemark.site.tables import Row
+from tunemark.site.text import escape
 
 PUBLISHED = ("000", "001", "002", "003", "004", "017", "021")
 ROUNDS = ("v4.0",)
@@ -179,7 +180,19 @@ def test_the_index_lists_studies_before_series_and_every_page_links_its_citation
         pages = {page.path: page for page in other_pages(Catalogue(opened)) if page.path.startswith("studies/")}
         text = markdown(pages.pop("studies/index"))
     assert pages
-    assert all(text.index(page.title) < text.index("Series of runs") for page in pages.values())
+    assert all(text.index(escape(page.title)) < text.index("Series of runs") for page in pages.values())
+
+
+def test_a_study_begins_with_its_main_point_and_chart_and_shows_five_findings(made: dict[str, str]) -> None:
+    assert re.search(r"^# \d+ of \d+ speeds in a published GPU guide are impossible$", made["guide-recomputed"], re.MULTILINE)
+    for key, page in made.items():
+        assert "<figure" not in page or page.index("<figure") < page.index("## Findings"), key
+        assert page.partition("further finding")[0].count('class="tm-study-finding"') <= OPEN_FINDINGS, key
+
+
+def test_a_whole_instance_is_never_compared_with_one_device_without_its_size(made: dict[str, str]) -> None:
+    sentence = next(text for text, _ in findings(made)["trainium"] if "alone the order is reversed" in text)
+    assert re.search(rf"per device, an epoch on .+ costs 1\.21{X} that on Trainium.+ has 8 devices and is rented whole", sentence)
 
 
 # Series of runs ------------------------------------------------------------------------------------

@@ -115,8 +115,9 @@ def unmeasured(
     experts than any result has, for a decoder on a generation of which only encoders were measured, and for rows far shorter or longer than any calibration row of the method, where
     other costs dominate. QLoRA needs a QLoRA result on the vendor's devices, because 4-bit kernels are written for each vendor.
     """
-    name, encoder, generation = METHODS[method.value], FAMILIES[model.family].encoder, generation_of(card)
-    alike = [row for row in results if row.method == method.value]
+    key, encoder, generation = method.value, FAMILIES[model.family].encoder, generation_of(card)
+    name = METHODS[key]
+    alike = [row for row in results if row.method == key]
     if not alike:
         return f"no accepted result of {name}"
     if encoder and not any(row.encoder for row in alike):
@@ -133,7 +134,7 @@ def unmeasured(
         return f"no accepted result of a decoder on {generation} devices, only of encoders"
     shortest, longest = min(row.sequence_length for row in alike), max(row.sequence_length for row in alike)
     if not SMALLEST_PART * shortest <= length <= LARGEST_TIMES * longest:
-        return f"rows of {length:,} tokens; accepted results have {shortest:,} to {longest:,}"
+        return f"sequence length {length:,}; accepted results have {shortest:,} to {longest:,}"
     fewest = min(row.slots for row in alike)
     if slots < SMALLEST_PART * fewest:
         return f"micro-batches of {slots:,} tokens; accepted results have {fewest:,} or more, and smaller ones wait for launches"
@@ -413,7 +414,7 @@ def longest_row(model: ModelCard, evidence: Evidence) -> int:
 
 def _check_length(length: int, model: ModelCard, longest: int) -> None:
     if length > longest:
-        raise TunemarkError("sequence_length", length, f"{model.name} reads rows of at most {longest:,} tokens")
+        raise TunemarkError("sequence_length", length, f"{model.name} reads sequences of at most {longest:,} tokens")
 
 
 def _usual(length: int, model: ModelCard) -> int:

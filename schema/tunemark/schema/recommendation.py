@@ -386,7 +386,7 @@ def _why_missing(rate: Rate, trust: Trust) -> str | None:
     if rate.tokens_per_s is None:
         return rate.reason or "no data"
     if trust != "predicted" and rate.evidence != "direct":
-        return "no result of this model, method, row length and device count"
+        return "no result of this model, method, sequence length and device count"
     if trust == "measured" and rate.trust not in MEASURED:
         return f"only {rate.trust} results"
     return None

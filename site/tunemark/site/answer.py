@@ -37,7 +37,7 @@ def answer_html(
     accelerators
         Names by key; they are linked.
     cards
-        Workload cards of the model: name, method and tokens per row.
+        Workload cards of the model: name, method and sequence length.
     every
         True to add all further options, folded.
 
@@ -75,11 +75,13 @@ def _best(question: Question, answer: Answer, best: Option) -> list[str]:
         tie = proven.rank_low == 1
         certainty = f"{'within' if tie else 'outside the'} error of the {'predicted ' if best.rate.evidence == 'predicted' else ''}{question.objective}"
         cards.append(_card(question, proven, ends, f"{'Or' if tie else 'With results'}: {words.hardware(proven)}", certainty, ""))
-    picks = "".join(_pick(question, pick, answer.ranked[number]) for pick, number in answer.picks.items())
+    picks = "".join(
+        _pick(question, pick, answer.ranked[number]) for pick, number in answer.picks.items() if answer.ranked[number] not in (best, proven)
+    )
     chart = time_and_cost_svg(answer.ranked)
     return [
         f'<div class="tm-cards">{"".join(cards)}</div>',
-        f'<dl class="tm-headlines" aria-label="Best options">{picks}</dl>',
+        f'<dl class="tm-headlines" aria-label="Best options">{picks}</dl>' if picks else "",
         f'<figure class="tm-chart tm-time-cost">{chart}<figcaption>{HINT}</figcaption></figure>' if chart else "",
         f'<h2 id="options">Options</h2><p class="tm-quiet">{words.ORDER}</p>',
     ]
@@ -91,19 +93,20 @@ def _card(question: Question, option: Option, ends: dict[str, tuple[float, float
     where = "" if option.offer.provider == OWN else f" at {escape(option.offer.provider_name)}"
     ids = option.rate.result_ids[:CITED]
     results = f" Results: {', '.join(_result(each) for each in ids)}." if ids else ""
+    costs = _bar(ends["usd"], option.usd, option.usd_low, option.usd_high)
+    times = _bar(ends["time"], option.seconds, option.seconds_low, option.seconds_high)
     doubts = f" {_with_results(words.disputed(option), option)}" if option.rate.disputed else ""
     return (
         f'<div class="tm-card{kind}"><p class="tm-card-title">{escape(title)}{where}{escape(words.with_method(question, option))}</p>'
         f'<p class="tm-badges"><span class="tm-badge tm-is-{name}">{escape(text)}</span> {certainty}</p>'
-        f"<dl>{_figure('Cost', usd(option.usd), words.costs(option), ends['usd'], option.usd, option.usd_low, option.usd_high)}"
-        f"{_figure('Time', estimated_duration(option.seconds), words.times(option), ends['time'], option.seconds, option.seconds_low, option.seconds_high)}</dl>"
+        f"<dl>{_figure('Cost', usd(option.usd), costs, words.costs(option))}{_figure('Time', estimated_duration(option.seconds), times, words.times(option))}</dl>"
         f'<p class="tm-small-print">{escape(words.place(option))}, {escape(words.hourly(option))}. {escape(words.evidence(option))}{results}{doubts} '
         f"{escape(' '.join(words.needs(option)))}</p></div>"
     )
 
 
-def _figure(name: str, shown: str, interval: str, ends: tuple[float, float], middle: float, low: float, high: float) -> str:
-    return f"<div><dt>{name}</dt><dd>about {shown}{_bar(ends, middle, low, high)}<small>{interval}</small></dd></div>"
+def _figure(name: str, shown: str, bar: str, interval: str) -> str:
+    return f"<div><dt>{name}</dt><dd>about {shown}{bar}<small>{interval}</small></dd></div>"
 
 
 def _ends(options: Sequence[Option]) -> dict[str, tuple[float, float]]:

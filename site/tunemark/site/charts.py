@@ -218,7 +218,7 @@ def row_chart(
 ) -> Chart:
     """Return a chart of rows; `x`, `y` and `series` are the titles of these columns.
 
-    Kinds: `points` and `lines` show y over x with the text `label` on hover, and a line for each `line`; `rule` draws a dashed
+    Kinds: `points` and `lines` show y over x with the text `label` on hover, `name` beside the point, and a line for each `line`; `rule` draws a dashed
     line at x = rule, `diagonal` one at y = x. `bars` show x for each `label`, `ranges` show x with a line from `low` to `high`
     and a dashed line at 1. The scale is `log` or `linear`; bars begin at 0.
     """
@@ -249,6 +249,11 @@ def _over(rows: list[Row], x: str, y: str, series: str, scale: str, *, lines: bo
         **(second if series else {}),
     )
     layers = [encoded]
+    if any(row.get("name") for row in rows):
+        text = points.transform_filter("datum.name").mark_text(
+            align="right" if lines else "left", dx=-6 if lines else 7, dy=-8, fontSize=11, color=INK
+        )
+        layers.append(text.encode(x="x:Q", y="y:Q", text="name:N"))
     if rule is not None:
         layers.insert(0, _dashed([{"x": rule}], alt.X("x:Q")))
     if diagonal:

@@ -130,7 +130,7 @@ accelerator_name | Accelerator | text | accelerators/{accelerator} | -
 devices | Accelerator | text | results/{result_id} | Accelerator and device count; links to the result.
 efficiency | Efficiency | share | - | Speed-up divided by the ratio of the device counts.
 best_cost | Lowest cost per 1M tokens | usd | - | At the cheapest on-demand list price, for whole instances.
-best_rate | Highest tokens/s per device | significant | - | Conditions such as row length differ between results.
+best_rate | Highest tokens/s per device | significant | - | Conditions such as sequence length differ between results.
 global_batch | Global batch | whole | - | -
 known_on | Known on | text | - | -
 origin | From | text | - | Workload of a measured result, or the document that published it.
@@ -147,7 +147,7 @@ model_name | Model | text | models/{model} | -
 parameters | Parameters | billions | - | -
 provider | Provider | provider | - | -
 result_id | Result | text | results/{result_id} | -
-sequence_length | Tokens per row | whole | - | -
+sequence_length | Tokens per sequence | whole | - | -
 source | Source | text | documents/{source} | -
 speed_up | Speed-up | ratio | - | -
 usd_per_hour | Price per hour | usd | - | Price of the whole instance.

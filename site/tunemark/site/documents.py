@@ -22,7 +22,7 @@ PRINTED = """
 MARKS = """
     select record, name, arg_min(verdict, severity) as verdict, any_value(href) as href
     from listed_findings, unnest(case when len(quantities) > 0 then quantities else conditions end) as about(name)
-    where verdict = 'impossible' or (verdict = 'suspicious' and is_first and len(quantities) > 0)
+    where list_contains($records, record) and (verdict = 'impossible' or (verdict = 'suspicious' and is_first and len(quantities) > 0))
     group by all
 """
 
@@ -32,7 +32,7 @@ def printed_tables(database: Database, source: str) -> list[Table]:
     cells = database.rows(CELLS, source=source)
     references = {record for cell in cells for record, _ in REFERENCE.findall(cell["template"])}
     printed = {(row["record_id"], row["name"]): row["printed"] for row in database.rows(PRINTED, records=sorted(references))}
-    marks = {(row["record"], row["name"]): row for row in database.rows(MARKS) if row["record"] in references}
+    marks = {(row["record"], row["name"]): row for row in database.rows(MARKS, records=sorted(references))}
     results = {row["result_id"] for row in database.rows(LINKED, source=source)}
     made = []
     for table in database.rows(TABLES, source=source):

@@ -276,7 +276,7 @@ class Writer:
         if len(self.findings) <= OPEN_FINDINGS:
             return shown
         self.further.append(shown)
-        return Markup(FURTHER) if len(self.further) == 1 else Markup()
+        return Markup(FURTHER) if len(self.further) == 1 else Markup()  # noqa: S704 - our own words
 
     def main_point(self, *rows: Row | Sequence[Row], caller: Callable[[], Markup]) -> str:
         """Make a sentence the title of the page, if it rests on enough results."""

@@ -56,6 +56,8 @@ PARTS = re.compile(
 )
 NO_CONTENTS = re.compile(r'<label class="md-nav__title" for="__toc">(?:(?!</ul>).)*</ul>', re.DOTALL)
 """The table of contents of a page without headings."""
+TAB = re.compile(r'<li class="md-tabs__item">(?=\s*<a href="(?:index|\.\./guide/index)\.html")')
+"""The tab of a page that is in no navigation: that of its folder, else the one of data and method."""
 SEARCH = Path("search/search_index.json")
 
 
@@ -143,7 +145,8 @@ def stamp(site: Path, pages: Iterable[StampedPage], url: str) -> int:
     `url` is the public address of the site.
     """
     shells = {shell.relative_to(site).with_suffix("").as_posix(): shell for shell in site.rglob(f"shell*{ENDING}")}
-    texts = {name: shell.read_text(encoding="utf-8") for name, shell in shells.items()}
+    active = '<li class="md-tabs__item md-tabs__item--active">'
+    texts = {name: TAB.sub(active, shell.read_text(encoding="utf-8"), count=1) for name, shell in shells.items()}
     entries = []
     for page in pages:
         text = filled(texts[page.shell], page.title, page.content)

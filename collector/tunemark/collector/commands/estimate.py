@@ -198,7 +198,7 @@ def _check_length(shape: TrainingShape) -> list[str]:
         return []
     if FAMILIES[model.family].learned_positions:
         raise TunemarkError("--seq", length, f"{model.name} has positions for {model.context_length:,} tokens; give at most that number")
-    warning = f"--seq: rows of {length:,} tokens are longer than the context of {model.name}, {model.context_length:,} tokens"
+    warning = f"--seq: sequences of {length:,} tokens are longer than the context of {model.name}, {model.context_length:,} tokens"
     say(f"tunemark: warning: {warning}")
     return [warning]
 

@@ -230,7 +230,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, remarks: Iterabl
     """Print an answer for people. `remarks` are sentences below the tables; empty ones are left out."""
     words = recommendation_words
     size = words.tokens_in_words(question.tokens)
-    typer.echo(f"{card.name}, {words.METHODS.get(question.method, 'any method')}, {size}, rows of {question.sequence_length:,} tokens")
+    typer.echo(f"{card.name}, {words.METHODS.get(question.method, 'any method')}, {size}, sequence length {question.sequence_length:,}")
     typer.echo("")
     grounds = words.grounds(answer.best) if answer.best is not None else []
     own, others = words.own_hardware(question, answer), words.alternatives(question, answer)

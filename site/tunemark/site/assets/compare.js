@@ -4,7 +4,7 @@
   if (!root) return;
   const DATA = new URL("../data/compare.json", document.currentScript.src);
   const FEWEST = 2, MOST = 4, SHOWN = 12;
-  const DIFFERS = "differs", NOT_SEPARATED = "not separated", NOT_KNOWN = "not known";
+  const DIFFERS = "differs", NOT_SEPARATED = "within error", NOT_KNOWN = "not known";
   const TIMES = "\u00d7", SINGLE_RUN = "one run";
   const NO_INTERVAL = "no interval: single run", OTHER_INTERVAL = "no interval";
   const RATES = ["tokens_per_s", "samples_per_s"];

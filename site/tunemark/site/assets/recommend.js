@@ -64,7 +64,7 @@
 
   // Field of the form -> its name in a sentence.
   const NAMES = {
-    size: "The size of the data", length: "The row length", epochs: "The number of epochs", deadline: "The deadline", budget: "The budget",
+    size: "The size of the data", length: "The sequence length", epochs: "The number of epochs", deadline: "The deadline", budget: "The budget",
     devices: "The number of accelerators", startup: "The start-up time", own_devices: "The number of your own accelerators",
     own_usd: "The cost per hour", currency: "The currency", exchange: "The exchange rate", watts: "The power", kwh: "The price of electricity",
   };
@@ -155,7 +155,7 @@
     });
   };
 
-  // The rates of the last model, row length and hardware: most changes of the form need no others.
+  // The rates of the last model, sequence length and hardware: most changes of the form need no others.
   let last = {};
   const ratesOf = (index, model, question) => {
     const known = JSON.stringify([model.key, model.config, question.sequence_length, places_of(question, index.offers)]);
