@@ -41,10 +41,10 @@ def costs(folder: Path, results: list[dict[str, Any]], prices: list[dict[str, An
     return run_query(f"from {view} order by result_id, usd_per_hour, instance", path).records()
 
 
-def test_a_price_that_is_older_than_two_months_shows_its_age(tmp_path: Path) -> None:
-    offers = [price("new", 1.0, effective_on=date(2026, 9, 23)), price("old", 2.0, effective_on=date(2026, 9, 22))]
+def test_a_price_that_is_older_than_thirty_days_shows_its_age(tmp_path: Path) -> None:
+    offers = [price("new", 1.0, effective_on=date(2026, 10, 23)), price("old", 2.0, effective_on=date(2026, 10, 22))]
     rows = costs(tmp_path, [], offers, "(select *, null as result_id from current_prices)")
-    assert [row["dated"] for row in rows] == ["2026-09-23", "2026-09-22, 61 days old"]
+    assert [row["dated"] for row in rows] == ["2026-10-23", "2026-10-22, 31 days old"]
 
 
 def test_a_result_on_two_machines_costs_two_instances(tmp_path: Path) -> None:

@@ -42,7 +42,17 @@ def test_another_basis_changes_the_table_and_stays_in_the_address(browser: Brows
         page.reload()
         page.wait_for_selector("#tm-costs td:has-text('own price')")
         assert page.locator("#tm-costs tbody").inner_text() == after
+        page.go_back()
+        page.go_back()
+        page.wait_for_selector("#tm-cost-status:has-text('on-demand')")
+        assert (page.input_value("[name=kind]"), page.locator("#tm-costs tbody").inner_text()) == ("on_demand", before)
         assert visit.complaints == []
+
+
+def test_what_the_address_asks_for_and_the_page_does_not_have_is_named(browser: Browser, address: str) -> None:
+    with Visit(browser, address, "cost.html?model=Llama+9&accelerator=h1000") as visit:
+        visit.page.wait_for_selector('text=The address asks for model "Llama 9", which is not in the list.')
+        assert 'accelerator "h1000"' in visit.page.inner_text("#tm-cost-status")
 
 
 def test_hostile_names_are_shown_as_text(browser: Browser, address: str) -> None:

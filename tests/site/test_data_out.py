@@ -2,7 +2,11 @@
 
 import csv
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -13,11 +17,15 @@ from xml.etree import ElementTree as ET
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+from fixture_database import H100
+from huggingface_hub import DatasetCard
 
+import tunemark
 from tunemark.schema.records.json_schema import ID_BASE, schema_files
 from tunemark.site import data_files, heads
 from tunemark.site.data_files import API, MAIN, TABLES
-from tunemark.site.page import DEFAULT_URL, FEED, address
+from tunemark.site.page import DEFAULT_URL, FEED
+from tunemark.site.page import address as address_of
 from tunemark.site.pages import FOLDER
 from tunemark.site.queries import Catalogue
 from tunemark.site.sql_page import read
@@ -127,7 +135,7 @@ def test_each_page_has_one_description_and_one_canonical_address_and_is_in_the_s
         (description,) = re.findall(r'<meta name="description" content="([^"]*)">', tags)
         assert 30 < len(unescape(description)) <= heads.LONGEST, path
         (canonical,) = re.findall(r'<link rel="canonical" href="([^"]*)">', tags)
-        assert unescape(canonical) == address(DEFAULT_URL, str(path.relative_to(site).with_suffix("")))
+        assert unescape(canonical) == address_of(DEFAULT_URL, str(path.relative_to(site).with_suffix("")))
         (title,) = re.findall(r'<meta property="og:title" content="([^"]*)">', tags)
         assert f"<title>{unescape(title)} - Tunemark</title>" in unescape(tags)
         (feed,) = re.findall(r'<link rel="alternate feed" type="application/atom\+xml"[^>]* href="([^"]*)">', tags)
@@ -170,3 +178,74 @@ def test_each_example_query_runs(site: Path, query: dict[str, str]) -> None:
         connection.execute(f"attach '{site / data_files.DUCKDB_FILE}' as tunemark (read_only)")
         connection.execute("use tunemark")
         assert connection.execute(query["sql"]).description
+
+
+# What other places show ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", read(FOLDER.joinpath("api.md.j2")).head["examples"])
+def test_each_example_of_the_json_api_runs_as_it_is_printed(built: Path, address: str, tmp_path: Path, name: str) -> None:
+    page = unescape((built / "site/data/api.html").read_text(encoding="utf-8"))
+    code = re.search(rf"{re.escape(name)}</h3>\s*<pre[^>]*><code>(.*?)</code>", page, re.DOTALL)
+    assert code
+    paths = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-ec", code[1].replace(DEFAULT_URL, address)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": paths},
+    )
+    assert (done.returncode, done.stdout.strip() != "" or any(tmp_path.iterdir())) == (0, True), done.stderr
+
+
+def test_the_examples_of_the_python_api_run_and_its_page_names_every_function(database: Path, built: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").symlink_to(database.parent / "checkout" / "data")
+    shutil.copytree(database.parent / "checkout" / "submissions", tmp_path / "submissions", ignore=shutil.ignore_patterns("bad.json"))
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build/tunemark.duckdb").symlink_to(database)
+    page = unescape((built / "site/data/python.html").read_text(encoding="utf-8"))
+    assert {name for name in tunemark.__all__ if name.islower()} == set(re.findall(r"<code>tunemark\.(\w+)\(", page))
+    for code in re.findall(r"<code>(import tunemark\n.*?)</code>", page, re.DOTALL):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "TUNEMARK_ROOT": str(tmp_path)},
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+
+
+def test_results_studies_and_accelerators_have_their_own_json_ld(site: Path, catalogue: Catalogue) -> None:
+    def described(path: str) -> dict[str, object]:
+        (text,) = re.findall(r'<script type="application/ld\+json">(.*?)</script>', head(site / f"{path}.html"), re.DOTALL)
+        found: dict[str, object] = json.loads(text)
+        assert found["@id"] == address_of(DEFAULT_URL, path)
+        return found
+
+    row = next(row for row in catalogue.results if row["tokens_per_s"])
+    figures = {each["name"]: each["value"] for each in described(f"results/{row['result_id']}")["variableMeasured"]}  # type: ignore[attr-defined]
+    assert figures["Tokens/s"] == row["tokens_per_s"]
+    card = described(f"accelerators/{H100}")
+    assert (card["@type"], [each["value"] for each in card["additionalProperty"] if each["unitText"] == "GiB"]) == ("Product", [80])  # type: ignore[attr-defined]
+    assert {
+        described(path.relative_to(site).with_suffix("").as_posix())["@type"]
+        for path in (site / "studies").glob("*.html")
+        if path.stem != "index"
+    } == {"Report"}
+
+
+def test_the_folders_for_the_hub_are_complete(built: Path, catalogue: Catalogue) -> None:
+    """The card names a licence and a file for each configuration, which the hub reads; the Space is static and shows the site."""
+    card = DatasetCard.load(built / "hub/dataset/README.md")
+    assert card.data.license == "cc-by-4.0"
+    for each in card.data.to_dict()["configs"]:
+        assert pq.read_table(built / "hub/dataset" / each["data_files"]).num_columns > 0
+    assert f"{len(catalogue.results):,} results" in card.text
+    space = DatasetCard.load(built / "hub/space/README.md", ignore_metadata_errors=True).data.to_dict()
+    assert (space["sdk"], space["title"]) == ("static", "Tunemark")
+    assert f'<iframe src="{DEFAULT_URL}"' in (built / "hub/space/index.html").read_text(encoding="utf-8")

@@ -110,6 +110,21 @@ def test_a_round_lists_its_entries_and_names_the_conditions_in_which_they_differ
     assert "MLPerf, unofficial" in page
 
 
+def test_a_round_that_is_not_imported_is_announced_where_rounds_are_shown(shown: Shown) -> None:
+    for path in (f"documents/{ROUND}", "documents/index", "guide/provenance"):
+        assert "MLPerf Training v6.0 was published on 2026-06-16 and is not imported." in text(shown(path)), path
+    assert "not imported" not in text(shown("documents/003"))
+
+
+def test_prices_older_than_thirty_days_are_marked_and_the_age_of_each_source_is_listed(shown: Shown, catalogue: Catalogue) -> None:
+    (row,) = catalogue.database.rows(
+        "select instance, effective_on, known_on_mark from listed_prices where newest order by effective_on limit 1"
+    )
+    assert re.fullmatch(r"\d+ days old", row["known_on_mark"])
+    assert f"{row['effective_on']} {row['known_on_mark']}" in text(shown(f"accelerators/{H100}"))
+    assert row_of(shown("guide/provenance"), "cards of NVIDIA")[1] == "accelerators"
+
+
 # Other pages ---------------------------------------------------------------------------------------
 
 

@@ -215,6 +215,9 @@ def test_another_question_gets_another_answer_and_stays_in_the_address(browser: 
         visit.page.reload()
         visit.page.wait_for_function("(after) => document.querySelector('.tm-headline').innerText === after", arg=after)
         assert visit.page.input_value("[name=size]") == "5B"
+        visit.page.go_back()
+        visit.page.wait_for_function("(before) => document.querySelector('.tm-headline').innerText === before", arg=before)
+        assert visit.page.input_value("[name=size]") == "10M"
         assert not visit.complaints
 
 

@@ -3,6 +3,7 @@
 import html
 import re
 import shutil
+import struct
 from collections.abc import Callable
 from datetime import date
 from importlib import resources
@@ -19,7 +20,7 @@ from tunemark.collector.store.loading import collect
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.owned_hardware import OwnedHardware
 from tunemark.schema.statistics.intervals import share_error
-from tunemark.site import functions, recommend_data, studies
+from tunemark.site import functions, heads, recommend_data, share, studies
 from tunemark.site.database import Database
 from tunemark.site.pages import STUDY_DEFAULTS, other_pages
 from tunemark.site.queries import Catalogue
@@ -314,3 +315,20 @@ def test_no_option_over_the_budget_is_recommended(documents: Path, budget: float
     assert all(option["usd_high"] <= budget for option in options)
     assert len(options) <= len(all_options)
     assert bool(options) == (budget > 1)
+
+
+def test_a_study_has_its_own_picture_its_charts_to_embed_and_a_citation(documents: Path) -> None:
+    catalogue = Catalogue(Database(documents))
+    studies_with_charts = [page for page in other_pages(catalogue) if share.charts_of(page)]
+    assert len(studies_with_charts) > 3
+    for page in studies_with_charts[:3]:
+        files = dict(share.pictures(page, catalogue.url))
+        picture = files.pop(f"{page.path}.png")
+        assert (picture[:8], struct.unpack(">II", picture[16:24])) == (b"\x89PNG\r\n\x1a\n", (share.WIDTH, share.HEIGHT))
+        assert heads.head_of(page, catalogue.url).picture == f"{page.path}.png"
+        text = html.unescape(markdown(page))
+        assert f"@misc{{tunemark-{page.path.rpartition('/')[2]}," in text
+        assert len(files) == len(share.charts_of(page))
+        for path, chart in files.items():
+            assert f'<img src="{catalogue.url}{path}"' in text
+            assert not re.search(r"var\(|currentColor|<script", chart.decode())

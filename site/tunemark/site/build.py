@@ -21,7 +21,7 @@ from mkdocs.exceptions import Abort, MkDocsException
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import refuse_unwritable, replace_folder
 from tunemark.schema.formats import counted
-from tunemark.site import charts, compare, costs, data_files, explorer, feed, heads, recommend_data, reproduce, script, stamp
+from tunemark.site import charts, compare, costs, data_files, explorer, feed, heads, recommend_data, reproduce, script, share, stamp
 from tunemark.site.database import Database
 from tunemark.site.page import DEFAULT_URL, FEED
 from tunemark.site.pages import other_pages, result_pages
@@ -44,6 +44,8 @@ class Written:
     """Pages that are stamped into a shell."""
     laid_out: list[heads.Head] = field(default_factory=list)
     """Heads of the pages that MkDocs lays out."""
+    pictures: dict[str, bytes] = field(default_factory=dict)
+    """Charts and pictures of studies, by path."""
     large_tables: dict[str, list[str]] = field(default_factory=dict)
     """Large tables of the pages that MkDocs lays out, by the path of the page."""
 
@@ -66,12 +68,14 @@ def build_site(database: Path, out: Path, config: Path, *, strict: bool, progres
         def make(folder: Path) -> int:
             _lay_out(config, out / "docs", folder, strict=strict, url=url)
             stamp.put_back(folder, written.large_tables)
-            number = stamp.stamp(folder, chain(written.stamped, map(stamp.stamped_page, result_pages(catalogue))), url)
+            number = stamp.stamp(folder, chain(written.stamped, (stamp.stamped_page(page, url) for page in result_pages(catalogue))), url)
             _write_data(catalogue, folder)
+            _write_pictures(written, folder)
             heads.write(folder, _with_dataset(catalogue, written.laid_out), url)
             return number
 
         number = _swap(out / "site", make)
+        _swap(out / "hub", lambda folder: share.write_hub(catalogue.database, out / "site", folder, url))
     progress(f"built {out / 'site'}")
     return number + sum(1 for path in (out / "docs").rglob("*.md") if not path.name.startswith("shell"))
 
@@ -94,6 +98,11 @@ def _write_data(catalogue: Catalogue, folder: Path) -> None:
         _write(folder / path, text)
     reproduce.write_files(catalogue, folder)
     (folder / FEED).write_bytes(feed.atom(database, catalogue.url))
+
+
+def _write_pictures(written: Written, folder: Path) -> None:
+    for path, content in written.pictures.items():
+        (folder / path).write_bytes(content)
 
 
 def _with_dataset(catalogue: Catalogue, laid_out: list[heads.Head]) -> list[heads.Head]:
@@ -146,11 +155,12 @@ def _write_docs(catalogue: Catalogue, folder: Path) -> Written:
     # All result pages share one shell, since they have the same layout.
     shells = {stamp.shell_path(page): stamp.shell_text(page) for page in islice(result_pages(catalogue), 1)}
     for page in other_pages(catalogue):
+        written.pictures |= share.pictures(page, catalogue.url)
         if stamp.is_stamped(page):
             shells[stamp.shell_path(page)] = stamp.shell_text(page)
-            written.stamped.append(stamp.stamped_page(page))
+            written.stamped.append(stamp.stamped_page(page, catalogue.url))
         else:
-            written.laid_out.append(heads.head_of(page))
+            written.laid_out.append(heads.head_of(page, catalogue.url))
             text, large = stamp.without_large_tables(markdown(page))
             if large:
                 written.large_tables[page.path] = large

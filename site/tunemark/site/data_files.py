@@ -220,6 +220,11 @@ def _safe(text: str) -> str:
 # For search engines --------------------------------------------------------------------------------
 
 
+def creator(url: str) -> Row:
+    """Return the authors of the data."""
+    return {"@type": "Organization", "name": "Tunemark contributors", "url": url}
+
+
 def dataset(database: Database, url: str) -> dict[str, Any]:
     """Return the description of the data as a schema.org Dataset, for a site at this address."""
     (counts,) = database.rows(
@@ -238,7 +243,7 @@ def dataset(database: Database, url: str) -> dict[str, Any]:
         "version": VERSION,
         "isAccessibleForFree": True,
         "keywords": KEYWORDS,
-        "creator": {"@type": "Organization", "name": "Tunemark contributors", "url": url},
+        "creator": creator(url),
         "distribution": [
             {
                 "@type": "DataDownload",

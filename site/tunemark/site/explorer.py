@@ -30,9 +30,11 @@ ROWS = """
     )
     select
         r.result_id as id,
-        -- Reasons to keep a result out of the default view, as bits. Models below 20 million parameters only test the harness.
-        (case when r.failed then 1 else 0 end | case when r.impossible then 2 else 0 end | case when m.parameters < 20e6 or w.tier = 'smoke' then 4 else 0 end
-            | case when f.pretraining then 8 else 0 end) as flags,
+        -- Failed and impossible results stay below the others.
+        (case when r.failed then 1 else 0 end | case when r.impossible then 2 else 0 end) as flags,
+        -- Models below 20 million parameters only test the harness.
+        case when r.failed then 'failed run' when r.impossible then 'impossible figure' when m.parameters < 20e6 or w.tier = 'smoke' then 'test of the harness'
+            when f.pretraining then 'steps of pre-training' else 'fine-tuning' end as kind,
         nullif(array_to_string(list_filter(['tokens_per_s', 'samples_per_s', 'mfu', 'step_time_s', 'peak_memory_bytes'], lambda key: map_contains(reading, key)), ' '), '') as ambiguous,
         r.accelerator is null as no_card,
         r.accelerator_name as accelerator,
@@ -60,7 +62,7 @@ ROWS = """
     left join models m using (model)
     left join workloads w on w.workload = r.workload
     left join sources s on s.source = r.source
-    order by flags & 3 <> 0, coalesce(model_flop_per_s_per_device, 0) desc, coalesce(r.tokens_per_s, 0) desc, id
+    order by flags <> 0, coalesce(model_flop_per_s_per_device, 0) desc, coalesce(r.tokens_per_s, 0) desc, id
 """
 VENDOR = re.compile(r"^(?:NVIDIA|AMD|Intel\(R\)|Intel)\s+", re.IGNORECASE)
 COUNT = re.compile(r"^\d+ ?[x\N{MULTIPLICATION SIGN}] ?")
@@ -94,10 +96,10 @@ FIELDS = (
     Field("accelerator", "Accelerator", "text", shown=True, facet=True, explained="Accelerator and device count; links to the result."),
     Field("devices", "Devices", "count", facet=True, explained="Number of accelerators of the run."),
     Field("model", "Model", "text", shown=True, facet=True),
-    Field("method", "Method", "text", shown=True, facet=True, explained="Fine-tuning method."),
-    Field("row_length", "Row length", "count", shown=True, facet=True, explained="Tokens of a row, padding included."),
+    Field("method", "Method", "text", facet=True, explained="Fine-tuning method."),
+    Field("row_length", "Sequence length", "count", facet=True, explained="Tokens of a row, padding included."),
     _quantity("tokens_per_s", "rate", shown=True),
-    _quantity("samples_per_s", "rate", shown=True),
+    _quantity("samples_per_s", "rate"),
     Field(
         "model_flop_per_s_per_device",
         "Model FLOP/s per device",
@@ -120,9 +122,10 @@ FIELDS = (
         explained="How far the training loop is tuned: plain, tuned (fused kernels or compile) or vendor.",
     ),
     Field("framework", "Framework", "text", facet=True, explained="Training framework as stated by the source."),
+    Field("kind", "Kind of run", "text", facet=True, explained="Fine-tuning; or why a result is not evidence about fine-tuning."),
     Field("status", "Status", "text", facet=True),
-    Field("year", "Year", "text", shown=True, facet=True, explained="Year of a measured run, else the year or years of the source."),
-    Field("source", "Source", "text", shown=True, facet=True, explained="The document or the MLPerf round, or a Tunemark run."),
+    Field("year", "Year", "text", facet=True, explained="Year of a measured run, else the year or years of the source."),
+    Field("source", "Source", "text", facet=True, explained="The document or the MLPerf round, or a Tunemark run."),
 )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.site import share
 from tunemark.site.page import ENDING, FEED, NAME, QUESTION, Page, address
 from tunemark.site.render import script_json
 from tunemark.site.text import one_line, title_text
@@ -49,11 +50,15 @@ class Head:
     """OpenGraph type: `website` or `article`."""
     data: Any = None
     """JSON-LD, or None."""
+    picture: str = CARD
 
 
-def head_of(page: Page) -> Head:
-    """Return the title and the description of a page."""
-    return Head(page.path, title_text(page.title), description(page), "website" if page.path == "index" else "article")
+def head_of(page: Page, url: str) -> Head:
+    """Return the title, the description, the picture and the JSON-LD of a page."""
+    title, described = title_text(page.title), description(page)
+    data = share.linked_data(page, title, described, url)
+    kind = "website" if page.path == "index" else "article"
+    return Head(page.path, title, described, kind, data, share.picture_path(page) or CARD)
 
 
 def description(page: Page) -> str:
@@ -94,10 +99,10 @@ def _tags(head: Head, url: str) -> Iterable[str]:
         "og:title": title,
         "og:description": description,
         "og:url": here,
-        "og:image": f"{html.escape(url)}{CARD}",
+        "og:image": f"{html.escape(url)}{head.picture}",
         "og:image:width": "1200",
         "og:image:height": "630",
-        "og:image:alt": f"{NAME}. {QUESTION}",
+        "og:image:alt": f"{NAME}. {QUESTION}" if head.picture == CARD else title,
     }
     for name, value in properties.items():
         yield f'<meta property="{name}" content="{value}">'

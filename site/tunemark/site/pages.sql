@@ -5,8 +5,9 @@ create temp table listed_results as
 with rate_verdicts as (
     select
         record_ids[1] as result_id,
-        case when bool_or(verdict = 'inconsistent') then 'inconsistent' else 'suspicious' end as rate_verdict
-    from findings
+        case when bool_or(verdict = 'inconsistent') then 'inconsistent' else 'suspicious' end as rate_verdict,
+        string_agg(distinct sentence_case(title), '; ' order by sentence_case(title)) as rate_reason
+    from findings join audit_rules using (rule)
     where verdict in ('inconsistent', 'suspicious')
         and list_has_any(quantities, ['tokens_per_s', 'samples_per_s', 'step_time_s', 'train_time_s'])
     group by all
@@ -25,11 +26,14 @@ select
     strftime(r.started_at, '%Y-%m-%d') as started_on,
     r.failed or r.impossible as last,
     coalesce(rate_verdict, '') as rate_verdict,
+    rate_reason,
     coalesce(accelerator_name, 'accelerator unknown') || coalesce(chr(160) || '×' || chr(160) || accelerator_count, '') as devices,
     result_id as devices_small,
     case when failed then 'failed' else status end as status_badge,
-    'target in ' || duration(time_to_target_s) as status_small,
+    concat_ws('; ', 'target in ' || duration(time_to_target_s), rate_reason) as status_small,
     case when impossible then 'impossible' else rate_verdict end as status_mark,
+    case when impossible or rate_verdict <> '' then 'results/' || result_id || '#audit-findings' end as status_mark_href,
+    u.reason as not_used,
     coalesce(reading, map {}) as reading,
     case when step_time_s is null then reading['step_time_s'] end as step_time_s_small,
     case when reading['step_time_s'] is not null then 'ambiguous' end as step_time_s_mark,
@@ -55,14 +59,46 @@ select
 from results_with_costs r
 left join rate_verdicts using (result_id)
 left join ambiguous_figures using (result_id)
+left join throughput_refused u using (result_id)
 order by place;
 
--- The highest rate and the lowest cost by accelerator, model and method, of results that finished and about whose rate the audit has no finding.
+-- The numbers that pages state about the whole database. A page with a count of its own would differ from the others one day.
+create temp table totals as
+select
+    counted.*,
+    results + (select count(*) from statements) as records,
+    with_finding + (select count(distinct statement_id) from statements, findings where list_contains(record_ids, statement_id)) as records_with_finding,
+    (select count(*) from findings) as findings,
+    (select count(*) from sources) as sources,
+    (select count(*) from sources where source in (select source from results where trust = 'converted')) as rounds,
+    (select count(*) from sources where source not in (select source from results where trust = 'converted')) as documents,
+    (select count(*) from prices) as prices,
+    (select count(distinct result_id) from throughput_errors) as used,
+    (select count(*) from throughput_refused) as not_used
+from (
+    select
+        count(*) as results,
+        count(*) filter (r.source = 'measured') as measured,
+        count(*) filter (r.source = 'measured' and coalesce(unit, 'cpu') = 'cpu') as on_cpu,
+        count(*) filter (r.source <> 'measured') as not_measured,
+        count(*) filter (trust in ('measured', 'reproduced') and unit <> 'cpu') as on_accelerators,
+        count(*) filter (trust = 'published') as published,
+        count(*) filter (trust = 'converted') as converted,
+        count(*) filter (impossible) as impossible,
+        count(*) filter (findings > 0) as with_finding,
+        count(distinct accelerator) as accelerators,
+        count(distinct model) as models
+    from results r left join accelerators using (accelerator)
+) as counted;
+
+-- The highest rate and the lowest cost by accelerator, model and method, of results that finished. A rate about which the audit has a finding
+-- counts only where there is no other, and is marked.
 create temp table best_rates as
 with usable as (
     select *, tokens_per_s / accelerator_count as each
     from listed_results
-    where not last and tokens_per_s > 0 and accelerator is not null and model is not null and rate_verdict = ''
+    where not last and tokens_per_s > 0 and accelerator is not null and model is not null
+    qualify rate_verdict = '' or bool_and(rate_verdict <> '') over (partition by accelerator, model, method(method))
 )
 select
     accelerator,
@@ -74,7 +110,8 @@ select
     min(result_id) as first_result,
     max(each) as best_rate,
     significant(best_rate) as best_rate_shown,
-    arg_max(devices || coalesce(', ' || whole(sequence_length) || ' tokens of sequence length', ''), (each, result_id)) as best_rate_small,
+    arg_max(devices || coalesce(', ' || whole(sequence_length) || ' tokens of sequence length', '') || coalesce('; ' || rate_reason, ''), (each, result_id)) as best_rate_small,
+    arg_max(rate_verdict, (each, result_id)) as best_rate_mark,
     'results/' || arg_max(result_id, (each, result_id)) as best_rate_href,
     min(usd_per_1m_tokens) as best_cost,
     quantity_text('cost_per_1m_tokens_usd', best_cost) as best_cost_shown,
@@ -93,7 +130,8 @@ select
     c.price is not null as newest,
     provider(p.provider) as instance_small,
     words(p.kind) as kind_shown,
-    coalesce(c.dated, cast(p.effective_on as varchar)) as known_on,
+    cast(p.effective_on as varchar) as known_on,
+    nullif(c.dated[13:], '') as known_on_mark,
     case p.dated_by
         when 'provider' then 'day of the price list'
         when 'catalog' then 'day on which a catalogue without dates was read'
@@ -109,6 +147,10 @@ left join current_prices c using (price);
 
 -- Series of runs with a page: those of a workload that does more than test an installation.
 create temp table listed_series as from studies where workload not in (select workload from workloads where tier = 'smoke');
+
+-- Rounds of MLPerf Training that were published and are not imported.
+create temp table newer_rounds as
+from releases where library = 'MLPerf Training' and version not in (select substr(source, 8) from results where starts_with(source, 'mlperf-')) order by released_on;
 
 -- Accelerators with a page: those with a result or a price.
 create temp table listed_accelerators as

@@ -1,6 +1,7 @@
 """Modules of ours as the translator of script.py reads them: definitions and imports by name."""
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.util import find_spec
@@ -64,3 +65,17 @@ def is_module(name: str) -> bool:
         return find_spec(name) is not None
     except ModuleNotFoundError:
         return False
+
+
+def public_functions(name: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the functions of a module's `__all__` by name, with signature and paragraphs, also those imported from our other modules."""
+    module = Module(name)
+    for public in ast.literal_eval(
+        next(node.value for node in module.tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__")
+    ):
+        owner, own = (name, public) if public in module.definitions else module.imports[public]
+        node = Module(owner).definitions[own]
+        if isinstance(node, ast.FunctionDef):
+            returned = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+            paragraphs = [" ".join(part.split()) for part in (ast.get_docstring(node) or "").split("\n\n")]
+            yield public, f"tunemark.{public}({ast.unparse(node.args)}){returned}", paragraphs

@@ -257,6 +257,15 @@ def citations(catalogue: Catalogue, row: Row) -> list[Citation]:
     return [_of_source(source), own] if source else [own]
 
 
+def study_citation(catalogue: Catalogue, path: str, title: str) -> Citation:
+    """Return the citation of a study as of the data of this build."""
+    day = str(catalogue.database.rows("select max(as_of) as day from collection")[0]["day"] or "")
+    address = f"{catalogue.url}{path}.html"
+    fields = {"author": "Tunemark contributors", "title": title, "year": day[:4] or None, "howpublished": f"Tunemark, {address}"}
+    text = f"Tunemark contributors. {title}. Tunemark{f', data of {day}' if day else ''}. {address}."
+    return Citation("This study", text, _bibtex(f"tunemark-{path.rpartition('/')[2]}", fields | {"note": f"Data of {day}"}))
+
+
 def _of_source(source: Row) -> Citation:
     year, authors = _year(source), source["authors"]
     who = f"{authors or 'Authors unknown'}{f' ({year})' if year else ''}"

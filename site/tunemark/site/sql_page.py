@@ -159,7 +159,7 @@ class Runner:
         if page.template == STUDY and not writer.findings:
             return None
         body = body.replace(FURTHER, render.macros(page).further(writer.further) if writer.further else "")
-        context |= {"body": Markup(body), "writer": writer}  # noqa: S704 - the template has escaped its values
+        context |= {"body": Markup(body), "writer": writer, "row": row}  # noqa: S704 - the template has escaped its values
         return replace(page, title=writer.title or page.title)
 
     def _queried(self, file: PageFile, row: Row) -> dict[str, list[Row]]:
@@ -199,7 +199,7 @@ class Writer:
     page: Page
     findings: list[str] = field(default_factory=list)
     cited: dict[str, None] = field(default_factory=dict)
-    charts: int = 0
+    drawings: list[charts.Chart] = field(default_factory=list)
     title: str = ""
     """The main point, as text."""
     further: list[Markup] = field(default_factory=list)
@@ -260,8 +260,8 @@ class Writer:
         """Return a chart; nothing without rows."""
         if not rows:
             return Markup()
-        self.charts += 1
-        made = charts.row_chart(kind, f"chart-{self.charts}", caption, list(rows), **options)
+        made = charts.row_chart(kind, f"chart-{len(self.drawings) + 1}", caption, list(rows), **options)
+        self.drawings.append(made)
         return Markup(self._macros().chart(made))  # noqa: S704 - the macro escapes
 
     def finding(self, *rows: Row | Sequence[Row], caller: Callable[[], Markup]) -> Markup:

@@ -18,7 +18,7 @@ from markdown import Markdown  # type: ignore[import-untyped]
 from markdown.extensions.toc import slugify  # type: ignore[import-untyped]
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.site.heads import Head, description, with_head
+from tunemark.site.heads import Head, head_of, with_head
 from tunemark.site.page import ENDING, Page
 from tunemark.site.render import markdown
 from tunemark.site.text import one_line, title_text
@@ -77,7 +77,7 @@ class StampedPage:
 
     path: str
     title: str
-    description: str
+    head: Head
     shell: str
     found_by: str
     """Text of its entry in the search."""
@@ -100,10 +100,10 @@ def shell_text(page: Page) -> str:
     return SHELL_TEXT % ("  - toc\n" if page.wide else "")
 
 
-def stamped_page(page: Page) -> StampedPage:
+def stamped_page(page: Page, url: str) -> StampedPage:
     """Return a page in the form in which it is stamped."""
     found_by = html.escape(one_line(", ".join([Path(page.path).name, *(label for label, _ in page.crumbs)])))
-    return StampedPage(page.path, page.title, description(page), shell_path(page), found_by, content_of(markdown(page)))
+    return StampedPage(page.path, page.title, head_of(page, url), shell_path(page), found_by, content_of(markdown(page)))
 
 
 def without_large_tables(text: str) -> tuple[str, list[str]]:
@@ -150,8 +150,7 @@ def stamp(site: Path, pages: Iterable[StampedPage], url: str) -> int:
     entries = []
     for page in pages:
         text = filled(texts[page.shell], page.title, page.content)
-        head = Head(page.path, title_text(page.title), page.description)
-        (site / f"{page.path}{ENDING}").write_text(with_head(text, head, url), encoding="utf-8")
+        (site / f"{page.path}{ENDING}").write_text(with_head(text, page.head, url), encoding="utf-8")
         entries.append({"location": f"{page.path}{ENDING}", "title": html.escape(one_line(page.title)), "text": page.found_by})
     for shell in shells.values():
         shell.unlink()

@@ -44,9 +44,12 @@ def fact_rows(facts: FactBase) -> Rows:
         "gate_scores": [{"position": place, **row.model_dump()} for place, row in enumerate(facts.gate_scores, start=1)],
         "prices": price_rows(facts.prices, facts.price_basis),
         "releases": [
-            {"library": listed.library, "version": version, "released_on": day}
-            for listed in facts.known.libraries
-            for version, day in listed.released_on.items()
+            *(row.model_dump(include={"library", "version", "released_on", "source"}) for row in facts.known.releases),
+            *(
+                {"library": listed.library, "version": version, "released_on": day, "source": listed.source}
+                for listed in facts.known.libraries
+                for version, day in listed.released_on.items()
+            ),
         ],
     }
 

@@ -108,7 +108,10 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     findings = audit(evidence, rules)
     measured = [loaded.calibration for loaded in trusted if loaded.calibration is not None]
     calibration = calibrate(root, facts, evidence, findings, measured)
-    rows["throughput_refused"] = [{"result_id": result, "reason": reason} for result, reason in sorted(calibration.refused.items())]
+    copies = {copy: "repeats another result's rate for the same configuration" for row in calibration.rows for copy in row.same}
+    rows["throughput_refused"] = [
+        {"result_id": result, "reason": reason} for result, reason in sorted((calibration.refused | copies).items())
+    ]
     trust = {row["result_id"]: row["trust"] for row in rows["result_rows"]}
     fitted, held_out = cross_validate(calibration.rows)
     findings = audit_rates(evidence, findings, held_out)

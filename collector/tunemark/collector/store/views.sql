@@ -172,9 +172,10 @@ create table releases (
     library varchar not null,
     version varchar not null,
     released_on date not null,
+    source varchar not null,
     primary key (library, version)
 );
-comment on table releases is 'Days on which final versions of libraries were released, from data/known/pypi.toml.';
+comment on table releases is 'Days on which final versions of libraries and rounds of MLPerf were published, from data/known/pypi.toml and releases.toml.';
 
 create table gate_scores (
     position integer not null,
@@ -1023,8 +1024,8 @@ create view current_prices as
 with today as (select coalesce((select max(as_of) from collection), current_date) as day)
 select
     prices.*,
-    -- Two months: a reader should look such a price up before renting.
-    cast(effective_on as varchar) || case when day - effective_on > 60 then ', ' || (day - effective_on) || ' days old' else '' end as dated
+    -- A reader should look an older price up before renting.
+    cast(effective_on as varchar) || case when day - effective_on > 30 then ', ' || (day - effective_on) || ' days old' else '' end as dated
 from prices, today
 where effective_on <= day
 qualify row_number() over (partition by provider, instance, region, kind order by effective_on desc, price) = 1;
@@ -1298,7 +1299,7 @@ comment on column sources.origin_repository is 'Repository with the code of the 
 comment on column sources.summary is 'Contents in one sentence.';
 comment on column sources.caveats is 'Limits of the source that affect its results.';
 
-comment on column current_prices.dated is 'Day of the price, with its age on `collection.as_of` if that is above 60 days.';
+comment on column current_prices.dated is 'Day of the price, with its age on `collection.as_of` if that is above 30 days.';
 comment on column costs.result_id is 'Key of the result.';
 comment on column costs.price is 'Price that the cost columns use, a key of `prices`; null if no offer fits.';
 comment on column costs.provider is 'Company that rents out the instance.';

@@ -13,6 +13,15 @@ globalThis.tunemarkCommon = (() => {
     return Array.from({ length }, (_, row) => Object.fromEntries(names.map((name, index) => [name, lists[index][row]])));
   };
 
+  // Show a query in the address. Back leads to the one before, unless the same field is changed again.
+  let changed = null;
+  const visit = (query, field) => {
+    const address = `${location.pathname}${query ? `?${query}` : ""}${location.hash}`;
+    if (address !== `${location.pathname}${location.search}${location.hash}`) history[field === changed ? "replaceState" : "pushState"](null, "", address);
+    changed = field;
+  };
+  addEventListener("popstate", () => { changed = null; });
+
   const el = (tag, attributes = {}, ...children) => {
     const made = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, value);
@@ -20,5 +29,5 @@ globalThis.tunemarkCommon = (() => {
     return made;
   };
 
-  return { ...globalThis.tunemark.formats, byParts: cmp, decoded, el, fixed, whole: round };
+  return { ...globalThis.tunemark.formats, byParts: cmp, decoded, el, fixed, visit, whole: round };
 })();

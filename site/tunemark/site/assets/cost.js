@@ -1,7 +1,7 @@
 // The cost page: reads the forms, keeps them in the address, and shows the tables. Offers are chosen by a function of Python (script.py).
 (() => {
   // Costs on a basis: selection, multiplication and division ------------------------------------------
-  const { byParts, decoded, el, fixed, significant, usd } = globalThis.tunemarkCommon;
+  const { byParts, decoded, el, fixed, significant, usd, visit } = globalThis.tunemarkCommon;
   const { HOURS_PER_YEAR, OwnedHardware } = globalThis.tunemark.owned_hardware, { OVERSIZED, cheapest_offer, current_prices } = globalThis.tunemark.cards;
   const HOUR = 3600, DEFAULT_KIND = "on_demand", OWN = "own";
   const RATES = {
@@ -85,7 +85,7 @@
   };
   // The figure that a card on a phone shows first, unless the table is sorted by another.
   const LEADING = ["usd_per_1k_samples", "usd_per_1m_tokens", "usd_per_training", "usd_per_run", "usd_per_epoch"];
-  const state = { sort: "", descending: false, shown: PAGE };
+  const state = { sort: "", descending: false, shown: PAGE, strange: [] }; // `strange`: what the address asks for and the forms do not have
 
   const basisOf = (data) => {
     const day = value("day");
@@ -136,7 +136,7 @@
     button.addEventListener("click", () => {
       state.descending = current ? !state.descending : name === SPEED;
       state.sort = name;
-      remember();
+      remember(`${name} ${state.descending}`);
       show().then(() => box.querySelector(`[data-key="${name}"] button`)?.focus());
     });
     const direction = current ? (state.descending ? "descending" : "ascending") : null;
@@ -153,11 +153,12 @@
     const rented = basis.kind !== OWN;
     for (const label of form.querySelectorAll("[data-rented]")) label.hidden = !rented;
     form.querySelector("[data-own]").hidden = rented;
-    statusLine.textContent = wanted.length
+    const strange = state.strange.map((each) => `The address asks for ${each}, which is not in the list. `).join("");
+    statusLine.textContent = strange + (wanted.length
       ? `${counted(wanted.length, "result")} ${described(basis, data)}.${state.sort ? "" : " The cheapest of each model and method come first."}`
       : rented
         ? `No result has a cost ${described(basis, data)}. Choose another provider, kind or day.`
-        : "Give the price of at least one accelerator with results.";
+        : "Give the price of at least one accelerator with results.");
     const parts = [];
     if (wanted.length) {
       const body = el("tbody", {}, ...wanted.slice(0, state.shown).map((row) => tableRow(row, data)));
@@ -241,17 +242,20 @@
   // The address holds what differs from the forms as they were delivered.
   const entries = () => forms.flatMap((each) => [...new FormData(each)]);
   const initial = new Map(entries());
-  const remember = () => {
+  const remember = (field) => {
     const values = new URLSearchParams();
     for (const [name, text] of entries()) if (text !== initial.get(name)) values.set(name, text);
     if (state.sort) values.set("sort", `${state.descending ? "-" : ""}${state.sort}`);
-    const query = values.toString();
-    history.replaceState(null, "", `${location.pathname}${query ? `?${query}` : ""}${location.hash}`);
+    visit(values.toString(), field);
   };
   const restore = () => {
+    state.strange = [];
     for (const [name, text] of new URLSearchParams(location.search)) {
       const found = forms.map((each) => each.elements.namedItem(name)).find(Boolean);
-      if (found instanceof HTMLSelectElement && ![...found.options].some((each) => each.value === text)) continue;
+      if (found instanceof HTMLSelectElement && ![...found.options].some((each) => each.value === text)) {
+        state.strange.push(`${name} "${text}"`);
+        continue;
+      }
       if (found) found.value = text;
       const key = text.replace(/^-/, "");
       if (name === "sort" && COLUMNS.some(([column]) => column === key)) [state.sort, state.descending] = [key, text.startsWith("-")];
@@ -299,14 +303,20 @@
     each.hidden = false;
     let waiting;
     each.addEventListener("submit", (event) => event.preventDefault());
-    each.addEventListener("input", () => {
+    each.addEventListener("input", ({ target }) => {
       clearTimeout(waiting);
       waiting = setTimeout(() => {
-        state.shown = PAGE;
-        remember();
+        [state.shown, state.strange] = [PAGE, []];
+        remember(target.name);
         updates.get(each)();
       }, 150);
     });
     updates.get(each)();
   }
+  addEventListener("popstate", () => {
+    for (const each of forms) each.reset();
+    [state.sort, state.descending] = ["", false];
+    restore();
+    for (const update of updates.values()) update();
+  });
 })();

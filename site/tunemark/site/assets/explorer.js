@@ -8,13 +8,9 @@
   const FIRST = 20; // rows drawn at once
   const USUAL = 100; // rows drawn as soon as the browser is idle
   const STEP = 200; // rows drawn on request
-  const REASONS = [
-    { key: "failed", bit: 1, label: "Failed runs" },
-    { key: "impossible", bit: 2, label: "Impossible figures" },
-    { key: "toy", bit: 4, label: "Tests of the harness" },
-    { key: "pretraining", bit: 8, label: "Steps of pre-training" },
-  ];
-  const LAST = 1 | 2; // failed and impossible rows stay below the others
+  const FAILED = 1; // a row with another flag is impossible; rows with flags stay below the others
+  const BARS = new Set(["rate", "flop_per_s", "bytes", "percent", "usd"]); // kinds of figures that are drawn as bars too
+  const BELOW = { model: ["method", "row_length"], trust: ["source"] }; // columns in small print below another, unless they are shown
   const HEADLINE = { tokens_per_s: "tokens/s", samples_per_s: "samples/s", time_to_target_s: "to target", step_time_s: "per step" };
   const COST = { usd_per_1m_tokens: "per 1M tokens", usd_per_1k_samples: "per 1k samples" };
   const WORK = ["model", "method", "row_length"]; // a ratio between rows that differ in these compares different work
@@ -67,6 +63,7 @@
 
   const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
   const NO_WORDS = /[^\p{L}\p{N}.]+/u;
+  const [PURE, LETTERS] = [/^\d+(\.\d+)?$/, /^\p{L}+$/u];
   const tokens = (text) => text.toLowerCase().split(NO_WORDS).map((part) => part.replace(/^\.+|\.+$/g, "")).filter(Boolean);
 
   // A table of rows: for each field its values, and for texts and counts a code of each row, the last code meaning "not stated".
@@ -109,11 +106,24 @@
     const starts = (word, part) => word.startsWith(part) && !(/\d$/.test(part) && /^\d/.test(word.slice(part.length)));
     const hit = (word, part) => (vocabulary.has(part) ? word === part : starts(word, part));
 
+    // A name and its number are one: "gemma 3" is neither Gemma 2B on Gaudi 3 nor, where no model is called so, three devices with Gemma.
+    const names = searched.flatMap(({ key }, index) => (key === "model" || key === "accelerator" ? words[index] : []));
+    const numbered = new Set(names.flatMap((list) => list.filter((word, place) => LETTERS.test(word) && /^\d/.test(list[place + 1] ?? ""))));
+    const joined = (parts) => parts.reduce((all, part) => {
+      const before = all.at(-1);
+      if (PURE.test(part.raw) && before && numbered.has(before.raw)) {
+        all.pop();
+        return [...all, { raw: `${before.raw} ${part.raw}`, parts: [before.raw, part.raw], adjacent: true }];
+      }
+      return [...all, part];
+    }, []);
+    const beside = (list, [name, number]) => list.some((word, place) => (word === name && list[place + 1] === number) || word === name + number);
+
     // For each row, 1 if one of its values has all parts of a typed word, or if its id starts with the word.
-    const rowsWith = ({ raw, parts }) => {
+    const rowsWith = ({ raw, parts, adjacent }) => {
       const found = new Uint8Array(table.size);
       searched.forEach(({ codes }, index) => {
-        const mask = Uint8Array.from(words[index], (list) => (parts.every((part) => list.some((word) => hit(word, part))) ? 1 : 0));
+        const mask = Uint8Array.from(words[index], (list) => ((adjacent ? beside(list, parts) : parts.every((part) => list.some((word) => hit(word, part)))) ? 1 : 0));
         if (!mask.includes(1)) return;
         for (let row = 0; row < table.size; row += 1) found[row] |= mask[codes[row]];
       });
@@ -124,7 +134,7 @@
     // The rows that have all words, null without a word, and the words that no row has. `8xH100` is `x8 H100`.
     return (text) => {
       const counted = text.toLowerCase().replace(/(?<![\w.])(\d+)\s*[x×]\s*(?=[a-z])/g, "x$1 ").replace(/(?:×|\bx)\s*(\d+)(?![\w.])/g, "x$1");
-      const parts = counted.split(/\s+/).filter(Boolean).map((raw) => ({ raw, parts: tokens(raw) })).filter((word) => word.parts.length);
+      const parts = joined(counted.split(/\s+/).filter(Boolean).map((raw) => ({ raw, parts: tokens(raw) })).filter((word) => word.parts.length));
       const masks = parts.map((word) => rowsWith(word));
       return {
         mask: masks.length ? masks.reduce((all, mask) => all.map((found, row) => found & mask[row])) : null,
@@ -148,7 +158,7 @@
     const make = (field, direction) => {
       const unknown = field.codes ? (row) => field.values[field.codes[row]] === null : (row) => Number.isNaN(field.numbers[row]);
       const [known, missing, last] = [[], [], []];
-      for (const row of natural) (table.flags[row] & LAST ? last : unknown(row) ? missing : known).push(row);
+      for (const row of natural) (table.flags[row] ? last : unknown(row) ? missing : known).push(row);
       return Int32Array.from([...(field.codes ? byCode : byFigure)(field, known, direction), ...missing, ...last]);
     };
     return (sort) => {
@@ -161,19 +171,18 @@
 
   // State, and the address that holds it ------------------------------------------------------------
 
-  const emptyState = () => ({ text: "", chosen: new Map(), included: 0, sort: null, columns: null, baseline: null });
+  const emptyState = () => ({ text: "", chosen: new Map(), sort: null, columns: null, baseline: null, strange: [] });
 
   const readAddress = (table) => {
     const parameters = new URLSearchParams(location.search);
     const state = emptyState();
     state.text = parameters.get("text") ?? "";
     for (const field of table.fields.filter(({ facet }) => facet)) {
-      const codes = parameters.getAll(field.key).map((text) => field.values.findIndex((value) => (value === null ? "" : String(value)) === text));
-      const known = codes.filter((code) => code >= 0);
+      const codes = parameters.getAll(field.key).map((text) => [text, field.values.findIndex((value) => (value === null ? "" : String(value)) === text)]);
+      const known = codes.map(([, code]) => code).filter((code) => code >= 0);
       if (known.length) state.chosen.set(field.key, new Set(known));
+      state.strange.push(...codes.filter(([, code]) => code < 0).map(([text]) => `${field.label.toLowerCase()} "${text}"`));
     }
-    const included = parameters.getAll("with");
-    for (const { key, bit } of REASONS) if (included.includes(key)) state.included |= bit;
     const [, minus, key] = /^(-?)(.*)$/.exec(parameters.get("sort") ?? "");
     if (table.byKey.has(key)) state.sort = { key, direction: minus ? -1 : 1 };
     const columns = parameters.get("columns");
@@ -190,7 +199,6 @@
       const { values } = table.byKey.get(key);
       for (const code of codes) parameters.append(key, values[code] ?? "");
     }
-    for (const { key, bit } of REASONS) if (state.included & bit) parameters.append("with", key);
     if (state.sort) parameters.set("sort", `${state.sort.direction < 0 ? "-" : ""}${state.sort.key}`);
     if (state.columns) parameters.set("columns", [...state.columns].join(","));
     if (state.baseline !== null) parameters.set("baseline", table.ids[state.baseline]);
@@ -203,18 +211,15 @@
   const select = (table, facets, order, state, matches) => {
     const codes = facets.map((field) => field.codes);
     const counts = facets.map((field) => new Int32Array(field.values.length));
-    const reasons = new Int32Array(REASONS.length);
     const limits = facets.map((field) => {
       const chosen = state.chosen.get(field.key);
       return chosen ? Uint8Array.from(field.values, (_, code) => (chosen.has(code) ? 1 : 0)) : null;
     });
     const limited = facets.map((_, index) => index).filter((index) => limits[index]);
     const rows = [];
-    let left = 0; // rows that match but are failed, impossible or of tests
     for (let place = 0; place < order.length; place += 1) {
       const row = order[place];
       if (matches && !matches[row]) continue;
-      const flags = table.flags[row];
       let missed = -1;
       let misses = 0;
       for (const index of limited) {
@@ -223,15 +228,12 @@
         misses += 1;
       }
       if (misses > 1) continue;
-      if (misses === 0 && flags) REASONS.forEach(({ bit }, index) => { if (flags & bit) reasons[index] += 1; });
-      if (flags & ~state.included) {
-        if (misses === 0) left += 1;
-      } else if (misses === 0) {
+      if (misses === 0) {
         rows.push(row);
         for (let index = 0; index < codes.length; index += 1) counts[index][codes[index][row]] += 1;
       } else counts[missed][codes[missed][row]] += 1;
     }
-    return { rows, left, counts, reasons };
+    return { rows, counts };
   };
 
   // The page ----------------------------------------------------------------------------------------
@@ -257,8 +259,19 @@
     const ratio = (rates, row, baseline) => (rates[baseline] > 0 && !Number.isNaN(rates[row]) ? rates[row] / rates[baseline] : null);
     const otherWork = (row) => WORK.map(field).filter(({ codes }) => codes[row] !== codes[state.baseline]).map(({ label }) => label.toLowerCase());
 
+    // The example is the most frequent kind of result, so that it finds some.
+    const example = () => {
+      const seen = new Map();
+      for (let row = 0; row < table.size; row += 1) {
+        const [accelerator, devices, method, model] = ["accelerator", "devices", "method", "model"].map((key) => valueOf(field(key), row));
+        const words = `${accelerator?.split(" ")[0]} ×${devices} ${method} ${model}`;
+        if (accelerator && devices && model) seen.set(words, (seen.get(words) ?? 0) + 1);
+      }
+      return [...seen].reduce((best, each) => (each[1] > best[1] ? each : best), ["", 0])[0];
+    };
+
     // Toolbar
-    const text = element("input", { type: "search", id: "tm-explorer-text", autocomplete: "off", placeholder: "H100 ×8 lora llama 3.1 8b" });
+    const text = element("input", { type: "search", id: "tm-explorer-text", autocomplete: "off", placeholder: example() });
     const sortBy = element("select", { id: "tm-explorer-sort" });
     for (const { key, label, kind } of table.fields) {
       const directions = kind === "text" ? [[1, "A to Z"], [-1, "Z to A"]] : [[-1, "highest first"], [1, "lowest first"]];
@@ -284,13 +297,7 @@
       const order = facet.values.map((_, code) => code);
       const totals = new Int32Array(facet.values.length);
       for (const code of facet.codes) totals[code] += 1;
-      const byNumber = facet.kind === "count" ? 1 : facet.key === "year" ? -1 : 0;
-      order.sort((a, b) => {
-        const [one, other] = [facet.values[a], facet.values[b]];
-        if (one === null || other === null) return (one === null) - (other === null);
-        if (byNumber) return byNumber * collator.compare(String(one), String(other));
-        return totals[b] - totals[a] || collator.compare(one, other);
-      });
+      order.sort((a, b) => (facet.values[a] === null) - (facet.values[b] === null) || totals[b] - totals[a] || collator.compare(String(facet.values[a]), String(facet.values[b])));
       const choices = order.map((code) => {
         const box = element("input", { type: "checkbox" });
         box.dataset.code = code;
@@ -313,22 +320,10 @@
       });
       return { facet, choices, chosen, details };
     });
-    const reasonNodes = REASONS.map(({ key, bit, label }) => {
-      const box = element("input", { type: "checkbox", "data-with": key });
-      const count = element("span", { class: "tm-explorer-count" });
-      box.addEventListener("change", () => {
-        state.included ^= bit;
-        changed();
-      });
-      return { bit, box, count, label: element("label", {}, box, element("span", { text: label }), count) };
-    });
     const filtersTitle = element("span", { text: "Filters" });
     const drawer = element("details", { class: "tm-explorer-drawer", open: window.matchMedia("(min-width: 60em)").matches },
       element("summary", {}, filtersTitle),
-      ...facetNodes.map(({ details }) => details),
-      element("details", { open: true },
-        element("summary", {}, element("span", { text: "Also show" })),
-        element("fieldset", {}, element("legend", { class: "tm-unseen", text: "Also show" }), ...reasonNodes.map(({ label }) => label))));
+      ...facetNodes.map(({ details }) => details));
 
     // Table
     const count = element("output", { "aria-live": "polite", for: text.id });
@@ -387,10 +382,11 @@
           class: [column.kind === "text" ? "" : "tm-num", value === null ? "tm-explorer-none" : "", headline.keys.has(column.key) ? "tm-explorer-told" : ""].join(" ").trim(),
           "data-key": column.key, "data-head": column.label,
         });
-        if (column.key === "status" && table.flags[row] & LAST) {
-          cell.append(element("span", { class: `tm-badge tm-is-${table.flags[row] & 1 ? "failed" : "impossible"}`, text: table.flags[row] & 1 ? value : "impossible" }));
-        } else cell.append(textOf(column, value));
-        if (value !== null && column.titles?.[column.codes[row]]) cell.append(element("small", { text: column.titles[column.codes[row]] }));
+        cell.append(textOf(column, value));
+        if (BARS.has(column.kind) && value > 0 && !table.flags[row]) cell.style.setProperty("--bar", `${(100 * value) / found.largest.get(column.key)}%`);
+        const below = (BELOW[column.key] ?? []).map(field).filter((other) => !columns.includes(other) && valueOf(other, row) !== null);
+        if (below.length) cell.append(element("small", { text: below.map((other) => textOf(other, valueOf(other, row)) + (other.kind === "count" ? " tokens" : "")).join(", ") }));
+        if (value !== null && column.titles?.[column.codes[row]]) cell.title = column.titles[column.codes[row]];
         if (doubtful.includes(column.key)) cell.append(" ", element("span", { class: "tm-mark", text: "ambiguous" }));
         return cell;
       });
@@ -399,15 +395,15 @@
         const differing = row === state.baseline ? [] : otherWork(row);
         const pair = [table.ids[state.baseline], id].map(encodeURIComponent);
         const known = times === null ? MISSING : `${significant(times)}x`;
-        const linked = times !== null && row !== state.baseline && !(table.flags[row] & LAST);
+        const linked = times !== null && row !== state.baseline && !table.flags[row];
         cells.splice(1, 0, element("td", { class: `tm-num${times === null ? " tm-explorer-none" : ""}`, "data-key": RATIO, "data-head": "Against baseline" },
           linked ? element("a", { href: `../compare.html#${pair.join(",")}`, title: "Compare with the baseline", text: known }) : known,
           ...(times !== null && differing.length ? [element("small", { text: `other ${differing.join(", ")}` })] : [])));
       }
-      if (table.flags[row] & LAST && !columns.some(({ key }) => key === "status")) {
-        cells[0].append(element("span", { class: "tm-mark", text: table.flags[row] & 1 ? valueOf(field("status"), row) ?? "failed" : "impossible" }));
+      if (table.flags[row]) {
+        cells[0].append(element("span", { class: "tm-mark", text: table.flags[row] & FAILED ? valueOf(field("status"), row) ?? "failed" : "impossible" }));
       }
-      return element("tr", { "data-id": id, "data-last": Boolean(table.flags[row] & LAST) }, ...cells);
+      return element("tr", { "data-id": id, "data-last": Boolean(table.flags[row]) }, ...cells);
     };
 
     const append = (from, to) => {
@@ -448,10 +444,6 @@
         }
         write(chosen, codes ? `${codes.size} chosen` : "");
       });
-      reasonNodes.forEach(({ bit, box, count: number }, index) => {
-        box.checked = Boolean(state.included & bit);
-        write(number, counted(found.reasons[index]));
-      });
       write(filtersTitle, state.chosen.size ? `Filters: ${[...state.chosen.keys()].map((key) => field(key).label.toLowerCase()).join(", ")}` : "Filters");
     };
 
@@ -459,6 +451,8 @@
       const { mask, unknown } = search(state.text);
       found = select(table, facets, ordered(state.sort), state, mask);
       const columns = columnsOf(state);
+      const trusted = found.rows.filter((row) => !table.flags[row]);
+      found.largest = new Map(columns.filter(({ kind }) => BARS.has(kind)).map((column) => [column.key, trusted.reduce((most, row) => Math.max(most, valueOf(column, row) ?? 0), 0)]));
       const heading = JSON.stringify([columns.map(({ key }) => key), state.sort, state.baseline === null]);
       if (heading !== drawnHeading) drawHead(columns);
       drawnHeading = heading;
@@ -471,8 +465,8 @@
       const reason = unknown.length
         ? `No result has ${unknown.map((word) => `"${word}"`).join(" or ")} in the accelerator, model, method, trust, software, status, year, source or id.`
         : "No result matches all filters and words; clear one of them.";
-      const hidden = found.left ? `${counted(found.left)} failed, impossible, test or pre-training results are hidden.` : "";
-      write(leftOut, found.rows.length ? hidden : `${reason} ${hidden}`.trim());
+      const strange = state.strange.length ? `The address asks for what no result has: ${state.strange.join(", ")}.` : "";
+      write(leftOut, `${found.rows.length ? "" : reason} ${strange}`.trim());
       reset.hidden = !location.search;
       baselineLine.hidden = state.baseline === null;
       if (state.baseline !== null) {
@@ -483,6 +477,7 @@
 
     const changed = ({ replace = false } = {}) => {
       limit = USUAL;
+      state.strange = [];
       writeAddress(table, state, { replace });
       draw();
     };

@@ -1,6 +1,6 @@
 // The home page: reads the form, keeps it in the address, and shows the answer. The choice and its words are translated from Python (script.py).
 (() => {
-  const { decoded, el } = globalThis.tunemarkCommon, { dict, make, object } = globalThis.tunemarkPython, { answer_html } = globalThis.tunemark.answer;
+  const { decoded, el, visit } = globalThis.tunemarkCommon, { dict, make, object } = globalThis.tunemarkPython, { answer_html } = globalThis.tunemark.answer;
   const { CONFIG_FIELDS, config_fields, model_of_size, size_in_words } = globalThis.tunemark.any_model;
   const { key_of_model, model_keys } = globalThis.tunemark.names, { model_contradictions } = globalThis.tunemark.cards;
   const { seconds_of, whole_number } = globalThis.tunemark.formats;
@@ -211,10 +211,11 @@
         names.add(OPTIONS[each.name] ?? each.name);
     form.querySelector("summary span").textContent = names.size ? `Set: ${[...names].join(", ")}` : "";
   };
+  let touched = null; // the field that the reader has changed last
   const remember = () => {
     tellOptions();
     const now = state().toString();
-    history.replaceState(null, "", now === initial.get("state") ? location.pathname : `?${now}`);
+    visit(now === initial.get("state") ? "" : now, touched);
   };
 
   let fetched = null;
@@ -259,6 +260,7 @@
   let waiting;
   const changed = (target) => {
     unknown = "";
+    touched = target.name;
     modelChanged ||= target === box;
     clearTimeout(waiting);
     waiting = setTimeout(() => {
@@ -339,5 +341,12 @@
   });
   // The first question of a form is computed while the reader still enters it: its functions are compiled by then.
   form.addEventListener("focusin", () => load().then((index) => ratesOf(index, asked(index), questionOf(index))).catch(() => {}), { once: true });
+  addEventListener("popstate", () => {
+    form.reset();
+    unknown = "";
+    restore();
+    tellOptions();
+    update();
+  });
   if (location.search) update();
 })();

@@ -16,7 +16,7 @@ from tunemark.schema.records.json_schema import field_reference
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Environment, Submission
 from tunemark.schema.vocabulary import MLPERF_LABEL, Status, WarningKind
-from tunemark.site import data_files, documents, feed, home, reproduce, studies, wording
+from tunemark.site import data_files, documents, feed, home, python_module, reproduce, studies, wording
 from tunemark.site.page import Page
 from tunemark.site.queries import Catalogue
 from tunemark.site.result import ResultPages
@@ -69,6 +69,8 @@ def runner(catalogue: Catalogue) -> Runner:
             "sources": catalogue.source_rows,
             "reproduced": lambda row: (reproduce.of_measured if row["source"] == "measured" else reproduce.of_published)(catalogue, row),
             "citations": lambda row: reproduce.citations(catalogue, row),
+            "python_api": lambda: list(python_module.public_functions("tunemark.collector.api")),
+            "study_citation": lambda path, title: reproduce.study_citation(catalogue, path, title),
             "downloads": reproduce.downloads,
             "printed_tables": lambda source: documents.printed_tables(database, source),
             "additions": lambda: feed.additions(database),
