@@ -87,8 +87,9 @@ def plan(
         answers().print(table)
     refuse_unsupported(resolved)
     memory = step_memory(resolved.plan, facts.model(resolved.plan.model.key), machine)
-    if memory.problem:
-        say(f"note: a step {memory.problem} by the memory model; {memory.fix}. `tunemark run` refuses this plan without --force")
+    if memory.words:
+        refused = f"; {memory.fix}. `tunemark run` refuses this plan without --force" if memory.too_large else ""
+        say(f"note: a step {memory.words} by the memory model{refused}")
 
 
 def warn_of_shared_cores(resolved: Resolved, machine: Machine) -> None:

@@ -32,11 +32,15 @@ class StepMemory:
         return self.needed is not None and self.has is not None and self.needed > self.has
 
     @property
+    def words(self) -> str:
+        """The two amounts in words; empty where the model does not apply."""
+        has = "memory of an unknown size" if self.has is None else formats.gib(self.has)
+        return "" if self.needed is None else f"needs about {formats.gib(self.needed)} {self.place}, and {self.owner} has {has}"
+
+    @property
     def problem(self) -> str | None:
         """The two amounts in words if more is needed than there is, else None."""
-        if not self.too_large:
-            return None
-        return f"needs about {formats.gib(self.needed or 0)} {self.place}, and {self.owner} has {formats.gib(self.has or 0)}"
+        return self.words if self.too_large else None
 
 
 def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
