@@ -29,7 +29,7 @@ TIME_AND_COST = r"[^*]+?about \$[\d.,]+\s+\$[\d.,]+ to \$[\d.,]+\s+Time\s+about 
 QUESTIONS: dict[str, tuple[tuple[Step, ...], tuple[str, ...]]] = {
     "cheapest LoRA of Llama 3.1 8B on 10M tokens": (
         (),
-        (rf"^Rent .+{TIME_AND_COST}", r"published \d+ +within error of the predicted cheapest"),
+        (rf"^Rent .+{TIME_AND_COST}", r"published \d+\s+within error of the predicted cheapest"),
     ),
     "fastest GPU for it": (
         (("field", "objective", "fastest"),),
@@ -104,7 +104,10 @@ QUESTIONS: dict[str, tuple[tuple[Step, ...], tuple[str, ...]]] = {
         (STUDIES, ("link", "Full fine-tuning, LoRA and QLoRA")),
         (r"LoRA needs 0\.\d+. .+ the peak memory of full fine-tuning",),
     ),
-    "what was measured on H200": ((("tab", "Costs"), ("link", "H200 SXM 141GB")), (r"141 GiB", r"Llama 2 70B", r"\$[\d.]+")),
+    "what was measured on H200": (
+        (("link", "accelerators with results"), ("link", "H200 SXM 141GB")),
+        (r"141 GiB", r"Llama 2 70B", r"\$[\d.]+"),
+    ),
 }
 
 

@@ -7,6 +7,8 @@ from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
+import tunemark
+
 OURS = "tunemark."
 
 
@@ -23,10 +25,13 @@ class Module:
     @cached_property
     def tree(self) -> ast.Module:
         """The parsed source."""
-        spec = find_spec(self.name)
-        if spec is None or spec.origin is None:
+        # Found by its path: looking for a module imports the package around it.
+        places = (Path(folder, *self.name.split(".")[1:]) for folder in tunemark.__path__)
+        files = (file for place in places for file in (place.with_suffix(".py"), place / "__init__.py"))
+        path = next((file for file in files if file.is_file()), None)
+        if path is None:
             raise NotTranslatedError(f"{self.name} is not found")
-        return ast.parse(Path(spec.origin).read_text(encoding="utf-8"), spec.origin)
+        return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
     @cached_property
     def definitions(self) -> dict[str, ast.stmt]:
