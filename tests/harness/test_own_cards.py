@@ -38,15 +38,15 @@ def test_a_run_trains_the_model_of_a_folder(folder, tmp_path):
 
 def test_options_may_stand_in_a_file_and_the_command_line_counts_more(folder, tmp_path):
     file = tmp_path / "mine.yml"
-    file.write_text(f"workload: smoke-lora\nmodel: {folder}\nseq: 64\nsteps: 40\nbatch.micro_batch: 2\n")
+    file.write_text(f"workload: smoke-lora\nmodel: {folder}\nseq: 64\nsteps: 40\nset:\n  lora: {{rank: 4}}\nbatch.micro_batch: 2\n")
     workload, options = with_own_cards(str(file), None, Options(max_steps=20))
     assert (workload, options.max_steps) == ("smoke-lora", 20)
-    assert options.overrides == ("model=my-llama", "data.sequence_length=64", "batch.micro_batch=2")
+    assert options.overrides == ("model=my-llama", "lora.rank=4", "data.sequence_length=64", "batch.micro_batch=2")
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [("seq: 64", "name the workload"), ("a: [", "cannot be read"), ("workload: smoke-lora\nsteps: many", "whole number|integer")],
+    [("seq: 64", "name the workload"), ("a: [", "cannot be read"), ("workload: smoke-lora\nsteps: yes", "whole number|integer")],
 )
 def test_a_file_without_a_workload_or_with_a_wrong_value_is_refused(tmp_path, content, said):
     (tmp_path / "mine.yml").write_text(content)

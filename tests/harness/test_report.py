@@ -8,7 +8,7 @@ from harness_making import FACTS
 from study_making import make_run
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.run.report import report, steps_of
+from tunemark.harness.run.report import refuse_missing_tracker, report, steps_of
 from tunemark.schema.errors import TunemarkError
 
 
@@ -55,7 +55,6 @@ def test_every_step_and_the_headline_numbers_are_sent(monkeypatch, record, track
     assert any("tokens_per_s" in str(values) and "wall_s" in str(values) for _, values, _ in told.said)
 
 
-def test_a_missing_tracker_is_refused_with_its_package(monkeypatch, record):
-    monkeypatch.setitem(sys.modules, "wandb", None)
+def test_a_missing_tracker_is_refused_with_its_package_before_the_run():
     with pytest.raises(TunemarkError, match="pip install wandb"):
-        report(record, "wandb", "a run")
+        refuse_missing_tracker("wandb")

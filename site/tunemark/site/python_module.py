@@ -1,6 +1,7 @@
 """Modules of ours as the translator of script.py reads them: definitions and imports by name."""
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -25,8 +26,9 @@ class Module:
     @cached_property
     def tree(self) -> ast.Module:
         """The parsed source."""
-        # Found by its path: looking for a module imports the package around it.
-        places = (Path(folder, *self.name.split(".")[1:]) for folder in tunemark.__path__)
+        # Found by its path where it is ours: looking for a module imports the package around it.
+        folders, parts = (tunemark.__path__, self.name.split(".")[1:]) if self.name.startswith(OURS) else (sys.path, self.name.split("."))
+        places = (Path(folder, *parts) for folder in folders)
         files = (file for place in places for file in (place.with_suffix(".py"), place / "__init__.py"))
         path = next((file for file in files if file.is_file()), None)
         if path is None:

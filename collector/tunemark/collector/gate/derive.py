@@ -72,8 +72,9 @@ def plan_problems(s: Submission, facts: FactBase) -> Iterator[Problem]:
     try:
         resolved = resolve(s.requested, facts, machine_of(s, facts))
     except TunemarkError as error:
-        card = f"a result of another model needs its card, data/models/{error.value}.toml, in the same pull request"
-        yield Problem("requested", f"{error.field} {error.value!r}", f"{error.fix}; {card if error.field == 'model' else ORIGINAL}")
+        card = f"a result of your own {error.field} needs its card, data/{error.field}s/{error.value}.toml, in the same pull request"
+        further = card if error.field in {"model", "workload"} else ORIGINAL
+        yield Problem("requested", f"{error.field} {error.value!r}", f"{error.fix}; {further}")
         return
     yield from _differences(s, resolved)
     if resolved.unsupported is not None and s.outcome.status is not Status.UNSUPPORTED:
@@ -131,7 +132,7 @@ def ran_current_card(s: Submission, facts: FactBase) -> bool:
 
 def outdated_facts(s: Submission, facts: FactBase) -> Iterator[Problem]:
     """Yield a problem for each fact that has changed since the run. It is a reason to refuse only new submissions."""
-    if not ran_current_card(s, facts):
+    if s.plan.workload in facts.workloads and not ran_current_card(s, facts):
         fix = f"is not the card {s.plan.workload} of this catalogue, which may have changed since the run; run it again"
         yield Problem("plan.workload_sha256", repr(s.plan.workload_sha256), fix)
     known = facts.recognise_device(s.environment.devices[0].name, s.environment.backend)

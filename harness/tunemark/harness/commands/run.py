@@ -149,6 +149,10 @@ def run(
             if value is not None:
                 raise TunemarkError(option, value, "is for a single run; remove --repeats")
         answer(run_repeats(workload, options, Bench.here(options, out), repeats), as_json=as_json)
+    if report_to is not None:
+        from tunemark.harness.run.report import refuse_missing_tracker, report  # noqa: PLC0415 - only where it is asked for
+
+        refuse_missing_tracker(report_to)
     facts, machine = options.facts or FactBase.of_project(), detect(options.backend)
     resolved = resolve(workload, facts, machine, options)
     warn_of_shared_cores(resolved, machine)
@@ -166,8 +170,6 @@ def run(
             submission, str(path) if is_submission(submission) else f"{path} (nothing was trained, so `tunemark submit` leaves it out)"
         )
     if report_to is not None:
-        from tunemark.harness.run.report import report  # noqa: PLC0415 - only where it is asked for
-
         report(submission, report_to, f"{submission.workload}-{path.stem}")
     raise typer.Exit(EXIT_BY_STATUS.get(submission.outcome.status, Exit.UNTRUSTWORTHY))
 

@@ -9,7 +9,7 @@ from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.memory import CONTEXT, estimate_memory
 from tunemark.schema.physics.memory_states import state_lines
 from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
-from tunemark.schema.plan.capabilities import Machine
+from tunemark.schema.plan.capabilities import Feature, Machine
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Checkpointing, Method
 
@@ -55,12 +55,14 @@ def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
         # Without the buffers of NCCL: gloo keeps none.
         needed = estimate_memory(replace(shape, offload=False)).peak_allocated + CONTEXT if shape else None
         words = ("in each process", f"each of the {processes} processes") if processes > 1 else ("on each device", "each device")
-        return StepMemory(needed, share, *words, _less_memory(plan))
+        return StepMemory(needed, share, *words, _less_memory(plan, machine))
     needed = estimate_memory(shape).needed if shape else None
     memory = machine.devices[0].memory_bytes or share
     # Of a machine that is planned for, the host is unknown.
     usable = memory and vendor_of(machine.backend).usable_bytes(memory, host is not None)
-    on_device = StepMemory(needed, usable, owner="each device" if usable == memory else "a process of each device", fix=_less_memory(plan))
+    on_device = StepMemory(
+        needed, usable, owner="each device" if usable == memory else "a process of each device", fix=_less_memory(plan, machine)
+    )
     if shape is None or not shape.offload or on_device.too_large:
         return on_device
     # Parameters, gradients and optimizer states that a device keeps in host memory.
@@ -70,10 +72,12 @@ def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
     return on_host if on_host.too_large else on_device
 
 
-def _less_memory(plan: Plan) -> str:
+def _less_memory(plan: Plan, machine: Machine) -> str:
     """Return the settings that would lower the memory of a plan's step."""
     rows = "--micro-batch or " if plan.batch.micro_batch > 1 else ""
-    smaller = {Method.FULL: ", choose --method lora or qlora", Method.LORA: ", choose --method qlora"}.get(plan.method, "")
+    qlora = Feature.QLORA not in machine.family.cannot
+    methods = {Method.FULL: ["lora", "qlora"][: 1 + qlora], Method.LORA: ["qlora"][:qlora]}.get(plan.method, [])
+    smaller = f", choose --method {' or '.join(methods)} or a smaller --model" if methods else ", choose a smaller --model"
     recompute = ", use --checkpointing full" if plan.model.gradient_checkpointing is Checkpointing.NONE else ""
     return f"lower {rows}--seq{smaller}{recompute}"
 

@@ -18,6 +18,7 @@ from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError, must_be
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan.overrides import ALIASES
+from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import OPTIONS, SET_NAMES, RunOptions
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
@@ -145,11 +146,13 @@ def with_own_cards(workload: str, model: str | None, options: Options) -> tuple[
         workload, model = str(content.pop("workload", "")), model or content.pop("model", None)
         given = {name: value for name, value in dict(options).items() if value != Options.model_fields[name].get_default()}
         named = {option.name.removeprefix("--"): option.setting or name for name, option in SHARED.items()}
-        read = {named.get(name, name): value for name, value in content.items()}
+        read = {named.get(name, name): str(value) for name, value in content.items()}
         request = {name: read.pop(name) for name in list(read) if name in Options.model_fields}
         asked = _valid(request, OPTIONS).setting(f"{name}={value}" for name, value in read.items())
         options = asked.having(**given | {"overrides": (*asked.overrides, *options.overrides)})
     if workload.endswith(".toml"):
+        if not Path(workload).is_file():
+            raise TunemarkError("workload", workload, "no such file; name a card of yours, or one that `tunemark workloads` lists")
         facts, workload = replace(facts, own_workloads=(Path(workload),)), Path(workload).stem
     if model is not None:
         from tunemark.schema.facts.any_model import any_model  # noqa: PLC0415 - only for a model that was asked for
@@ -167,10 +170,14 @@ def _options_in(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise TunemarkError("workload", str(path), f"cannot be read: {error}") from error
+        raise TunemarkError("workload", str(path), f"cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict) or "workload" not in content:
         raise TunemarkError("workload", str(path), "name the workload and options, such as `workload: lora-8b` and `seq: 2048`")
-    return content
+    # Settings may stand below `set`, and their parts below one another.
+    below = content.pop("set", {})
+    if not isinstance(below, dict):
+        raise TunemarkError("set", below, f"write each setting as `name: value` below `set:` in {path}")
+    return dict(flattened({**below, **content}))
 
 
 def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
@@ -68,14 +69,18 @@ TRACKERS: dict[str, Callable[[Submission, dict[str, str], str], None]] = {
 }
 
 
+def refuse_missing_tracker(tracker: str) -> None:
+    """Raise TunemarkError if the tracker's package is not installed."""
+    if find_spec(tracker) is None:
+        raise TunemarkError("--report-to", tracker, f"needs its package, which is not installed: pip install {tracker}")
+
+
 def report(submission: Submission, tracker: str, name: str) -> None:
-    """Send a run. Raises TunemarkError if the tracker's package is missing or refuses it; the record is written before."""
+    """Send a run. Raises TunemarkError if the tracker refuses it; the record is written before."""
     shown: Any = flattened(submission.plan.model_dump(mode="json", exclude={"reasons"}))
     settings = {key: str(value) for key, value in shown if value is not None}
     try:
         TRACKERS[tracker](submission, settings, name)
-    except ImportError as error:
-        raise TunemarkError("--report-to", tracker, f"needs its package, which is not installed: pip install {tracker}") from error
     except Exception as error:
         fix = f"did not take the run ({type(error).__name__}: {error}); the record is written all the same"
         raise TunemarkError("--report-to", tracker, fix, exit_code=Exit.INTERNAL) from error

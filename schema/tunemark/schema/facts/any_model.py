@@ -89,6 +89,8 @@ def any_model(facts: FactBase, name: str) -> ModelCard:
     # A path is one also if its last part is a model's name. os.path raises no error for a name that is too long.
     if name and (not known or "/" in name) and os.path.isfile(os.path.join(name, "config.json")):  # noqa: PTH113, PTH118
         return card_of_config(Path(name) / "config.json")
+    if not known and ((name.strip(".") and os.path.isdir(name)) or name.startswith(("/", "./", "../", "~"))):  # noqa: PTH112 - as above
+        raise TunemarkError("model", name, "holds no config.json; give the folder that holds it beside the weights")
     asks_hub = os.environ.get("HF_HUB_OFFLINE", "0").lower() not in {"1", "true", "yes", "on"}
     if not known and asks_hub and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         return card_on_hub(facts, name)
