@@ -61,7 +61,8 @@ with open_sampler(Backend(backend), [int(index) for index in indexes]) as sample
 BARE, AGAIN = "bare loop", "bare loop again"
 TRAINER = "HF Trainer"
 TRAINER_EVERY = 8
-PEER_BATCHES, FEWEST_ROUNDS = 32, 24
+"""Rounds from one turn of the Trainer to the next: to create it takes as long as about ten blocks of the other arms."""
+PEER_BATCHES, FEWEST_ROUNDS = 32, 3 * TRAINER_EVERY
 Blocks = dict[int, float]
 """Number of a round -> seconds of the fastest step of an arm's block in it."""
 DROPPED = 2

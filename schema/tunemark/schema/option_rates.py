@@ -121,9 +121,8 @@ def unmeasured(
     experts than any result has, for a decoder on a generation of which only encoders were measured, and for rows far shorter or longer than any calibration row of the method, where
     other costs dominate. QLoRA needs a QLoRA result on the vendor's devices, because 4-bit kernels are written for each vendor.
     """
-    key, encoder, generation = method.value, FAMILIES[model.family].encoder, generation_of(card)
-    name = METHODS[key]
-    alike = [row for row in results if row.method == key]
+    name, encoder, generation = METHODS[method.value], FAMILIES[model.family].encoder, generation_of(card)
+    alike = [row for row in results if row.method == method.value]
     if not alike:
         return f"no accepted result of {name}"
     if encoder and not any(row.encoder for row in alike):

@@ -136,7 +136,7 @@ def write_hub(database: Database, site: Path, folder: Path, url: str) -> None:
         {"config_name": name, "data_files": f"data/{name}.parquet", **({"default": True} if name == "results" else {})}
         for name in data_files.TABLES
     ]
-    card = {
+    front = {
         "license": "cc-by-4.0",
         "pretty_name": NAME,
         "language": ["en"],
@@ -153,7 +153,7 @@ def write_hub(database: Database, site: Path, folder: Path, url: str) -> None:
         "license": "apache-2.0",
     }
     for path, text in {
-        "dataset/README.md": f"---\n{yaml.safe_dump(card, sort_keys=False)}---\n{DATASET.format(**words)}",
+        "dataset/README.md": f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n{DATASET.format(**words)}",
         "space/README.md": f"---\n{yaml.safe_dump(space, sort_keys=False, allow_unicode=True)}---\n{SPACE.format(**words)}",
         "space/index.html": PAGE.format(url=url),
     }.items():

@@ -205,7 +205,7 @@ def _usd(figures: str, cost: str) -> float:
 
 SHIPPED = "evidence.json"
 """The evidence beside the facts of an installed package, written when its wheel is built (hatch_build.py)."""
-OLD_DAYS = 60
+OLD_DAYS = 30
 """Age above which a price shows it, as in the view `current_prices`."""
 
 

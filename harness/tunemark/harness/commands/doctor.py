@@ -25,6 +25,7 @@ from tunemark.harness.run.show import answers, print_json
 from tunemark.harness.vendors.protocol import DeviceUnavailable, vendor_of
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.any_model import hub_address
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
@@ -193,9 +194,9 @@ def formats_of(facts: FactBase, machine: Machine) -> tuple[Dtype, ...]:
 
 def hub() -> str:
     """Return the state of the model hub in words: it must answer within a few seconds."""
-    if os.environ.get("HF_HUB_OFFLINE", "0").lower() in {"1", "true", "yes", "on"}:
+    address = hub_address()
+    if address is None:
         return "offline (HF_HUB_OFFLINE is set)"
-    address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     try:
         with urlopen(Request(address, method="HEAD"), timeout=HUB_LIMIT_S):  # noqa: S310 - the address that the user's own hub library asks
             return f"reachable ({address})"

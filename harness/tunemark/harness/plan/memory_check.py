@@ -75,8 +75,8 @@ def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
 def _less_memory(plan: Plan, machine: Machine) -> str:
     """Return the settings that would lower the memory of a plan's step."""
     rows = "--micro-batch or " if plan.batch.micro_batch > 1 else ""
-    qlora = Feature.QLORA not in machine.family.cannot
-    methods = {Method.FULL: ["lora", "qlora"][: 1 + qlora], Method.LORA: ["qlora"][:qlora]}.get(plan.method, [])
+    leaner = {Method.FULL: ("lora", "qlora"), Method.LORA: ("qlora",)}.get(plan.method, ())
+    methods = [method for method in leaner if method != "qlora" or Feature.QLORA not in machine.family.cannot]
     smaller = f", choose --method {' or '.join(methods)} or a smaller --model" if methods else ", choose a smaller --model"
     recompute = ", use --checkpointing full" if plan.model.gradient_checkpointing is Checkpointing.NONE else ""
     return f"lower {rows}--seq{smaller}{recompute}"

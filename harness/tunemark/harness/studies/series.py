@@ -322,8 +322,9 @@ def _in_short(submission: Submission) -> str:
 
 def _runs_of(identity: str, workload: str, out: Path | None) -> list[Run]:
     """Return the runs of a series in a folder, in the order in which they ran."""
-    runs = []
-    for path in (path for folder in {submissions(out), tries(submissions(out))} for path in (folder / workload).glob("*.json")):
+    runs, folders = [], {submissions(out), tries(submissions(out))}
+    files = [path for folder in folders for path in (folder / workload).glob("*.json")]
+    for path in files:
         content = path.read_bytes()
         submission = read_submission(path, content) if identity.encode() in content else None
         if submission is not None and submission.study is not None and submission.study.study_id == identity:

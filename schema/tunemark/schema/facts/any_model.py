@@ -91,9 +91,9 @@ def any_model(facts: FactBase, name: str) -> ModelCard:
         return card_of_config(Path(name) / "config.json")
     if not known and ((name.strip(".") and os.path.isdir(name)) or name.startswith(("/", "./", "../", "~"))):  # noqa: PTH112 - as above
         raise TunemarkError("model", name, "holds no config.json; give the folder that holds it beside the weights")
-    asks_hub = os.environ.get("HF_HUB_OFFLINE", "0").lower() not in {"1", "true", "yes", "on"}
-    if not known and asks_hub and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        return card_on_hub(facts, name)
+    hub = hub_address()
+    if not known and hub and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        return card_on_hub(facts, hub, name)
     return facts.model(name)
 
 
@@ -106,9 +106,16 @@ def card_of_config(path: Path) -> ModelCard:
     return _card(content, str(path), path.resolve().parent.name, path.name)
 
 
-def card_on_hub(facts: FactBase, name: str) -> ModelCard:
-    """Return the card of a model of the hub, by its configuration there. HF_ENDPOINT and HF_TOKEN count as in Hugging Face's libraries."""
-    address = f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co').rstrip('/')}/{name}/resolve/main/config.json"
+def hub_address() -> str | None:
+    """Return the address of the model hub, or None if the user works without it: by the variables of Hugging Face's libraries."""
+    if os.environ.get("HF_HUB_OFFLINE", "0").lower() in {"1", "true", "yes", "on"}:
+        return None
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+
+
+def card_on_hub(facts: FactBase, hub: str, name: str) -> ModelCard:
+    """Return the card of a model of the hub, by its configuration there. HF_TOKEN counts as in Hugging Face's libraries."""
+    address = f"{hub}/{name}/resolve/main/config.json"
     token = os.environ.get("HF_TOKEN")
     asked = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"} if token else {})  # noqa: S310 - of the hub
     try:

@@ -275,7 +275,14 @@ COLUMNS: tuple[tuple[str, str, Callable[[AuditedResult, AuditedResult], bool]], 
 
 
 IDENTITIES = (
-    *(products, costs_of_samples, rows_of_a_training, rows_of_a_step, work_of_a_trainer, rows_of_an_evaluation, whole_and_part, columns),
+    products,
+    costs_of_samples,
+    rows_of_a_training,
+    rows_of_a_step,
+    work_of_a_trainer,
+    rows_of_an_evaluation,
+    whole_and_part,
+    columns,
 )
 
 
