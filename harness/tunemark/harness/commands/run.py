@@ -55,7 +55,7 @@ def plan(
 
     - `tunemark plan lora-8b --model MODEL_FOLDER`
     """
-    facts = options.facts or FactBase.of_project()
+    facts = options.facts
     if accelerator is None:
         machine = detect(options.backend)
     else:
@@ -153,7 +153,7 @@ def run(
         from tunemark.harness.run.report import refuse_missing_tracker, report  # noqa: PLC0415 - only where it is asked for
 
         refuse_missing_tracker(report_to)
-    facts, machine = options.facts or FactBase.of_project(), detect(options.backend)
+    facts, machine = options.facts, detect(options.backend)
     resolved = resolve(workload, facts, machine, options)
     warn_of_shared_cores(resolved, machine)
     refuse_missing_devices(options, machine)

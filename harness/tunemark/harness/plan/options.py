@@ -61,8 +61,8 @@ class Options(RunOptions):
     """Number of this machine. Machine 0 writes the submission."""
     rendezvous: str | None = None
     """HOST:PORT of the first of several machines."""
-    facts: Annotated[FactBase | None, SkipValidation] = None
-    """The facts of the project with cards of the user's own; None without any."""
+    facts: Annotated[FactBase, SkipValidation] = Field(default_factory=FactBase.of_project)
+    """The facts of the project, with cards of the user's own."""
 
     def having(self, **changes: Any) -> "Options":  # noqa: ANN401 - of any field
         """Return them with other values of some fields."""
@@ -140,7 +140,7 @@ def with_own_cards(workload: str, model: str | None, options: Options) -> tuple[
     Without that model's weights, its shape is trained from random ones. A file with options holds `workload`, and the names of options or
     settings; what the command line gives counts more.
     """
-    facts = FactBase.of_project()
+    facts = options.facts
     if workload.endswith((".yml", ".yaml")):
         content = _options_in(Path(workload))
         workload, model = str(content.pop("workload", "")), model or content.pop("model", None)

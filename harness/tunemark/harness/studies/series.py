@@ -168,7 +168,7 @@ class Bench:
         """
         from tunemark.harness.run.launch import run_once  # noqa: PLC0415 - scripted benches start no process
 
-        facts, machine = options.facts or FactBase.of_project(), detect(options.backend)
+        facts, machine = options.facts, detect(options.backend)
         refuse_missing_devices(options, machine)
         return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study))
 
