@@ -15,11 +15,12 @@ COMMIT = "tunemark/harness/built_from.json"
 EVIDENCE = "data/evidence.json"
 """Place in a source distribution, and in a wheel below `tunemark/schema`, where `tunemark recommend` looks for it."""
 FIT = """
-import json, sys, pathlib
+import sys, pathlib
 from tunemark.collector.predict.cross_validation import evidence_rows
+from tunemark.collector.predict.estimate import inputs_sha256, keep_evidence
 from tunemark.schema.facts.fact_base import FactBase
-root = pathlib.Path(sys.argv[1])
-json.dump(evidence_rows(root, FactBase.of_root(root)), sys.stdout, separators=(",", ":"))
+root, evidence = map(pathlib.Path, sys.argv[1:])
+keep_evidence(evidence, inputs_sha256(root), evidence_rows(root, FactBase.of_root(root)))
 """
 
 
@@ -42,8 +43,7 @@ class BuiltFrom(BuildHookInterface):
             # An isolated build finds its requirements by the path of this process alone.
             path = os.pathsep.join([str(root / "schema"), str(root / "collector"), *sys.path])
             clean = {name: value for name, value in os.environ.items() if name != "TUNEMARK_ROOT"} | {"PYTHONPATH": path}
-            with evidence.open("wb") as file:
-                subprocess.run([sys.executable, "-c", FIT, str(root)], stdout=file, check=True, env=clean)  # noqa: S603 - our own code
+            subprocess.run([sys.executable, "-c", FIT, str(root), str(evidence)], check=True, env=clean)  # noqa: S603 - our own code
         include[str(evidence)] = f"tunemark/schema/{EVIDENCE}" if wheel else EVIDENCE
 
 

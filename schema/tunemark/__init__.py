@@ -9,7 +9,7 @@ import pkgutil
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tunemark.collector.api import Estimated as Estimated
+    from tunemark.collector.api import Estimate as Estimate
     from tunemark.collector.api import derive as derive
     from tunemark.collector.api import estimate as estimate
     from tunemark.collector.api import load_results as load_results
@@ -24,7 +24,7 @@ if __spec__ is not None and len(__path__) > 1:
 from tunemark.schema import VERSION
 
 __version__ = VERSION
-__all__ = ["Estimated", "TunemarkCallback", "derive", "estimate", "load_results", "recommend", "validate"]
+__all__ = ["Estimate", "TunemarkCallback", "derive", "estimate", "load_results", "recommend", "validate"]
 _MODULES = dict.fromkeys(__all__, "tunemark.collector.api") | {"TunemarkCallback": "tunemark.harness.trainer_callback"}
 
 

@@ -207,7 +207,7 @@ def test_each_chip_on_the_bus_has_a_card_with_its_memory(monkeypatch, tmp_path, 
         )
         found = native.on_pci_bus(row)
         card = FACTS.recognise_accelerator(found[0].facts.name)
-        assert len(found) == chip["devices"] == native.devices_in(row, card)
+        assert len(found) == chip["devices"] == card.devices_per_unit
         assert found[0].facts.memory_bytes * len(found) == card.memory_gib * 2**30
 
 
@@ -218,13 +218,14 @@ def test_each_chip_on_the_bus_has_a_card_with_its_memory(monkeypatch, tmp_path, 
         ("google-tpu-v7x", Backend.TPU, 2),
         ("intel-gaudi3", Backend.HPU, 1),
         ("intel-max-1550", Backend.XPU, 1),
+        ("amd-mi250", Backend.ROCM, 2),
         ("aws-trainium1", Backend.NEURON_XLA, 2),
         ("aws-trainium2", Backend.NEURON, 4),
     ],
 )
 def test_a_card_is_planned_for_with_the_software_that_it_has_today(accelerator, backend, devices):
     planned = machine.machine_with(FACTS, accelerator, 1, 1)
-    assert (planned.backend, vendor_of(backend).devices_in(FACTS.accelerator(accelerator))) == (backend, devices)
+    assert (planned.backend, FACTS.accelerator(accelerator).devices_per_unit) == (backend, devices)
     assert planned.devices[0].memory_bytes == FACTS.accelerator(accelerator).memory_gib * 2**30 // devices
     assert resolve("lora-1b", FACTS, planned, Options()).unsupported is None
 

@@ -5,21 +5,18 @@ the installed package. Errors that a user can fix are `tunemark.schema.errors.Tu
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tunemark.collector.commands.terminal import parse_count, row_length
 from tunemark.collector.gate.check import Validation, validate_all
 from tunemark.collector.gate.read import SUBMISSIONS, find_records, read_valid, records_in
-from tunemark.collector.predict.estimate import JobEstimate, MemoryFit, job_estimates, memory_fits, software_like
+from tunemark.collector.predict.estimate import Estimate, estimates, evidence_for
 from tunemark.schema.derive import derive
 from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
-from tunemark.schema.option_rates import rates_for
-from tunemark.schema.physics.memory import StackedMemory, memory_on
-from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.option_rates import Asked, rates_for
 from tunemark.schema.recommendation import Answer, Question
 from tunemark.schema.recommendation import recommend as best_options
 from tunemark.schema.records.converted import ConvertedResult
@@ -27,7 +24,7 @@ from tunemark.schema.records.published import PublishedResult, published_results
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import Method
 
-__all__ = ["Estimated", "derive", "estimate", "load_results", "recommend", "validate"]
+__all__ = ["Estimate", "derive", "estimate", "load_results", "recommend", "validate"]
 
 Result = Submission | PublishedResult | ConvertedResult
 
@@ -50,18 +47,6 @@ def validate(*paths: Path | str) -> Validation:
     return validate_all(_files(paths), root, FactBase.of_root(root))
 
 
-@dataclass(frozen=True, slots=True)
-class Estimated:
-    """The answer of `estimate`."""
-
-    memory: StackedMemory
-    """Memory of a step, line by line, by software stack."""
-    fits: tuple[MemoryFit, ...]
-    """How it fits on each accelerator, smallest memory first."""
-    jobs: tuple[JobEstimate, ...]
-    """Predicted speed, time and cost on each accelerator, or the reason why nothing is predicted."""
-
-
 def estimate(
     model: str,
     method: str = "lora",
@@ -73,31 +58,25 @@ def estimate(
     usd_per_hour: float | None = None,
     software: str = "plain",
     stack: str | None = None,
+    devices: int = 1,
     **settings: Any,  # noqa: ANN401 - fields of TrainingShape
-) -> Estimated:
+) -> tuple[Estimate, ...]:
     """Return memory, speed, time and cost of a training on accelerators (by name; all by default), before anything runs.
 
-    Speed is that of the fastest plan that fits; a given micro-batch, `checkpointing` or `sharding` stays.
+    They are those of the fastest plan that fits; a given micro-batch, `checkpointing` or `sharding` stays.
     `tokens` counts every epoch; without it there is no time and cost. `software` is plain, tuned or vendor, and `stack` a name in
     `tunemark.schema.physics.stacks`, whose memory counts.
     Further settings are fields of `TrainingShape`, such as `lora_rank=16` or `checkpointing=Checkpointing.FULL`.
     """
-    from tunemark.collector.predict.calibration_rows import calibrate  # noqa: PLC0415 - the audit takes a second to import
-    from tunemark.collector.predict.fit import fit  # noqa: PLC0415 - as above
-
     root = project_root()
     facts = FactBase.of_root(root)
     card = any_model(facts, model)
-    length = row_length(card) if sequence_length is None else sequence_length
-    shape = TrainingShape(card, Method(method), length, 1 if micro_batch is None else micro_batch, **settings)
     names = list(accelerators)
-    cards = [facts.accelerator(name) for name in names] if names else [card for card in facts.accelerators.values() if card.unit != "cpu"]
-    fitted = fit(calibrate(root, facts).rows)
-    like = software_like(fitted, software)
-    fixed = (*settings, *(() if micro_batch is None else ("micro_batch",)))
-    jobs = job_estimates(facts, fitted, shape, cards, like=like, tokens=tokens, usd_per_hour=usd_per_hour, fixed=fixed, stack=stack)
-    memory = memory_on(shape, stack, fixed=fixed)
-    return Estimated(memory, memory_fits(memory, cards), tuple(jobs))
+    cards = [facts.accelerator(name) for name in names] if names else [card for card in facts.accelerators.values() if card.memory_gib]
+    level, loop, evidence = evidence_for(software, root, facts)
+    asked = Asked(settings | ({} if micro_batch is None else {"micro_batch": micro_batch}), stack, **loop)
+    step: dict[str, Any] = {"model": card, "method": Method(method), "length": sequence_length or row_length(card), "devices": devices}
+    return tuple(estimates(facts, evidence, cards, **step, level=level, asked=asked, tokens=tokens, usd_per_hour=usd_per_hour))
 
 
 def recommend(
@@ -114,13 +93,13 @@ def recommend(
     Limits are fields of `Question`, such as `deadline_s=7200`, `budget_usd=20` or `objective="fastest"`. `database` names one that
     `tunemark collect` wrote.
     """
-    from tunemark.collector.commands.recommend import read_options  # noqa: PLC0415 - imports every option
+    from tunemark.collector.commands.recommend import evidence_of, read_offers  # noqa: PLC0415 - imports every option
 
     root = project_root()
     facts = FactBase.of_root(root)
     card = any_model(facts, model)
     length = row_length(card) if sequence_length is None else sequence_length
-    evidence, offers = read_options(Path(database) if database else None, facts)
+    evidence, offers = evidence_of(Path(database) if database else None, facts), read_offers(facts)
     size = parse_count("tokens", tokens) if isinstance(tokens, str) else tokens
     question = Question(method, size, length, **limits)
     return best_options(question, rates_for(question, card, facts.accelerators, offers, evidence), offers)

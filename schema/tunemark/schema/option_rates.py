@@ -11,7 +11,7 @@ intervals of the throughput model, for any software of the level.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -22,12 +22,12 @@ from tunemark.schema.formats import GIB, gib
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory, memory_on
 from tunemark.schema.physics.memory_states import MemoryVerdict
-from tunemark.schema.physics.stacks import USUAL_STACK, on_stack
+from tunemark.schema.physics.stacks import FORMATS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
 from tunemark.schema.recommendation import FIT, DisputedRate, Offer, Question, Rate, places_of
 from tunemark.schema.recommendation_words import METHODS
-from tunemark.schema.throughput import Combination, Effects, architecture_of, factor_of, generation_of, interval_of, predict
+from tunemark.schema.throughput import Combination, Effects, architecture_of, factor_of, interval_of, predict
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
@@ -47,6 +47,7 @@ SMALLEST_PART, LARGEST_TIMES = 0.5, 2
 """Rows may be shorter or longer than any calibration row by these factors."""
 EVIDENCE_TABLES = ("known_rates", "throughput_model", "throughput_covariances")
 """Tables of the database that a recommendation needs. A wheel ships them."""
+UNKNOWN_VENDOR_SOFTWARE = "no accepted result of this model and method with vendor software on this accelerator, which may not have any"
 MOST_DISPUTED = 3
 MOST_CITED = 6
 """Most result ids of a rate."""
@@ -118,10 +119,11 @@ def unmeasured(
     """Return the reason why nothing similar is known, or None. `slots` is the tokens of a micro-batch.
 
     There is no prediction for a method or a vendor without results, for an encoder without results of encoders, for a mixture of far more
-    experts than any result has, for a decoder on a generation of which only encoders were measured, and for rows far shorter or longer than any calibration row of the method, where
-    other costs dominate. QLoRA needs a QLoRA result on the vendor's devices, because 4-bit kernels are written for each vendor.
+    experts than any result has, and for rows far shorter or longer than any calibration row of the method, where other costs dominate.
+    QLoRA needs a QLoRA result on the vendor's devices, because 4-bit kernels are written for each vendor. A generation, and a level of
+    software on a vendor's devices, needs none: intervals hold 90% of all rows with their generation left out, and 96% with that level.
     """
-    name, encoder, generation = METHODS[method.value], FAMILIES[model.family].encoder, generation_of(card)
+    name, encoder = METHODS[method.value], FAMILIES[model.family].encoder
     alike = [row for row in results if row.method == method.value]
     if not alike:
         return f"no accepted result of {name}"
@@ -134,9 +136,6 @@ def unmeasured(
         return f"no accepted result on {card.vendor} devices"
     if method is Method.QLORA and not any(row.vendor == card.vendor for row in alike):
         return f"no accepted QLoRA result on {card.vendor} devices; 4-bit kernels differ between vendors"
-    of_generation = [row for row in results if row.generation == generation]
-    if not encoder and of_generation and all(row.encoder for row in of_generation):
-        return f"no accepted result of a decoder on {generation} devices, only of encoders"
     shortest, longest = min(row.sequence_length for row in alike), max(row.sequence_length for row in alike)
     if not SMALLEST_PART * shortest <= length <= LARGEST_TIMES * longest:
         return f"sequence length {length:,}; accepted results have {shortest:,} to {longest:,}"
@@ -147,6 +146,27 @@ def unmeasured(
 
 
 # Plans ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of a plan, besides the model, the method, the hardware and the level of software."""
+
+    given: dict[str, Any] = field(default_factory=dict)
+    """Fields of the step that keep their value."""
+    stack: str | None = None
+    """The software stack whose memory counts, instead of the usual one."""
+    loop: str = ""
+    """The training loop whose speed counts, instead of any; see `Combination`."""
+    release: str = ""
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The names of the fields that keep their value."""
+        return tuple(self.given)
+
+
+NOTHING = Asked()
 
 
 @lru_cache(maxsize=4096)
@@ -187,18 +207,18 @@ class Candidate:
         return self.slower * sum(amount / limit for amount, limit in zip(self.work, limits, strict=True))
 
 
-def plans_with_work(effects: Effects, config: Combination, fixed: tuple[str, ...] = (), stack: str | None = None) -> list[Candidate]:
+def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list[Candidate]:
     """Return the plans of a step, the usual ones first. Their work is the same on all accelerators that compute in its formats."""
     plans: list[Candidate] = []
     of_tokens: dict[Checkpointing, dict[Term, float]] = {}
     factors = [(term, factor_of(effects, config, term)) for term in TERMS]
-    for shape in plans_of(config.shape, fixed, shared=config.level == "vendor"):
+    for shape in plans_of(config.shape, asked.fixed, shared=config.level == "vendor"):
         if shape.checkpointing not in of_tokens:
             of_tokens[shape.checkpointing] = work_of_tokens(shape)
         work = of_tokens[shape.checkpointing] | work_of_weights(shape)
         slower = math.exp(effects.mean_of("slope: devices per row doubled") * math.log2(shape.tensor_parallel))
         weighted = tuple(factor * work[term] for term, factor in factors)
-        plans.append(Candidate(shape, weighted, slower, stack or USUAL_STACK[config.level], fixed))
+        plans.append(Candidate(shape, weighted, slower, asked.stack or USUAL_STACK[config.level], asked.fixed))
     return plans
 
 
@@ -224,16 +244,11 @@ def best_of(card: AcceleratorCard, plans: Sequence[Candidate], stack: str | None
 
 
 def best_plan(
-    effects: Effects,
-    card: AcceleratorCard,
-    step: TrainingShape,
-    level: SoftwareLevel,
-    fixed: tuple[str, ...] = (),
-    stack: str | None = None,
+    effects: Effects, card: AcceleratorCard, step: TrainingShape, level: SoftwareLevel, asked: Asked = NOTHING
 ) -> tuple[Candidate, MemoryVerdict]:
-    """Return the best plan of a step with software of a level. `fixed` are fields that keep the value of the step."""
-    config = combination_on(card, with_software(step, card, level, fixed), level)
-    return best_of(card, plans_with_work(effects, config, fixed, stack), stack)
+    """Return the best plan of a step with software of a level."""
+    config = combination_on(card, with_software(step, card, level, asked.fixed), level, asked)
+    return best_of(card, plans_with_work(effects, config, asked), asked.stack)
 
 
 GROUPS = (2, 4, 8)
@@ -282,24 +297,24 @@ def division_of(shape: TrainingShape) -> str:
     return shape.sharding if shape.tensor_parallel == 1 else f"tp{shape.tensor_parallel}"
 
 
-def step_on(card: AcceleratorCard, model: ModelCard, method: Method, length: int, devices: int) -> TrainingShape:
-    """Return the step of an option. Devices without bf16, such as V100 and T4, compute in fp16; updates of fp16 weights underflow, so trained ones are in fp32."""
-    bf16 = has_bf16(card)
+def step_on(card: AcceleratorCard, model: ModelCard, method: Method, length: int, devices: int, asked: Asked = NOTHING) -> TrainingShape:
+    """Return the step of an option, with the fields that are given. A chip with several devices of torch has a worker on each.
+
+    Devices without bf16, such as V100 and T4, compute in fp16; updates of fp16 weights underflow, so trained ones are in fp32.
+    """
+    bf16, given = has_bf16(card), asked.given
     mixed = not bf16 and method is Method.FULL
     stored = Dtype.BF16 if bf16 else Dtype.FP32 if mixed else Dtype.FP16
-    return TrainingShape(
-        model,
-        method,
-        length,
-        1,
-        lora_rank=RANK,
-        sharding="fsdp1" if devices > 1 else "single",
-        world_size=devices,
-        attention="eager" if FAMILIES[model.family].eager else "sdpa",
-        parameters=stored,
-        activations=stored,
-        autocast=Dtype.FP16 if mixed else None,
-    )
+    workers = devices * card.devices_per_unit // given.get("tensor_parallel", 1)
+    usual = {
+        "lora_rank": RANK,
+        "sharding": "fsdp1" if workers > 1 else "single",
+        "world_size": workers,
+        "attention": "eager" if FAMILIES[model.family].eager else "sdpa",
+    }
+    formats = {"parameters": stored, "activations": stored, "autocast": Dtype.FP16 if mixed else None}
+    chosen = {} if any(name in given for name in FORMATS) else formats
+    return TrainingShape(model, method, length, **(usual | chosen | given))
 
 
 def micro_batches(length: int) -> list[int]:
@@ -311,9 +326,10 @@ def micro_batches(length: int) -> list[int]:
     return [*sizes, *(usual * times for times in MULTIPLES if usual * times * length <= MOST_SLOTS)]
 
 
-def combination_on(card: AcceleratorCard, shape: TrainingShape, level: SoftwareLevel) -> Combination:
-    """Return a plan on an accelerator, with any software of a level."""
-    return Combination(card, shape.world_size * shape.tensor_parallel, shape, level, devices_per_row=float(shape.tensor_parallel))
+def combination_on(card: AcceleratorCard, shape: TrainingShape, level: SoftwareLevel, asked: Asked = NOTHING) -> Combination:
+    """Return a plan on an accelerator, with a training loop of a level."""
+    devices = shape.world_size * shape.tensor_parallel // card.devices_per_unit
+    return Combination(card, devices, shape, level, asked.loop, asked.release, float(shape.tensor_parallel))
 
 
 def has_bf16(card: AcceleratorCard) -> bool:
@@ -322,8 +338,8 @@ def has_bf16(card: AcceleratorCard) -> bool:
 
 
 def memory_of(card: AcceleratorCard) -> int:
-    """Return the bytes of memory of a device."""
-    return int((card.memory_gib or 0) * GIB)
+    """Return the bytes of memory of a device of torch."""
+    return int((card.memory_gib or 0) * GIB / card.devices_per_unit)
 
 
 # Rates ---------------------------------------------------------------------------------------------
@@ -337,9 +353,15 @@ def rates_for(
     evidence: Evidence,
     stack: str | None = None,
 ) -> list[Rate]:
-    """Return the rates of a model that answer a question, on the hardware of the offers that it allows. `cards` are accelerators by key."""
+    """Return the rates of a model that answer a question, on the hardware of the offers that it allows. `cards` are accelerators by key.
+
+    Raises TunemarkError for rows that the model cannot read.
+    """
+    too_long = _too_long(question.sequence_length, model, evidence)
+    if too_long is not None:
+        raise TunemarkError("sequence_length", question.sequence_length, too_long)
     places = [(cards[key], devices) for key, devices in places_of(question, offers)]
-    return option_rates(model, question.sequence_length, places, evidence, stack=stack)
+    return option_rates(model, question.sequence_length, places, evidence, asked=Asked(stack=stack))
 
 
 def option_rates(
@@ -348,21 +370,20 @@ def option_rates(
     places: Iterable[Place],
     evidence: Evidence,
     software: Sequence[SoftwareLevel] = LEVELS,
-    stack: str | None = None,
+    asked: Asked = NOTHING,
 ) -> list[Rate]:
     """Return the rates of a model with rows of this length: each method and level of software on each accelerator and device count.
 
-    Vendors' own software has rates only where a result has it. Memory is that with a software stack, by default the usual one. Raises
-    TunemarkError for rows that the model cannot read.
+    This alone decides whether a rate is known; where it is not, there is the reason.
     """
-    _check_length(length, model, longest_row(model, evidence))
-    of_model, levels = _by_step(evidence.results, architecture_of(model)), {(row.vendor, row.level) for row in evidence.results}
+    too_long = _too_long(length, model, evidence)
+    of_model = _by_step(evidence.results, architecture_of(model))
     reasons: dict[tuple[object, ...], str | None] = {}
     plans: dict[tuple[object, ...], list[Candidate]] = {}
     rates: list[Rate] = []
 
     def reason(method: Method, card: AcceleratorCard, slots: int) -> str | None:
-        key = (method, generation_of(card), slots)
+        key = (method, card.vendor, slots)
         if key not in reasons:
             reasons[key] = unmeasured(evidence.results, model, method, card, _usual(length, model), slots)
         return reasons[key]
@@ -370,27 +391,25 @@ def option_rates(
     for (card, devices), method, level in product(places, TRAINED, software):
         alike = of_model.get((method.value, card.key, level), [])
         found = [row for row in alike if not row.suspicious]
-        if level == "vendor" and not found:
-            continue
         direct = [row for row in found if is_direct(row, devices, length)]
         disputed = [row for row in alike if row.suspicious and row.devices == devices]
         rate = Rate(method.value, length, level, card.key, devices, "none", disputed=_disputed(disputed, length, direct=bool(direct)))
         # Memory takes longest to compute, so what prevents any rate comes first.
-        missing = _no_training(card, devices, None if (card.vendor, level) in levels else level)
-        missing = missing or (None if direct else reason(method, card, USUAL_SLOTS))
+        missing = _no_training(card, devices, UNKNOWN_VENDOR_SOFTWARE if level == "vendor" and not found else None)
+        missing = missing or too_long or (None if direct else reason(method, card, USUAL_SLOTS))
         if missing is None:
-            alike_plans = (method, devices, level, has_bf16(card), Dtype.FP8 in card.peak_tflops, Dtype.FP4 in card.peak_tflops)
-            if alike_plans not in plans:
-                step = with_software(step_on(card, model, method, length, devices), card, level)
-                plans[alike_plans] = plans_with_work(evidence.effects, combination_on(card, step, level), stack=stack)
-            plan, verdict = best_of(card, plans[alike_plans], stack)
+            step = with_software(step_on(card, model, method, length, devices, asked), card, level, asked.fixed)
+            if (step, level) not in plans:
+                plans[step, level] = plans_with_work(evidence.effects, combination_on(card, step, level, asked), asked)
+            plan, verdict = best_of(card, plans[step, level], asked.stack)
             # A direct result has run on this hardware, in some configuration.
-            rate = _planned(rate, plan, "ran" if direct and verdict not in FIT else verdict, memory_of(card))
+            ran = bool(direct) and not asked.given
+            rate = _planned(rate, plan, "ran" if ran and verdict not in FIT else verdict, memory_of(card))
             missing = None if direct else reason(method, card, plan.shape.slots)
-            if verdict == "no" and not direct:
+            if rate.memory == "no":
                 missing = f"does not fit: each device lacks {gib(plan.needed_bytes - memory_of(card))}"
         if missing is None:
-            estimate = predict(evidence.effects, combination_on(card, plan.shape, level), plan.work)
+            estimate = predict(evidence.effects, combination_on(card, plan.shape, level, asked), plan.work)
             if isinstance(estimate, Missing):
                 missing = estimate.reason
             else:
@@ -417,9 +436,9 @@ def longest_row(model: ModelCard, evidence: Evidence) -> int:
     return max([model.context_length, *measured])
 
 
-def _check_length(length: int, model: ModelCard, longest: int) -> None:
-    if length > longest:
-        raise TunemarkError("sequence_length", length, f"{model.name} reads sequences of at most {longest:,} tokens")
+def _too_long(length: int, model: ModelCard, evidence: Evidence) -> str | None:
+    longest = longest_row(model, evidence)
+    return f"{model.name} reads sequences of at most {longest:,} tokens" if length > longest else None
 
 
 def _usual(length: int, model: ModelCard) -> int:
@@ -427,15 +446,15 @@ def _usual(length: int, model: ModelCard) -> int:
     return max(length, SHORT_ENCODED if FAMILIES[model.family].encoder else SHORT)
 
 
-def _no_training(card: AcceleratorCard, devices: int, unknown: SoftwareLevel | None) -> str | None:
-    """Return the reason why an accelerator is no option, or None; `unknown` is the level of software if its vendor has no result of it."""
+def _no_training(card: AcceleratorCard, devices: int, unknown: str | None) -> str | None:
+    """Return the reason why an accelerator is no option, or None; `unknown` is one of its software."""
     if card.unit == "cpu":
         return "predictions are for accelerators, not for CPUs"
+    if not card.trains:
+        return f"{card.vendor} supports training on other accelerators, and this one for inference only"
     if card.memory_gib is None:
         return "its card has no memory size"
-    if card.vendor == APPLE and devices > 1:
-        return f"one {APPLE} device trains alone"
-    return None if unknown is None else f"no accepted result with {unknown} software on {card.vendor} devices"
+    return f"one {APPLE} device trains alone" if card.vendor == APPLE and devices > 1 else unknown
 
 
 def is_direct(row: KnownRate, devices: int, length: int) -> bool:

@@ -19,7 +19,7 @@ MODELS = """
     from models order by lower(name), key
 """
 ACCELERATORS = """
-    select accelerator as key, name, vendor, architecture, unit, memory_gib, memory_bandwidth_gb_s, interconnect_gb_s, tdp_w,
+    select accelerator as key, name, vendor, architecture, unit, devices_per_unit, trains, memory_gib, memory_bandwidth_gb_s, interconnect_gb_s, tdp_w,
         peak_bf16_tflops as bf16, peak_fp16_tflops as fp16, peak_tf32_tflops as tf32, peak_fp32_tflops as fp32
     from accelerators where unit <> 'cpu' order by vendor, name, accelerator
 """

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -27,27 +27,24 @@ from tunemark.collector.commands.terminal import (
     row_length,
     say,
 )
+from tunemark.collector.predict.estimate import Estimate, estimates, evidence_for, shown_plan
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model
+from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
+from tunemark.schema.option_rates import Asked, division_of
 from tunemark.schema.physics.architecture import FAMILIES
-from tunemark.schema.physics.memory import StackedMemory, memory_on
+from tunemark.schema.physics.memory import StackedMemory
 from tunemark.schema.physics.memory_states import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import provider_name
+from tunemark.schema.recommendation_words import cited
+from tunemark.schema.throughput import LEVEL, Range
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
-
-if TYPE_CHECKING:
-    from tunemark.collector.predict.estimate import JobEstimate, MemoryFit
-    from tunemark.schema.throughput import Range
-
-# The predictor needs numpy and the audit; it is imported by the functions that use it, to keep --help fast.
-# ruff: noqa: PLC0415
-
 
 SETTINGS = (
     *("attention", "loss", "compiled", "reentrant", "activation_offload", "optimizer_in_backward", "gradient_accumulation"),
@@ -67,14 +64,14 @@ def estimate(
     method: Annotated[str, typer.Option("--method", help="full, lora or qlora.")] = "lora",
     sequence_length: Length = None,
     micro_batch: Annotated[
-        str | None, typer.Option("--micro-batch", help="Rows of a micro-step on a device. Default: 1 for memory.", show_default=False)
+        str | None, typer.Option("--micro-batch", help="Rows of a micro-step on a device. Default: the fastest.", show_default=False)
     ] = None,
     *,
     accelerator: Accelerators = None,
     devices: Annotated[int, typer.Option("--devices", help="Data-parallel devices.")] = 1,
     sharding: Annotated[str | None, typer.Option("--sharding", help="ddp, zero1 to zero3, fsdp1 or fsdp2.")] = None,
     checkpointing: Annotated[
-        str | None, typer.Option("--checkpointing", help="none, selective or full. Default: none for memory.", show_default=False)
+        str | None, typer.Option("--checkpointing", help="none, selective or full. Default: the fastest that fits.", show_default=False)
     ] = None,
     rank: Annotated[int | None, typer.Option("--rank", help="Rank of the adapters. Default: 16.", show_default=False)] = None,
     optimizer: Annotated[
@@ -84,18 +81,18 @@ def estimate(
     tokens: Tokens = None,
     samples: Samples = None,
     epochs: Annotated[int | None, typer.Option("--epochs", help="Passes over the data. Default: 1.", show_default=False)] = None,
-    software: Annotated[str | None, typer.Option("--software", help="plain, tuned, vendor, or that of a document, such as 003.")] = None,
+    software: Annotated[str, typer.Option("--software", help="plain, tuned, vendor, or that of a document, such as 003.")] = "plain",
     usd_per_hour: Annotated[float | None, typer.Option("--usd-per-hour", help="Price of all devices instead of the list price.")] = None,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate the memory of a training step, line by line with formulas, and the accelerators it fits on.
+    """Estimate memory and speed of a training step on accelerators, and with --tokens or --samples the time and cost of a job.
 
-    Everything follows from the model card and the software stack: what most people run unless --stack names one; then the interval begins
-    at the leanest of all. The verdict is `fits` if the device has room for the upper end of the 90% interval and the cache of the
-    allocator, `probably` without that cache, `tight` if it has room for the lower end only, and otherwise `no`.
-    With --tokens, --samples or --software, speed, time and cost are predicted from accepted results, each with a 90% interval, for the
-    fastest plan that fits; --micro-batch, --checkpointing and --sharding fix their part of it.
+    All figures are those of the fastest plan that fits on the accelerator; --micro-batch, --checkpointing and --sharding fix their part of
+    it. Speed is predicted from accepted results, with a 90% interval, as `recommend` does. Memory follows from the model card and the
+    software stack: what most people run unless --stack names one; then the interval begins at the leanest of all. It is shown line by
+    line for the smallest accelerator that the step fits on. The verdict is `fits` if the device has room for the upper end of the 90%
+    interval and the cache of the allocator, `probably` without that cache, `tight` if it has room for the lower end only, else `no`.
 
     Exit codes: 0 estimated, 2 an unknown model, accelerator or word.
 
@@ -113,54 +110,39 @@ def estimate(
     card, method_used = any_model(facts, model), chosen("--method", method, [known for known in Method if known is not Method.PEFT])
     given = named_settings(settings, SETTINGS)
     _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
-    stored = chosen("--set parameters", given.get("parameters", "bf16"), Dtype)
-    stack = stack and chosen("--stack", stack, STACKS)
-    known: dict[str, Any] = {
-        "attention": "eager" if FAMILIES[card.family].eager else "sdpa",
-        "activations": stored,
-        "lora_rank": 16 if rank is None else rank,
-        "checkpointing": chosen("--checkpointing", checkpointing or "none", Checkpointing),
-        "optimizer": optimizer,
-        "sharding": sharding or ("fsdp1" if devices > 1 else "single"),
-        "world_size": devices,
+    fields_of_step: dict[str, Any] = {
+        "micro_batch": micro_batch and parse_count("--micro-batch", micro_batch),
+        "checkpointing": checkpointing and chosen("--checkpointing", checkpointing, Checkpointing),
+        "sharding": sharding,
+        "lora_rank": rank,
+        "optimizer": None if optimizer == "adamw" else optimizer,
+        "activations": given.get("parameters") and _property("parameters", given["parameters"]),
+        **{name: _property(name, text) for name, text in given.items()},
     }
-    properties = known | {name: _property(name, text) for name, text in given.items()} | {"parameters": stored}
-    rows = parse_count("--micro-batch", micro_batch or "1")
-    step = TrainingShape(card, method_used, row_length(card, sequence_length), rows, **properties)
-    asked = {"micro_batch": micro_batch, "checkpointing": checkpointing, "sharding": sharding} | given
-    fixed = tuple(name for name, value in asked.items() if value is not None)
-    memory = memory_on(step, stack, fixed=fixed)
-    shape = memory.shape
-    from tunemark.collector.predict.estimate import memory_fits
-    from tunemark.schema.throughput import LEVEL
-
-    warnings = _check_length(shape)
+    length = row_length(card, sequence_length)
+    warnings = _check_length(card, length)
     # A step on a CPU uses the host's memory, which its card does not know.
-    every_card = [card for card in facts.accelerators.values() if card.unit != "cpu"]
+    every_card = [card for card in facts.accelerators.values() if card.unit != "cpu" and card.memory_gib]
     cards = named_accelerators(facts, accelerator) if accelerator else every_card
-    fits, size = memory_fits(memory, cards), job_tokens(tokens, samples, shape.sequence_length, 1 if epochs is None else epochs)
-    settled = f"attention {shape.attention}, loss {shape.loss}, optimizer {optimizer}, checkpointing {shape.checkpointing.value}"
-    answer = _memory_json(memory, fits) | {"assumes": f"the stack {memory.stack} with {settled}", "warnings": warnings}
-    jobs: list[JobEstimate] = []
-    if software is not None or size is not None:
-        from tunemark.collector.predict.calibration_rows import calibrate
-        from tunemark.collector.predict.estimate import job_estimates, software_like
-        from tunemark.collector.predict.fit import fit
-
-        fitted = fit(calibrate(project_root(), facts).rows)
-        like = software_like(fitted, software or "plain")
-        assumed = f"{like.name} with the kernels and loss of its results, which can differ from those of the memory estimate"
-        figures: dict[str, Any] = {"tokens": size, "usd_per_hour": usd_per_hour, "stack": stack}
-        jobs = list(job_estimates(facts, fitted, step, cards, like=like, fixed=fixed, **figures))
-        throughput = {"label": "predicted", "level": LEVEL, "like": like.name, "assumes": assumed}
-        answer["throughput"] = throughput | {"accelerators": [asdict(job) for job in jobs]}
+    size = job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
+    level, loop, evidence = evidence_for(software, project_root(), facts, say)
+    kept = {name: value for name, value in fields_of_step.items() if value is not None}
+    asked = Asked(kept, stack and chosen("--stack", stack, STACKS), **loop)
+    step: dict[str, Any] = {"model": card, "method": method_used, "length": length, "devices": devices * kept.get("tensor_parallel", 1)}
+    found = list(estimates(facts, evidence, cards, **step, level=level, asked=asked, tokens=size, usd_per_hour=usd_per_hour))
+    shown = shown_plan(found)
+    memory, shape = shown.memory, shown.memory.shape
+    settled = f"attention {shape.attention}, loss {shape.loss}, optimizer {shape.optimizer}, checkpointing {shape.checkpointing.value}"
+    answer = {"plan_on": shown.accelerator} | _memory_json(memory)
+    answer |= {"assumes": f"the stack {memory.stack} with {settled}", "warnings": warnings, "tokens": size}
+    answer |= {"software": software, "label": "predicted", "level": LEVEL, "accelerators": [_estimate_json(each) for each in found]}
     if as_json:
         print_json(answer)
         return
-    _print_memory(memory, fits, answer["assumes"])
-    if jobs:
-        with_interval = f"Predicted, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
-        _print_jobs(jobs, f"{with_interval} Speed assumes {answer['throughput']['assumes']}.")
+    _print_memory(shown, f"the plan on {shown.name}, and {answer['assumes']}")
+    _print_fits(found)
+    title = f"Predicted for {software} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
+    _print_speeds(found, title)
 
 
 def _property(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the field
@@ -191,9 +173,8 @@ def _refuse_unused(method: Method, given: Mapping[str, object], epochs: int | No
             raise TunemarkError(option, number, "has no effect here: give the size of the data too, with --samples or --tokens")
 
 
-def _check_length(shape: TrainingShape) -> list[str]:
+def _check_length(model: ModelCard, length: int) -> list[str]:
     """Print and return a warning if rows are longer than the model's context. Raises TunemarkError if its positions are learned."""
-    model, length = shape.model, shape.sequence_length
     if length <= model.context_length:
         return []
     if FAMILIES[model.family].learned_positions:
@@ -206,17 +187,17 @@ def _check_length(shape: TrainingShape) -> list[str]:
 # Tables for readers ---------------------------------------------------------------------------------
 
 
-def _print_memory(memory: StackedMemory, fits: "Sequence[MemoryFit]", software: str) -> None:
-    shape, ledger = memory.shape, memory.ledger
+def _print_memory(shown: "Estimate", assumed: str) -> None:
+    shape, ledger = shown.memory.shape, shown.memory.ledger
 
     def when(moments: tuple[str, ...]) -> str:
         return "always" if len(moments) == len(MOMENTS) else ", ".join(moments)
 
-    title = f"{shape.model.name}, {shape.method.value}, {shape.micro_batch} x {shape.sequence_length} tokens, per device. Memory assumes {software}."
+    title = f"{shape.model.name}, {shape.method.value}, {shape.micro_batch} x {shape.sequence_length} tokens, per device. Memory assumes {assumed}."
     lines = [(gib(line.bytes), line.key, when(line.moments), line.formula) for line in ledger.lines]
     print_table(["memory", "what", "when", "how"], lines, title=title)
     typer.echo("")
-    least, most = memory.needed_interval
+    least, most = shown.memory.needed_interval
     interval = f"{gib(least)} to {gib(most)}"
     needed = (
         f"needed on each device, 90% interval {interval}: the peak ({ledger.peak_moment}) and {gib(ledger.outside)} outside the allocator"
@@ -226,73 +207,66 @@ def _print_memory(memory: StackedMemory, fits: "Sequence[MemoryFit]", software: 
     held = (gib(ledger.peak_reserved), f"reserved by a caching allocator with memory to spare, 90% interval {gib(low)} to {gib(high)}")
     print_table(["memory", "peak"], [*peaks, held, (gib(ledger.needed), needed)])
     typer.echo("")
-    if len(memory.ledgers) > 1:
+    if len(shown.memory.ledgers) > 1:
         by_stack = [
             (gib(each.needed), name, f"{gib(each.needed_low)} to {gib(each.needed_high)}")
-            for name, each in sorted(memory.ledgers.items(), key=lambda pair: pair[1].needed)
+            for name, each in sorted(shown.memory.ledgers.items(), key=lambda pair: pair[1].needed)
         ]
         print_table(["needed", "software stack", "90% interval"], by_stack)
         typer.echo("")
+
+
+def _print_fits(found: "Sequence[Estimate]") -> None:
     verdicts = [
         (
             each.name,
+            each.plan,
+            gib(each.memory.ledger.needed),
             gib(each.memory_bytes),
             each.fit + (f", fits with {each.with_stack}" if each.with_stack else ""),
-            "+-"[each.margin_bytes < 0] + gib(abs(each.margin_bytes)),
             each.largest_micro_batch,
         )
-        for each in fits
+        for each in found
     ]
-    print_table(["accelerator", "has", "fits", "margin", "largest micro-batch"], verdicts)
+    print_table(["accelerator", "plan", "needs", "has", "fits", "largest micro-batch"], verdicts)
 
 
-def _print_jobs(jobs: "Sequence[JobEstimate]", title: str) -> None:
-    predicted = [(job, job.tokens_per_s) for job in jobs if job.tokens_per_s is not None]
+def _print_speeds(found: "Sequence[Estimate]", title: str) -> None:
+    predicted = [(each, each.tokens_per_s) for each in found if each.tokens_per_s is not None]
     predicted.sort(key=lambda pair: -pair[1].value)
-    if predicted:
-        columns = [
-            "accelerator",
-            "plan",
-            "predicted tokens/s",
-            "90% interval",
-            "tuned",
-            "time",
-            "90% interval",
-            "usd",
-            "90% interval",
-            "at",
-        ]
-        rows = [
-            (
-                job.name,
-                f"micro-batch {job.micro_batch}, checkpointing {job.checkpointing}"
-                + (f", {job.sharding}" if job.sharding != "single" else ""),
-                *_with_interval(rate, formats.significant),
-                "" if job.tuned_tokens_per_s is None else formats.significant(job.tuned_tokens_per_s.value),
-                *_with_interval(job.seconds, formats.estimated_duration),
-                *_with_interval(job.usd, formats.usd),
-                f"{job.price.usd_per_hour:g}/h {provider_name(job.price.provider)} {job.price.instance}"
-                if job.price
-                else job.no_price or "",
-            )
-            for job, rate in predicted
-        ]
-        typer.echo("")
-        print_table(columns, rows, title=title)
-        typer.echo("")
-        nearest = [(job.name, ", ".join(job.rests_on), ", ".join(job.unseen) or "(none)") for job, _ in predicted]
-        print_table(["accelerator", "nearest results", "properties without any result"], nearest)
-    reasons = [(job.name, job.no_data) for job in jobs if job.no_data is not None]
-    if reasons:
-        typer.echo("")
-        print_table(["accelerator", "no data"], reasons)
+    columns = ["accelerator", "plan", "tokens/s", "90% interval", "tuned", "time", "90% interval", "usd", "90% interval", "at"]
+    rows = [
+        (
+            each.name,
+            each.plan,
+            *_with_interval(rate, formats.significant),
+            "" if each.tuned_tokens_per_s is None else formats.significant(each.tuned_tokens_per_s.value),
+            *_with_interval(each.seconds, formats.estimated_duration),
+            *_with_interval(each.usd, formats.usd),
+            each.no_price
+            or (f"{each.price.usd_per_hour:g}/h {provider_name(each.price.provider)} {each.price.instance}" if each.price else ""),
+        )
+        for each, rate in predicted
+    ]
+    # Without the size of the data there is neither time nor cost.
+    many = len(columns) if any(each.seconds for each in found) else columns.index("time")
+    grounds = [(each.name, cited(each.rate), ", ".join(each.unseen) or "(none)") for each, _ in predicted]
+    reasons = [(each.name, each.rate.reason) for each in found if each.tokens_per_s is None]
+    for heading, names, lines in (
+        (title, columns[:many], [row[:many] for row in rows]),
+        (None, ["accelerator", "evidence", "properties without any result"], grounds),
+        (None, ["accelerator", "no data"], reasons),
+    ):
+        if lines:
+            typer.echo("")
+            print_table(names, lines, title=heading)
 
 
 def _with_interval(figure: "Range | None", show: Any) -> tuple[str, str]:  # noqa: ANN401 - a formatter of one number
     return ("", "") if figure is None else (show(figure.value), f"{show(figure.low)} to {show(figure.high)}")
 
 
-def _memory_json(memory: StackedMemory, fits: "Sequence[MemoryFit]") -> dict[str, Any]:
+def _memory_json(memory: StackedMemory) -> dict[str, Any]:
     shape, ledger = memory.shape, memory.ledger
     settings = {field.name: getattr(shape, field.name) for field in fields(shape)}
     return {
@@ -309,5 +283,14 @@ def _memory_json(memory: StackedMemory, fits: "Sequence[MemoryFit]") -> dict[str
         "stacks": {
             name: {"needed_bytes": each.needed, "peak_allocated_bytes": each.peak_allocated} for name, each in memory.ledgers.items()
         },
-        "accelerators": [asdict(fit) for fit in fits],
     }
+
+
+def _estimate_json(found: "Estimate") -> dict[str, Any]:
+    shape, needed = found.memory.shape, found.memory.ledger.needed
+    own = {field.name: getattr(found, field.name) for field in fields(found) if field.name not in {"memory", "rate"}}
+    memory = {"needed_bytes": needed, "margin_bytes": found.memory_bytes - needed, "needed_interval_bytes": found.memory.needed_interval}
+    plan = {"micro_batch": shape.micro_batch, "checkpointing": shape.checkpointing.value, "sharding": division_of(shape)}
+    rate = {"no_data": found.rate.reason, "evidence": found.rate.evidence, "result_ids": found.rate.result_ids}
+    ranges = {name: asdict(value) for name, value in own.items() if isinstance(value, Range)}
+    return own | ranges | memory | plan | rate

@@ -1,6 +1,5 @@
 """The command `recommend`: what to rent or use for a fine-tuning job, with time, cost and evidence."""
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, replace
@@ -22,7 +21,6 @@ from tunemark.collector.commands.terminal import (
     Settings,
     Tokens,
     chosen,
-    database_of,
     date_option,
     job_tokens,
     named_accelerators,
@@ -36,6 +34,7 @@ from tunemark.collector.commands.terminal import (
     row_length,
     say,
 )
+from tunemark.collector.predict.estimate import read_evidence
 from tunemark.collector.store.fact_rows import price_rows
 from tunemark.schema import formats, recommendation_words
 from tunemark.schema.errors import TunemarkError
@@ -45,7 +44,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.option_rates import Evidence, rates_for
 from tunemark.schema.physics.stacks import STACKS
-from tunemark.schema.recommendation import ALL_METHODS, ANY, OBJECTIVES, OWN, TRUSTS, Answer, Offer, Option, Question, Rate, offers_of
+from tunemark.schema.recommendation import ALL_METHODS, ANY, OBJECTIVES, OWN, TRUSTS, Answer, Offer, Option, Question, offers_of
 from tunemark.schema.recommendation import recommend as best_options
 from tunemark.schema.vocabulary import SoftwareLevel
 
@@ -136,8 +135,9 @@ def recommend(
         0.0 if more["start_up"] == "0" else parse_seconds("--set start_up", more["start_up"]),
         tuple(_own(facts, each, owned) for each in own or ()),
     )
-    evidence, offers = read_options(db, facts)
+    offers = read_offers(facts)
     _check_providers(question.providers, offers)
+    evidence = evidence_of(db, facts)
     rates = rates_for(question, card, facts.accelerators, offers, evidence, more["stack"] and chosen("--set stack", more["stack"], STACKS))
     answer = best_options(question, rates, offers)
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
@@ -203,38 +203,32 @@ def _usd(figures: str, cost: str) -> float:
         raise TunemarkError("--owned", figures, "give a number of US dollars") from error
 
 
-SHIPPED = "evidence.json"
-"""The evidence beside the facts of an installed package, written when its wheel is built (hatch_build.py)."""
 OLD_DAYS = 30
 """Age above which a price shows it, as in the view `current_prices`."""
 
 
-def read_options(database: Path | None, facts: FactBase) -> tuple[Evidence, list[Offer]]:
-    """Return the fitted throughput model and today's offers.
-
-    The model is that of the named database, else of the one in the checkout, else the one that the package ships; without any it is fitted.
-    """
-    chosen_database, shipped, today = database_of(database), facts.root / SHIPPED, date_option("--on", None)
+def read_offers(facts: FactBase) -> list[Offer]:
+    """Return today's offers."""
+    today = date_option("--on", None)
     prices = price_rows(current_prices(facts.prices, today), facts.price_basis)
     for row in prices:
         age = (today - row["effective_on"]).days
         row["dated"] = f"{row['effective_on']}, {age} days old" if age > OLD_DAYS else str(row["effective_on"])
-    offers = offers_of(prices, facts.accelerators)
-    if database is not None or chosen_database.is_file():
-        from tunemark.collector.store.sql_query import run_query  # noqa: PLC0415 - needs duckdb
+    return offers_of(prices, facts.accelerators)
 
-        try:
-            return Evidence.of_database(lambda query: run_query(query, chosen_database).records()), offers
-        except TunemarkError as error:
-            if error.field != "SQL":
-                raise
-            raise TunemarkError("--db", str(chosen_database), "was written by another version; run `tunemark collect` again") from error
-    if shipped.is_file():
-        return Evidence.of_tables(json.loads(shipped.read_bytes())), offers
-    from tunemark.collector.predict.cross_validation import evidence_rows  # noqa: PLC0415 - imports the audit
 
-    say("Fitting the throughput model to all results, which takes some seconds; `tunemark collect` keeps it ...")
-    return Evidence.of_tables(evidence_rows(project_root(), facts)), offers
+def evidence_of(database: Path | None, facts: FactBase) -> Evidence:
+    """Return the fitted throughput model of the named database, by default that of the package or the checkout."""
+    if database is None:
+        return read_evidence(project_root(), facts, say)
+    from tunemark.collector.store.sql_query import run_query  # noqa: PLC0415 - needs duckdb
+
+    try:
+        return Evidence.of_database(lambda query: run_query(query, database).records())
+    except TunemarkError as error:
+        if error.field != "SQL":
+            raise
+        raise TunemarkError("--db", str(database), "was written by another version; run `tunemark collect` again") from error
 
 
 def _check_providers(providers: Iterable[str], offers: Iterable[Offer]) -> None:
@@ -286,18 +280,10 @@ def _print_options(question: Question, title: str, options: Iterable[Option]) ->
             formats.usd(option.usd),
             f"{formats.usd(option.usd_low)} to {formats.usd(option.usd_high)}",
             option.rate.memory,
-            _cited(option.rate),
+            words.cited(option.rate),
             ", ".join(dict.fromkeys((*option.exceeds, *option.limits))),
         )
         for option in options
     ]
     typer.echo("")
     print_table(columns, rows, title=title)
-
-
-def _cited(rate: Rate) -> str:
-    """Return the kind of evidence with the first results."""
-    if not rate.result_ids:
-        return "; ".join(filter(None, (rate.evidence, recommendation_words.not_separated(rate))))
-    more = f" and {rate.results - 2} more" if rate.results > 2 else ""  # noqa: PLR2004 - two are named
-    return f"{rate.evidence}: {', '.join(rate.result_ids[:2])}{more}"

@@ -20,7 +20,6 @@ from tunemark.collector.predict.estimate import no_data
 from tunemark.collector.predict.fit import Fit, Observed, Parameters, fit, meaning_of_parameter
 from tunemark.collector.store.database import Row, Rows
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.option_rates import EVIDENCE_TABLES
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.utilisation import TERA
 from tunemark.schema.physics.work import Missing
@@ -128,15 +127,14 @@ def fit_and_audit(root: Path, evidence: Evidence) -> tuple[Fit, tuple[Finding, .
 
 
 def evidence_rows(root: Path, facts: FactBase) -> Rows:
-    """Return the rows of the tables that a recommendation needs, sorted, as `collect` stores them.
+    """Return the rows of the tables that a recommendation needs, as `collect` stores them.
 
     A reproduced result counts as measured: only the authors of commits say who has reproduced it.
     """
     evidence = load_evidence(root, facts)
     fitted, findings = fit_and_audit(root, evidence)
     trust = {run.id: "measured" if run.measured else "converted" for run in evidence.results if run.measured or run.converted}
-    tables = throughput_rows(fitted, (), trust, findings)
-    return {name: sorted(tables[name], key=lambda row: tuple(row.values())[:2]) for name in EVIDENCE_TABLES}
+    return throughput_rows(fitted, (), trust, findings)
 
 
 RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s", "tokens", "epochs"})

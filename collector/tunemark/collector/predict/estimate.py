@@ -3,67 +3,85 @@
 A prediction always has an interval, a label and the results that it is based on, or a reason why there is none.
 """
 
+import hashlib
+import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
-from tunemark.collector.predict.fit import Fit, Observed
-from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import data_folder, write_atomically
 from tunemark.schema.formats import HOUR_S
-from tunemark.schema.option_rates import KnownRate, best_plan, combination_on, division_of, memory_of, unmeasured
-from tunemark.schema.physics.memory import StackedMemory, largest_micro_batch
-from tunemark.schema.physics.memory_states import MemoryVerdict
-from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.option_rates import (
+    EVIDENCE_TABLES,
+    Asked,
+    Evidence,
+    KnownRate,
+    best_plan,
+    division_of,
+    memory_of,
+    option_rates,
+    step_on,
+    unmeasured,
+)
+from tunemark.schema.physics.memory import StackedMemory, largest_micro_batch, memory_on
 from tunemark.schema.physics.work import Missing
-from tunemark.schema.throughput import Combination, Range, interval_of
+from tunemark.schema.recommendation import FIT, Rate
+from tunemark.schema.throughput import Combination, Range, architecture_of, generation_of, interval_of
 from tunemark.schema.throughput import predict as predicted
-from tunemark.schema.vocabulary import SoftwareLevel
+from tunemark.schema.vocabulary import Method, SoftwareLevel
 
-# Memory --------------------------------------------------------------------------------------------
+if TYPE_CHECKING:
+    from tunemark.collector.predict.fit import Fit, Observed
 
+# Evidence ------------------------------------------------------------------------------------------
 
-@dataclass(frozen=True, slots=True)
-class MemoryFit:
-    """The memory of an accelerator compared with the memory that a step needs."""
-
-    accelerator: str
-    """Key of the card."""
-    name: str
-    """Name for readers."""
-    memory_bytes: int
-    """Memory of the device."""
-    fit: MemoryVerdict
-    """`fits`, `probably`, `tight` or `no`, by the interval of the estimate."""
-    margin_bytes: int
-    """Bytes left over by the estimate itself; negative if the step does not fit."""
-    largest_micro_batch: int
-    """Largest number of full rows that fit; 0 if none does."""
-    with_stack: str | None = None
-    """If the verdict is `tight`, the leanest other software stack with which the step fits."""
+EVIDENCE_FILE = "evidence.json"
+"""The tables of `EVIDENCE_TABLES`: beside the facts of an installed package (hatch_build.py), and in `build/` of a checkout."""
+INPUTS = "inputs_sha256"
 
 
-def memory_fits(memory: StackedMemory, accelerators: Iterable[AcceleratorCard]) -> tuple[MemoryFit, ...]:
-    """Return the fit on each accelerator, smallest memory first; accelerators with unknown memory are left out."""
-    fits = []
-    for card in accelerators:
-        if card.memory_gib is not None:
-            # A process may use only one of several cores of a card; the name then states that all of them count.
-            cores, size = card.cores_per_unit or 1, memory_of(card)
-            name = f"{card.name}, all {cores} cores" if cores > 1 else card.name
-            verdict, stack = memory.fit_on(size)
-            largest = largest_micro_batch(memory.shape, size)
-            fits.append(MemoryFit(card.key, name, size, verdict, size - memory.ledger.needed, largest, stack))
-    return tuple(sorted(fits, key=lambda fit: (fit.memory_bytes, fit.accelerator)))
+def inputs_sha256(root: Path) -> str:
+    """Return a hash of the names and contents of all files that results and facts come from."""
+    digest = hashlib.sha256()
+    for folder in (data_folder(root), root / "submissions"):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            digest.update(f"{path.relative_to(folder)}\0".encode(errors="surrogateescape"))
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def keep_evidence(path: Path, inputs: str, tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
+    """Write the tables of the fitted model, with the hash of what they were computed from."""
+    rows = {name: sorted(tables[name], key=lambda row: tuple(row.values())[:2]) for name in EVIDENCE_TABLES}
+    write_atomically(path, json.dumps({INPUTS: inputs} | rows, separators=(",", ":")).encode())
+
+
+def read_evidence(root: Path, facts: FactBase, say: Callable[[str], None] = lambda _: None) -> Evidence:
+    """Return the fitted model: that of an installed package, else the one that `collect` kept. If data has changed since, it is fitted and kept."""
+    shipped, kept = facts.root / EVIDENCE_FILE, root / "build" / EVIDENCE_FILE
+    if shipped.is_file():
+        return Evidence.of_tables(json.loads(shipped.read_bytes()))
+    inputs, tables = inputs_sha256(root), json.loads(kept.read_bytes()) if kept.is_file() else {}
+    if tables.get(INPUTS) != inputs:
+        from tunemark.collector.predict.cross_validation import evidence_rows  # noqa: PLC0415 - imports the audit
+
+        say("Fitting the throughput model to all results, which takes some seconds; build/ keeps it until data changes ...")
+        tables = evidence_rows(root, facts)
+        with suppress(OSError):
+            kept.parent.mkdir(exist_ok=True)
+            keep_evidence(kept, inputs, tables)
+    return Evidence.of_tables(tables)
 
 
 # Throughput ----------------------------------------------------------------------------------------
 
-NEIGHBOURS = 3
 NO_PRICE = "no list price for this number of devices; give --usd-per-hour"
 
 
@@ -73,30 +91,28 @@ class Throughput:
 
     tokens_per_s: Range
     """All devices together, with a 90% interval."""
-    neighbours: tuple[Observed, ...]
-    """The nearest results that it is based on, nearest first."""
     unseen: tuple[str, ...]
     """Properties that no result has; each makes the interval wider."""
 
 
-def predict(fitted: Fit, config: Combination) -> Throughput | Missing:
+def predict(fitted: "Fit", config: Combination) -> Throughput | Missing:
     """Return the predicted throughput of a combination, or the reason why there is none."""
     missing = no_data(fitted.known, config)
     estimate = missing or predicted(fitted.effects, config)
     if isinstance(estimate, Missing):
         return estimate
-    nearest = sorted(fitted.rows, key=lambda row: distance(row, config))
-    configs = [row.config for row in fitted.rows]
-    same_stack = [other for other in configs if other.stack == config.stack] if config.stack else configs
+    return Throughput(interval_of(estimate, config.devices), unseen(fitted.known, config.accelerator, config.shape.model, config.level))
+
+
+def unseen(results: Sequence[KnownRate], card: AcceleratorCard, model: ModelCard, level: SoftwareLevel) -> tuple[str, ...]:
+    """Return the properties that no result has."""
     seen = {
-        "generation": any(other.generation == config.generation for other in configs),
-        "accelerator": any(other.accelerator.key == config.accelerator.key for other in configs),
-        "accelerator with this software": any(other.accelerator.key == config.accelerator.key for other in same_stack),
-        "model": any(other.architecture == config.architecture for other in configs),
+        "generation": any(row.generation == generation_of(card) for row in results),
+        "accelerator": any(row.accelerator == card.key for row in results),
+        "accelerator with this software": any((row.accelerator, row.level) == (card.key, level) for row in results),
+        "model": any(row.architecture == architecture_of(model) for row in results),
     }
-    return Throughput(
-        interval_of(estimate, config.devices), tuple(nearest[:NEIGHBOURS]), tuple(name for name, known in seen.items() if not known)
-    )
+    return tuple(name for name, known in seen.items() if not known)
 
 
 def no_data(results: Sequence[KnownRate], config: Combination) -> Missing | None:
@@ -106,7 +122,7 @@ def no_data(results: Sequence[KnownRate], config: Combination) -> Missing | None
     return None if reason is None else Missing(reason)
 
 
-def distance(row: Observed, config: Combination) -> tuple[int, float, str]:
+def distance(row: "Observed", config: Combination) -> tuple[int, float, str]:
     """Return the distance of a result from a combination: weighted number of different properties, then the difference in size."""
     other = row.config
     differs = (
@@ -121,60 +137,54 @@ def distance(row: Observed, config: Combination) -> tuple[int, float, str]:
     return differs, abs(math.log(other_size / size)), row.id
 
 
-@dataclass(frozen=True, slots=True)
-class Like:
-    """The software to predict for."""
+def evidence_for(
+    software: str, root: Path, facts: FactBase, say: Callable[[str], None] = lambda _: None
+) -> tuple[SoftwareLevel, dict[str, str], Evidence]:
+    """Return the level of software, the fields of `Asked` that name its training loop, and the evidence.
 
-    level: SoftwareLevel
-    stack: str = ""
-    """A training loop; empty for any of this level."""
-    release: str = ""
-    """Its newest release; empty where it has none."""
-
-    @property
-    def name(self) -> str:
-        """Name for readers."""
-        return f"{self.stack} ({self.level})" if self.stack else f"{self.level} software"
-
-
-def software_like(fitted: Fit, name: str) -> Like:
-    """Return the software with a name: a level, or a training loop with results (of its most frequent level)."""
+    `software` is a level, or a training loop with results; the fit that is kept has no parameters of single loops, so it is fitted again.
+    """
     levels = get_args(SoftwareLevel)
-    if name in levels:
-        return Like(name)  # type: ignore[arg-type]
-    counts = Counter(row.config.level for row in fitted.rows if row.config.stack == name)
-    if not counts:
-        known = sorted({row.config.stack for row in fitted.rows} | set(levels))
-        raise TunemarkError("--software", name, did_you_mean(name, known))
-    release = max(row.config.release for row in fitted.rows if row.config.stack == name)
-    return Like(counts.most_common(1)[0][0], name, release)
+    if software in levels:
+        return software, {}, read_evidence(root, facts, say)  # type: ignore[return-value]
+    from tunemark.collector.predict.calibration_rows import calibrate  # noqa: PLC0415 - imports the audit
+    from tunemark.collector.predict.fit import fit  # noqa: PLC0415 - imports numpy
+
+    fitted = fit(calibrate(root, facts).rows)
+    configs = [row.config for row in fitted.rows if row.config.stack == software]
+    if not configs:
+        raise TunemarkError("--software", software, did_you_mean(software, sorted({row.config.stack for row in fitted.rows} | {*levels})))
+    level = Counter(config.level for config in configs).most_common(1)[0][0]
+    return level, {"loop": software, "release": max(config.release for config in configs)}, Evidence(fitted.effects, fitted.known)
 
 
 # A whole job ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class JobEstimate:
-    """The prediction for one accelerator."""
+class Estimate:
+    """A step on one accelerator: the plan, its memory and its speed, and the job's time and cost."""
 
     accelerator: str
     """Key of the card."""
     name: str
     """Name for readers."""
-    no_data: str | None = None
-    """Why nothing is predicted."""
+    memory: StackedMemory
+    """The memory of the plan on each device."""
+    memory_bytes: int
+    """Memory of a device; 0 if it is not known."""
+    fit: str
+    """`fits`, `probably`, `tight` or `no`, by the interval of the estimate; `ran` if a result shows it."""
+    with_stack: str | None
+    """If the verdict is `tight`, the leanest other software stack with which the step fits."""
+    largest_micro_batch: int
+    """Largest number of full rows that fit; 0 if none does."""
+    rate: Rate
+    """Its speed, as `recommend` has it, with the plan and the evidence, or the reason why none is known."""
     tokens_per_s: Range | None = None
     """Predicted rate of all devices."""
-    micro_batch: int | None = None
-    """Rows of a micro-step of the plan that it is predicted for."""
-    checkpointing: str | None = None
-    sharding: str | None = None
-    memory: MemoryVerdict | None = None
-    """Whether this plan fits."""
     tuned_tokens_per_s: Range | None = None
-    """Predicted rate with tuned software, for comparison."""
-    rests_on: tuple[str, ...] = ()
-    """The nearest results that the prediction is based on, nearest first."""
+    """That of the fastest plan with tuned software, for comparison."""
     unseen: tuple[str, ...] = ()
     """Properties that no result has; each makes the interval wider."""
     seconds: Range | None = None
@@ -186,54 +196,70 @@ class JobEstimate:
     no_price: str | None = None
     """Why there is a time and no cost."""
 
+    @property
+    def plan(self) -> str:
+        """The plan in words."""
+        shape = self.memory.shape
+        division = "" if shape.world_size == shape.tensor_parallel == 1 else f", {division_of(shape)}"
+        return f"micro-batch {shape.micro_batch}, checkpointing {shape.checkpointing.value}{division}"
 
-def job_estimates(
+
+def estimates(
     facts: FactBase,
-    fitted: Fit,
-    shape: TrainingShape,
+    evidence: Evidence,
     accelerators: Iterable[AcceleratorCard],
     *,
-    like: Like,
-    tokens: int | None,
-    usd_per_hour: float | None,
-    fixed: tuple[str, ...] = (),
-    stack: str | None = None,
-) -> Iterator[JobEstimate]:
-    """Yield the estimate for each accelerator, of its speed alone without `tokens`; a step that does not fit has no prediction.
+    model: ModelCard,
+    method: Method,
+    length: int,
+    devices: int = 1,
+    level: SoftwareLevel = "plain",
+    asked: Asked,
+    tokens: int | None = None,
+    usd_per_hour: float | None = None,
+) -> Iterator[Estimate]:
+    """Yield the estimate for each accelerator, smallest memory first: that of the fastest plan of the step that fits, else of the leanest.
 
-    It is that of the fastest plan of the step that fits with a software stack, as `recommend` chooses it; `fixed` are the fields of a plan
-    that keep their value.
-    `like` is the software to predict for; `usd_per_hour` is the price of all devices, by default the price book's.
+    The plan keeps what is asked. `usd_per_hour` is the price of all devices, by default the price book's.
     """
     if usd_per_hour is not None and not 0 < usd_per_hour < math.inf:
         raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0, and not infinite")
-    devices = shape.world_size * shape.tensor_parallel
-    for card in accelerators:
-        plan, verdict = best_plan(fitted.effects, card, shape, like.level, fixed, stack)
-        config = replace(combination_on(card, plan.shape, like.level), stack=like.stack, release=like.release)
-        fits = verdict != "no" or card.memory_gib is None
-        predicted = predict(fitted, config) if fits else Missing(f"does not fit: {formats.gib(plan.needed_bytes - memory_of(card))} short")
-        if isinstance(predicted, Missing):
-            yield JobEstimate(card.key, card.name, predicted.reason)
-            continue
-        tuned = predict(fitted, replace(config, level="tuned", stack="", release=""))
-        seconds = None if tokens is None else predicted.tokens_per_s.under(tokens)
-        price = facts.price_basis.offer(facts.prices, card.key, devices) if usd_per_hour is None else None
+    cards = sorted(accelerators, key=lambda card: (memory_of(card), card.key))
+    found = option_rates(model, length, [(card, devices) for card in cards], evidence, tuple({level, "tuned"}), asked)
+    rates = {(rate.accelerator, rate.software): rate for rate in found if rate.method == method.value}
+    for card in cards:
+        plan, verdict = best_plan(evidence.effects, card, step_on(card, model, method, length, devices, asked), level, asked)
+        memory, size, rate = memory_on(plan.shape, asked.stack, plan.fixed, level), memory_of(card), rates[card.key, level]
+        speed = _range(rate)
+        seconds = None if tokens is None or speed is None else speed.under(tokens)
+        price = facts.price_basis.offer(facts.prices, card.key, devices) if usd_per_hour is None and speed else None
         hourly = usd_per_hour if price is None else price.usd_per_hour
         usd = None if seconds is None or hourly is None else seconds.times(hourly / HOUR_S)
-        yield JobEstimate(
+        yield Estimate(
             card.key,
-            card.name,
-            tokens_per_s=predicted.tokens_per_s,
-            micro_batch=plan.shape.micro_batch,
-            checkpointing=plan.shape.checkpointing.value,
-            sharding=division_of(plan.shape),
-            memory=verdict,
-            tuned_tokens_per_s=None if isinstance(tuned, Missing) else tuned.tokens_per_s,
-            rests_on=tuple(row.id for row in predicted.neighbours),
-            unseen=predicted.unseen,
-            seconds=seconds,
-            usd=usd,
-            price=price,
-            no_price=NO_PRICE if seconds is not None and usd is None else None,
+            card.name if card.devices_per_unit == 1 else f"{card.name}, a device of {card.devices_per_unit}",
+            memory,
+            size,
+            rate.memory or verdict,
+            None if rate.memory == "ran" else memory.fit_on(size)[1],
+            largest_micro_batch(memory.shape, size),
+            rate,
+            speed,
+            _range(rates[card.key, "tuned"]),
+            unseen(evidence.results, card, model, level),
+            seconds,
+            usd,
+            price,
+            NO_PRICE if seconds is not None and usd is None else None,
         )
+
+
+def shown_plan(found: Sequence[Estimate]) -> Estimate:
+    """Return the first estimate whose plan fits, or the first: the one whose memory is shown line by line."""
+    return next((each for each in found if each.fit in FIT), found[0])
+
+
+def _range(rate: Rate) -> Range | None:
+    if rate.tokens_per_s is None or rate.tokens_per_s_low is None or rate.tokens_per_s_high is None:
+        return None
+    return Range(rate.tokens_per_s, rate.tokens_per_s_low, rate.tokens_per_s_high)

@@ -1,6 +1,5 @@
 """From files to the database: facts, documents, published and converted results, submissions; all or nothing."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +28,6 @@ from tunemark.collector.store.published_rows import converted_rows, document_row
 from tunemark.schema.comparability import configuration
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.files import data_folder
 from tunemark.schema.processes import in_processes
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import SourceDocument, published_results
@@ -88,6 +86,7 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
 
     from tunemark.collector.audit.rule import all_rules, audit  # noqa: PLC0415
     from tunemark.collector.predict.cross_validation import audit_rates, cross_validate, throughput_rows  # noqa: PLC0415
+    from tunemark.collector.predict.estimate import EVIDENCE_FILE, inputs_sha256, keep_evidence  # noqa: PLC0415
 
     facts = FactBase.of_root(root)
     rows = fact_rows(facts)
@@ -120,7 +119,8 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     merge(rows, throughput_rows(fitted, held_out, trust, findings) | {"memory_errors": list(memory_errors(facts, evidence.records))})
     problems = [*undescribed, *accepted.problems]
     complete = not problems and not accepted.notes
-    rows["collection"] = [{"as_of": day, "inputs_sha256": _inputs_sha256(root), "complete": complete}]
+    inputs = inputs_sha256(root)
+    rows["collection"] = [{"as_of": day, "inputs_sha256": inputs, "complete": complete}]
     rows["load_problems"] = [
         {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in problems
     ]
@@ -129,18 +129,10 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
         parts[name].append(part)
     tables = {name: pa.concat_tables(of_table) for name, of_table in parts.items()}
     build_database(database, tables)
+    if database.parent == root / "build":
+        keep_evidence(database.with_name(EVIDENCE_FILE), inputs, rows)
     sources = Counter(row["source"] for row in rows["result_rows"])
     return Collected({name: table.num_rows for name, table in tables.items()}, dict(sources), problems, accepted.notes)
-
-
-def _inputs_sha256(root: Path) -> str:
-    """Return a hash of the names and contents of all files that the rows come from."""
-    digest = hashlib.sha256()
-    for folder in (data_folder(root), root / SUBMISSIONS):
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            digest.update(f"{path.relative_to(folder)}\0".encode(errors="surrogateescape"))
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str, pa.Schema]") -> LoadedSubmission:

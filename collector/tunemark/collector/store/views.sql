@@ -21,6 +21,8 @@ create table accelerators (
     architecture varchar,
     aliases varchar[] not null,
     unit varchar not null,
+    devices_per_unit integer not null,
+    trains boolean not null,
     memory_gib double,
     memory_bandwidth_gb_s double,
     memory_bus_bits integer,
@@ -46,6 +48,8 @@ comment on table accelerators is 'Cards of data/accelerators.';
 comment on column accelerators.accelerator is 'Key of the accelerator.';
 comment on column accelerators.aliases is 'Names that devices report and documents use.';
 comment on column accelerators.unit is 'device | chip | core | cpu: what one accelerator is.';
+comment on column accelerators.devices_per_unit is 'Devices of torch in one accelerator, each with its part of the memory and the peak.';
+comment on column accelerators.trains is 'False if its vendor supports it for inference alone.';
 comment on column accelerators.peak_bf16_tflops is 'Dense peak, as are the other peaks.';
 comment on column accelerators.cpu_cores is 'Physical cores of a CPU.';
 comment on column accelerators.cpu_clock is 'Clocks from which the peak of a CPU is computed, and their kind.';

@@ -108,7 +108,7 @@ def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) ->
         raise TunemarkError("--devices", devices, f"is for all {nodes} nodes together; give a multiple of {nodes}")
     card = facts.accelerator(accelerator, "--accelerator")
     vendor = _vendor(card)
-    memory = None if card.memory_gib is None else int(card.memory_gib * GIB) // vendor.devices_in(card)
+    memory = None if card.memory_gib is None else int(card.memory_gib * GIB) // card.devices_per_unit
     names = {*PACKAGES, *(need.package for need in vendor.needs.values())}
     return detect().model_copy(
         update={
@@ -125,7 +125,7 @@ def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) ->
 def too_large(facts: FactBase, accelerator: str, devices: int, nodes: int) -> str | None:
     """Return a note if no instance has this number of accelerators, else None."""
     card = facts.accelerator(accelerator, "--accelerator")
-    each = math.ceil(devices / nodes / _vendor(card).devices_in(card))
+    each = math.ceil(devices / nodes / card.devices_per_unit)
     most = max((row.accelerator_count for row in facts.prices if row.accelerator == card.key), default=math.inf)
     if each <= most:
         return None

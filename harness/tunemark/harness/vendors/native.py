@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, Self
 
 from tunemark.harness.vendors import neuron, protocol
-from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import GIB
 from tunemark.schema.plan.capabilities import Feature, Need
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
@@ -127,12 +126,6 @@ def on_pci_bus(row: dict[str, Any]) -> list[protocol.FoundDevice]:
     return [protocol.FoundDevice(None, DeviceFacts(name=name, memory_bytes=memory)) for name, memory in parts]
 
 
-def devices_in(row: dict[str, Any], card: AcceleratorCard) -> int:
-    """Return the number of devices in one accelerator."""
-    chips = (chip["devices"] for chip in row.get("chips", {}).values() if chip["name"] in card.aliases)
-    return next(chips, (card.cores_per_unit or 1) // row["cores_per_device"] if "cores_per_device" in row else 1)
-
-
 def vendor(row: dict[str, Any], cannot: dict[str, str], **own: Any) -> protocol.Vendor:  # noqa: ANN401 - fields of a vendor
     """Return the vendor of a row. `cannot` is what no device can do."""
     need = Need(**row["need"])
@@ -143,7 +136,6 @@ def vendor(row: dict[str, Any], cannot: dict[str, str], **own: Any) -> protocol.
         device=type("Native", (Native,), {"row": row, "need": need, "family": row["backend"], "collectives": row["collectives"]}),
         formats=tuple(map(Dtype, row["formats"])),
         needs=protocol.TORCH_NEEDS | dict.fromkeys((Feature.FULL, Feature.LORA), need),
-        devices_in=partial(devices_in, row),
         cannot=protocol.NO_MODEL_PARALLEL | protocol.NVIDIA_ONLY | protocol.NO_VARLEN | given,
     )
 

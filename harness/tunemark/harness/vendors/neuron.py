@@ -174,7 +174,6 @@ VENDOR = protocol.Vendor(
     monitor=NeuronMonitor.open,
     # TorchNeuron has no Trainium 1 and Inferentia 2.
     cards="AWS NeuronCore-v[12]",
-    devices_in=lambda card: card.cores_per_unit or 1,
     masks=(MASK,),
     probe_size=None,  # The compiler keeps one of several equal products in a graph, so the rate would be a multiple.
     needs=dict.fromkeys((Feature.FULL, Feature.LORA, *PARTS_OF_TRAINER), TRAINER),

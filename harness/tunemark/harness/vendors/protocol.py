@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Self
 
 from tunemark.harness.vendors.vendor_tools import LineStream
-from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.plan.capabilities import WITHOUT_FP8, Family, Feature, Need
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
 from tunemark.schema.vocabulary import Backend
@@ -453,8 +452,6 @@ class Vendor(Family):
     """The found family with the highest preference is used unless `--set backend` names another."""
     monitor: Callable[[Sequence[int]], DeviceMonitor] | None = None
     """Open a monitor of some devices, or raise MonitorUnavailable."""
-    devices_in: Callable[[AcceleratorCard], int] = lambda _card: 1
-    """Return the number of devices in one accelerator: each NeuronCore is a device, and so is a whole GPU."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables of the worker's environment, where the user has set none of them."""
     usable_bytes: Callable[[int, bool], int] = lambda memory, _here: memory

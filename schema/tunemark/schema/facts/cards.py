@@ -118,6 +118,10 @@ class AcceleratorCard(Frozen):
     """What one unit is; a `cpu` is one socket."""
     cores_per_unit: PositiveCount | None = None
     """Separately addressable cores per unit, such as two NeuronCores in a Trainium chip."""
+    devices_per_unit: PositiveCount = 1
+    """Devices of torch in a unit, each with its part of the memory and the peak: a worker runs on a core of Trainium, or a die of an MI250."""
+    trains: bool = True
+    """False if its vendor supports it for inference alone."""
     memory_gib: float | None = Field(default=None, ge=4, le=2048)
     memory_bandwidth_gb_s: float | None = Field(default=None, ge=5, le=40_000)
     """Memory bandwidth in GB/s: from one channel of DDR3 to eight stacks of HBM4."""

@@ -21,7 +21,7 @@ from tunemark.schema.physics.memory_states import (
 )
 from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
-from tunemark.schema.vocabulary import FITS, Checkpointing, Method
+from tunemark.schema.vocabulary import FITS, Checkpointing, Method, SoftwareLevel
 
 LIVE_PARAMETERS = 1_000_000_000
 """Default of DeepSpeed's `stage3_max_live_parameters`."""
@@ -234,8 +234,8 @@ class StackedMemory:
         return "tight" if other else verdict, other
 
 
-def memory_on(shape: TrainingShape, stack: str | None, fixed: tuple[str, ...] = ()) -> StackedMemory:
-    """Return the memory of a step on a stack, or on the usual one, with that on all others, if none is chosen."""
-    name = stack or USUAL_STACK["plain"]
+def memory_on(shape: TrainingShape, stack: str | None, fixed: tuple[str, ...] = (), level: SoftwareLevel = "plain") -> StackedMemory:
+    """Return the memory of a step on a stack, or on the usual one of a level, with that on all others, if none is chosen."""
+    name = stack or USUAL_STACK[level]
     ledgers = {each: estimate_memory(on_stack(shape, each, fixed)) for each in ([stack] if stack else STACKS)}
     return StackedMemory(name, on_stack(shape, name, fixed), ledgers)
