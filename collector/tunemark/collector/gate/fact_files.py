@@ -19,7 +19,6 @@ from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, Pr
 from tunemark.schema.facts.fact_base import (
     BASIS_FILE,
     SUPPORT_FILE,
-    SupportMatrix,
     price_lines,
     price_of,
     read_card,
@@ -30,6 +29,7 @@ from tunemark.schema.facts.fact_base import (
 from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.formats import counted
+from tunemark.schema.plan.capabilities import SupportMatrix
 from tunemark.schema.privacy import identity_leaks
 from tunemark.schema.records.published import SET_FORMAT, SourceDocument
 from tunemark.schema.records.reading import Problem

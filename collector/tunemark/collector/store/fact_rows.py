@@ -1,15 +1,18 @@
 """Rows of the facts of data/: accelerators, models, workloads, support, prices."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from tunemark.collector.store.database import Row, Rows, as_text
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceBasis, PriceRow
-from tunemark.schema.facts.fact_base import FactBase, SupportMatrix
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.physics.architecture import count_parameters
-from tunemark.schema.physics.utilisation import clock_words
 from tunemark.schema.vocabulary import Dtype
+
+if TYPE_CHECKING:
+    from tunemark.schema.plan.capabilities import SupportMatrix
 
 PEAK_COLUMNS = {
     "peak_bf16_tflops": Dtype.BF16,
@@ -71,7 +74,7 @@ def _accelerator(card: AcceleratorCard) -> Row:
         "accelerator": card.key,
         **card.model_dump(mode="json", exclude={"key", "cores_per_unit", "peak_tflops", "cpu", "read_on"}),
         "cpu_cores": card.cpu and card.cpu.cores,
-        "cpu_clock": clock_words(card.cpu) if card.cpu and card.peak_tflops else None,
+        "cpu_clock": card.cpu.clock_words() if card.cpu and card.peak_tflops else None,
         "read_on": card.read_on,
         **{column: card.peak_tflops.get(dtype) for column, dtype in PEAK_COLUMNS.items()},
     }
@@ -110,7 +113,7 @@ def _axes(card: WorkloadCard) -> Iterator[Row]:
         yield {"workload": card.key, "position": position, "field": field, "choices": choices}
 
 
-def _support(matrix: SupportMatrix) -> Iterator[Row]:
+def _support(matrix: "SupportMatrix") -> Iterator[Row]:
     for backend, family in matrix.families.items():
         for position, feature in enumerate(matrix.features, start=1):
             reason, need = family.cannot.get(feature), family.needs.get(feature)

@@ -29,7 +29,6 @@ from tunemark.schema.facts.any_model import hub_address
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
-from tunemark.schema.physics.utilisation import clock_words
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.plan.resolve import missing_card
 from tunemark.schema.records.effective import TORCH_NAMES
@@ -213,7 +212,7 @@ def report(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = (), 
     if card:
         peaks = ", ".join(f"{dtype.value} {peak:g}" for dtype, peak in card.peak_tflops.items())
         # The peaks of a CPU are for a clock and a number of cores.
-        cpu = f" with {card.cpu.cores} cores {clock_words(card.cpu)}" if card.cpu and peaks else ""
+        cpu = f" with {card.cpu.cores} cores {card.cpu.clock_words()}" if card.cpu and peaks else ""
         catalogue = f"{card.key}: {f'dense peak in TFLOP/s: {peaks}' if peaks else 'its peak is unknown'}{cpu}"
     return {
         "machine": machine.model_dump(exclude={"family", "runtime"}) | {"compute_dtypes": formats_of(facts, machine)},

@@ -4,9 +4,8 @@
 """
 
 from tunemark.harness.vendors.protocol import all_vendors
-from tunemark.schema.facts.fact_base import SupportMatrix
 from tunemark.schema.files import project_root, write_atomically
-from tunemark.schema.plan.capabilities import Feature
+from tunemark.schema.plan.capabilities import Feature, SupportMatrix
 from tunemark.schema.records.base import canonical_json
 
 

@@ -91,6 +91,11 @@ class CpuFacts(Frozen):
             if dtype in shared and None not in clocks
         }
 
+    def clock_words(self) -> str:
+        """Return the clocks of a peak in words, such as "at 2.8 GHz (all-core clock)"."""
+        clocks = " and ".join(f"{cluster.clock_ghz:g} GHz" for cluster in self.clusters if cluster.clock_ghz)
+        return f"at {clocks} ({'all-core' if self.clock == 'all_core' else 'base'} clock)"
+
     def memory_bandwidth_gb_s(self) -> float | None:
         """Return channels x transfers per second x 8 bytes, GB/s, or None."""
         if self.memory_channels is None or self.memory_mt_s is None:

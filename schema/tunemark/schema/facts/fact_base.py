@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -21,9 +21,11 @@ from tunemark.schema.facts.names import AWS, cpu_name, key_of_model, model_keys,
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.files import data_folder, project_root
-from tunemark.schema.plan.capabilities import Family, Feature
 from tunemark.schema.records.base import Count, Frozen, Text
 from tunemark.schema.vocabulary import Backend
+
+if TYPE_CHECKING:
+    from tunemark.schema.plan.capabilities import SupportMatrix
 
 SUPPORT_FILE = "support.json"
 GATE_SCORES_FILE = "evaluations/gate.csv"
@@ -44,16 +46,6 @@ class GateScore(Frozen):
     cases_caught: Count
     named: Count | None
     """Null if no field was expected."""
-
-
-class SupportMatrix(Frozen):
-    """What each device family can do, which the harness writes from its code. A family supports every feature that `cannot` does not list."""
-
-    format: Literal["tunemark.support/3"] = "tunemark.support/3"
-    features: tuple[Feature, ...]
-    """All features, in order."""
-    families: dict[Backend, Family]
-    """Each implemented family."""
 
 
 Content = TypeVar("Content")
@@ -121,8 +113,10 @@ class FactBase:
         return WorldFacts.model_validate(merged)
 
     @cached_property
-    def support(self) -> SupportMatrix | None:
+    def support(self) -> "SupportMatrix | None":
         """The support matrix, or None if data/ has none."""
+        from tunemark.schema.plan.capabilities import SupportMatrix  # noqa: PLC0415 - imports the records of runs, which few commands need
+
         path = self.root / SUPPORT_FILE
         return validated(SupportMatrix, json.loads(path.read_text(encoding="utf-8")), str(path)) if path.exists() else None
 

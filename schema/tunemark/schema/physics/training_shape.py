@@ -5,14 +5,12 @@ master weights of 16-bit ones, and AdamW is fused where torch has it.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import Linear, adapted_linears, adapts_tokens, all_linears
 from tunemark.schema.records.plan import OptimizerName, Plan
-from tunemark.schema.records.trace import StepTrace
-from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import (
     COMPILED_UPDATE,
     DEEPSPEED,
@@ -27,6 +25,10 @@ from tunemark.schema.vocabulary import (
     Method,
     Task,
 )
+
+if TYPE_CHECKING:
+    from tunemark.schema.records.trace import StepTrace
+    from tunemark.schema.statistics.steady_state import SteadyWindow
 
 BYTES: dict[Dtype, float] = {
     Dtype.FP32: 4,
@@ -299,7 +301,7 @@ class Work:
         return max(self.documents, min(self.real_tokens - self.supervised_tokens, self.documents + self.rows))
 
 
-def work_in(trace: StepTrace, window: SteadyWindow) -> Work:
+def work_in(trace: "StepTrace", window: "SteadyWindow") -> Work:
     """Return the work of the steps of a window."""
     part = slice(window.first, window.stop)
     return Work(

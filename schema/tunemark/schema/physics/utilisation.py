@@ -74,7 +74,7 @@ def _peak_in(submission: Submission, card: AcceleratorCard | None, compute: Dtyp
     if card.cpu is not None:
         cores = submission.environment.usable_physical_cores
         nodes = f"{device.nodes} x " if device.nodes > 1 else ""
-        used = f"{nodes}{cores} of {card.cpu.cores} cores x {peak:g} TFLOP/s {compute.value}, {card.name} {clock_words(card.cpu)}"
+        used = f"{nodes}{cores} of {card.cpu.cores} cores x {peak:g} TFLOP/s {compute.value}, {card.name} {card.cpu.clock_words()}"
         return Known(device.count * part * peak * TERA, used)
     many = f"{device.count} x " if device.count > 1 else ""
     piece = "" if part == 1 else f" x {part:g} of a {card.unit}"
@@ -102,12 +102,6 @@ def executed_peak(submission: Submission, model: ModelCard | None, card: Acceler
     if submission.plan.model.fp8_products and model and sum(submission.trace.real_tokens) and not shape_problem(submission.plan, model):
         ledger = mean_step(submission, model)
     return peak_flop_per_s(submission, card, ledger, recomputed=True).value
-
-
-def clock_words(cpu: CpuFacts) -> str:
-    """Return the clocks of a peak in words, such as "at 2.8 GHz (all-core clock)"."""
-    clocks = " and ".join(f"{cluster.clock_ghz:g} GHz" for cluster in cpu.clusters if cluster.clock_ghz)
-    return f"at {clocks} ({'all-core' if cpu.clock == 'all_core' else 'base'} clock)"
 
 
 def part_of_card(submission: Submission, card: AcceleratorCard) -> float | None:

@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from tunemark.schema.records.base import Bytes
+from tunemark.schema.records.base import Bytes, Frozen
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import Environment
-from tunemark.schema.vocabulary import VARLEN, Checkpointing, Dtype, Method, Strategy
+from tunemark.schema.vocabulary import VARLEN, Backend, Checkpointing, Dtype, Method, Strategy
 
 
 class Feature(StrEnum):
@@ -135,6 +135,16 @@ class Family:
             if re.fullmatch(generation.target, target) if target else architecture in generation.architectures:
                 return generation
         return None
+
+
+class SupportMatrix(Frozen):
+    """What each device family can do, which the harness writes from its code. A family supports every feature that `cannot` does not list."""
+
+    format: Literal["tunemark.support/3"] = "tunemark.support/3"
+    features: tuple[Feature, ...]
+    """All features, in order."""
+    families: dict[Backend, Family]
+    """Each implemented family."""
 
 
 class Machine(Environment):
