@@ -114,8 +114,12 @@ def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[st
 
 
 def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCELERATOR) -> list[AcceleratorCard]:
-    """Return the cards of accelerators; raises TunemarkError about the option for one that no card has."""
-    return [facts.accelerator(name, option) for name in names]
+    """Return the cards of accelerators, and say how a part of a name was read. Raises TunemarkError about the option for a name without a card."""
+    found = [(name, facts.accelerator(name, option)) for name in names]
+    for name, card in found:
+        if facts.recognise_accelerator(name) is None:
+            say(f"tunemark: {option}: {name!r} is read as {card.name}")
+    return [card for _, card in found]
 
 
 def row_length(card: ModelCard, text: str | None = None) -> int:

@@ -7,6 +7,7 @@ import csv
 import hashlib
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -17,7 +18,17 @@ from pydantic import BaseModel, ValidationError
 
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, must_be
 from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, PriceBasis, PriceRow
-from tunemark.schema.facts.names import AWS, cpu_name, key_of_model, model_keys, suggest_accelerator, suggest_card, suggest_instance
+from tunemark.schema.facts.names import (
+    AWS,
+    VARIANT,
+    cpu_name,
+    key_of_model,
+    model_keys,
+    suggest_accelerator,
+    suggest_card,
+    suggest_instance,
+    words_of,
+)
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.files import data_folder, project_root
@@ -162,15 +173,24 @@ class FactBase:
         return model_keys(self.models.values())
 
     def accelerator(self, name: str, option: str = "accelerator") -> AcceleratorCard:
-        """Return an accelerator card by key, name or alias.
+        """Return an accelerator card by key, name or alias, or by a part of one that only one product has: `3090`, `h100 sxm`.
 
-        Raise TunemarkError about the option with a suggestion for an unknown name, and with the candidates for one such as `h100`.
+        Of variants that differ in memory or board alone, such as those of `h100`, it is the one with the most prices. Raise TunemarkError about
+        the option with a suggestion for an unknown name, and with the candidates for one that several products have.
         """
-        card = self.recognise_accelerator(name)
+        card, words = self.recognise_accelerator(name), words_of(name)
+        named = [(each, words_of(spelling)) for each in self.accelerators.values() for spelling in (each.key, each.name, *each.aliases)]
+        sharing = {each.key: each for each, spelling in named if words and words <= spelling and each.unit != "cpu"}
+        variants = {each.key for each, spelling in named if each.key in sharing and all(map(VARIANT.fullmatch, spelling - words))}
+        prices = (
+            Counter(row.accelerator for row in self.prices if row.accelerator in variants) if card is None and len(variants) > 1 else {}
+        )
+        most = [key for key, count in prices.items() if count == max(prices.values())]
+        for found in (variants, most, sharing):
+            if card is None and len(found) == 1:
+                card = sharing[next(iter(found))]
         if card is not None:
             return card
-        words = set(name.lower().split())
-        sharing = [key for key in self.accelerators if words and words <= set(key.split("-"))]
         fix = f"not in data/accelerators; {suggest_accelerator(name, self.accelerators)}"
         if 1 < len(sharing) <= MOST_SHARING:
             fix = f"may be {' or '.join(sharing)}; give one of them"

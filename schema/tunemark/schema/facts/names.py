@@ -11,6 +11,8 @@ AWS = re.compile(r"(?P<family>(?:dl|gr|g|inf|p|trn|vt)\d[a-z0-9]*(?:-[a-z0-9]+)?
 """Names of AWS instances with accelerators. No other provider uses this form."""
 VARIANTS = frozenset(("instruct", "it", "chat", "base", "hf", "bnb", "4bit", "8bit", "unsloth", "gptq", "awq", "fp8", "dynamic"))
 """Words in names of models that say how their weights were tuned or stored: the architecture is the same."""
+VARIANT = re.compile(r"[0-9]+(gb|gib)|pcie|sxm[0-9]*|nvl|hbm[0-9]*|nvidia|amd|intel|apple|google|aws|geforce|tesla|instinct")
+"""Words in names of accelerators for the memory, the board and the maker: products that differ in these alone are variants of one."""
 CPU_NOISE = re.compile(r"\(r\)|\(tm\)|[®™]|\b\d+th gen\b|\bcpu\b|\bprocessor\b|\b\d+-cores?\b|\bwith radeon\b.*|@.*", re.IGNORECASE)
 """Words in a CPU's reported name that do not identify its model."""
 MEMORY_TOLERANCE = 0.15
@@ -44,6 +46,11 @@ def model_keys(cards: Iterable[ModelCard]) -> dict[str, str]:
 def key_of_model(keys: Mapping[str, str], name: str) -> str | None:
     """Return the key of a model by its name, an alias, or the name of a variant with the same architecture; None for an unknown name."""
     return keys.get(name.lower()) or keys.get(without_variant(name))
+
+
+def words_of(name: str) -> set[str]:
+    """Return the words of the name of an accelerator in lower case."""
+    return set(re.findall(r"[0-9a-z]+", name.lower()))
 
 
 def suggest_card(name: str, cards: Collection[AcceleratorCard | ModelCard]) -> str:
