@@ -378,6 +378,7 @@ def option_rates(
     """
     too_long = _too_long(length, model, evidence)
     of_model = _by_step(evidence.results, architecture_of(model))
+    seen = {row.accelerator for row in evidence.results if not row.suspicious}
     reasons: dict[tuple[object, ...], str | None] = {}
     plans: dict[tuple[object, ...], list[Candidate]] = {}
     rates: list[Rate] = []
@@ -415,7 +416,7 @@ def option_rates(
             else:
                 speed = interval_of(estimate, devices)
                 rate = replace(rate, tokens_per_s=speed.value, tokens_per_s_low=speed.low, tokens_per_s_high=speed.high)
-                rate = _cited(rate, direct, found)
+                rate = replace(_cited(rate, direct, found), seen=card.key in seen)
         rates.append(rate if missing is None else replace(rate, reason=missing))
     return consistent(rates)
 
@@ -523,4 +524,6 @@ def _cited(rate: Rate, direct: Sequence[KnownRate], near: Sequence[KnownRate]) -
         return replace(rate, evidence="predicted")
     best = next((level for level in BEST_FIRST if any(row.trust == level for row in rows)), rows[0].trust)
     ids = tuple(row.result_id for row in rows[:MOST_CITED])
-    return replace(rate, evidence="direct" if direct else "near", result_ids=ids, results=len(rows), trust=best)
+    rate = replace(rate, evidence="direct" if direct else "near", result_ids=ids, results=len(rows), trust=best)
+    speeds = [row.tokens_per_s for row in direct]
+    return replace(rate, measured_low=min(speeds), measured_high=max(speeds)) if speeds else rate

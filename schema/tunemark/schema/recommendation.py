@@ -87,6 +87,11 @@ class Rate:
     """Best trust level of these results."""
     result_ids: tuple[str, ...] = ()
     results: int = 0
+    measured_low: float | None = None
+    """Least and most tokens/s of these results, if they are direct: each ran with a plan of its own."""
+    measured_high: float | None = None
+    seen: bool = True
+    """False if no result of any kind is of this accelerator."""
     reason: str | None = None
     """Why there is no rate."""
     disputed: tuple[DisputedRate, ...] = ()
@@ -308,7 +313,7 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         tuple(in_order([option for option in priced if option.exceeds], question.objective)),
         tuple(too_large),
         tuple(in_order(unpriced, "fastest")),
-        tuple(no_data),
+        (*no_data, *(_unoffered(question, offers, chosen) if allowed else ())),
         offers=allowed,
         other_kinds=() if allowed else _kinds(question, offers),
         picks=picks if proven is None else picks | {"proven": proven},
@@ -374,6 +379,15 @@ def _chosen(question: Question, offer: Offer) -> bool:
 def _few_enough(question: Question, devices: int) -> bool:
     """Return True if these are at most as many devices as the question allows."""
     return question.most_devices is None or devices <= question.most_devices
+
+
+def _unoffered(question: Question, offers: Sequence[Offer], chosen: Sequence[Offer]) -> Iterator[Without]:
+    """Yield the accelerators asked for that have offers at other kinds of price only."""
+    for key in question.accelerators:
+        others = [offer for offer in offers if offer.accelerator == key and _chosen(question, offer)]
+        if others and all(offer.accelerator != key for offer in chosen):
+            kinds = " and ".join(sorted({offer.kind.replace("_", " ") for offer in others}))
+            yield Without(key, others[0].name, question.method, others[0].devices, f"offers only at {kinds} prices")
 
 
 def _kinds(question: Question, offers: Iterable[Offer]) -> tuple[str, ...]:

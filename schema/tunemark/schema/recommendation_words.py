@@ -6,7 +6,7 @@ The script of the home page writes the same sentences, since it is translated fr
 from collections.abc import Iterable, Iterator
 from math import log
 
-from tunemark.schema.formats import TIMES, estimated_duration, gib, plain, significant, usd
+from tunemark.schema.formats import HOUR_S, TIMES, estimated_duration, gib, plain, significant, usd
 from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question, Rate, Without
 
 EVIDENCE = {
@@ -71,8 +71,23 @@ def evidence(option: Option) -> str:
     rate = option.rate
     same = f" Its speed is within error of {METHODS[rate.merged]}." if rate.merged else ""
     if rate.evidence not in EVIDENCE:
-        return f"Predicted: there is no accepted result of this model and method on this accelerator with this software.{same}"
-    return f"Predicted for this plan from all accepted results, {rate.results:,} of them {EVIDENCE[rate.evidence]}.{same}"
+        what = "of this model and method on this accelerator with this software" if rate.seen else "of any kind on this accelerator"
+        return f"Predicted: there is no accepted result {what}.{same}"
+    measured = f", with plans of their own at {measured_rates(rate)} tokens/s" if rate.measured_low else ""
+    return f"Predicted for this plan from all accepted results, {rate.results:,} of them {EVIDENCE[rate.evidence]}{measured}.{same}"
+
+
+def measured_rates(rate: Rate) -> str:
+    """Return the tokens/s of the direct results of a rate: `318 to 420`."""
+    ends = dict.fromkeys(significant(each) for each in (rate.measured_low or 0.0, rate.measured_high or 0.0))
+    return " to ".join(ends)
+
+
+def speed(option: Option) -> str:
+    """Return the rate of tokens, and what a million of them cost, in a sentence; start-up has no part in either."""
+    rate = option.rate.tokens_per_s or 0.0
+    cost = option.offer.usd_per_hour * option.instances / HOUR_S / rate * 1e6
+    return f"Speed: {significant(rate)} tokens/s{f', {usd(cost)} per 1M tokens' if cost else ''}, without start-up."
 
 
 def disputed(option: Option) -> str:
@@ -148,8 +163,8 @@ def energy(option: Option) -> str:
 
 
 def grounds(option: Option) -> list[str]:
-    """Return the evidence of an option, its disputed results, its memory and its energy, a sentence each."""
-    return [line for line in (evidence(option), disputed(option), *needs(option)) if line]
+    """Return the speed of an option, its evidence, its disputed results, its memory and its energy, a sentence each."""
+    return [line for line in (speed(option), evidence(option), disputed(option), *needs(option)) if line]
 
 
 def not_separated(rate: Rate) -> str:
@@ -185,18 +200,20 @@ def badge(option: Option) -> tuple[str, str]:
         kind = "measured" if rate.trust in {"measured", "reproduced"} else rate.trust
         similar = "" if rate.evidence == "direct" else " similar"
         return kind, f"{'measured on' if kind == 'measured' else kind} {rate.results:,}{similar}"
-    return "predicted", f"predicted \N{PLUS-MINUS SIGN}{50 * (option.usd_high - option.usd_low) / option.usd:.0f}%"
+    middle, low, high = (rate.tokens_per_s or 1.0, rate.tokens_per_s_low or 1.0, rate.tokens_per_s_high or 1.0)
+    return "predicted", f"predicted \N{PLUS-MINUS SIGN}{50 * (middle / low - middle / high):.0f}%"
 
 
 def _nothing(question: Question, answer: Answer) -> str:
     """Return the reason for an empty answer, with the closest option."""
     closest = next(iter(answer.may_exceed), None) or min(answer.exceeding, key=lambda option: excess(question, option), default=None)
     if closest is not None:
-        limits = " and ".join(LIMITS[name] for name in dict.fromkeys((*closest.exceeds, *closest.limits)))
-        verb = "exceeds" if closest.exceeds else "may exceed"
-        return (
-            f"No option meets all limits. The closest, {hardware(closest)} ({place(closest)}), {verb} {limits}: {time_and_cost(closest)}."
-        )
+        sure, unsure = closest.exceeds, [name for name in closest.limits if name not in closest.exceeds]
+        parts = [
+            (verb, " and ".join(LIMITS[name] for name in names)) for verb, names in (("exceeds", sure), ("may exceed", unsure)) if names
+        ]
+        how = " and ".join(f"{verb} {limits}" for verb, limits in parts)
+        return f"No option meets all limits. The closest, {hardware(closest)} ({place(closest)}), {how}: {time_and_cost(closest)}."
     if answer.unpriced:
         return "No offer to rent can be recommended; the time on your own hardware is known."
     if not answer.offers:
@@ -244,8 +261,9 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
         unpriced = [option for option in answer.unpriced if option.offer == offer]
         if unpriced:
             time = f"about {estimated_duration(unpriced[0].seconds)} ({times(unpriced[0])})"
+            said = f"{speed(unpriced[0])} {evidence(unpriced[0])} {needs(unpriced[0])[0]}"
             lines.append(
-                f"{name}{with_method(question, unpriced[0])}: {time}. {needs(unpriced[0])[0]} It is ranked if you give its cost per hour or the price of electricity."
+                f"{name}{with_method(question, unpriced[0])}: {time}. {said} It is ranked if you give its cost per hour or the price of electricity."
             )
         elif own:
             number, option = own[0]

@@ -124,6 +124,8 @@ FACTORS: dict[Term, Prior] = {
     "exchange": Prior(math.log(1.5), 0.7, "partly overlapped with computing, partly over a slower link than the card lists"),
 }
 """Term -> prior of its factor, how many times longer than at the limit it takes."""
+PRODUCTS: tuple[Term, ...] = ("matmul", "narrow")
+"""Terms that no software does faster than at the limit."""
 EFFECTS: dict[str, float] = {
     "level": 0.2,
     "level, method": 0.06,
@@ -238,6 +240,8 @@ class LogPrediction:
     """Logarithm of device-seconds per token."""
     sd: float
     """Standard deviation of one further row: parameters, unseen levels, and noise."""
+    least: float = 0.0
+    """Device-seconds per token of the matrix products alone at the dense peak: nothing is faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,10 +267,11 @@ class Range:
 
 
 def interval_of(estimate: LogPrediction, devices: int) -> Range:
-    """Return the rate of all devices with its interval."""
+    """Return the rate of all devices with its interval, which ends at the peak of the devices."""
     width = QUANTILE * estimate.sd
     middle, low, high = (devices * math.exp(-estimate.log_seconds + shift) for shift in (0, -width, width))
-    return Range(middle, low, high)
+    at_peak = devices / estimate.least if estimate.least else high
+    return Range(middle, low, min(high, at_peak) if at_peak > middle else high)
 
 
 def factor_of(effects: Effects, config: Combination, term: Term) -> float:
@@ -289,4 +294,5 @@ def predict(effects: Effects, config: Combination, work: Iterable[float] | None 
     total, weights = sum(part for _, part in parts), effects_of(config)
     of_factors = [(name, part / total) for term, part in parts for name in factors_of(config, term)]
     log_seconds = math.log(total) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
-    return LogPrediction(log_seconds, math.sqrt(effects.variance([*weights.items(), *of_factors]) + ROW_VARIANCE))
+    least = sum(part / factor_of(effects, config, term) for term, part in parts if term in PRODUCTS)
+    return LogPrediction(log_seconds, math.sqrt(effects.variance([*weights.items(), *of_factors]) + ROW_VARIANCE), least)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from tunemark.schema import recommendation_words as words
-from tunemark.schema.formats import MISSING, estimated_duration, usd
+from tunemark.schema.formats import MISSING, estimated_duration, significant, usd
 from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question
 from tunemark.site.time_and_cost import time_and_cost_svg
 
@@ -100,7 +100,7 @@ def _card(question: Question, option: Option, ends: dict[str, tuple[float, float
         f'<div class="tm-card{kind}"><p class="tm-card-title">{escape(title)}{where}{escape(words.with_method(question, option))}</p>'
         f'<p class="tm-badges"><span class="tm-badge tm-is-{name}">{escape(text)}</span> {certainty}</p>'
         f"<dl>{_figure('Cost', usd(option.usd), costs, words.costs(option))}{_figure('Time', estimated_duration(option.seconds), times, words.times(option))}</dl>"
-        f'<p class="tm-small-print">{escape(words.place(option))}, {escape(words.hourly(option))}. {escape(words.evidence(option))}{results}{doubts} '
+        f'<p class="tm-small-print">{escape(words.place(option))}, {escape(words.hourly(option))}. {escape(words.speed(option))} {escape(words.evidence(option))}{results}{doubts} '
         f"{escape(' '.join(words.needs(option)))}</p></div>"
     )
 
@@ -155,7 +155,7 @@ def _row(option: Option, question: Question, ends: dict[str, tuple[float, float]
         (
             "Time",
             estimated_duration(option.seconds) + _bar(ends["time"], option.seconds, option.seconds_low, option.seconds_high),
-            words.times(option),
+            f"{words.times(option)}, {significant(rate.tokens_per_s or 0.0)} tokens/s",
         ),
         ("Price", f"{usd(offer.usd_per_hour * option.instances)}/h", escape(offer.effective_on or "")),
         ("Memory", escape(rate.memory or MISSING), words.amounts(rate)),
