@@ -22,9 +22,11 @@ from pydantic import ValidationError
 from tunemark.collector.predict import calibration_rows
 from tunemark.collector.predict.calibration_rows import Calibration
 from tunemark.collector.predict.cross_validation import HeldOut
+from tunemark.collector.predict.fit import fit
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import resolve
 from tunemark.schema.measurement_warnings import RANDOM_WEIGHTS
+from tunemark.schema.option_rates import Evidence
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission, submission_name
@@ -194,6 +196,13 @@ def copy_data(root: Path, *folders: str) -> Path:
 def calibration_of_checkout() -> Calibration:
     """Return the calibration rows of this checkout, computed once."""
     return CALIBRATE(CHECKOUT)
+
+
+@cache
+def evidence_of_checkout() -> Evidence:
+    """Return the fit to these rows."""
+    fitted = fit(calibration_of_checkout().rows)
+    return Evidence(fitted.effects, fitted.known)
 
 
 CALIBRATE = calibration_rows.calibrate

@@ -45,10 +45,9 @@ def test_an_invalid_file_is_an_error_to_load_and_a_problem_to_validate(tmp_path:
 
 @pytest.mark.usefixtures("calibrated_once")
 def test_an_estimate_has_memory_fit_speed_time_and_cost() -> None:
-    answer = tunemark.estimate("llama-3.1-8b", accelerators=["H100 80GB", "L4"], tokens=10_000_000, checkpointing=Checkpointing.NONE)
-    assert [fit.accelerator for fit in answer.fits] == ["nvidia-l4", "nvidia-h100-80gb-sxm"]
-    (small, large) = sorted(answer.jobs, key=lambda job: job.seconds is not None)
-    assert "does not fit" in (small.no_data or "")
+    small, large = tunemark.estimate("llama-3.1-8b", accelerators=["H100 80GB", "L4"], tokens=10_000_000, checkpointing=Checkpointing.NONE)
+    assert (small.accelerator, large.accelerator) == ("nvidia-l4", "nvidia-h100-80gb-sxm")
+    assert "does not fit" in small.rate.reason
     assert large.seconds is not None
     assert large.usd is not None
     assert large.tokens_per_s is not None

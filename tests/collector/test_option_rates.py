@@ -3,20 +3,33 @@
 import math
 from dataclasses import replace
 from itertools import product
-from statistics import geometric_mean
+from pathlib import Path
 from typing import Any
 
 import pytest
 from test_throughput_model import CHIPS, FACTS, combination, made_up, row_of
 
-from tunemark.collector.predict.estimate import Like, job_estimates
+from tunemark.collector.predict.estimate import estimates
 from tunemark.collector.predict.fit import fit
+from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
-from tunemark.schema.option_rates import Evidence, best_plan, consistent, division_of, memory_of, option_rates, plans_of, step_on
+from tunemark.schema.option_rates import (
+    Asked,
+    Evidence,
+    best_plan,
+    combination_on,
+    consistent,
+    division_of,
+    memory_of,
+    option_rates,
+    plans_of,
+    rates_for,
+    step_on,
+)
 from tunemark.schema.physics.memory import memory_on
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.recommendation import DisputedRate, Rate
+from tunemark.schema.recommendation import DisputedRate, Question, Rate
 from tunemark.schema.throughput import Combination, LogPrediction, predict
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
@@ -74,23 +87,29 @@ def test_another_length_is_near_and_another_accelerator_is_predicted() -> None:
 
 
 def test_without_evidence_there_is_a_reason_and_no_rate() -> None:
-    found = rates(evidence(), 8192, (H100, 1), ("nvidia-t4", 1), ("aws-trainium1", 16), ("apple-m3-max", 2))
+    found = rates(
+        evidence(), 8192, (H100, 1), ("nvidia-t4", 1), ("aws-trainium1", 2), (A100, 4), ("apple-m3-max", 2), ("aws-inferentia2", 1)
+    )
     for rate in found.values():
         assert (rate.evidence == "none") == (rate.tokens_per_s is None) == (rate.reason is not None)
-    assert found["lora", "plain", "aws-trainium1", 16].reason == "no accepted result with plain software on AWS devices"
+    assert found["lora", "plain", "aws-trainium1", 2].reason == "no accepted result on AWS devices"
+    assert found["lora", "plain", A100, 4].reason == "4 devices; accepted results with plain software have at most 1"
+    assert found["lora", "plain", "aws-inferentia2", 1].reason.startswith("AWS supports training on other accelerators")
     assert found["qlora", "plain", H100, 1].reason == "no accepted result of QLoRA"
     assert found["full", "plain", "nvidia-t4", 1].reason.startswith("does not fit: ")
     assert found["full", "plain", "nvidia-t4", 1].memory == "no"
     assert found["lora", "plain", "apple-m3-max", 2].reason == "one Apple device trains alone"
-    assert ("lora", "vendor", H100, 1) not in found, "no result has that software"
+    assert found["lora", "vendor", H100, 1].reason.startswith("no accepted result of this model and method with vendor software")
 
 
 def test_rows_longer_than_the_context_are_refused_unless_a_result_has_them() -> None:
     assert rates(evidence(), 16_384, (H100, 1))
-    with pytest.raises(TunemarkError, match=r"Llama 3.1 8B reads sequences of at most 131,072 tokens"):
-        rates(evidence(), 131_073, (H100, 1))
+    longer = rates(evidence(), 131_073, (H100, 1))
+    assert {rate.reason for rate in longer.values() if rate.software == "plain"} == {
+        "Llama 3.1 8B reads sequences of at most 131,072 tokens"
+    }
     with pytest.raises(TunemarkError, match=r"at most 4,096 tokens"):
-        rates(evidence(), 16_384, (H100, 1), model="llama-2-7b")
+        rates_for(Question("lora", 1e6, 16_384), FACTS.models["llama-2-7b"], FACTS.accelerators, (), evidence())
     assert rates(evidence(), 8192, (H100, 1), model="llama-2-13b"), "its context is 4,096 tokens, and results have 8,192"
 
 
@@ -154,14 +173,14 @@ def test_full_fine_tuning_under_fsdp_needs_the_memory_of_fp32_states_as_publishe
     plans = [best_plan(FITTED.effects, card, step_on(card, MODEL, Method.FULL, 4096, devices), "tuned") for devices in (2, 4)]
     # With weights in bf16 alone, two devices of 48 GB have room. On four, the allocator has to give up a part of its cache.
     assert [verdict for _, verdict in plans] == ["tight", "probably"]
-    assert best_plan(FITTED.effects, card, step_on(card, MODEL, Method.FULL, 4096, 2), "tuned", stack="hf")[1] == "no"
+    assert best_plan(FITTED.effects, card, step_on(card, MODEL, Method.FULL, 4096, 2), "tuned", Asked(stack="hf"))[1] == "no"
     assert [plan.needed_bytes / 1e9 for plan, _ in plans] == [pytest.approx(80.3, rel=0.05), pytest.approx(40.2, rel=0.05)]
 
 
 def test_a_plan_keeps_what_is_asked_for_and_a_vendors_software_may_share_matrices() -> None:
     card = FACTS.accelerators[H100]
     step = replace(step_on(card, MODEL, Method.LORA, 2048, 1), micro_batch=3, checkpointing=Checkpointing.FULL)
-    plan, _ = best_plan(FITTED.effects, card, step, "plain", ("micro_batch", "checkpointing"))
+    plan, _ = best_plan(FITTED.effects, card, step, "plain", Asked({"micro_batch": 3, "checkpointing": Checkpointing.FULL}))
     assert (plan.shape.micro_batch, plan.shape.checkpointing) == (3, Checkpointing.FULL)
     several = step_on(card, LARGE, Method.LORA, 8192, 8)
     shared, apart = (best_plan(FITTED.effects, card, several, level)[0].shape for level in ("vendor", "plain"))
@@ -186,15 +205,36 @@ def test_plans_keep_the_devices_and_what_belongs_to_a_sharding(change: dict[str,
     assert {plan.world_size * plan.tensor_parallel for plan in plans} == {devices * step.tensor_parallel}
 
 
-@pytest.mark.parametrize(("accelerator", "devices"), [(H100, 1), ("nvidia-rtx-4090", 1), (A100, 4)])
-def test_an_estimate_is_the_rate_that_a_recommendation_has_for_the_same_question(accelerator: str, devices: int) -> None:
-    card = FACTS.accelerators[accelerator]
-    found = rates(evidence(), 4096, (accelerator, devices))
-    rate = found["lora", "plain", accelerator, devices]
-    steps = [step_on(card, MODEL, method, 4096, devices) for method in ((Method.LORA, Method.FULL) if rate.merged else (Method.LORA,))]
-    jobs = [job for step in steps for job in job_estimates(FACTS, FITTED, step, [card], like=Like("plain"), tokens=None, usd_per_hour=None)]
-    assert (jobs[0].micro_batch, jobs[0].checkpointing, jobs[0].sharding) == (rate.micro_batch, rate.checkpointing, rate.sharding)
-    assert geometric_mean([job.tokens_per_s.value for job in jobs]) == pytest.approx(rate.tokens_per_s)
+@pytest.mark.parametrize("method", [Method.FULL, Method.LORA, Method.QLORA])
+@pytest.mark.parametrize(
+    ("model", "length"), [("llama-3.1-8b", 2048), ("bert-base-uncased", 512), ("qwen3-30b-a3b", 8192), ("llama-3.1-8b", 200_000)]
+)
+def test_an_estimate_has_the_figure_or_the_reason_that_a_recommendation_has(
+    whole_database: Path, model: str, length: int, method: Method
+) -> None:
+    """Of every accelerator that is offered, with each level of software."""
+    known, card = Evidence.of_database(lambda query: run_query(query, whole_database).records()), FACTS.models[model]
+    offered = [card for card in FACTS.accelerators.values() if card.unit != "cpu"]
+    asked = {"model": card, "method": method, "length": length, "asked": Asked()}
+    for level, devices in (("plain", 1), ("tuned", 8), ("vendor", 8)):
+        recommended = option_rates(card, length, [(each, devices) for each in offered], known)
+        rates_of = {rate.accelerator: rate for rate in recommended if (rate.method, rate.software) == (method.value, level)}
+        found = {each.accelerator: each for each in estimates(FACTS, known, offered, **asked, devices=devices, level=level)}
+        assert set(found) == set(rates_of) == {each.key for each in offered}
+        for key, rate in rates_of.items():
+            each = found[key]
+            assert each.rate == rate
+            assert (each.tokens_per_s is None) == (rate.reason is not None) == (rate.evidence == "none")
+            shown, shape = (rate.micro_batch, rate.checkpointing, rate.sharding, rate.needed_bytes, rate.memory), each.memory.shape
+            plan = (shape.micro_batch, shape.checkpointing.value, division_of(shape), each.memory.ledger.needed, each.fit)
+            assert rate.memory is None or plan == shown, "the memory is that of the plan whose speed is shown"
+
+
+def test_a_chip_with_several_devices_of_torch_has_a_worker_on_each_with_its_part_of_the_memory() -> None:
+    chip = FACTS.accelerators["aws-trainium1"]
+    step = step_on(chip, MODEL, Method.LORA, 2048, 2)
+    assert (step.world_size, step.sharding, memory_of(chip)) == (4, "fsdp1", 16 * 2**30)
+    assert combination_on(chip, step, "plain").devices == 2
 
 
 def test_short_rows_are_computed_many_at_a_time_and_a_smaller_micro_batch_is_tried_before_one_row() -> None:

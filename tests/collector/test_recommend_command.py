@@ -6,9 +6,11 @@ import shlex
 from pathlib import Path
 
 import pytest
-from factories import Tunemark
+from factories import FACTS, Tunemark
 
+from tunemark.collector.commands.recommend import evidence_of
 from tunemark.collector.commands.terminal import parse_count
+from tunemark.collector.predict import estimate
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,7 +53,7 @@ def test_only_results_count_if_predictions_are_not_wanted(tunemark: Tunemark, wh
     answer = json.loads(tunemark(*BASE, "--db", whole_database, "--set", "trust=published", "--json").out)
     assert {option["rate"]["evidence"] for option in answer["ranked"]} == {"direct"}
     measured = tunemark(*BASE, "--db", whole_database, "--set", "trust=measured")
-    assert "No data: there is no similar result for any accelerator offered at this level of trust" in measured.out
+    assert "there is no similar result for the others at this level of trust" in measured.out
 
 
 def test_a_model_too_large_for_an_accelerator_is_never_recommended_on_it(tunemark: Tunemark, whole_database: Path) -> None:
@@ -116,6 +118,7 @@ def test_the_readme_shows_what_the_command_prints(
     (block,) = re.findall(rf"```\n\$ \.venv/bin/tunemark ({command} .*?)\n```", readme, flags=re.DOTALL)
     words, shown = block.replace("\\\n", " ").split("\n", 1)
     monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.setattr(estimate, "read_evidence", lambda *_: evidence_of(whole_database, FACTS))
     database = ("--db", whole_database) if command == "recommend" else ()
     printed = [line.rstrip() for line in tunemark(*shlex.split(words), *database).out.splitlines()]
     for line in shown.splitlines():

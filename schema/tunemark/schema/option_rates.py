@@ -44,10 +44,9 @@ RANK = 16
 APPLE = "Apple"
 """The vendor of which only one device trains."""
 SMALLEST_PART, LARGEST_TIMES = 0.5, 2
-"""Rows may be shorter or longer than any calibration row by these factors."""
+"""Rows may be shorter or longer than any calibration row, and devices more than with any result of a level of software, by these factors."""
 EVIDENCE_TABLES = ("known_rates", "throughput_model", "throughput_covariances")
 """Tables of the database that a recommendation needs. A wheel ships them."""
-UNKNOWN_VENDOR_SOFTWARE = "no accepted result of this model and method with vendor software on this accelerator, which may not have any"
 MOST_DISPUTED = 3
 MOST_CITED = 6
 """Most result ids of a rate."""
@@ -379,6 +378,7 @@ def option_rates(
     too_long = _too_long(length, model, evidence)
     of_model = _by_step(evidence.results, architecture_of(model))
     seen = {row.accelerator for row in evidence.results if not row.suspicious}
+    most = {level: max([0, *(row.devices for row in evidence.results if row.level == level)]) for level in software}
     reasons: dict[tuple[object, ...], str | None] = {}
     plans: dict[tuple[object, ...], list[Candidate]] = {}
     rates: list[Rate] = []
@@ -396,7 +396,7 @@ def option_rates(
         disputed = [row for row in alike if row.suspicious and row.devices == devices]
         rate = Rate(method.value, length, level, card.key, devices, "none", disputed=_disputed(disputed, length, direct=bool(direct)))
         # Memory takes longest to compute, so what prevents any rate comes first.
-        missing = _no_training(card, devices, UNKNOWN_VENDOR_SOFTWARE if level == "vendor" and not found else None)
+        missing = _no_training(card, devices) or _unknown_software(level, devices, most[level], found)
         missing = missing or too_long or (None if direct else reason(method, card, USUAL_SLOTS))
         if missing is None:
             step = with_software(step_on(card, model, method, length, devices, asked), card, level, asked.fixed)
@@ -447,15 +447,27 @@ def _usual(length: int, model: ModelCard) -> int:
     return max(length, SHORT_ENCODED if FAMILIES[model.family].encoder else SHORT)
 
 
-def _no_training(card: AcceleratorCard, devices: int, unknown: str | None) -> str | None:
-    """Return the reason why an accelerator is no option, or None; `unknown` is one of its software."""
+def _no_training(card: AcceleratorCard, devices: int) -> str | None:
+    """Return the reason why an accelerator is no option, or None."""
     if card.unit == "cpu":
         return "predictions are for accelerators, not for CPUs"
     if not card.trains:
         return f"{card.vendor} supports training on other accelerators, and this one for inference only"
     if card.memory_gib is None:
         return "its card has no memory size"
-    return f"one {APPLE} device trains alone" if card.vendor == APPLE and devices > 1 else unknown
+    return f"one {APPLE} device trains alone" if card.vendor == APPLE and devices > 1 else None
+
+
+def _unknown_software(level: SoftwareLevel, devices: int, most: int, found: Sequence[KnownRate]) -> str | None:
+    """Return the reason why nothing is known about software of a level on this number of devices, or None. `most` is that of its results.
+
+    Vendors' own software is known only for the models and accelerators of its results.
+    """
+    if level == "vendor" and not found:
+        return "no accepted result of this model and method with vendor software on this accelerator, which may not have any"
+    if most == 0:
+        return f"no accepted result with {level} software"
+    return f"{devices} devices; accepted results with {level} software have at most {most}" if devices > LARGEST_TIMES * most else None
 
 
 def is_direct(row: KnownRate, devices: int, length: int) -> bool:

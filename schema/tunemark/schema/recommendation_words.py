@@ -222,9 +222,9 @@ def _nothing(question: Question, answer: Answer) -> str:
         return f"No offer matches these providers, kinds of price, accelerators and numbers of devices. Allow more of one of them.{others}"
     if answer.too_large and not answer.no_data:
         return "Training does not fit in the memory of any accelerator offered. QLoRA, shorter sequences and more devices need less memory per device."
-    if answer.too_large:
-        return f"Training does not fit in the memory of some of the accelerators offered, and there is no similar result for the others.{_instead(answer)}"
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"
+    if answer.too_large:
+        return f"Training does not fit in the memory of some of the accelerators offered, and there is no similar result for the others{trusted}.{_instead(answer)}"
     return f"No data: there is no similar result for any accelerator offered{trusted}.{_instead(answer)}"
 
 
