@@ -14,7 +14,7 @@ from tunemark.collector.predict.estimate import Throughput, predict
 from tunemark.collector.predict.fit import Observed, fit, observe
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, work_of_weights, work_seconds
-from tunemark.schema.throughput import NOISE, Combination
+from tunemark.schema.throughput import NOISE, Combination, LogPrediction, interval_of
 from tunemark.schema.vocabulary import Checkpointing, Method
 
 CHIPS = ("nvidia-h100-80gb-sxm", "nvidia-a100-80gb-sxm", "nvidia-h200-141gb-sxm", "nvidia-b200", "amd-mi300x")
@@ -87,6 +87,12 @@ def test_what_is_held_out_changes_nothing_in_its_own_prediction(way: str) -> Non
         if first[row.id].group == group:
             assert again[row.id].tokens_per_s == first[row.id].tokens_per_s, "the fit starts from the prior, not from all rows"
             assert again[row.id].error != first[row.id].error
+
+
+def test_no_interval_passes_the_peak_of_the_matrix_products() -> None:
+    uncertain = LogPrediction(math.log(1e-3), 1.0, least=0.8e-3)
+    assert interval_of(uncertain, 2).high == pytest.approx(2 / 0.8e-3)
+    assert interval_of(replace(uncertain, least=0.0), 2).high > 2 / 0.8e-3
 
 
 def test_farther_away_is_less_certain() -> None:

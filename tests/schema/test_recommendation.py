@@ -12,11 +12,14 @@ from tunemark.schema.formats import TIMES
 from tunemark.schema.recommendation import NODES, OBJECTIVES, OWN, Answer, Offer, Question, Rate, Without, offers_of, places_of, recommend
 from tunemark.schema.recommendation_words import (
     alternatives,
+    badge,
     changes,
     energy,
+    evidence,
     headline,
     not_fitting,
     own_hardware,
+    speed,
     tokens_in_words,
     unknown,
 )
@@ -71,6 +74,32 @@ def test_an_option_without_a_rate_is_never_ranked_and_says_why() -> None:
     assert [one.accelerator for one in answer.no_data] == ["new"]
     assert answer.no_data[0].reason == "no accepted result on it"
     assert unknown(answer) == "No data: NEW (no accepted result on it)."
+
+
+def test_an_accelerator_that_has_offers_at_other_kinds_of_price_only_is_named() -> None:
+    offers = [*OFFERS, replace(offer("rare", 1.0), kind="spot")]
+    answer = recommend(replace(QUESTION, accelerators=("fast", "rare")), [*RATES, rate("rare", 1_000.0)], offers)
+    assert unknown(answer) == "No data: RARE (offers only at spot prices)."
+
+
+def test_an_answer_says_its_speed_and_what_a_million_tokens_cost_without_start_up() -> None:
+    best = recommend(replace(QUESTION, startup_s=600.0), RATES, OFFERS).best
+    assert best is not None
+    assert speed(best) == "Speed: 8,000 tokens/s, $0.139 per 1M tokens, without start-up."
+    # The certainty is that of the speed, however long the start-up.
+    assert badge(best) == badge(recommend(QUESTION, RATES, OFFERS).ranked[0]) == ("predicted", "predicted \N{PLUS-MINUS SIGN}22%")
+
+
+def test_evidence_names_the_speed_of_its_own_results_and_hardware_without_any() -> None:
+    own = {"evidence": "direct", "results": 2, "measured_low": 5_000.0, "measured_high": 6_100.0}
+    near, never = (recommend(QUESTION, [rate("fast", 8_000.0, **more)], OFFERS).ranked[0] for more in (own, {"seen": False}))
+    assert evidence(near).endswith("and device count, with plans of their own at 5,000 to 6,100 tokens/s.")
+    assert evidence(never) == "Predicted: there is no accepted result of any kind on this accelerator."
+
+
+def test_only_limits_that_are_likely_exceeded_are_said_to_be() -> None:
+    question = replace(QUESTION, deadline_s=4_600.0, budget_usd=4.9)
+    assert "exceeds the budget and may exceed the deadline" in headline(question, recommend(question, RATES, OFFERS))
 
 
 def test_a_budget_is_kept_by_the_upper_end_of_the_interval() -> None:

@@ -142,6 +142,11 @@ def usd(value: float) -> str:
     return f"${value:,.2f}" if abs(value) >= 1 else f"${significant(value)}"
 
 
+def estimated_usd(value: float) -> str:
+    """Return an estimated cost: with cents below 100 dollars, with three significant digits above."""
+    return usd(value) if value < 100 else f"${significant(value)}"  # noqa: PLR2004 - three digits show whole dollars
+
+
 def ratio(value: float) -> str:
     """Return a ratio: `3.95x`."""
     return f"{significant(value)}x"

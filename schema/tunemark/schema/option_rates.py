@@ -130,7 +130,7 @@ def unmeasured(
         return f"this model is an encoder, and no accepted {name} result is for an encoder"
     experts = model.experts or 0
     if experts and not any(row.experts >= SMALLEST_PART * experts for row in alike):
-        return f"a mixture of {experts} experts; accepted {name} results have {max(row.experts for row in alike) or 'none'}, and software for many differs"
+        return f"a mixture of {experts} experts; accepted {name} results have at most {max(row.experts for row in alike)}, and software for more than twice as many differs"
     if not any(row.vendor == card.vendor for row in results):
         return f"no accepted result on {card.vendor} devices"
     if method is Method.QLORA and not any(row.vendor == card.vendor for row in alike):

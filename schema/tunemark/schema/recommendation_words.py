@@ -6,7 +6,7 @@ The script of the home page writes the same sentences, since it is translated fr
 from collections.abc import Iterable, Iterator
 from math import log
 
-from tunemark.schema.formats import HOUR_S, TIMES, estimated_duration, gib, plain, significant, usd
+from tunemark.schema.formats import HOUR_S, TIMES, estimated_duration, estimated_usd, gib, plain, significant, usd
 from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question, Rate, Without
 
 EVIDENCE = {
@@ -53,7 +53,7 @@ def hourly(option: Option) -> str:
 
 def time_and_cost(option: Option) -> str:
     """Return time and cost with their intervals."""
-    return f"about {estimated_duration(option.seconds)} ({times(option)}), about {usd(option.usd)} ({costs(option)})"
+    return f"about {estimated_duration(option.seconds)} ({times(option)}), about {estimated_usd(option.usd)} ({costs(option)})"
 
 
 def times(option: Option) -> str:
@@ -63,7 +63,7 @@ def times(option: Option) -> str:
 
 def costs(option: Option) -> str:
     """Return the interval of the cost."""
-    return f"{usd(option.usd_low)} to {usd(option.usd_high)}"
+    return f"{estimated_usd(option.usd_low)} to {estimated_usd(option.usd_high)}"
 
 
 def evidence(option: Option) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from tunemark.schema import recommendation_words as words
-from tunemark.schema.formats import MISSING, estimated_duration, significant, usd
+from tunemark.schema.formats import MISSING, estimated_duration, estimated_usd, significant, usd
 from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question
 from tunemark.site.time_and_cost import time_and_cost_svg
 
@@ -99,7 +99,7 @@ def _card(question: Question, option: Option, ends: dict[str, tuple[float, float
     return (
         f'<div class="tm-card{kind}"><p class="tm-card-title">{escape(title)}{where}{escape(words.with_method(question, option))}</p>'
         f'<p class="tm-badges"><span class="tm-badge tm-is-{name}">{escape(text)}</span> {certainty}</p>'
-        f"<dl>{_figure('Cost', usd(option.usd), costs, words.costs(option))}{_figure('Time', estimated_duration(option.seconds), times, words.times(option))}</dl>"
+        f"<dl>{_figure('Cost', estimated_usd(option.usd), costs, words.costs(option))}{_figure('Time', estimated_duration(option.seconds), times, words.times(option))}</dl>"
         f'<p class="tm-small-print">{escape(words.place(option))}, {escape(words.hourly(option))}. {escape(words.speed(option))} {escape(words.evidence(option))}{results}{doubts} '
         f"{escape(' '.join(words.needs(option)))}</p></div>"
     )
@@ -128,7 +128,7 @@ def _bar(ends: tuple[float, float], middle: float, low: float, high: float) -> s
 
 
 def _pick(question: Question, pick: str, option: Option) -> str:
-    time, cost = estimated_duration(option.seconds), usd(option.usd)
+    time, cost = estimated_duration(option.seconds), estimated_usd(option.usd)
     figure, other = (time, cost) if pick == "fastest" else (cost, time)
     where = escape(f"{other}, {words.hardware(option)}, {option.offer.provider_name}")
     how = f"{words.METHODS[option.rate.method]}, " if question.method == ANY else ""
@@ -151,7 +151,7 @@ def _row(option: Option, question: Question, ends: dict[str, tuple[float, float]
     how = f"{words.METHODS[rate.method]}, " if question.method == ANY else ""
     limits = escape(", ".join(dict.fromkeys((*option.exceeds, *option.limits))))
     cells = (
-        ("Cost", usd(option.usd) + _bar(ends["usd"], option.usd, option.usd_low, option.usd_high), words.costs(option)),
+        ("Cost", estimated_usd(option.usd) + _bar(ends["usd"], option.usd, option.usd_low, option.usd_high), words.costs(option)),
         (
             "Time",
             estimated_duration(option.seconds) + _bar(ends["time"], option.seconds, option.seconds_low, option.seconds_high),
