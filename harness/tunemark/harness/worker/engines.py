@@ -136,7 +136,7 @@ def open_accelerator(plan: Plan, device: Device, *, load_sharded: bool = False) 
 
     Raises RuntimeError when it runs another number of processes than the plan or the launcher: on CPUs that goes unnoticed.
     """
-    settings: dict[str, Any] = {"mixed_precision": plan.precision.compute.value if plan.precision.autocast else "no"}
+    settings: dict[str, Any] = {"mixed_precision": plan.precision.compute.value if plan.autocast else "no"}
     if plan.device.count > 1:
         # On CPUs accelerate leaves the backend unset under DeepSpeed, and every process then believes it is alone.
         # Processes that wait while the first loads the model must not give up: the parent's watchdog decides.
