@@ -7,8 +7,7 @@ from harness_making import make_machine, run_json, tunemark
 
 from tunemark.harness.commands import doctor as commands
 from tunemark.harness.commands.doctor import doctor, runnable, self_tests
-from tunemark.harness.plan import memory_check
-from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.plan.resolve import Options, resolve, step_memory
 from tunemark.harness.vendors.cuda import Cuda
 from tunemark.harness.vendors.protocol import DeviceUnavailable
 from tunemark.harness.vendors.rocm import Rocm
@@ -68,7 +67,7 @@ def test_states_that_gpus_offload_must_fit_into_host_memory(facts):
         gpus = (DeviceFacts(name="NVIDIA H200", memory_bytes=141 * 10**9),) * 2
         here = make_machine(backend=Backend.CUDA, devices=gpus, target="9.0", memory_bytes=gib and gib * 2**30)
         plan = resolve(OFFLOADED, facts, here, Options()).plan
-        return memory_check.step_memory(plan, facts.model(plan.model.key), here).problem
+        return step_memory(plan, facts.model(plan.model.key), here).problem
 
     assert refused(64) == "needs about 97.0 GiB of host memory, and the host has 64.0 GiB"
     assert refused(128) is None

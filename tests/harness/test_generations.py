@@ -11,9 +11,9 @@ from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.harness.vendors.support import support_matrix
 from tunemark.harness.vendors.vendor_tools import cpu_model
 from tunemark.schema.files import project_root
-from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.physics.memory_states import state_lines
 from tunemark.schema.physics.training_shape import shape_of_plan
+from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
