@@ -142,6 +142,10 @@ def open_accelerator(plan: Plan, device: Device, *, load_sharded: bool = False) 
         # Processes that wait while the first loads the model must not give up: the parent's watchdog decides.
         settings["kwargs_handlers"] = [InitProcessGroupKwargs(backend=collectives(plan, device), timeout=LOADING)]
     if plan.device.strategy in STAGES:
+        import deepspeed  # noqa: PLC0415 - an optional package
+
+        # On CPUs it would compile a reduction for inference, which takes a minute, and which training never calls.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         settings["deepspeed_plugin"] = _zero_plugin(plan, load_sharded=load_sharded)
     else:
         # With DeepSpeed, accelerate must not get `cpu`, even on CPUs.
