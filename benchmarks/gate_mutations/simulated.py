@@ -414,7 +414,7 @@ class _Simulation:
             "parameters_on": [place],
             "optimizer_states_on": [place] if trained else [],
             "stochastic_rounding": plan.rounds_stochastically,
-            "trainable_dtypes": [TORCH_NAMES[plan.precision.trained.value]],
+            "trainable_dtypes": [TORCH_NAMES[plan.trained.value]],
             "processes": plan.device.count,
             "process_group": None if plan.device.count == 1 else "gloo" if self.on_cpu else "nccl",
             "sharding": sharding,
@@ -512,12 +512,12 @@ def step_time(content: dict[str, Any]) -> float:
 
 def sizes_of(plan: Plan, card: Any) -> dict[str, Any]:
     """Return the counts of weights and the bytes of tensors, by their definitions."""
-    weights, width = count_weights(shape_of_plan(plan, card)), BYTES[plan.precision.trained.value]
+    weights, width = count_weights(shape_of_plan(plan, card)), BYTES[plan.trained.value]
     base, adapters = weights.plain + weights.quantised, weights.adapters
     trained, layers = adapters or base, [linear.inputs * linear.outputs for linear in block_linears(card)]
     tensors = card.layers * 2 * len(adapted_linears(card, plan.lora.target_modules)) if plan.lora else tensors_of(card)
     stored = {plan.precision.parameters.value: weights.plain * BYTES[plan.precision.parameters.value]}
-    stored[plan.precision.trained.value] = stored.get(plan.precision.trained.value, 0) + adapters * width
+    stored[plan.trained.value] = stored.get(plan.trained.value, 0) + adapters * width
     if plan.quantisation:
         # Half a byte a weight, a byte for 64 weights, and of each layer's constants 4 bytes for 256 and an offset.
         stored |= {

@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": (RUN, "Show how a workload would run here, with the reason for each setting."),
     "run": (RUN, "Fine-tune once in a fresh process and write one submission."),
     "recover": (RUN, "Write the submissions of runs whose process was killed."),
-    "runs": ("tunemark.harness.commands.runs", "List the runs on this machine, and remove those that were not sent."),
+    "runs": (RUN, "List the runs on this machine, and remove those that were not sent."),
     "sweep": (STUDIES, "Run a workload with several settings, each in a fresh process."),
     "frontier": (STUDIES, "Find the largest micro-batch and sequence length that fit."),
     "tune": (STUDIES, "Find the fastest configuration of the tuned division, and measure it."),

@@ -7,8 +7,7 @@ import pytest
 from harness_making import FACTS, ROOT, changed_settings
 
 from tunemark.harness.plan.machine import machine_with
-from tunemark.harness.plan.memory_check import step_memory
-from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.plan.resolve import Options, resolve, step_memory
 from tunemark.harness.studies.series import Point, star_of_card
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.formats import GIB

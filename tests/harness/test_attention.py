@@ -239,6 +239,7 @@ def test_flex_attention_gives_the_loss_and_gradients_of_the_mask(facts, tmp_path
     assert_same(step(model, rows, "flex_attention", shape), masked)
 
 
+@pytest.mark.nightly
 def test_torchs_own_flex_attention_gives_the_loss_of_the_mask_and_passes_the_gate(facts, tmp_path):
     plan, model, shape, rows = case(facts, "llama", tmp_path)
     # On a CPU it has no backward pass.

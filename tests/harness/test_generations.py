@@ -11,6 +11,8 @@ from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.harness.vendors.support import support_matrix
 from tunemark.harness.vendors.vendor_tools import cpu_model
 from tunemark.schema.files import project_root
+from tunemark.schema.physics.memory_states import state_lines
+from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.submission import DeviceFacts
@@ -28,13 +30,25 @@ def planned(facts, machine, *settings, **options):
 @pytest.mark.parametrize(("name", "target"), [("Tesla T4", "7.5"), ("Tesla V100-SXM2-16GB", None)])
 def test_auto_takes_fp16_on_volta_and_turing_and_says_why_and_bf16_since_ampere(facts, name, target):
     plan = planned(facts, make_gpu(name, target)).plan
-    precision = plan.precision
-    assert (precision.compute, precision.parameters, precision.trained, precision.autocast) == (Dtype.FP16, Dtype.FP16, Dtype.FP32, True)
-    full = resolve("smoke-full", facts, make_gpu(name, target), Options()).plan.precision
-    assert (full.parameters, full.trained, full.autocast) == (Dtype.FP32, Dtype.FP32, True)
+    assert (plan.precision.compute, plan.precision.parameters, plan.trained, plan.autocast) == (Dtype.FP16, Dtype.FP16, Dtype.FP32, True)
+    full = resolve("smoke-full", facts, make_gpu(name, target), Options()).plan
+    assert (full.precision.parameters, full.trained, full.autocast) == (Dtype.FP32, Dtype.FP32, True)
     assert plan.reasons["precision.compute"].startswith("the fastest format of a Volta or Turing GPU; bf16: ")
     assert planned(facts, machine_with(facts, "nvidia-t4", 1, 1)).plan.precision.compute is Dtype.FP16
     assert {planned(facts, make_gpu(target=newer)).plan.precision.compute for newer in ("8.0", "9.0", "12.0", None)} == {Dtype.BF16}
+
+
+@pytest.mark.parametrize("workload", ["smoke-lora", "smoke-full"])
+def test_zero_stores_all_weights_in_fp16_and_updates_fp32_copies(facts, workload):
+    """DeepSpeed casts every weight, with its optimizer states and copies in fp32: bytes as measured by a run on two CPU processes."""
+    plan = resolve(workload, facts, machine_with(facts, "nvidia-t4", 2, 1), Options(devices=2, strategy="zero2")).plan
+    assert (plan.precision.parameters, plan.trained, plan.autocast) == (Dtype.FP16, Dtype.FP16, False)
+    assert plan.reasons["precision.parameters"].endswith("updates fp32 copies of the trained ones")
+    lines = {line.key: line.bytes for line in state_lines(shape_of_plan(plan, facts.model(plan.model.key)))}
+    trained = {"smoke-lora": 312_320, "smoke-full": 4_212_992}[workload]
+    measured = {"smoke-lora": 1_249_284, "smoke-full": 16_851_972}[workload]
+    assert lines["optimizer states"] == pytest.approx(measured, rel=1e-5)
+    assert lines["fp32 master weights"] == 4 * trained // 2
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from harness_making import FACTS, only_submission, problems_of, run_of
 
 from tunemark.harness.plan import machine
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.vendors import native, neuron
+from tunemark.harness.vendors import native, neuron, protocol
 from tunemark.harness.vendors.protocol import DeviceUnavailable, all_vendors, vendor_of
 from tunemark.schema.vocabulary import Backend, Status
 
@@ -199,7 +199,7 @@ def test_a_device_without_events_and_counters_waits_at_each_mark_and_says_why_th
 # Found and planned for
 
 
-@pytest.mark.parametrize("row", [row for row in native.TABLE["devices"] if "chips" in row], ids=lambda row: row["backend"])
+@pytest.mark.parametrize("row", [row for row in protocol.TABLE.values() if "chips" in row], ids=lambda row: row["pci_maker"])
 def test_each_chip_on_the_bus_has_a_card_with_its_memory(monkeypatch, tmp_path, row):
     for place, (number, chip) in enumerate(row["chips"].items()):
         monkeypatch.setattr(

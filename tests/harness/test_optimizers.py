@@ -86,7 +86,7 @@ def test_numbers_of_bf16_infinities_and_zeros_are_never_changed_and_nan_stays_na
     assert rounded_stochastically(torch.tensor([0x7FFFFFFF, -1], dtype=torch.int32).view(torch.float32), drawn_bits(2)).isnan().all()
 
 
-@pytest.mark.parametrize(("chunk", "compiled"), [(3, False), (2**16, False), (2**16, True)])
+@pytest.mark.parametrize(("chunk", "compiled"), [(3, False), (2**16, False), pytest.param(2**16, True, marks=pytest.mark.nightly)])
 def test_a_step_is_torchs_in_fp32_and_each_weight_is_one_of_the_two_neighbours(monkeypatch, chunk, compiled):
     monkeypatch.setattr(optimizers, "ROUNDING_CHUNK", chunk)
     ours = weights((8, 5), 7)
@@ -222,7 +222,7 @@ def test_the_cards_of_full_fine_tuning_round_so_unless_something_else_keeps_smal
     assert set(changed_settings(plan, facts.workload("full-1b"))) == {override.field for override in resolved.overrides}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_is_a_valid_submission_that_names_its_optimizer(tmp_path, facts):
     settings = (*ROUNDED, "backend=cpu", "probe=false", "gates=false", "data.sequence_length=32")
     done, submission = run_of(tmp_path, "smoke-full", *settings, steps=6, devices=2, sharding="fsdp2")

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 from harness_making import make_machine, warm
-from sharding_process import OF_FAMILY, plan_of, small
+from sharding_process import OF_FAMILY, SHARDED, plan_of, small
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
@@ -159,7 +159,7 @@ def two_processes(tmp_path_factory):
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in (1, 0)]
 
 
-CASES = [*(f"{family}, random" for family in OF_FAMILY), "llama, pretrained"]
+CASES = [*(f"{family}, random" for family in SHARDED), "llama, pretrained"]
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_a_process_that_receives_its_weights_holds_one_block_at_a_time_and_compu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", OF_FAMILY)
+@pytest.mark.parametrize("family", SHARDED)
 def test_processes_that_draw_their_weights_hold_one_block_at_a_time_and_shards_of_the_same_model(two_processes, family):
     second, first = (seen[f"{family}, drawn"] for seen in two_processes)
     units = two_processes[0][f"{family}, random"]["units"]

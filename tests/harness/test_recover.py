@@ -3,14 +3,13 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 
 import psutil
 import pytest
 import typer
-from harness_making import only_submission, problems_of, tunemark
+from harness_making import cold, only_submission, problems_of, tunemark, warm
 
 from tunemark.harness.commands.run import recover
 from tunemark.harness.run import launch as recovery
@@ -32,7 +31,8 @@ def test_a_run_whose_parent_was_killed_is_recovered_with_all_of_its_steps(tmp_pa
     here, temporary = tmp_path / "here", tmp_path / "tmp"
     here.mkdir()
     temporary.mkdir()
-    command = [sys.executable, "-m", "tunemark.cli", "run", "smoke-full", "--steps", "100000", *SMALL]
+    # A process forked from the warm one has not the arguments by which `recover` finds it.
+    command = cold("tunemark.cli", "run", "smoke-full", "--steps", "100000", *SMALL)
     environment = os.environ | {"TMPDIR": str(temporary)}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment, cwd=here)
     next(line for line in process.stderr if "train, " in line)
@@ -43,16 +43,15 @@ def test_a_run_whose_parent_was_killed_is_recovered_with_all_of_its_steps(tmp_pa
     # A worker that does not run cannot notice that its parent is gone.
     for worker in workers:
         worker.suspend()
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.wait()
     # A run of another checkout is left alone.
     shutil.copytree(folder, temporary / "tunemark-of-another", ignore=shutil.ignore_patterns("torchelastic*"))
     note = temporary / "tunemark-of-another" / recovery.NOTE_FILE
     note.write_text(json.dumps(json.loads(note.read_text()) | {"source": "/another/launch.py"}))
     recovering = subprocess.Popen(
-        [sys.executable, "-m", "tunemark.cli", "recover", "--json"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-    )  # fmt: skip
+        warm("tunemark.cli", "recover", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
     assert f"{folder}: its worker is still running; waiting for it to end" in recovering.stderr.readline()
     for worker in workers:
         worker.resume()

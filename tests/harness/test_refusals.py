@@ -1,8 +1,6 @@
 """A machine with too few devices refuses the run before it starts, and the record gives the reason."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 from harness_making import make_machine, tunemark
@@ -59,20 +57,6 @@ def test_brackets_in_a_message_are_shown_and_are_no_markup(capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "[enforce fail at x.cpp:1] y[/b] [red]" in shown
     assert "[place]" in shown
-
-
-def test_a_worker_ends_once_its_parent_is_gone():
-    parent = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    code = f"import time; from tunemark.harness.worker.entry import end_with_parent; end_with_parent({parent.pid}); time.sleep(60)"
-    worker = subprocess.Popen([sys.executable, "-c", code])
-    try:
-        with pytest.raises(subprocess.TimeoutExpired):
-            worker.wait(timeout=3)
-        parent.kill()
-        parent.wait()
-        assert worker.wait(timeout=20) == 1
-    finally:
-        worker.kill()
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_a_run(tmp_path):

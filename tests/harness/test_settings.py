@@ -41,7 +41,7 @@ def test_only_the_kernel_of_the_plan_is_left_to_torch(facts, monkeypatch, kernel
 
 
 def test_segments_of_the_allocator_grow_on_cuda_unless_the_user_chose(facts, tmp_path, monkeypatch):
-    for name in levers.ALLOCATOR_VARIABLES:
+    for name in process.ALLOCATOR_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     assert process.run_environment(planned(facts).plan, tmp_path) == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
     assert process.run_environment(planned(facts, backend=Backend.CPU).plan, tmp_path) == {}

@@ -9,9 +9,8 @@ import yaml
 from harness_making import ROOT, tunemark
 
 from tunemark.harness.plan.machine import machine_with
-from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.options import Options
-from tunemark.harness.plan.resolve import resolve
+from tunemark.harness.plan.resolve import resolve, step_memory
 
 SCRIPTS = ROOT / "harness/scripts"
 

@@ -145,11 +145,11 @@ def test_each_family_is_sampled_or_gives_a_reason(backend):
         assert sampler.telemetry.devices.reason
 
 
-def test_a_run_holds_what_its_devices_were_seen_to_do(facts, tmp_path, monkeypatch):
+def test_a_run_holds_what_its_devices_were_seen_to_do_and_ends_once_its_throughput_is_sure(facts, tmp_path, monkeypatch):
     from harness_making import make_machine, only_submission
 
     from tunemark.harness.plan.resolve import Options, resolve
-    from tunemark.harness.run.launch import run_once
+    from tunemark.harness.run.launch import SteadinessJudge, run_once
     from tunemark.harness.vendors import cpu
 
     counted = [(DeviceReading(1.0, 400.0, 1700.0, 60.0, 3 * GIB, 40.0 * turn, frozenset({"sw_power_cap"})),) for turn in range(20_000)]
@@ -157,13 +157,19 @@ def test_a_run_holds_what_its_devices_were_seen_to_do(facts, tmp_path, monkeypat
     monitor = FakeMonitor([*before, *counted], [frozenset({999_999_999})])
     monitor.interval_s = 0.1
     monkeypatch.setattr(cpu, "VENDOR", replace(cpu.VENDOR, monitor=lambda _: monitor))
+    monkeypatch.setattr(SteadinessJudge, "sure", lambda _, log: len(log.steps) >= 40)
     machine = make_machine(indexes=(0,), packages={"torch": "2", "peft": "0"})
     resolved = resolve(
-        "smoke-lora", facts, machine, Options(overrides=("data.sequence_length=16",), max_steps=40, probe=False, gates=False)
+        "smoke-lora",
+        facts,
+        machine,
+        Options(overrides=("data.sequence_length=16",), max_steps=20_000, until_ci=0.3, probe=False, gates=False),
     )
     run_once(resolved, facts, machine, tmp_path)
     seen = only_submission(tmp_path)
     assert monitor.closed
+    assert 40 <= len(seen.trace) < 20_000
+    assert 0.1 < seen.utilisation.cpu_busy_mean <= seen.environment.cpu_logical_cores * 1.1
     (use,) = seen.utilisation.devices
     assert (use.busy_mean, use.clock_min_mhz, use.memory_used_before_bytes, use.throttle_reasons) == (
         1.0,

@@ -17,9 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from tunemark.harness.plan.machine import detect
-from tunemark.harness.plan.memory_check import StepMemory, step_memory
 from tunemark.harness.plan.options import Json, Options
-from tunemark.harness.plan.resolve import resolve
+from tunemark.harness.plan.resolve import StepMemory, resolve, step_memory
 from tunemark.harness.run.run_outcome import describe, judge
 from tunemark.harness.run.show import answers, print_json
 from tunemark.harness.vendors.protocol import DeviceUnavailable, vendor_of

@@ -1,25 +1,26 @@
-"""`tunemark plan` and `tunemark run`: show how a workload would run, and run it."""
+"""`tunemark plan`, `run`, `recover` and `runs`: show how a workload would run, run it, and list or remove what was recorded."""
 
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.table import Column, Table
 
 from tunemark.harness.plan.machine import detect, machine_with, too_large
-from tunemark.harness.plan.memory_check import refuse_too_large, step_memory
 from tunemark.harness.plan.options import Json, Options, Out, Workload, takes_run_options
-from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, refuse_unsupported, resolve
-from tunemark.harness.run.show import answers, as_text, print_json, say
+from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, refuse_too_large, refuse_unsupported, resolve, step_memory
+from tunemark.harness.run.report import TRACKERS, refuse_missing_tracker, report
+from tunemark.harness.run.show import answers, as_text, print_json, say, summary, table
 from tunemark.schema import formats
-from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.plan.conflicts import shared_cores
 from tunemark.schema.records.base import flattened
+from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import Status
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
-Tracker = Literal["wandb", "mlflow", "tensorboard"]
 EXIT_BY_STATUS = {
     Status.OK: Exit.OK,
     Status.UNSUPPORTED: Exit.UNSUPPORTED,
@@ -113,7 +114,7 @@ def run(
         int, typer.Option("--repeats", metavar="N", min=1, help="Run N times, each in a fresh process, and report median and range.")
     ] = 1,
     report_to: Annotated[
-        Tracker | None, typer.Option("--report-to", help="Also log the finished run there, if its package is installed.")
+        str | None, typer.Option("--report-to", metavar="NAME", help=f"Also log the finished run to {', '.join(TRACKERS)}.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Run even if the plan needs more memory than each device has.")] = False,
     as_json: Json = False,
@@ -138,7 +139,7 @@ def run(
     """
     from tunemark.harness.run.launch import help_another_node, run_once, superseded  # noqa: PLC0415 - only a run needs processes
     from tunemark.harness.run.record import is_submission  # noqa: PLC0415
-    from tunemark.harness.run.show import print_summary, summary  # noqa: PLC0415
+    from tunemark.harness.run.show import print_summary  # noqa: PLC0415
 
     if repeats > 1:
         from tunemark.harness.commands.studies import answer  # noqa: PLC0415 - only a series needs statistics
@@ -150,8 +151,6 @@ def run(
                 raise TunemarkError(option, value, "is for a single run; remove --repeats")
         answer(run_repeats(workload, options, Bench.here(options, out), repeats), as_json=as_json)
     if report_to is not None:
-        from tunemark.harness.run.report import refuse_missing_tracker, report  # noqa: PLC0415 - only where it is asked for
-
         refuse_missing_tracker(report_to)
     facts, machine = options.facts, detect(options.backend)
     resolved = resolve(workload, facts, machine, options)
@@ -218,3 +217,72 @@ def recover(*, as_json: Json = False) -> None:
         if not written and not failed:
             answers().print("no killed run was found in the temporary folder")
     raise typer.Exit(Exit.INTERNAL if failed else Exit.OK)
+
+
+ALL_TRIES = "tries"
+
+
+@app.command()
+def runs(
+    *,
+    out: Out = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option("--remove", metavar="ID", help="Remove the run with this id, or all `tries`. What git tracks stays."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the runs on this machine that git does not track, newest first: submissions, and tries, which are not sent.
+
+    Examples
+    --------
+    - `tunemark runs`
+
+    - `tunemark runs --remove 24749ae9966b`
+
+    - `tunemark runs --remove tries`
+    """
+    from tunemark.harness.run.record import submissions, tracked, tries  # noqa: PLC0415 - as above
+    from tunemark.schema.records.reading import InvalidRecord, read_record  # noqa: PLC0415
+
+    folder = submissions(out)
+    untracked = set(_files(folder)) - tracked(folder)
+    tried = set(_files(tries(folder))) if tries(folder) != folder else set()
+    rows = []
+    for path in sorted(untracked | tried, key=lambda path: path.stat().st_mtime, reverse=True):
+        try:
+            record = read_record(path.read_bytes())
+        except InvalidRecord:
+            continue
+        if isinstance(record, Submission):
+            rows.append({"id": path.stem.rsplit("-", 1)[-1], "try": path in tried, **summary(record), "file": str(path)})
+    if remove:
+        chosen = [row for row in rows if row["id"] in remove or (row["try"] and ALL_TRIES in remove)]
+        for name in set(remove) - {ALL_TRIES} - {row["id"] for row in chosen}:
+            known = did_you_mean(name, [row["id"] for row in rows]) if rows else "there is none"
+            raise TunemarkError("--remove", name, f"no run that git does not track has this id; {known}")
+        for row in chosen:
+            Path(row["file"]).unlink()
+        say(f"removed {formats.counted(len(chosen), 'run')}")
+        rows = [row for row in rows if row not in chosen]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        cells = [
+            (
+                row["id"],
+                row["workload"],
+                row["status"],
+                row["steps"],
+                row["tokens_per_s"] and formats.significant(row["tokens_per_s"]),
+                row["file"],
+            )
+            for row in rows
+        ]
+        answers().print(table(("id", "workload", "status", "steps", "tokens/s", "file"), cells, folded=("workload", "status", "file")))
+    elif not remove:
+        answers().print("no run here that git does not track; `tunemark run` makes one")
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path.absolute() for path in folder.glob("*/*.json")]

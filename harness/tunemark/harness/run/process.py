@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,6 @@ import psutil
 
 from tunemark.harness.run.run_log import MAXRSS_UNIT, OUTPUT_FILE, PARENT
 from tunemark.harness.vendors.protocol import vendor_of
-from tunemark.harness.worker.levers import ALLOCATOR_VARIABLES, STOCHASTIC_ROUNDING, fresh
 from tunemark.schema.records.plan import DeviceChoice, Plan
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "ACCELERATE_")
 """Variables of an enclosing distributed job. The worker would mistake the processes of that job for its own."""
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Environment variables with the settings of torch's allocator: the name since torch 2.9, and the older one."""
+STOCHASTIC_ROUNDING = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
+NEURON_CACHE_FLAG = re.compile(r"--cache_dir[= ]\s*(\S+)")
+"""In NEURON_CC_FLAGS, where it overrides NEURON_COMPILE_CACHE_URL."""
 WORKER = "tunemark.harness.worker.entry"
 POLL_S = 0.1
 GRACE_S = 5.0
@@ -140,6 +145,19 @@ def run_environment(plan: Plan, folder: Path) -> dict[str, str]:
     set_by_user = any(name in os.environ for name in ALLOCATOR_VARIABLES)
     caches |= {} if set_by_user else vendor_of(plan.device.backend).environment
     return caches | (neuron_environment(plan, {**os.environ, **caches}) if plan.device.backend is Backend.NEURON_XLA else {})
+
+
+def fresh(folder: Path) -> dict[str, str]:
+    """Return environment variables that move all compile caches to an empty folder of the run, which is removed with it."""
+    flags = NEURON_CACHE_FLAG.sub("", os.environ.get("NEURON_CC_FLAGS", "")).strip()
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+        "CUDA_CACHE_PATH": str(folder / "cuda"),
+        "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
+        "NEURON_COMPILE_CACHE_URL": str(folder / "neuron"),
+        **({"NEURON_CC_FLAGS": flags} if "NEURON_CC_FLAGS" in os.environ else {}),
+    }
 
 
 def neuron_environment(plan: Plan, already: Mapping[str, str]) -> dict[str, str]:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 BUILT_FROM = Path(__file__).parents[1] / "built_from.json"
 """Commit of an installed package: `hatch_build.py` writes it into distributions."""
+SOURCE = Path(__file__).resolve().parents[4]
+"""The checkout of this source; another folder where it is installed."""
 SUBMISSIONS, TRIES = "submissions", Path("build") / "tries"
 LOW_DISK_BYTES = 2 * GIB
 MEASURING = ("schema", "harness", "data/models")
@@ -232,10 +234,15 @@ def source_content() -> str:
     return sha256(f"{folders}\n{changes}".encode()).hexdigest()
 
 
-def _git(*arguments: str) -> str | None:
-    """Return git's output about the checkout of this source; None when it is installed elsewhere or git is missing."""
-    root, git = Path(__file__).resolve().parents[4], shutil.which("git")
-    if git is None or not (root / "data" / "accelerators").is_dir():
+def tracked(folder: Path) -> set[Path]:
+    """Return the files of a folder that git tracks; none outside a checkout."""
+    return {(folder / name).absolute() for name in (_git("ls-files", "-z", root=folder) or "").split("\0") if name}
+
+
+def _git(*arguments: str, root: Path = SOURCE) -> str | None:
+    """Return git's output about a folder, by default the checkout of this source; None outside of one, or without git."""
+    git = shutil.which("git")
+    if git is None or not root.is_dir() or (root == SOURCE and not (root / "data" / "accelerators").is_dir()):
         return None
     try:
         done = subprocess.run([git, "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10)  # noqa: S603 - fixed arguments

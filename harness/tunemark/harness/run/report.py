@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from tunemark.harness.run.show import summary
-from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.submission import Submission
 
@@ -70,7 +70,9 @@ TRACKERS: dict[str, Callable[[Submission, dict[str, str], str], None]] = {
 
 
 def refuse_missing_tracker(tracker: str) -> None:
-    """Raise TunemarkError if the tracker's package is not installed."""
+    """Raise TunemarkError for another tracker, or if its package is not installed."""
+    if tracker not in TRACKERS:
+        raise TunemarkError("--report-to", tracker, did_you_mean(tracker, TRACKERS))
     if find_spec(tracker) is None:
         raise TunemarkError("--report-to", tracker, f"needs its package, which is not installed: pip install {tracker}")
 

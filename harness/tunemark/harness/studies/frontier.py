@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.options import Options
-from tunemark.harness.plan.resolve import Resolved
+from tunemark.harness.plan.resolve import Resolved, step_memory
 from tunemark.harness.run.show import say, table
 from tunemark.harness.studies.series import Bench, Point, Series, Stopped, StudyResult, card_with, short
 from tunemark.harness.vendors.protocol import vendor_of

@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Self
 from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors.vendor_tools import MonitorUnavailable, text_of, visible_indexes
 from tunemark.schema.formats import MIB
-from tunemark.schema.plan.capabilities import WITHOUT_FP8, Feature, Generation
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
 
 INSTALL = "nvidia-ml-py is not installed: pip install 'tunemark[nvidia]'"
 
@@ -181,51 +180,14 @@ class NvmlMonitor(protocol.LibraryMonitor):
 
 
 EXPANDABLE = "expandable_segments:True"
-SINCE_AMPERE = "NVIDIA's matrix units have it since compute capability 8.0 (Ampere); use compute=fp16 or fp32"
-SINCE_VOLTA = "NVIDIA GPUs have matrix units since compute capability 7.0 (Volta); use compute=fp32"
-NO_FLASH = dict.fromkeys(
-    (Feature.FLASH_ATTENTION, Feature.VARLEN_ATTENTION, Feature.CUDNN_ATTENTION),
-    "its kernels need compute capability 8.0 (Ampere) or newer; use attention=sdpa",
-)
-NO_FLASH_3 = {Feature.FLASH_ATTENTION_3: protocol.HOPPER_ONLY}
-NO_FP8_HERE = dict.fromkeys(protocol.NO_FP8, f"NVIDIA's matrix units have fp8 since compute capability 8.9 (Ada); {WITHOUT_FP8}")
-NO_TRITON = "Triton needs compute capability 7.0 (Volta) or newer; use"
 VENDOR = protocol.Vendor(
-    backend=Backend.CUDA,
+    **protocol.declared(Backend.CUDA),
     device=Cuda,
-    formats=(Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32),
     find=find,
-    found_by="NVML lists a device",
     masks=("CUDA_VISIBLE_DEVICES",),
     missing_tool=missing_tool,
     preference=50,
     monitor=NvmlMonitor.open,
-    cards="NVIDIA .*",
-    cannot=protocol.NO_MODEL_PARALLEL,
     # Rows of changing length would otherwise leave holes that no later tensor fits into.
     environment={"PYTORCH_ALLOC_CONF": EXPANDABLE},
-    # "Compute Capabilities" of the CUDA programming guide: fp16 tensor cores since 7.0, bf16 and tf32 since 8.0. torch emulates
-    # a format without a matrix unit, many times slower than the device's own formats.
-    generations=(
-        Generation(
-            "a GPU before Volta",
-            r"[1-6]\.\d",
-            ("Kepler", "Maxwell", "Pascal"),
-            dict.fromkeys((Feature.BF16, Feature.FP16, Feature.TF32), SINCE_VOLTA)
-            | {Feature.COMPILE: f"{NO_TRITON} compile=none", Feature.LIGER: f"{NO_TRITON} fused_kernels=none"}
-            | {Feature.FLEX_ATTENTION: f"{NO_TRITON} attention=sdpa"}
-            | NO_FLASH
-            | NO_FLASH_3
-            | NO_FP8_HERE,
-        ),
-        Generation(
-            "a Volta or Turing GPU",
-            r"7\.\d",
-            ("Volta", "Turing"),
-            dict.fromkeys((Feature.BF16, Feature.TF32), SINCE_AMPERE) | NO_FLASH | NO_FLASH_3 | NO_FP8_HERE,
-        ),
-        Generation("an Ampere GPU", r"8\.[0-8]", ("Ampere",), NO_FLASH_3 | NO_FP8_HERE),
-        Generation("an Ada GPU", r"8\.9", ("Ada Lovelace",), NO_FLASH_3),
-        Generation("a Blackwell GPU", r"1\d\.\d", ("Blackwell", "Blackwell Ultra"), NO_FLASH_3),
-    ),
 )

@@ -10,13 +10,11 @@ from typing import Any, Self
 
 from tunemark.harness.vendors import cpu, protocol
 from tunemark.harness.vendors import vendor_tools as tools
-from tunemark.harness.vendors.protocol import NO_FP8, NO_VARLEN, NVIDIA_ONLY, Device, DeviceMemory, DeviceUnavailable, FoundDevice, Vendor
+from tunemark.harness.vendors.protocol import Device, DeviceMemory, DeviceUnavailable, FoundDevice, Vendor
 from tunemark.schema.formats import GIB
-from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import MemoryReading
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, Backend, Dtype
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, Backend
 
-ONE_GPU = "one GPU per machine, and no collectives for it"
 NO_PEAK = "torch.mps counts current memory only, no peak"
 
 
@@ -107,32 +105,11 @@ class MacmonMonitor(protocol.LineMonitor):
 
 
 VENDOR = Vendor(
-    backend=Backend.MPS,
+    **protocol.declared(Backend.MPS),
     device=Mps,
-    formats=(Dtype.BF16, Dtype.FP16, Dtype.FP32),  # Metal has bf16 since macOS 14, which torch requires.
     find=find,
-    found_by="an Apple GPU shares the memory of this machine",
     preference=10,
     monitor=MacmonMonitor.open,
-    cards="Apple .*",
     usable_bytes=usable_bytes,
     probe_size=4096,
-    cannot={
-        Feature.QLORA: "bitsandbytes has no kernels for Metal; use method lora",
-        Feature.FLASH_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
-        Feature.FLEX_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
-        **NVIDIA_ONLY,
-        **NO_VARLEN,
-        **NO_FP8,
-        Feature.LIGER: "its kernels are written in Triton, which has no Metal back end; use fused_kernels=none",
-        Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has no kernels for Metal; use optimizer.name=adamw",
-        Feature.TF32: "a format of NVIDIA GPUs; use compute=fp32",
-        Feature.DDP: ONE_GPU,
-        Feature.FSDP2: ONE_GPU,
-        Feature.ZERO: ONE_GPU,
-        Feature.OFFLOAD: "the GPU shares the host's memory",
-        Feature.TENSOR_PARALLEL: "one GPU per machine",
-        Feature.PIPELINE_PARALLEL: "one GPU per machine",
-        Feature.PEAK_MEMORY: f"{NO_PEAK}; the size of the Metal heap is used instead",
-    },
 )

@@ -1,4 +1,4 @@
-"""Devices that a package of their vendor adds to torch: the rows of native.toml, in our own training loop.
+"""Devices that a package of their vendor adds to torch: the tables of families.toml with `modules`, in our own training loop.
 
 One class drives all of them, by torch's module of the device and by torch.accelerator; what a device lacks is found out when it is opened.
 A test runs a whole run on a device that it registers.
@@ -6,7 +6,6 @@ A test runs a whole run on a device that it registers.
 
 import contextlib
 import time
-import tomllib
 from dataclasses import replace
 from functools import partial
 from importlib import import_module, metadata
@@ -14,11 +13,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Self
 
-from tunemark.harness.vendors import neuron, protocol
+from tunemark.harness.vendors import protocol
 from tunemark.schema.formats import GIB
-from tunemark.schema.plan.capabilities import Feature, Need
+from tunemark.schema.plan.capabilities import Need
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
-from tunemark.schema.vocabulary import TORCH_MODULES, Backend, Dtype
+from tunemark.schema.vocabulary import NATIVE, TORCH_MODULES, Backend
 
 PCI = Path("/sys/bus/pci/devices")
 UNSUPPORTED = (RuntimeError, AttributeError, TypeError)
@@ -49,7 +48,7 @@ class Native(protocol.EventDevice):
     """Trains on one device of a package. Its name is not compared: not every module reports one."""
 
     row: ClassVar[dict[str, Any]]
-    """What native.toml says of the device."""
+    """What families.toml says of the device."""
     need: ClassVar[Need]
     """The package that registers it."""
     draws_weights = pins_memory = False
@@ -126,24 +125,12 @@ def on_pci_bus(row: dict[str, Any]) -> list[protocol.FoundDevice]:
     return [protocol.FoundDevice(None, DeviceFacts(name=name, memory_bytes=memory)) for name, memory in parts]
 
 
-def vendor(row: dict[str, Any], cannot: dict[str, str], **own: Any) -> protocol.Vendor:  # noqa: ANN401 - fields of a vendor
-    """Return the vendor of a row. `cannot` is what no device can do."""
-    need = Need(**row["need"])
-    given = {Feature(feature): reason for feature, reason in (cannot | row["cannot"]).items()}
-    plain = {name: row[name] for name in ("backend", "found_by", "cards")} | {"find": partial(on_pci_bus, row), "preference": 30} | own
-    return protocol.Vendor(
-        **plain | {"backend": Backend(row["backend"])},
-        device=type("Native", (Native,), {"row": row, "need": need, "family": row["backend"], "collectives": row["collectives"]}),
-        formats=tuple(map(Dtype, row["formats"])),
-        needs=protocol.TORCH_NEEDS | dict.fromkeys((Feature.FULL, Feature.LORA), need),
-        cannot=protocol.NO_MODEL_PARALLEL | protocol.NVIDIA_ONLY | protocol.NO_VARLEN | given,
-    )
+def vendor(backend: Backend, **own: Any) -> protocol.Vendor:  # noqa: ANN401 - fields of a vendor
+    """Return the vendor of such a device; `own` are fields of one that is found in its own way."""
+    row = protocol.TABLE[backend.value]
+    content = {"row": row, "need": Need(**row["need"]), "family": backend.value, "collectives": row["collectives"]}
+    plain = {"find": partial(on_pci_bus, row), "preference": 30}
+    return protocol.Vendor(**protocol.declared(backend) | plain | own, device=type("Native", (Native,), content))
 
 
-TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-NEURON = {
-    "find": lambda: [] if neuron.through_xla() else neuron.find(),
-    "monitor": lambda indexes: neuron.NeuronMonitor.open(indexes),  # noqa: PLW0108 - looked up when it is called
-    "masks": (neuron.MASK,),
-}
-VENDORS = [vendor(row, TABLE["cannot"], **(NEURON if row["backend"] == Backend.NEURON.value else {})) for row in TABLE["devices"]]
+VENDORS = [vendor(backend) for backend in NATIVE if "pci_maker" in protocol.TABLE[backend.value]]

@@ -14,11 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
-from tunemark.harness.vendors import protocol
+from tunemark.harness.vendors import native, protocol
 from tunemark.harness.vendors import vendor_tools as tools
-from tunemark.schema.plan.capabilities import WITHOUT_FP8, Feature, Need
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
 
 DRIVER_INFO = Path("/sys/devices/virtual/neuron_device/neuron0/info/architecture")
 DRIVER_VERSION = Path("/sys/module/neuron/version")
@@ -161,37 +160,14 @@ def through_xla() -> bool:
     return find_spec("torch_xla") is not None
 
 
-TRAINER = Need("optimum-neuron", "pip install 'optimum-neuron[training]==0.4.5' on the Neuron stack")
-# The NKI kernel and the sharding of states and layers are parts of optimum-neuron.
-PARTS_OF_TRAINER = (Feature.FLASH_ATTENTION, Feature.ZERO, Feature.TENSOR_PARALLEL, Feature.PIPELINE_PARALLEL)
-VENDOR = protocol.Vendor(
-    backend=Backend.NEURON_XLA,
+XLA = protocol.Vendor(
+    **protocol.declared(Backend.NEURON_XLA),
     device=Neuron,
-    formats=(Dtype.BF16, Dtype.FP32),
     find=lambda: find() if through_xla() else [],
-    found_by="neuron-ls lists a device, and torch-xla is installed",
     preference=30,
     monitor=NeuronMonitor.open,
-    # TorchNeuron has no Trainium 1 and Inferentia 2.
-    cards="AWS NeuronCore-v[12]",
     masks=(MASK,),
     probe_size=None,  # The compiler keeps one of several equal products in a graph, so the rate would be a multiple.
-    needs=dict.fromkeys((Feature.FULL, Feature.LORA, *PARTS_OF_TRAINER), TRAINER),
-    cannot={
-        Feature.QLORA: "optimum-neuron trains no quantised weights; use method lora",
-        Feature.PACKING: "the attention kernels of optimum-neuron ignore document borders; use data.document_borders=false",
-        Feature.SELECTIVE_CHECKPOINTING: "PyTorch/XLA recomputes whole blocks; use gradient_checkpointing=full or none",
-        Feature.FLEX_ATTENTION: "it has no kernel for these devices; use attention=sdpa",
-        **protocol.NVIDIA_ONLY,
-        **protocol.NO_VARLEN,
-        **dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"optimum-neuron trains in bf16 and fp32; {WITHOUT_FP8}"),
-        Feature.LIGER: "its kernels are written in Triton, which has no Neuron back end; use fused_kernels=none",
-        Feature.COMPILE: "the Neuron compiler compiles each graph anyway; use compile=none",
-        Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has no kernels for Neuron; use optimizer.name=adamw",
-        Feature.FP16: "optimum-neuron trains in bf16 and fp32; use compute=bf16",
-        Feature.FSDP2: "optimum-neuron shards states with zero1, and layers with tensor and pipeline parallel",
-        Feature.OFFLOAD: "optimum-neuron keeps nothing in host memory",
-        Feature.PEAK_MEMORY: NO_PEAK,
-        Feature.ENERGY: "neuron-monitor reports no power",
-    },
 )
+NATIVE = native.vendor(Backend.NEURON, find=lambda: [] if through_xla() else find(), monitor=NeuronMonitor.open, masks=(MASK,))
+VENDORS = [XLA, NATIVE]

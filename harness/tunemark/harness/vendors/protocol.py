@@ -7,51 +7,47 @@ libraries inside functions, so that planning stays fast.
 import contextlib
 import pkgutil
 import time
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 from tunemark.harness.vendors.vendor_tools import LineStream
-from tunemark.schema.plan.capabilities import WITHOUT_FP8, Family, Feature, Need
+from tunemark.schema.plan.capabilities import Family, Feature, Generation, Need
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
-from tunemark.schema.vocabulary import Backend
+from tunemark.schema.vocabulary import Backend, Dtype
 
-# What a family can do
+# What a family can do, by the table families.toml
 
-
-NO_VARLEN = {Feature.VARLEN_ATTENTION: "torch has its kernel for NVIDIA and AMD GPUs; use attention=flex_attention or sdpa"}
-HOPPER_ONLY = "its kernels are for NVIDIA's Hopper GPUs; use attention=sdpa"
-NVIDIA_ONLY: dict[Feature, str] = {
-    Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
-    Feature.TF32: "a format of NVIDIA GPUs; use compute=bf16 or fp32",
-    Feature.CUDNN_ATTENTION: "cuDNN is for NVIDIA GPUs; use sdpa_kernel=auto",
-    Feature.CUDA_GRAPHS: "for NVIDIA GPUs only in this version; use compile_mode=default",
-}
-"""Features of NVIDIA GPUs that no other family has, with the reason."""
-NO_FP8: dict[Feature, str] = dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"it has no fp8 products in torch; {WITHOUT_FP8}")
-"""Both fp8 features, with the reason, for families whose devices or torch cannot multiply in fp8."""
-NO_MODEL_PARALLEL: dict[Feature, str] = dict.fromkeys(
-    (Feature.TENSOR_PARALLEL, Feature.PIPELINE_PARALLEL), "on Neuron devices only in this version; use fsdp2 or zero3"
-)
+TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("families.toml").read_text(encoding="utf-8"))
+NEEDS = {Feature(feature): Need(**need) for feature, need in TABLE["needs"].items()}
+"""Packages that features need in our own loop."""
 
 
-BITSANDBYTES = Need("bitsandbytes", "pip install 'tunemark[qlora]'")
-TORCH_NEEDS: dict[Feature, Need] = {
-    Feature.QLORA: BITSANDBYTES,
-    Feature.EIGHT_BIT_OPTIMIZER: BITSANDBYTES,
-    Feature.ZERO: Need("deepspeed", "pip install 'tunemark[distributed]'"),
-    Feature.LIGER: Need("liger-kernel", "pip install liger-kernel"),
-    Feature.FP8_TRAINING: Need("torchao", "pip install torchao"),
-    Feature.FLASH_ATTENTION: Need("flash-attn", "pip install flash-attn --no-build-isolation, or use attention=sdpa"),
-    # Transformers checks for the module flash_attn_interface and for exactly this distribution. Without it, transformers may
-    # download a different kernel from the hub at run time.
-    Feature.FLASH_ATTENTION_3: Need(
-        "flash-attn-3",
-        "build it in the folder hopper of github.com/Dao-AILab/flash-attention, or use attention=flash_attention_2 or sdpa",
-    ),
-}
-"""Packages needed on every family that our own loop trains on."""
+def declared(backend: Backend) -> dict[str, Any]:
+    """Return the fields of a family's `Vendor` that the table holds."""
+    row = TABLE[backend.value]
+    own = (
+        dict.fromkeys((Feature.FULL, Feature.LORA, *map(Feature, row.get("also_needed_for", ()))), Need(**row["need"]))
+        if "need" in row
+        else {}
+    )
+    generations = ((each["name"], each["target"], tuple(each["architectures"]), _cannot(each)) for each in row.get("generations", ()))
+    return {
+        **{name: row[name] for name in ("found_by", "on_host", "cards") if name in row},
+        "backend": backend,
+        "formats": tuple(map(Dtype, row["formats"])),
+        "cannot": _cannot(row),
+        "needs": NEEDS | own,
+        "generations": tuple(Generation(*each) for each in generations),
+    }
+
+
+def _cannot(row: dict[str, Any]) -> dict[Feature, str]:
+    lists = (*(TABLE["shared"][name] for name in row.get("shares", ())), row.get("cannot", {}))
+    return {Feature(feature): reason for each in lists for feature, reason in each.items()}
 
 
 # Find devices
@@ -441,7 +437,7 @@ class Vendor(Family):
 
     backend: Backend
     device: type[Device]
-    needs: dict[Feature, Need] = field(default_factory=lambda: TORCH_NEEDS)
+    needs: dict[Feature, Need] = field(default_factory=lambda: NEEDS)
     find: Callable[[], list[FoundDevice]] = list
     """Return the visible devices of this machine; empty without a driver."""
     masks: tuple[str, ...] = ()

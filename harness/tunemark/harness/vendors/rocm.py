@@ -11,9 +11,8 @@ from typing import Any, ClassVar, Self
 
 from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors import vendor_tools as tools
-from tunemark.schema.plan.capabilities import WITHOUT_FP8, Feature, Generation
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
 
 RUNTIME_MASK, HIP_MASKS = "ROCR_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """The runtime hides some devices, and HIP hides some of the rest. HIP reads the first of its two variables that is set, as torch does."""
@@ -150,32 +149,11 @@ class AmdMonitor(protocol.LibraryMonitor):
             raise tools.MonitorUnavailable(msg) from error
 
 
-OLD_AMD = "AMD's matrix units have it since gfx908 (MI100) and gfx11 (RX 7000); use compute=fp16 or fp32"
-# AOTriton 0.12, README: gfx90a, gfx942 and gfx950; RDNA's were experimental before.
-NO_VARLEN = {Feature.VARLEN_ATTENTION: "its kernels are for CDNA 2 (MI200) and newer Instinct GPUs; use attention=sdpa"}
-NO_FP8_HERE = dict.fromkeys(protocol.NO_FP8, f"AMD's matrix units have fp8 since gfx942 (MI300) and gfx12 (RX 9000); {WITHOUT_FP8}")
 VENDOR = protocol.Vendor(
-    backend=Backend.ROCM,
+    **protocol.declared(Backend.ROCM),
     device=Rocm,
-    formats=(Dtype.BF16, Dtype.FP16, Dtype.FP32),
     find=find,
-    found_by="amd-smi lists a device",
     preference=40,
     monitor=AmdMonitor.open,
-    cards="AMD .*",
     masks=(RUNTIME_MASK, HIP_MASKS[0]),
-    cannot=protocol.NO_MODEL_PARALLEL | protocol.NVIDIA_ONLY,
-    # LLVM's processor table for AMDGPU: matrix instructions on bf16 in gfx908 and later of CDNA, gfx11 and later of RDNA.
-    generations=(
-        Generation(
-            "an AMD GPU before CDNA and RDNA 3",
-            r"gfx(8\w+|90[0-79]|90c|10\w+)",
-            ("GCN", "Vega", "RDNA", "RDNA 2"),
-            {Feature.BF16: OLD_AMD} | NO_VARLEN | NO_FP8_HERE,
-        ),
-        # gfx940 to gfx942 have the e4m3 without infinity and negative zero (HIP's page "FP8 Numbers"), later ones the OCP format.
-        Generation("an MI100 or RDNA 3 GPU", r"gfx(908|11\w+)", ("CDNA", "RDNA 3"), NO_VARLEN | NO_FP8_HERE),
-        Generation("a CDNA 2 GPU", r"gfx90a", ("CDNA 2",), NO_FP8_HERE),
-        Generation("an RDNA 4 GPU", r"gfx12\w+", ("RDNA 4",), NO_VARLEN),
-    ),
 )

@@ -10,9 +10,8 @@ from typing import Any
 from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors.vendor_tools import ask, ask_json, dicts, number, positive, text_of, visible_indexes
 from tunemark.schema.formats import MIB
-from tunemark.schema.plan.capabilities import WITHOUT_FP8, Feature
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
 
 DISPLAY_ONLY = ("UHD Graphics", "HD Graphics", "Iris")
 """GPUs inside processors that torch does not train on: they must not be chosen over the CPU."""
@@ -122,21 +121,10 @@ def _value(row: list[tuple[str, str]], column: str) -> float | None:
 
 
 VENDOR = protocol.Vendor(
-    backend=Backend.XPU,
+    **protocol.declared(Backend.XPU),
     device=Xpu,
-    formats=(Dtype.BF16, Dtype.FP16, Dtype.FP32),  # Intel's tools report no generation, and every card we list has bf16.
     find=find,
-    found_by="xpu-smi or sycl-ls lists a device",
     preference=20,
     monitor=XpuSmiMonitor.open,
-    cards="Intel (?!Gaudi).*",
     masks=(MASK,),
-    cannot=protocol.NO_MODEL_PARALLEL
-    | {
-        Feature.FLASH_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
-        **protocol.NVIDIA_ONLY,
-        **protocol.NO_VARLEN,
-        **dict.fromkeys((Feature.FP8_FROZEN, Feature.FP8_TRAINING), f"not tried on these GPUs in this version; {WITHOUT_FP8}"),
-        Feature.ENERGY: "xpu-smi reports power once per second, too coarse to integrate",
-    },
 )

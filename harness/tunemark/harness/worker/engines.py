@@ -136,12 +136,16 @@ def open_accelerator(plan: Plan, device: Device, *, load_sharded: bool = False) 
 
     Raises RuntimeError when it runs another number of processes than the plan or the launcher: on CPUs that goes unnoticed.
     """
-    settings: dict[str, Any] = {"mixed_precision": plan.precision.compute.value if plan.precision.autocast else "no"}
+    settings: dict[str, Any] = {"mixed_precision": plan.precision.compute.value if plan.autocast else "no"}
     if plan.device.count > 1:
         # On CPUs accelerate leaves the backend unset under DeepSpeed, and every process then believes it is alone.
         # Processes that wait while the first loads the model must not give up: the parent's watchdog decides.
         settings["kwargs_handlers"] = [InitProcessGroupKwargs(backend=collectives(plan, device), timeout=LOADING)]
     if plan.device.strategy in STAGES:
+        import deepspeed  # noqa: PLC0415 - an optional package
+
+        # On CPUs it would compile a reduction for inference, which takes a minute, and which training never calls.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         settings["deepspeed_plugin"] = _zero_plugin(plan, load_sharded=load_sharded)
     else:
         # With DeepSpeed, accelerate must not get `cpu`, even on CPUs.

@@ -163,7 +163,7 @@ def prepare(
 
     # fp32 is fp32 unless the plan has tf32: a GPU would silently round its inputs otherwise.
     torch.set_float32_matmul_precision("high" if plan.precision.compute is Dtype.TF32 else "highest")
-    # Preparation is a part of loading, even after the gates: weights are sharded, updates compiled, DeepSpeed's extensions built.
+    # Preparation is a part of loading, even after the gates: weights are sharded, and updates compiled.
     log.phase(Phase.LOAD, device.now())
     accelerator = accelerator or open_accelerator(plan, device)
     if plan.device.strategy is Strategy.FSDP2:

@@ -39,7 +39,7 @@ def check(plan: Plan, model: Any, device: Device, batch: MicroBatch) -> Iterator
     tensors = to_device(batch.tensors, device.torch_name)
     kind, cuda = torch.device(device.torch_name).type, device.torch_name.startswith("cuda")
     # As in training: some attention kernels take 16 bits only.
-    precision = torch.autocast(kind, torch_dtype(plan.precision.compute)) if plan.precision.autocast else nullcontext()
+    precision = torch.autocast(kind, torch_dtype(plan.precision.compute)) if plan.autocast else nullcontext()
     with torch.random.fork_rng(devices=[device.torch_name] if cuda else []), precision:
         yield adapter_gradient(plan, model, tensors)
         yield packed_documents(plan, model, tensors)

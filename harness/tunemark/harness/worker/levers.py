@@ -4,12 +4,17 @@ Also reads back those in effect.
 """
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+from tunemark.harness.run.process import STOCHASTIC_ROUNDING
+from tunemark.harness.worker import chunked_loss
+from tunemark.harness.worker.fp8 import FrozenFp8Linear, layers_in_fp8
 from tunemark.schema.records.effective import STOCHASTIC_OPTIMIZER, TORCH_NAMES, short
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import ATTENTION_KERNELS, NATIVE, SDPA_KERNELS, Backend, Checkpointing
@@ -33,10 +38,6 @@ KEPT = frozenset(
     }
 )
 """Operators, by torch's names, with results that selective checkpointing keeps. A package's operators exist after its import."""
-ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-"""Environment variables with the settings of torch's allocator: the name since torch 2.9, and the older one."""
-CHUNKED_LOSS = "tunemark.harness.worker.chunked_loss"
-STOCHASTIC_ROUNDING = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
 
 
 def recompute(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
@@ -54,8 +55,6 @@ def recompute(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
 
 
 def _selective_contexts() -> Any:  # noqa: ANN401 - two context managers of torch
-    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts  # noqa: PLC0415
-
     def policy(_context: object, operator: Any, *_arguments: object, **_settings: object) -> Any:  # noqa: ANN401
         return CheckpointPolicy.MUST_SAVE if operator.name() in KEPT else CheckpointPolicy.PREFER_RECOMPUTE
 
@@ -69,14 +68,11 @@ def fuse(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
 
         _apply_liger_kernel_to_instance(model=model)
     if plan.model.loss == "chunked":
-        from tunemark.harness.worker.chunked_loss import chunk_loss  # noqa: PLC0415 - imports torch
-
-        chunk_loss(model)
+        chunked_loss.chunk_loss(model)
 
 
 def blocks(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
     """Return the repeated blocks of a transformers model: the list of modules that holds the most parameters."""
-    from torch import nn  # noqa: PLC0415
 
     def weights(module: Any) -> int:  # noqa: ANN401 - a torch module
         # DeepSpeed stores the full size of a parameter that it has sharded.
@@ -103,8 +99,6 @@ def compile_model(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch mod
 
 def limit_sdpa(plan: Plan) -> None:
     """Leave torch only the kernel of the plan for scaled dot product attention; it raises where that cannot run."""
-    import torch  # noqa: PLC0415
-
     # Torch's switches have another name for one kernel.
     chosen = {"efficient": "mem_efficient"}.get(plan.model.sdpa_kernel, plan.model.sdpa_kernel)
     if chosen != "auto":
@@ -149,7 +143,7 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
     return {
         "attention": str(getattr(inner.config, "_attn_implementation", "unknown")),
         "fused_kernels": "liger" if any(name.startswith("liger_kernel.") for name in origins) else "none",
-        "loss": "chunked" if CHUNKED_LOSS in origins else "whole",
+        "loss": "chunked" if chunked_loss.__name__ in origins else "whole",
         "compile": compiled,
         "gradient_checkpointing": checkpointing if recomputing else "none",
         "attention_kernel": attention_kernel(plan, inner),
@@ -177,8 +171,6 @@ def gradient_reduction(model: Any) -> str | None:  # noqa: ANN401 - a torch modu
 
 def expandable_segments(model: Any) -> bool | None:  # noqa: ANN401 - a torch module
     """Return True if torch's allocator grows its segments instead of adding new ones; None on devices that cannot."""
-    import torch  # noqa: PLC0415
-
     if next(model.parameters()).device.type != "cuda":
         return None
     # The environment holds what was requested; the allocator's settings are False on a platform that cannot.
@@ -193,8 +185,6 @@ def _is_compiled(module: Any) -> bool:  # noqa: ANN401 - a torch module
 
 def quantisation_of(model: Any) -> str:  # noqa: ANN401 - a torch module
     """Return the 4-bit or fp8 format of the weights, with `, double` if its constants are quantised too; `none` without such weights."""
-    from tunemark.harness.worker.fp8 import layers_in_fp8  # noqa: PLC0415 - imports torch
-
     states = [state for parameter in model.parameters() if (state := getattr(parameter, "quant_state", None)) is not None]
     kinds = {f"{state.quant_type}{', double' if getattr(state, 'nested', False) else ''}" for state in states}
     frozen = {"fp8"} if layers_in_fp8(model) else set()
@@ -224,8 +214,6 @@ def attention_kernel(plan: Plan, model: Any) -> str | None:  # noqa: ANN401 - a 
 
     The latter asks torch and observes no run: a compiled graph, or rows without padding where some have it, can get another kernel.
     """
-    import torch  # noqa: PLC0415
-
     config, device = model.config, next(model.parameters()).device
     implementation = str(getattr(config, "_attn_implementation", None))
     kernels = ATTENTION_KERNELS.get(implementation, ())
@@ -252,10 +240,6 @@ def attention_kernel(plan: Plan, model: Any) -> str | None:  # noqa: ANN401 - a 
 
 def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) -> None:  # noqa: ANN401 - torch modules
     """Report the number format of training's first matrix product outside fp8, once; nothing where all products are in compiled graphs."""
-    from torch import nn  # noqa: PLC0415
-
-    from tunemark.harness.worker.fp8 import FrozenFp8Linear  # noqa: PLC0415 - imports torch
-
     if _is_compiled(model) or not stack:
         return
     # A linear layer outside compiled graphs, the first of a block if possible.
@@ -269,8 +253,6 @@ def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) 
         return
 
     def hook(module: Any, _inputs: Any, output: Any) -> None:  # noqa: ANN401 - torch objects
-        import torch  # noqa: PLC0415
-
         handle.remove()
         # A four-bit layer multiplies in a format of its own and casts back.
         number_format = short(str(getattr(module, "compute_dtype", None) or output.dtype))
@@ -282,22 +264,7 @@ def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) 
 
 # The state of the compile cache on disk before the run (definitions#compile-overhead): cold, warm, or the reason why it is unknown
 
-NEURON_CACHE_FLAG = re.compile(r"--cache_dir[= ]\s*(\S+)")
-"""In NEURON_CC_FLAGS, where it overrides NEURON_COMPILE_CACHE_URL."""
 UNCOUNTED = "the vendor's compiler counts no hits and misses of its cache"
-
-
-def fresh(folder: Path) -> dict[str, str]:
-    """Return environment variables that move all compile caches to an empty folder of the run, which is removed with it."""
-    flags = NEURON_CACHE_FLAG.sub("", os.environ.get("NEURON_CC_FLAGS", "")).strip()
-    return {
-        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-        "TRITON_CACHE_DIR": str(folder / "triton"),
-        "CUDA_CACHE_PATH": str(folder / "cuda"),
-        "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
-        "NEURON_COMPILE_CACHE_URL": str(folder / "neuron"),
-        **({"NEURON_CC_FLAGS": flags} if "NEURON_CC_FLAGS" in os.environ else {}),
-    }
 
 
 def cache_state(plan: Plan) -> dict[str, Any]:

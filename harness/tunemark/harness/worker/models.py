@@ -161,10 +161,10 @@ def add_adapters(plan: Plan, lora: LoraSettings, model: Any) -> Any:  # noqa: AN
     for parameter in adapted.parameters():
         # With four-bit layers peft 0.17 creates adapters in fp32, whatever the model's format.
         if parameter.requires_grad:
-            parameter.data = parameter.data.to(torch_dtype(plan.precision.trained))
+            parameter.data = parameter.data.to(torch_dtype(plan.trained))
     for module in adapted.modules():
         # Autocast casts the small adapters to the format of the inputs; peft would copy the inputs to that of the adapters.
-        if plan.precision.autocast and isinstance(module, peft.tuners.lora.LoraLayer):
+        if plan.autocast and isinstance(module, peft.tuners.lora.LoraLayer):
             module.cast_input_dtype_enabled = False
     return adapted
 

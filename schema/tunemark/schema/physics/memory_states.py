@@ -313,10 +313,9 @@ def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
         return ()
     share = divided(shape, "optimizer")
     by = f" / {share} devices" if share > 1 else ""
-    base = 4.0 if shape.master_weights else BYTES[shape.parameters]
-    trained = weights.trained * base + weights.adapters * BYTES[shape.adapters]
     numbers = weights.trained + weights.adapters
-    master = weights.trained * 4 if shape.master_weights else 0
+    master = 4 * numbers if shape.master_weights else 0
+    trained = master or weights.trained * BYTES[shape.parameters] + weights.adapters * BYTES[shape.adapters]
     states: dict[str, tuple[float, str]] = {
         "adamw": (2 * trained, f"two moments of {numbers:,} numbers, in their own format{by}"),
         "adamw-fused": (2 * trained, f"two moments of {numbers:,} numbers, in their own format{by}"),
@@ -328,16 +327,15 @@ def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
     # torch's default AdamW updates all tensors at once and holds the square roots of all second moments.
     roots = trained if shape.optimizer == "adamw" and not shape.optimizer_in_backward else 0
     # DeepSpeed casts its share of the gradients before it updates the master weights.
-    casts = 4 * weights.trained if shape.master_weights and shape.sharding in {"zero1", "zero2", "zero3"} else 4 * shape.cast_at_once
-    casts = min(casts, 4 * weights.trained)
+    casts = master if shape.sharding in {"zero1", "zero2", "zero3"} else min(4 * shape.cast_at_once, master)
     return (
         MemoryLine("optimizer states", "training", int(size / share), formula),
-        MemoryLine("fp32 master weights", "training", int(master / share), f"{weights.trained:,} x 4 bytes{by}"),
+        MemoryLine("fp32 master weights", "training", int(master / share), f"{numbers:,} x 4 bytes{by}"),
         MemoryLine(
             "update workspace", "training", int(roots / share), "square roots of all second moments at once (foreach)", ("optimizer",)
         ),
         _rounding(shape, share),
-        MemoryLine("fp32 gradients", "training", int(casts / share), f"{weights.trained:,} x 4 bytes{by}", ("optimizer",)),
+        MemoryLine("fp32 gradients", "training", int(casts / share), f"{numbers:,} x 4 bytes{by}", ("optimizer",)),
     )
 
 

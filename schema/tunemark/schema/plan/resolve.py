@@ -39,7 +39,7 @@ from tunemark.schema.records.plan import (
 )
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.synthetic_data import FULL_ROWS
-from tunemark.schema.vocabulary import STATIC_SHAPES, Backend, DataSource, Dtype, Method, Padding, Strategy, Task, Weights
+from tunemark.schema.vocabulary import DEEPSPEED, STATIC_SHAPES, Backend, DataSource, Dtype, Method, Padding, Strategy, Task, Weights
 
 DEFAULT_MAX_TRAIN_S = 300.0
 DEFAULT_NO_STEP_S = 900.0
@@ -100,7 +100,7 @@ def resolve(requested: Requested, facts: FactBase, machine: Machine) -> Resoluti
     model = model_choice(card, facts, requested)
     data = data_choice(card, machine, requested, reasons)
     device = device_choice(card, machine, accelerator, requested, reasons)
-    precision = precision_choice(card, machine, generation, requested, reasons)
+    precision = precision_choice(card, machine, generation, device.strategy, requested, reasons)
     plan = Plan(
         workload=card.key,
         workload_sha256=facts.workload_sha256(card.key),
@@ -218,7 +218,7 @@ def lora_choice(card: WorkloadCard, facts: FactBase, reasons: Reasons) -> LoraSe
 
 
 def precision_choice(
-    card: WorkloadCard, machine: Machine, generation: Generation | None, requested: Requested, reasons: Reasons
+    card: WorkloadCard, machine: Machine, generation: Generation | None, strategy: Strategy, requested: Requested, reasons: Reasons
 ) -> Precision:
     """Return the number formats of weights and of matrix products.
 
@@ -240,7 +240,9 @@ def precision_choice(
         why = f"the fastest format of {generation.name}{lacking}"
     reasons.give("precision.compute", compute, why)
     parameters, why = Dtype.BF16 if compute is Dtype.BF16 else Dtype.FP32, "weights are stored in the compute format"
-    if compute is Dtype.FP16 and card.method is Method.FULL:
+    if compute is Dtype.FP16 and strategy in DEEPSPEED:
+        parameters, why = compute, "DeepSpeed stores all weights in fp16, and updates fp32 copies of the trained ones"
+    elif compute is Dtype.FP16 and card.method is Method.FULL:
         why = "fp16 updates underflow, so the weights are kept in fp32"
     elif compute is Dtype.FP16:
         parameters, why = compute, "frozen weights are stored in the compute format; adapters in fp32, as fp16 updates underflow"

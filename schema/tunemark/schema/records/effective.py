@@ -58,7 +58,7 @@ def compared(plan: Plan, effective: Effective, trace: StepTrace) -> Iterator[Com
     yield Compared("compile", plan.model.compile, effective.compile, plan.model.compile == effective.compile.partition(",")[0])
     if effective.compute is not None:
         yield _same("compute_format", plan.precision.compute.value, effective.compute)
-    stored, trained = plan.precision.trained.value, [short(name) for name in effective.trainable_dtypes]
+    stored, trained = plan.trained.value, [short(name) for name in effective.trainable_dtypes]
     yield Compared("trained_format", stored, ", ".join(trained) or "none", trained == [stored])
     if effective.quantisation is not None:
         requested = plan.quantisation

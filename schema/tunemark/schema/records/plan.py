@@ -222,16 +222,6 @@ class Precision(Frozen):
     compute: Dtype
     """Format of the matrix products. Its dense peak is the denominator of MFU."""
 
-    @property
-    def trained(self) -> Dtype:
-        """Format of the weights that are updated: updates of fp16 weights underflow, so adapters beside them are in fp32."""
-        return Dtype.FP32 if self.parameters is Dtype.FP16 else self.parameters
-
-    @property
-    def autocast(self) -> bool:
-        """True if products run in a smaller format than that of the trained weights."""
-        return self.compute in {Dtype.BF16, Dtype.FP16} and self.trained is Dtype.FP32
-
 
 class Devices(Frozen):
     """The devices and how the model is distributed over them, as a card and a plan both have it."""
@@ -419,6 +409,17 @@ class Plan(Frozen):
         return min(limits) if limits else None
 
     @property
+    def trained(self) -> Dtype:
+        """Format of the trained weights. Updates of fp16 weights underflow: adapters beside them are in fp32, but DeepSpeed updates fp32 copies."""
+        kept = self.precision.parameters
+        return Dtype.FP32 if kept is Dtype.FP16 and self.device.strategy not in DEEPSPEED else kept
+
+    @property
+    def autocast(self) -> bool:
+        """True if products run in a smaller format than that of the trained weights."""
+        return self.precision.compute in {Dtype.BF16, Dtype.FP16} and self.trained is Dtype.FP32
+
+    @property
     def rounds_stochastically(self) -> bool:
         """True if updated weights are rounded stochastically, by the optimizer or by the Neuron runtime."""
         return self.optimizer.stochastic_rounding or bool(self.neuron and self.neuron.stochastic_rounding)
@@ -441,9 +442,9 @@ class Plan(Frozen):
 
 def needless_rounding(parameters: Dtype, strategy: Strategy, *, master_weights: bool) -> str | None:
     """Return the reason why no updated weight is rounded to bf16, so that it needs no stochastic rounding; None if weights are."""
+    copies = "keeps fp32 copies of the weights and updates those"
+    if strategy in DEEPSPEED and parameters in {Dtype.BF16, Dtype.FP16}:
+        return f"{strategy.value} {copies}"
     if parameters is not Dtype.BF16:
-        return f"{parameters.value} weights keep small updates"
-    if strategy in DEEPSPEED or master_weights:
-        keeper = strategy.value if strategy in DEEPSPEED else "optimizer.master_weights"
-        return f"{keeper} keeps fp32 copies of the weights and updates those"
-    return None
+        return "fp32 weights keep small updates"
+    return f"optimizer.master_weights {copies}" if master_weights else None
