@@ -83,11 +83,11 @@ def any_model(facts: FactBase, name: str) -> ModelCard:
     sized = model_of_size(facts.models.values(), name)
     if sized is not None:
         return sized.model_copy(update={"name": size_in_words(sized, name)})
-    known = facts.find_model(name) is not None
-    if name.endswith(".json") and not known:
+    known, spelled = facts.find_model(name) is not None, name.lower() in facts.model_keys
+    if name.endswith(".json") and not spelled:
         return card_of_config(Path(name))
     # A path is one also if its last part is a model's name. os.path raises no error for a name that is too long.
-    if name and (not known or "/" in name) and os.path.isfile(os.path.join(name, "config.json")):  # noqa: PTH113, PTH118
+    if name and (not spelled or "/" in name) and os.path.isfile(os.path.join(name, "config.json")):  # noqa: PTH113, PTH118
         return card_of_config(Path(name) / "config.json")
     if not known and ((name.strip(".") and os.path.isdir(name)) or name.startswith(("/", "./", "../", "~"))):  # noqa: PTH112 - as above
         raise TunemarkError("model", name, "holds no config.json; give the folder that holds it beside the weights")

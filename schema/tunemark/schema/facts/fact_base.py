@@ -160,11 +160,12 @@ class FactBase:
 
     def find_model(self, name: str) -> ModelCard | None:
         """Return the card of a model, or None for an unknown name; see `model`."""
-        key = key_of_model(self._model_keys, name)
+        key = key_of_model(self.model_keys, name)
         return None if key is None else self.models[key]
 
     @cached_property
-    def _model_keys(self) -> dict[str, str]:
+    def model_keys(self) -> dict[str, str]:
+        """Models by their spellings in lower case."""
         return model_keys(self.models.values())
 
     def accelerator(self, name: str, option: str = "accelerator") -> AcceleratorCard:
