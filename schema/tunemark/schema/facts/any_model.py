@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import LATENT, LATENT_FIELDS, SHARED, SHARED_FIELDS, ModelCard
+from tunemark.schema.facts.cards import DEEPSEEK, LATENT, LATENT_FIELDS, SHARED, SHARED_FIELDS, ModelCard
 from tunemark.schema.facts.fact_base import FactBase, validated
 from tunemark.schema.facts.names import suggest_card
 from tunemark.schema.physics.architecture import FAMILIES, count_parameters
@@ -60,7 +60,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "gpt2": {"tied_embeddings": True, "vocabulary": 50_257, "context_length": 1024},
 }
 """Family -> what its configuration class in transformers 5.23 completes, where files on the hub leave it out and it is not the usual."""
-TEXT_PART = {"gemma3": "gemma3_text", "llama4": "llama4_text", "kimi_k2": "deepseek_v3"}
+TEXT_PART = {"gemma3": "gemma3_text", "llama4": "llama4_text", "kimi_k2": "deepseek_v3", "internlm3": "llama", "ministral": "mistral"} | {
+    f"{kind}{part}": family
+    for kind, family in (("qwen2_vl", "qwen2"), ("qwen2_5_vl", "qwen2"), ("qwen3_vl", "qwen3"), ("qwen3_vl_moe", "qwen3_moe"))
+    for part in ("", "_text")
+}
 """Model type -> that of its language model, or of the architecture that it has."""
 NEEDED = ("hidden_size", "layers", "attention_heads", "vocabulary", "context_length")
 NULLABLE = "q_lora_rank"
@@ -152,8 +156,8 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
     """
     if not isinstance(content, dict):
         raise TunemarkError(place, None, "is no configuration of a model: it holds no keys")
-    part = content["text_config"] if isinstance(content.get("text_config"), dict) else content
-    kind = str(part.get("model_type") or content.get("model_type"))
+    part = content | content["text_config"] if isinstance(content.get("text_config"), dict) else content
+    kind = str(part.get("model_type"))
     family = TEXT_PART.get(kind, kind)
     if family not in FAMILIES:
         raise TunemarkError(f"{place}: model_type", kind, f"the work of this architecture is not known; known: {', '.join(FAMILIES)}")
@@ -182,12 +186,11 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
 
 def fields_of(family: str) -> dict[str, str]:
     """Return the fields of the card by their names in the configuration of a family."""
-    if family not in LATENT:
+    if family not in DEEPSEEK:
         return CONFIG_FIELDS
-    # Their `head_dim` repeats the width of the rotated part, and `intermediate_size` is that of blocks without experts.
-    return {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs != "head_dim"} | {
-        "intermediate_size": "dense_intermediate_size"
-    }
+    # Their `intermediate_size` is that of blocks without experts, and `head_dim` repeats the width of the rotated part in the latent ones.
+    dense = {"intermediate_size": "dense_intermediate_size"}
+    return {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs != "head_dim" or family not in LATENT} | dense
 
 
 def _completed(fields: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
