@@ -12,7 +12,7 @@ from typing import Any
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import DEEPSEEK, LATENT, LATENT_FIELDS, SHARED, SHARED_FIELDS, ModelCard
 from tunemark.schema.facts.fact_base import FactBase, validated
-from tunemark.schema.facts.names import suggest_card
+from tunemark.schema.facts.names import not_modelled, suggest_card
 from tunemark.schema.physics.architecture import FAMILIES, count_parameters
 from tunemark.schema.records.base import LARGEST
 from tunemark.schema.safe_text import terminal
@@ -60,11 +60,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "gpt2": {"tied_embeddings": True, "vocabulary": 50_257, "context_length": 1024},
 }
 """Family -> what its configuration class in transformers 5.23 completes, where files on the hub leave it out and it is not the usual."""
-TEXT_PART = {"gemma3": "gemma3_text", "llama4": "llama4_text", "kimi_k2": "deepseek_v3", "internlm3": "llama", "ministral": "mistral"} | {
-    f"{kind}{part}": family
-    for kind, family in (("qwen2_vl", "qwen2"), ("qwen2_5_vl", "qwen2"), ("qwen3_vl", "qwen3"), ("qwen3_vl_moe", "qwen3_moe"))
-    for part in ("", "_text")
-}
+TEXT_PART = {"gemma3": "gemma3_text", "llama4": "llama4_text", "kimi_k2": "deepseek_v3", "internlm3": "llama", "ministral": "mistral"}
+TEXT_PART |= {"qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
+TEXT_PART |= dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), "qwen2")
 """Model type -> that of its language model, or of the architecture that it has."""
 NEEDED = ("hidden_size", "layers", "attention_heads", "vocabulary", "context_length")
 NULLABLE = "q_lora_rank"
@@ -96,7 +94,7 @@ def any_model(facts: FactBase, name: str) -> ModelCard:
     if not known and ((name.strip(".") and os.path.isdir(name)) or name.startswith(("/", "./", "../", "~"))):  # noqa: PTH112 - as above
         raise TunemarkError("model", name, "holds no config.json; give the folder that holds it beside the weights")
     hub = hub_address()
-    if not known and hub and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+    if not known and hub and not not_modelled(name) and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         return card_on_hub(facts, hub, name)
     return facts.model(name)
 
@@ -160,7 +158,8 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
     kind = str(part.get("model_type"))
     family = TEXT_PART.get(kind, kind)
     if family not in FAMILIES:
-        raise TunemarkError(f"{place}: model_type", kind, f"the work of this architecture is not known; known: {', '.join(FAMILIES)}")
+        why = not_modelled(kind) or "the work of this architecture is not known"
+        raise TunemarkError(f"{place}: model_type", kind, f"{why}; known: {', '.join(FAMILIES)}")
     names = fields_of(family)
     given = {theirs: ours for theirs, ours in names.items() if part.get(theirs) is not None or (theirs == NULLABLE and theirs in part)}
     fields = DEFAULTS.get(family, {}) | {ours: part[theirs] for theirs, ours in given.items()}

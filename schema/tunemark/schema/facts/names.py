@@ -16,6 +16,15 @@ APART = r"[ae]?(\d+x)?\d+(\.\d+)?[bm]|.*(draft|eagle|embed|mamba|medusa|minitron
 LONGEST_NAME = 200
 """Letters of a name that count; the hub allows 96 for an owner and for a model."""
 MOST_SUGGESTED = 6
+NOT_MODELLED = {
+    "qwen-?3[.-][56]|qwen-?3-next|kimi-linear": "three of four layers of this architecture are linear attention",
+    "gemma-?4": "the heads of this architecture have two widths: some layers attend to all tokens, and others within a window",
+    "gemma-?3n": "this architecture has layers that share keys and values, and an embedding for each layer",
+    r"deepseek-v(3[.-]?2|4)|glm-?5(\.\d)?|glm-moe-dsa": "the attention of this architecture is sparse: the model chooses which tokens it reads",
+    r"granite-4\.\d-h|nemotron-nano-\d+b-v2|nemotron-(3-nano|3-super|3-ultra|h)|jamba|bamba|zamba2?": "most layers of this architecture are state-space models",
+    r"lfm2(\.\d)?": "most layers of this architecture are convolutions",
+}
+"""Names and model types of architectures that people ask for and that are not modelled -> the reason."""
 CPU_NOISE = re.compile(r"\(r\)|\(tm\)|[®™]|\b\d+th gen\b|\bcpu\b|\bprocessor\b|\b\d+-cores?\b|\bwith radeon\b.*|@.*", re.IGNORECASE)
 """Words in a CPU's reported name that do not identify its model."""
 MEMORY_TOLERANCE = 0.15
@@ -64,10 +73,18 @@ def fitting_keys(keys: Mapping[str, str], name: str) -> list[str]:
     return sorted(fitting, key=lambda key: (len(key), key))
 
 
+def not_modelled(name: str) -> str:
+    """Return the reason for which no card has the architecture of a name or model type; "" if none is known."""
+    words = f"-{'-'.join(words_of(name[:LONGEST_NAME]))}-"
+    return next((f"{why}; this is not modelled" for asked, why in NOT_MODELLED.items() if re.fullmatch(f".*-({asked})-.*", words)), "")
+
+
 def suggest_card(name: str, cards: Collection[ModelCard]) -> str:
-    """Return a sentence that suggests the most similar models."""
+    """Return a sentence that suggests the most similar models, or the reason for which there is none."""
     near = fitting_keys(model_keys(cards), name)[:MOST_SUGGESTED] or nearest(name, spellings(cards))
-    return suggested(near) if near else f'none of the {len(cards)} known names is similar; `tunemark query "from models"` lists them'
+    others = suggested(near) if near else f'none of the {len(cards)} known names is similar; `tunemark query "from models"` lists them'
+    why = not_modelled(name)
+    return f"{why}. A size alone, such as 13B, is answered with a usual model of that size" if why else others
 
 
 def suggest_accelerator(name: str, cards: Mapping[str, AcceleratorCard], instances: Collection[str] = ()) -> str:
