@@ -64,7 +64,8 @@ def layers_of(model):
     paths = [path.replace(".base_layer", "") for path, one in model.named_modules() if isinstance(one, nn.Linear | Conv1D | nn.Embedding)]
     # Experts and their gate are linear layers in transformers 4 and plain tensors in 5: neither takes adapters by name. Nor do the other
     # feed-forward layers of DeepSeek, which peft takes for experts.
-    without = ["lora_", "classifier", ".experts.", "block_sparse_moe.gate", ".router", *([".mlp."] if "kv_b_proj" in str(paths) else [])]
+    deepseek = [".mlp."] if ".shared_experts." in str(paths) else []
+    without = ["lora_", "classifier", ".experts.", "block_sparse_moe.gate", ".router", *deepseek]
     paths = [path for path in paths if not (any(part in path for part in without) or path.endswith(".mlp.gate"))]
     outside = {path for path in paths if not re.search(r"\.\d+\.", path)}
     inside = {end for path in paths for found in re.findall(r"\.\d+\.(.+)", path) for end in endings(found)}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import LATENT, MIXTURES, SHARED, ModelCard
+from tunemark.schema.facts.cards import DEEPSEEK, LATENT, MIXTURES, SHARED, ModelCard
 from tunemark.schema.physics.architecture import FAMILIES as ARCHITECTURES
 from tunemark.schema.physics.architecture import TOKEN_TABLES, all_linears, count_parameters, idle_experts
 from tunemark.schema.physics.flops import attention_pairs, flops_ledger, palm_flops
@@ -16,7 +16,7 @@ from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
 
 FAMILIES = tuple(ARCHITECTURES)
-WINDOWS = {"mistral": None, "gemma2": 2, "gemma3_text": 6, "olmo3": 4, "gpt_oss": 2, "llama4_text": 4}
+WINDOWS = {"mistral": None, "gemma2": 2, "gemma3_text": 6, "olmo3": 4, "exaone4": 4, "gpt_oss": 2, "llama4_text": 4}
 """Family with windows -> one in this many layers attends to all."""
 ROWS, LENGTH = 2, 24
 
@@ -64,7 +64,7 @@ def tiny(family: str, **changes: Any) -> ModelCard:
 def targets_of(card: ModelCard) -> tuple[str, ...]:
     # transformers keeps the experts of a mixture in one tensor, which peft cannot give an adapter by name. In DeepSeek's families, peft takes
     # the names of shared experts for those of the others.
-    parts = {"attention"} if card.family in LATENT else {"attention", "feed_forward"}
+    parts = {"attention"} if card.family in DEEPSEEK else {"attention", "feed_forward"}
     return tuple(linear.path for linear in all_linears(card) if linear.part in parts)
 
 

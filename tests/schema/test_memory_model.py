@@ -90,7 +90,7 @@ def small(family: str) -> ModelCard:
         "vocabulary": 128,
         "context_length": 128,
     }
-    if family in {"mistral", "gemma2", "gemma3_text", "olmo3"}:
+    if family in {"mistral", "gemma2", "gemma3_text", "olmo3", "exaone4"}:
         content["sliding_window"] = 64
     if family in MIXTURES:
         content |= {"experts": 4, "active_experts": 2}
@@ -116,6 +116,7 @@ def small(family: str) -> ModelCard:
     [
         *("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "olmo3", "gpt2", "bert"),
         *("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "llama4_text"),
+        *("seed_oss", "ministral3", "exaone4", "glm4", "glm4_moe", "minimax_m2"),
     ],
 )
 def test_the_activations_of_a_block_are_what_autograd_saves(family: str) -> None:

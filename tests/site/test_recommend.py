@@ -77,7 +77,7 @@ def made_up_model(draw: random.Random) -> str | dict[str, Any]:
     card = FACTS.models[draw.choice((*MODELS, draw.choice(sorted(FACTS.models))))]
     kind = draw.random()
     if kind < 0.5:
-        return draw.choice((card.key, card.name, *card.aliases, f"someone/{card.name.replace(' ', '-')}-Instruct-bnb-4bit"))
+        return draw.choice((card.key, card.name, *card.aliases, f"someone/Tuned-2-{card.name.replace(' ', '-')}-bnb-4bit"))
     if kind < 0.7:
         return draw.choice(("13B", "7b", " 0.5B", "70 B", "500M", "0B", "1000000B", UNKNOWN))
     config = {

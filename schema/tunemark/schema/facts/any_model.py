@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import LATENT, LATENT_FIELDS, SHARED, SHARED_FIELDS, ModelCard
+from tunemark.schema.facts.cards import DEEPSEEK, LATENT, LATENT_FIELDS, SHARED, SHARED_FIELDS, ModelCard
 from tunemark.schema.facts.fact_base import FactBase, validated
-from tunemark.schema.facts.names import suggest_card
+from tunemark.schema.facts.names import not_modelled, suggest_card
 from tunemark.schema.physics.architecture import FAMILIES, count_parameters
 from tunemark.schema.records.base import LARGEST
 from tunemark.schema.safe_text import terminal
@@ -60,7 +60,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "gpt2": {"tied_embeddings": True, "vocabulary": 50_257, "context_length": 1024},
 }
 """Family -> what its configuration class in transformers 5.23 completes, where files on the hub leave it out and it is not the usual."""
-TEXT_PART = {"gemma3": "gemma3_text", "llama4": "llama4_text", "kimi_k2": "deepseek_v3"}
+TEXT_PART = {"gemma3": "gemma3_text", "llama4": "llama4_text", "kimi_k2": "deepseek_v3", "internlm3": "llama", "ministral": "mistral"}
+TEXT_PART |= {"qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
+TEXT_PART |= dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), "qwen2")
 """Model type -> that of its language model, or of the architecture that it has."""
 NEEDED = ("hidden_size", "layers", "attention_heads", "vocabulary", "context_length")
 NULLABLE = "q_lora_rank"
@@ -83,16 +85,16 @@ def any_model(facts: FactBase, name: str) -> ModelCard:
     sized = model_of_size(facts.models.values(), name)
     if sized is not None:
         return sized.model_copy(update={"name": size_in_words(sized, name)})
-    known = facts.find_model(name) is not None
-    if name.endswith(".json") and not known:
+    known, spelled = facts.find_model(name) is not None, name.lower() in facts.model_keys
+    if name.endswith(".json") and not spelled:
         return card_of_config(Path(name))
     # A path is one also if its last part is a model's name. os.path raises no error for a name that is too long.
-    if name and (not known or "/" in name) and os.path.isfile(os.path.join(name, "config.json")):  # noqa: PTH113, PTH118
+    if name and (not spelled or "/" in name) and os.path.isfile(os.path.join(name, "config.json")):  # noqa: PTH113, PTH118
         return card_of_config(Path(name) / "config.json")
     if not known and ((name.strip(".") and os.path.isdir(name)) or name.startswith(("/", "./", "../", "~"))):  # noqa: PTH112 - as above
         raise TunemarkError("model", name, "holds no config.json; give the folder that holds it beside the weights")
     hub = hub_address()
-    if not known and hub and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+    if not known and hub and not not_modelled(name) and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         return card_on_hub(facts, hub, name)
     return facts.model(name)
 
@@ -152,11 +154,12 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
     """
     if not isinstance(content, dict):
         raise TunemarkError(place, None, "is no configuration of a model: it holds no keys")
-    part = content["text_config"] if isinstance(content.get("text_config"), dict) else content
-    kind = str(part.get("model_type") or content.get("model_type"))
+    part = content | content["text_config"] if isinstance(content.get("text_config"), dict) else content
+    kind = str(part.get("model_type"))
     family = TEXT_PART.get(kind, kind)
     if family not in FAMILIES:
-        raise TunemarkError(f"{place}: model_type", kind, f"the work of this architecture is not known; known: {', '.join(FAMILIES)}")
+        why = not_modelled(kind) or "the work of this architecture is not known"
+        raise TunemarkError(f"{place}: model_type", kind, f"{why}; known: {', '.join(FAMILIES)}")
     names = fields_of(family)
     given = {theirs: ours for theirs, ours in names.items() if part.get(theirs) is not None or (theirs == NULLABLE and theirs in part)}
     fields = DEFAULTS.get(family, {}) | {ours: part[theirs] for theirs, ours in given.items()}
@@ -182,12 +185,11 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
 
 def fields_of(family: str) -> dict[str, str]:
     """Return the fields of the card by their names in the configuration of a family."""
-    if family not in LATENT:
+    if family not in DEEPSEEK:
         return CONFIG_FIELDS
-    # Their `head_dim` repeats the width of the rotated part, and `intermediate_size` is that of blocks without experts.
-    return {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs != "head_dim"} | {
-        "intermediate_size": "dense_intermediate_size"
-    }
+    # Their `intermediate_size` is that of blocks without experts, and `head_dim` repeats the width of the rotated part in the latent ones.
+    dense = {"intermediate_size": "dense_intermediate_size"}
+    return {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs != "head_dim" or family not in LATENT} | dense
 
 
 def _completed(fields: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,21 +14,24 @@ VERSION = re.compile(r"\bv\d+(?:\.\d+)*\b|\b[0-9a-f]{7,40}\b")
 """A catalogue version, or a commit."""
 
 
+Gemma = Literal["gemma", "gemma2", "gemma3_text"]
 Dense = Literal[
-    "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "olmo3", "gpt2", "bert"
+    "llama", "mistral", "ministral3", "qwen2", "qwen3", Gemma, "phi3", "granite", "smollm3", "olmo2", "olmo3", "seed_oss", "glm4", "exaone4"
 ]
 Latent = Literal["deepseek_v2", "deepseek_v3", "glm4_moe_lite"]
-ModelFamily = Literal[Dense, "mixtral", "qwen3_moe", Latent, "llama4_text", "gpt_oss"]
+ModelFamily = Literal[Dense, "gpt2", "bert", "mixtral", "qwen3_moe", "minimax_m2", Latent, "glm4_moe", "llama4_text", "gpt_oss"]
 """Architecture name in transformers."""
 LATENT = get_args(Latent)
 """Families whose keys and values are computed from a vector of low rank."""
-SHARED = (*LATENT, "llama4_text")
+DEEPSEEK = (*LATENT, "glm4_moe")
+"""Families with DeepSeek's feed-forward layers, which peft takes for experts of transformers 4."""
+SHARED = (*DEEPSEEK, "llama4_text")
 """Families with experts for all tokens beside those for some, and with blocks without experts."""
 LATENT_FIELDS = ("key_value_rank", "rotary_head_dim", "value_head_dim")
 SHARED_FIELDS = ("shared_experts", "dense_intermediate_size", "dense_layers")
 OF_FAMILIES = ((LATENT, LATENT_FIELDS, ("query_rank",)), (SHARED, SHARED_FIELDS, ("mixture_every",)))
 """Families, the fields that they have, and those that they may have; other families have none of them."""
-MIXTURES = ("mixtral", "qwen3_moe", "gpt_oss", *SHARED)
+MIXTURES = ("mixtral", "qwen3_moe", "minimax_m2", "gpt_oss", *SHARED)
 """Families with experts."""
 
 

@@ -27,7 +27,7 @@ from tunemark.schema.facts.names import (
     suggest_accelerator,
     suggest_card,
     suggest_instance,
-    words_of,
+    words_of_device,
 )
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
@@ -165,11 +165,12 @@ class FactBase:
 
     def find_model(self, name: str) -> ModelCard | None:
         """Return the card of a model, or None for an unknown name; see `model`."""
-        key = key_of_model(self._model_keys, name)
+        key = key_of_model(self.model_keys, name)
         return None if key is None else self.models[key]
 
     @cached_property
-    def _model_keys(self) -> dict[str, str]:
+    def model_keys(self) -> dict[str, str]:
+        """Models by their spellings in lower case."""
         return model_keys(self.models.values())
 
     def accelerator(self, name: str, option: str = "accelerator") -> AcceleratorCard:
@@ -178,8 +179,10 @@ class FactBase:
         Of variants that differ in memory or board alone, such as those of `h100`, it is the one with the most prices. Raise TunemarkError about
         the option with a suggestion for an unknown name, and with the candidates for one that several products have.
         """
-        card, words = self.recognise_accelerator(name), words_of(name)
-        named = [(each, words_of(spelling)) for each in self.accelerators.values() for spelling in (each.key, each.name, *each.aliases)]
+        card, words = self.recognise_accelerator(name), words_of_device(name)
+        named = [
+            (each, words_of_device(spelling)) for each in self.accelerators.values() for spelling in (each.key, each.name, *each.aliases)
+        ]
         sharing = {each.key: each for each, spelling in named if words and words <= spelling and each.unit != "cpu"}
         variants = {each.key for each, spelling in named if each.key in sharing and all(map(VARIANT.fullmatch, spelling - words))}
         prices = (

@@ -13,6 +13,20 @@ VARIANTS = frozenset(("instruct", "it", "chat", "base", "hf", "bnb", "4bit", "8b
 """Words in names of models that say how their weights were tuned or stored: the architecture is the same."""
 VARIANT = re.compile(r"[0-9]+(gb|gib)|pcie|sxm[0-9]*|nvl|hbm[0-9]*|nvidia|amd|intel|apple|google|aws|geforce|tesla|instinct")
 """Words in names of accelerators for the memory, the board and the maker: products that differ in these alone are variants of one."""
+APART = r"[ae]?(\d+x)?\d+(\.\d+)?[bm]|.*(draft|eagle|embed|mamba|medusa|minitron|moe|omni|prune|specul|vision).*|vl"
+"""Words in names of models that tell architectures apart: sizes, and what was added to a model or taken from it."""
+LONGEST_NAME = 200
+"""Letters of a name that count; the hub allows 96 for an owner and for a model."""
+MOST_SUGGESTED = 6
+NOT_MODELLED = {
+    "qwen-?3[.-][56]|qwen-?3-next|kimi-linear": "three of four layers of this architecture are linear attention",
+    "gemma-?4": "the heads of this architecture have two widths: some layers attend to all tokens, and others within a window",
+    "gemma-?3n": "this architecture has layers that share keys and values, and an embedding for each layer",
+    r"deepseek-v(3[.-]?2|4)|glm-?5(\.\d)?|glm-moe-dsa": "the attention of this architecture is sparse: the model chooses which tokens it reads",
+    r"granite-4\.\d-h|nemotron-nano-\d+b-v2|nemotron-(3-nano|3-super|3-ultra|h)|jamba|bamba|zamba2?": "most layers of this architecture are state-space models",
+    r"lfm2(\.\d)?": "most layers of this architecture are convolutions",
+}
+"""Names and model types of architectures that people ask for and that are not modelled -> the reason."""
 CPU_NOISE = re.compile(r"\(r\)|\(tm\)|[®™]|\b\d+th gen\b|\bcpu\b|\bprocessor\b|\b\d+-cores?\b|\bwith radeon\b.*|@.*", re.IGNORECASE)
 """Words in a CPU's reported name that do not identify its model."""
 MEMORY_TOLERANCE = 0.15
@@ -25,38 +39,59 @@ def spellings(cards: Iterable[AcceleratorCard | ModelCard]) -> dict[str, tuple[s
     return {card.key: (card.key, card.name, *card.aliases) for card in cards}
 
 
-def without_variant(name: str) -> str:
-    """Return the letters, digits and dots of a model's name, without its owner and words for a variant.
-
-    "Qwen/Qwen3-14B-Instruct" and "unsloth/Qwen3-14B-bnb-4bit" become "qwen314b"; "Qwen3-1.4B" keeps its dot.
-    """
-    words = re.split(r"[^0-9a-z.]+", name.lower().split("/")[-1])
-    return "".join(word for word in words if word not in VARIANTS)
+def words_of(name: str) -> list[str]:
+    """Return the words of a model's name without its owner and words for a variant: "Qwen/Qwen3-14B-Instruct" is ["qwen3", "14b"]."""
+    return [word for word in re.split(r"[^0-9a-z.]+", name.lower().split("/")[-1]) if word and word not in VARIANTS]
 
 
 def model_keys(cards: Iterable[ModelCard]) -> dict[str, str]:
-    """Return the key of each model by its spellings, and by those without words for a variant, where that is one model; see `key_of_model`."""
+    """Return the key of each model by its spellings, and by their words in one where that is one model; see `key_of_model`."""
     named = [(card.key, name) for card in cards for name in (card.key, card.name, *card.aliases)]
     alike: dict[str, set[str]] = {}
     for key, name in named:
-        alike.setdefault(without_variant(name), set()).add(key)
+        alike.setdefault("".join(words_of(name)), set()).add(key)
     return {name: next(iter(keys)) for name, keys in alike.items() if len(keys) == 1} | {name.lower(): key for key, name in named}
 
 
 def key_of_model(keys: Mapping[str, str], name: str) -> str | None:
-    """Return the key of a model by its name, an alias, or the name of a variant with the same architecture; None for an unknown name."""
-    return keys.get(name.lower()) or keys.get(without_variant(name))
+    """Return the key of a model by a spelling, or of the only model that is named so in part; None for an unknown name.
+
+    A fine-tuned model is named after its base: the longest run of words that is a spelling counts, if it holds all words that tell
+    architectures apart. "Hermes-3-Llama-3.1-8B" is Llama 3.1 8B, and "Llama-3.1-8B-Minitron-4B" is not.
+    """
+    words = words_of(name[:LONGEST_NAME])
+    apart = [place for place, word in enumerate(words) if re.fullmatch(APART, word)]
+    starts, ends = (range(apart[0] + 1), range(apart[-1] + 1, len(words) + 1)) if apart else (range(0), range(0))
+    runs = ["".join(words[start:end]) for start in starts for end in ends]
+    known = [name.lower(), "".join(words), *sorted(runs, key=lambda run: -len(run))]
+    fitting = [] if "/" in name else fitting_keys(keys, name)
+    return next((keys[spelling] for spelling in known if spelling in keys), fitting[0] if len(fitting) == 1 else None)
 
 
-def words_of(name: str) -> set[str]:
+def words_of_device(name: str) -> set[str]:
     """Return the words of the name of an accelerator in lower case."""
     return set(re.findall(r"[0-9a-z]+", name.lower()))
 
 
-def suggest_card(name: str, cards: Collection[AcceleratorCard | ModelCard]) -> str:
-    """Return a sentence that suggests the most similar cards."""
-    near = nearest(name, spellings(cards))
-    return suggested(near) if near else f'none of the {len(cards)} known names is similar; `tunemark query "from models"` lists them'
+def fitting_keys(keys: Mapping[str, str], name: str) -> list[str]:
+    """Return the keys of the models whose spelling holds all words of a name, the shortest first."""
+    words = words_of(name[:LONGEST_NAME])
+    fitting = {key for spelling, key in keys.items() if words and all(word in words_of(spelling) for word in words)}
+    return sorted(fitting, key=lambda key: (len(key), key))
+
+
+def not_modelled(name: str) -> str:
+    """Return the reason for which no card has the architecture of a name or model type; "" if none is known."""
+    words = f"-{'-'.join(words_of(name[:LONGEST_NAME]))}-"
+    return next((f"{why}; this is not modelled" for asked, why in NOT_MODELLED.items() if re.fullmatch(f".*-({asked})-.*", words)), "")
+
+
+def suggest_card(name: str, cards: Collection[ModelCard]) -> str:
+    """Return a sentence that suggests the most similar models, or the reason for which there is none."""
+    near = fitting_keys(model_keys(cards), name)[:MOST_SUGGESTED] or nearest(name, spellings(cards))
+    others = suggested(near) if near else f'none of the {len(cards)} known names is similar; `tunemark query "from models"` lists them'
+    why = not_modelled(name)
+    return f"{why}. A size alone, such as 13B, is answered with a usual model of that size" if why else others
 
 
 def suggest_accelerator(name: str, cards: Mapping[str, AcceleratorCard], instances: Collection[str] = ()) -> str:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Literal
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.cards import DEEPSEEK, ModelCard
 from tunemark.schema.records.plan import LoraSettings
 
 
@@ -46,25 +46,18 @@ class Traits:
 
 
 FAMILIES: dict[str, Traits] = {
-    "llama": Traits(),
-    "mistral": Traits(),
-    "mixtral": Traits(),
-    "qwen2": Traits(query_key_value_bias=True),
-    "qwen3": Traits(query_key_norm="head"),
-    "qwen3_moe": Traits(query_key_norm="head"),
-    "deepseek_v2": Traits(router_in_fp32=True),
-    "deepseek_v3": Traits(router_in_fp32=True),
-    "glm4_moe_lite": Traits(router_in_fp32=True),
+    **dict.fromkeys(("llama", "mistral", "ministral3", "mixtral", "phi3", "granite", "smollm3"), Traits()),
+    **dict.fromkeys(("qwen2", "seed_oss"), Traits(query_key_value_bias=True)),
+    **dict.fromkeys(("qwen3", "qwen3_moe", "exaone4"), Traits(query_key_norm="head")),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "glm4_moe"), Traits(router_in_fp32=True)),
+    "minimax_m2": Traits(query_key_norm="all"),
+    "glm4": Traits(norms_per_layer=4, query_key_value_bias=True),
     "llama4_text": Traits(query_key_norm="unit", chunked=True, every_expert=True),
     "gpt_oss": Traits(linear_bias=True, sinks=True, eager=True),
     "gemma": Traits(norms_scaled_in_fp32=True),
     "gemma2": Traits(norms_per_layer=4, norms_scaled_in_fp32=True, eager=True),
     "gemma3_text": Traits(norms_per_layer=4, norms_scaled_in_fp32=True, query_key_norm="head"),
-    "phi3": Traits(),
-    "granite": Traits(),
-    "smollm3": Traits(),
-    "olmo2": Traits(norms_scaled_in_fp32=True, query_key_norm="all"),
-    "olmo3": Traits(norms_scaled_in_fp32=True, query_key_norm="all"),
+    **dict.fromkeys(("olmo2", "olmo3"), Traits(norms_scaled_in_fp32=True, query_key_norm="all")),
     "gpt2": Traits(gated=False, norm_bias=True, linear_bias=True, learned_positions=True),
     "bert": Traits(gated=False, norm_bias=True, linear_bias=True, learned_positions=True, final_norm=False, encoder=True),
 }
@@ -210,10 +203,11 @@ def _mixture(attention: tuple[str, ...], part: str, router: str, shared: str = "
 
 
 NAMES: dict[str, Names] = {
-    **dict.fromkeys(
-        ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "smollm3", "olmo2", "olmo3"), LLAMA
-    ),
-    **dict.fromkeys(("mixtral", "qwen3_moe"), _mixture(QUERY_KEY_VALUE, "mlp", "gate")),
+    **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "qwen3", "seed_oss", "exaone4", "granite", "smollm3"), LLAMA),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "olmo2", "olmo3"), LLAMA),
+    **dict.fromkeys(("mixtral", "qwen3_moe", "minimax_m2"), _mixture(QUERY_KEY_VALUE, "mlp", "gate")),
+    "glm4_moe": _mixture(QUERY_KEY_VALUE, "mlp", "gate", "shared_experts"),
+    "glm4": Names(QUERY_KEY_VALUE, ("mlp.gate_up_proj", "mlp.down_proj")),
     "gpt_oss": _mixture(QUERY_KEY_VALUE, "mlp", "router"),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite"), _mixture(LATENT, "mlp", "gate", "shared_experts")),
     "llama4_text": _mixture(QUERY_KEY_VALUE, "feed_forward", "router", "shared_expert"),
@@ -381,8 +375,8 @@ def layer_names(card: ModelCard) -> tuple[str, ...]:
 
 
 def _adaptable(card: ModelCard) -> Iterator[Linear]:
-    """Yield the linear layers that can have an adapter by name: peft takes DeepSeek's feed-forward layers for experts of transformers 4."""
-    parts = {"attention"} if card.key_value_rank else {"attention", "feed_forward"}
+    """Yield the linear layers that can have an adapter by name."""
+    parts = {"attention"} if card.family in DEEPSEEK else {"attention", "feed_forward"}
     return (linear for linear in block_linears(card) if linear.part in parts)
 
 

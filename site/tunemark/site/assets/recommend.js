@@ -2,7 +2,7 @@
 (() => {
   const { decoded, el, visit } = globalThis.tunemarkCommon, { dict, make, object } = globalThis.tunemarkPython, { answer_html } = globalThis.tunemark.answer;
   const { CONFIG_FIELDS, config_fields, model_of_size, size_in_words } = globalThis.tunemark.any_model;
-  const { key_of_model, model_keys } = globalThis.tunemark.names, { model_contradictions } = globalThis.tunemark.cards;
+  const { key_of_model, model_keys, not_modelled } = globalThis.tunemark.names, { model_contradictions } = globalThis.tunemark.cards;
   const { seconds_of, whole_number } = globalThis.tunemark.formats;
   const { OWN, Offer, Question, places_of, recommend } = globalThis.tunemark.recommendation;
   const { Evidence, KnownRate, longest_row, rates_for } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
@@ -38,7 +38,7 @@
       if (config) return ofConfig(index, config);
       const sized = model_of_size(Object.values(index.models), text), key = key_of_model(index.keys, text.trim());
       if (sized) return { ...sized, name: size_in_words(sized, text) };
-      if (key === null) throw new Error(`The model is "${text}", which no card has; choose one from the list, or give a size such as 13B or its ${CONFIG}`);
+      if (key === null) throw new Error(`The model is "${text}", ${not_modelled(text) || "which no card has"}; choose one from the list, or give a size such as 13B or its ${CONFIG}`);
       return index.models[key];
     } catch ({ field: place, value, message }) {
       const known = value == null ? "" : `${JSON.stringify(value)}: `;
