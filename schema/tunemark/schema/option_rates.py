@@ -122,7 +122,7 @@ def unmeasured(
     other costs dominate. QLoRA needs a QLoRA result on the vendor's devices, because 4-bit kernels are written for each vendor.
     """
     name, encoder, generation = METHODS[method.value], FAMILIES[model.family].encoder, generation_of(card)
-    alike = [row for row in results if row.method == method.value]
+    alike = [row for row in results if row.method == method]
     if not alike:
         return f"no accepted result of {name}"
     if encoder and not any(row.encoder for row in alike):
