@@ -1,5 +1,6 @@
 """Charts: Vega-Lite specifications, and the charts of studies also as SVG."""
 
+import math
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -198,6 +199,8 @@ def _lines(curves: list[Row], reached: set[int]) -> Row:
 
 POINT = 60
 """Area of a point."""
+LETTER, LINE = 6.2, 14.0
+"""Width of a letter and height of a line of the names in a chart, in pixels."""
 BAND = 34
 """Height of a label's band of bars or ranges in pixels."""
 
@@ -250,7 +253,7 @@ def _over(rows: list[Row], x: str, y: str, series: str, scale: str, *, lines: bo
     }
     style = {"strokeWidth": 1.3, "opacity": dots["opacity"], "point": dots} if lines else {"filled": True, **dots}
     layers = [layer(rows, "line" if lines else "point", encoding, **style)]
-    if named := [row for row in rows if row.get("name")]:
+    if named := _apart([row for row in rows if row.get("name")], rows, log=scale == "log"):
         place = {"align": "right", "dx": -6} if lines else {"align": "left", "dx": 7}
         layers.append(layer(named, "text", {"x": of("x:Q"), "y": of("y:Q"), "text": of("name:N")}, **place, dy=-8, fontSize=11, color=INK))
     if rule is not None:
@@ -259,6 +262,20 @@ def _over(rows: list[Row], x: str, y: str, series: str, scale: str, *, lines: bo
         ends = [{"x": end, "y": end} for end in (min(row["x"] for row in rows), max(row["x"] for row in rows))]
         layers.insert(0, dashed(ends, "line", x=of("x:Q"), y=of("y:Q")))
     return layers
+
+
+def _apart(named: list[Row], rows: list[Row], *, log: bool) -> list[Row]:
+    """Return the rows whose names do not cover each other in the picture, from the lowest point to the highest."""
+    place = math.log if log else float
+    (x, width), (y, height) = ((place(min(row[key] for row in rows)), size) for key, size in (("x", FALLBACK_WIDTH), ("y", HEIGHT)))
+    across, up = ((place(max(row[key] for row in rows)) - low or 1) / size for key, low, size in (("x", x, width), ("y", y, height)))
+    kept: list[tuple[float, float, Row]] = []
+    for row in sorted(named, key=lambda row: (row["y"], row["x"])):
+        left, bottom, letters = (place(row["x"]) - x) / across, (place(row["y"]) - y) / up, len(row["name"])
+        free = (abs(left - other) >= LETTER * max(letters, len(each["name"])) or abs(bottom - below) >= LINE for other, below, each in kept)
+        if all(free):
+            kept.append((left, bottom, row))
+    return [row for _, _, row in kept]
 
 
 def _bars(rows: list[Row], common: Row, x: str) -> list[Row]:
