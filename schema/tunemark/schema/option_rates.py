@@ -123,7 +123,7 @@ def unmeasured(
     software on a vendor's devices, needs none: intervals hold 90% of all rows with their generation left out, and 96% with that level.
     """
     name, encoder = METHODS[method.value], FAMILIES[model.family].encoder
-    alike = [row for row in results if row.method == method.value]
+    alike = [row for row in results if row.method == method]
     if not alike:
         return f"no accepted result of {name}"
     if encoder and not any(row.encoder for row in alike):

@@ -1,16 +1,14 @@
-"""Charts: Vega-Lite specifications made with Altair, and the same as SVG for readers without JavaScript."""
+"""Charts: Vega-Lite specifications, and the charts of studies also as SVG."""
 
+import math
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import vl_convert
 
 from tunemark.schema.formats import MINUTE_S, duration
 from tunemark.site.tables import Row
-
-if TYPE_CHECKING:
-    import altair as alt
 
 HEIGHT = 260
 FALLBACK_WIDTH = 640
@@ -34,93 +32,45 @@ class Chart:
     spec: dict[str, Any]
     """Vega-Lite, as wide as its container."""
     svg: str
-    """The same at a fixed width."""
+    """The same at a fixed width; empty on pages of results, which are thousands."""
 
 
-# Charts --------------------------------------------------------------------------------------------
+# Parts of a specification ----------------------------------------------------------------------------
+
+TYPES = {"Q": "quantitative", "N": "nominal"}
 
 
-def step_time_chart(steps: list[Row]) -> Chart:
-    """Return step time over steps, with warm-up and steady steps distinguished and the median of the steady window marked."""
-    import altair as alt  # noqa: PLC0415
-
-    steady = [row["step_time_s"] for row in steps if row["label"] == "steady"]
-    top = HEADROOM * max(steady or [row["step_time_s"] for row in steps])
-    above = [row["step_time_s"] for row in steps if row["step_time_s"] > top]
-    layers = [_points(steps, top)]
-    caption = "Step time of each optimizer step."
-    if steady:
-        rule = alt.Chart(inline([{"median": median(steady)}])).mark_rule(strokeDash=[5, 4], color=INK, opacity=0.7)
-        layers.append(rule.encode(y="median:Q"))
-        caption = "Step time of each optimizer step; the dashed line is the median of the steady window."
-    if above:
-        caption += f" {len(above)} step{'s' * (len(above) > 1)} at the upper edge exceed the scale, up to {duration(max(above))}."
-    return drawn("step-time", caption, alt.layer(*layers))
+def of(shorthand: str, **options: Any) -> Row:  # noqa: ANN401 - options of Vega-Lite
+    """Return the encoding of a column: `step:Q` is a quantity, `label:N` a name."""
+    name, _, kind = shorthand.partition(":")
+    return {"field": name, "type": TYPES[kind], **options}
 
 
-def _points(steps: list[Row], top: float) -> "alt.Chart":
-    import altair as alt  # noqa: PLC0415
-
-    # A first step that compiles can take as long as a hundred steady steps. It is drawn at the edge to keep the others visible.
-    values = [
-        {
-            "step": row["step"],
-            "seconds": row["step_time_s"],
-            "drawn": min(row["step_time_s"], top),
-            "window": WINDOWS.get(row["label"], row["label"]),
-        }
-        for row in _thinned(steps)
-    ]
-    names = list(WINDOWS.values())
-    colour = alt.Color("window:N", title=None, scale=alt.Scale(domain=names, range=[WARMUP, STEADY]))
-    shape = alt.Shape("window:N", title=None, scale=alt.Scale(domain=names, range=["diamond", "circle"]))
-    y = alt.Y("drawn:Q", title="step time (s)", scale=alt.Scale(domain=[0, top]))
-    points = alt.Chart(inline(values)).mark_point(filled=True, size=34, opacity=0.85)
-    return points.encode(x=_steps(), y=y, color=colour, shape=shape, tooltip=["step:Q", "seconds:Q", "window:N"])
+def layer(values: list[Row], mark: str, encoding: Row, **style: Any) -> Row:  # noqa: ANN401 - properties of a mark
+    """Return a layer that draws rows with marks of one kind."""
+    return {"data": {"values": values}, "mark": {"type": mark, **style}, "encoding": encoding}
 
 
-def loss_chart(steps: list[Row]) -> Chart | None:
-    """Return training loss over steps, or None without a finite loss."""
-    import altair as alt  # noqa: PLC0415
+def dashed(values: list[Row], mark: str = "rule", **encoding: Row) -> Row:
+    """Return a dashed line of reference."""
+    return layer(values, mark, encoding, strokeDash=[5, 4], color=INK, opacity=0.7)
 
-    values = [{"step": row["step"], "loss": row["loss"]} for row in _thinned(steps) if row["loss"] is not None]
-    if not values:
-        return None
-    y = alt.Y("loss:Q", title="training loss", scale=alt.Scale(zero=False))
-    line = alt.Chart(inline(values)).mark_line(color=ACCENT, strokeWidth=1.6).encode(x=_steps(), y=y, tooltip=["step:Q", "loss:Q"])
-    return drawn("loss", "Training loss of each optimizer step.", line)
+
+def tips(*shorthands: str) -> list[Row]:
+    """Return the columns that a mark shows when it is pointed at."""
+    return [of(shorthand) for shorthand in shorthands]
+
+
+def drawn(name: str, caption: str, layers: list[Row], height: int = HEIGHT, *, svg: bool = False) -> Chart:
+    """Return a chart in the palette of the page. The height is in pixels."""
+    spec = {"description": caption, "height": height, "layer": layers, "config": _CONFIG}
+    picture = vl_convert.vegalite_to_svg({**spec, "width": FALLBACK_WIDTH}) if svg else ""
+    return Chart(name, caption, {**spec, "width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}, picture)
 
 
 def bundle() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script without external requests."""
     return vl_convert.javascript_bundle(GLOBAL)
-
-
-def _steps() -> "alt.X":
-    import altair as alt  # noqa: PLC0415
-
-    return alt.X("step:Q", title="optimizer step", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False, tickMinStep=1))
-
-
-def inline(values: list[dict[str, Any]]) -> "alt.InlineData":
-    """Return rows as the inline data of a layer."""
-    import altair as alt  # noqa: PLC0415
-
-    return alt.InlineData(values=values)
-
-
-def _thinned(steps: list[Row]) -> list[Row]:
-    stride = -(-len(steps) // MOST_POINTS) or 1
-    return steps[::stride]
-
-
-def drawn(name: str, caption: str, drawing: "alt.Chart | alt.LayerChart", height: int = HEIGHT) -> Chart:
-    """Return a chart in the palette of the page. The height is in pixels."""
-    spec = drawing.properties(height=height, description=caption).to_dict(validate=True)
-    spec["config"] = _CONFIG
-    fallback = {**spec, "width": FALLBACK_WIDTH}
-    spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
-    return Chart(name, caption, spec, vl_convert.vegalite_to_svg(fallback))
 
 
 _CONFIG: dict[str, Any] = {
@@ -150,29 +100,79 @@ _CONFIG: dict[str, Any] = {
 }
 
 
+# Charts of a result --------------------------------------------------------------------------------
+
+STEPS_AXIS = of("step:Q", title="optimizer step", scale={"nice": False}, axis={"grid": False, "tickMinStep": 1})
 REACHED, MISSED = "reached the target", "no time to target"
+
+
+def step_time_chart(steps: list[Row]) -> Chart:
+    """Return step time over steps, with warm-up and steady steps distinguished and the median of the steady window marked."""
+    steady = [row["step_time_s"] for row in steps if row["label"] == "steady"]
+    top = HEADROOM * max(steady or [row["step_time_s"] for row in steps])
+    above = [row["step_time_s"] for row in steps if row["step_time_s"] > top]
+    layers = [_points(steps, top)]
+    caption = "Step time of each optimizer step."
+    if steady:
+        layers.append(dashed([{"median": median(steady)}], y=of("median:Q")))
+        caption = "Step time of each optimizer step; the dashed line is the median of the steady window."
+    if above:
+        caption += f" {len(above)} step{'s' * (len(above) > 1)} at the upper edge exceed the scale, up to {duration(max(above))}."
+    return drawn("step-time", caption, layers)
+
+
+def _points(steps: list[Row], top: float) -> Row:
+    # A first step that compiles can take as long as a hundred steady steps. It is drawn at the edge to keep the others visible.
+    values = [
+        {
+            "step": row["step"],
+            "seconds": row["step_time_s"],
+            "drawn": min(row["step_time_s"], top),
+            "window": WINDOWS.get(row["label"], row["label"]),
+        }
+        for row in _thinned(steps)
+    ]
+    names = list(WINDOWS.values())
+    encoding = {
+        "x": STEPS_AXIS,
+        "y": of("drawn:Q", title="step time (s)", scale={"domain": [0, top]}),
+        "color": of("window:N", title=None, scale={"domain": names, "range": [WARMUP, STEADY]}),
+        "shape": of("window:N", title=None, scale={"domain": names, "range": ["diamond", "circle"]}),
+        "tooltip": tips("step:Q", "seconds:Q", "window:N"),
+    }
+    return layer(values, "point", encoding, filled=True, size=34, opacity=0.85)
+
+
+def loss_chart(steps: list[Row]) -> Chart | None:
+    """Return training loss over steps, or None without a finite loss."""
+    values = [{"step": row["step"], "loss": row["loss"]} for row in _thinned(steps) if row["loss"] is not None]
+    if not values:
+        return None
+    y = of("loss:Q", title="training loss", scale={"zero": False})
+    line = layer(values, "line", {"x": STEPS_AXIS, "y": y, "tooltip": tips("step:Q", "loss:Q")}, color=ACCENT, strokeWidth=1.6)
+    return drawn("loss", "Training loss of each optimizer step.", [line])
+
+
+def _thinned(steps: list[Row]) -> list[Row]:
+    stride = -(-len(steps) // MOST_POINTS) or 1
+    return steps[::stride]
 
 
 def loss_of_runs(curves: list[Row], reached: set[int], target: float | None) -> Chart | None:
     """Return eval loss over minutes with a line per run and the target dashed, or None without evaluations."""
-    import altair as alt  # noqa: PLC0415
-
     if not curves:
         return None
-    layers: list[alt.Chart] = [_lines(curves, reached)]
+    layers = [_lines(curves, reached)]
     caption = "Eval loss over minutes since the benchmark clock started, one line per run."
     if target is not None:
-        rule = alt.Chart(inline([{"target": target}])).mark_rule(strokeDash=[5, 4], color=INK, opacity=0.8)
-        layers.append(rule.encode(y="target:Q"))
+        layers.append(dashed([{"target": target}], y=of("target:Q")))
         caption += f" The dashed line is the target, {target:g}."
     if len(curves) == len({row["run"] for row in curves}):
         caption += " Each run was evaluated once."
-    return drawn("eval-loss", caption, alt.layer(*layers))
+    return drawn("eval-loss", caption, layers)
 
 
-def _lines(curves: list[Row], reached: set[int]) -> "alt.Chart":
-    import altair as alt  # noqa: PLC0415
-
+def _lines(curves: list[Row], reached: set[int]) -> Row:
     values = [
         {
             "run": row["run"],
@@ -183,22 +183,24 @@ def _lines(curves: list[Row], reached: set[int]) -> "alt.Chart":
         }
         for row in curves
     ]
-    names = [name for name in (REACHED, MISSED) if any(value["end"] == name for value in values)]
-    colours = {REACHED: ACCENT, MISSED: WARMUP}
-    legend = alt.Legend() if len(names) > 1 else None
-    colour = alt.Color("end:N", title=None, legend=legend, scale=alt.Scale(domain=names, range=[colours[name] for name in names]))
-    x = alt.X("minutes:Q", title="minutes", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False))
-    y = alt.Y("loss:Q", title="eval loss", scale=alt.Scale(zero=False))
-    lines = alt.Chart(inline(values)).mark_line(strokeWidth=1.1, opacity=0.75, point={"size": 14, "opacity": 0.8})
-    return lines.encode(x=x, y=y, color=colour, detail="run:N", tooltip=["run:Q", "minutes:Q", "samples:Q", "loss:Q"])
+    colours = {name: colour for name, colour in ((REACHED, ACCENT), (MISSED, WARMUP)) if any(value["end"] == name for value in values)}
+    legend = {} if len(colours) > 1 else {"legend": None}
+    encoding = {
+        "x": of("minutes:Q", title="minutes", scale={"nice": False}, axis={"grid": False}),
+        "y": of("loss:Q", title="eval loss", scale={"zero": False}),
+        "color": of("end:N", title=None, scale={"domain": list(colours), "range": list(colours.values())}, **legend),
+        "detail": of("run:N"),
+        "tooltip": tips("run:Q", "minutes:Q", "samples:Q", "loss:Q"),
+    }
+    return layer(values, "line", encoding, strokeWidth=1.1, opacity=0.75, point={"size": 14, "opacity": 0.8})
 
 
 # Charts of rows ------------------------------------------------------------------------------------
 
 POINT = 60
 """Area of a point."""
-LABELS = {"labelLimit": 170, "labelExpr": "split(datum.label, '|')"}
-"""Labels of bars and ranges: a line break where the text has a bar."""
+LETTER, LINE = 6.2, 14.0
+"""Width of a letter and height of a line of the names in a chart, in pixels."""
 BAND = 34
 """Height of a label's band of bars or ranges in pixels."""
 
@@ -223,72 +225,67 @@ def row_chart(
     and a dashed line at 1. The scale is `log` or `linear`; bars begin at 0.
     """
     if kind in {"points", "lines"}:
-        return drawn(name, caption, _over(rows, x, y, series, scale, lines=kind == "lines", rule=rule, diagonal=diagonal))
+        layers = _over(rows, x, y, series, scale, lines=kind == "lines", rule=rule, diagonal=diagonal)
+        return drawn(name, caption, layers, svg=True)
     labels = list(dict.fromkeys(row["label"] for row in rows))
-    drawing = _bars(rows, labels, x, series) if kind == "bars" else _ranges(rows, labels, x, series, scale)
-    return drawn(name, caption, drawing, max(HEIGHT, BAND * len(labels)))
+    # A label has a line break where its text has a bar.
+    common = {
+        "y": of("label:N", title=None, sort=labels, axis={"labelLimit": 170, "labelExpr": "split(datum.label, '|')"}),
+        "yOffset": of("series:N"),
+        "color": of("series:N", title=series),
+    }
+    layers = _bars(rows, common, x) if kind == "bars" else _ranges(rows, common, x, scale)
+    return drawn(name, caption, layers, max(HEIGHT, BAND * len(labels)), svg=True)
 
 
-def _over(rows: list[Row], x: str, y: str, series: str, scale: str, *, lines: bool, rule: float | None, diagonal: bool) -> "alt.LayerChart":
-    import altair as alt  # noqa: PLC0415
-
+def _over(rows: list[Row], x: str, y: str, series: str, scale: str, *, lines: bool, rule: float | None, diagonal: bool) -> list[Row]:
     # Speed-ups of many families overlap: their lines are thin, and device counts are powers of two.
-    axis = alt.Scale(type=scale, base=2, nice=False, padding=12) if diagonal else alt.Scale(type=scale, nice=False, padding=12)
-    size, opacity = (POINT / 2, 0.4) if diagonal else (POINT, 0.8)
-    points = alt.Chart(inline(rows))
-    dots = {"size": size, "opacity": opacity}
-    marks = points.mark_line(strokeWidth=1.3, opacity=opacity, point=dots) if lines else points.mark_point(filled=True, **dots)
-    # Series differ in more than their colour.
-    second = {"strokeDash": alt.StrokeDash("series:N", title=series)} if lines else {"shape": alt.Shape("series:N", title=series)}
-    encoded = marks.encode(
-        x=alt.X("x:Q", title=x, scale=axis, axis=alt.Axis(grid=False, format="~g")),
-        y=alt.Y("y:Q", title=y, scale=axis, axis=alt.Axis(format="~g")),
-        color=alt.Color("series:N", title=series) if series else alt.value(ACCENT),
-        detail="line:N",
-        tooltip=["label:N", "x:Q", "y:Q"],
-        **(second if series else {}),
-    )
-    layers = [encoded]
-    if any(row.get("name") for row in rows):
-        text = points.transform_filter("datum.name").mark_text(
-            align="right" if lines else "left", dx=-6 if lines else 7, dy=-8, fontSize=11, color=INK
-        )
-        layers.append(text.encode(x="x:Q", y="y:Q", text="name:N"))
+    axis = {"type": scale, "nice": False, "padding": 12} | ({"base": 2} if diagonal else {})
+    dots = {"size": POINT / 2, "opacity": 0.4} if diagonal else {"size": POINT, "opacity": 0.8}
+    encoding = {
+        "x": of("x:Q", title=x, scale=axis, axis={"grid": False, "format": "~g"}),
+        "y": of("y:Q", title=y, scale=axis, axis={"format": "~g"}),
+        "color": of("series:N", title=series) if series else {"value": ACCENT},
+        "detail": of("line:N"),
+        "tooltip": tips("label:N", "x:Q", "y:Q"),
+        # Series differ in more than their colour.
+        **({"strokeDash" if lines else "shape": of("series:N", title=series)} if series else {}),
+    }
+    style = {"strokeWidth": 1.3, "opacity": dots["opacity"], "point": dots} if lines else {"filled": True, **dots}
+    layers = [layer(rows, "line" if lines else "point", encoding, **style)]
+    if named := _apart([row for row in rows if row.get("name")], rows, log=scale == "log"):
+        place = {"align": "right", "dx": -6} if lines else {"align": "left", "dx": 7}
+        layers.append(layer(named, "text", {"x": of("x:Q"), "y": of("y:Q"), "text": of("name:N")}, **place, dy=-8, fontSize=11, color=INK))
     if rule is not None:
-        layers.insert(0, _dashed([{"x": rule}], alt.X("x:Q")))
+        layers.insert(0, dashed([{"x": rule}], x=of("x:Q")))
     if diagonal:
         ends = [{"x": end, "y": end} for end in (min(row["x"] for row in rows), max(row["x"] for row in rows))]
-        layers.insert(0, alt.Chart(inline(ends)).mark_line(strokeDash=[5, 4], color=INK, opacity=0.7).encode(x="x:Q", y="y:Q"))
-    return alt.layer(*layers)
+        layers.insert(0, dashed(ends, "line", x=of("x:Q"), y=of("y:Q")))
+    return layers
 
 
-def _dashed(values: list[Row], x: "alt.X") -> "alt.Chart":
-    import altair as alt  # noqa: PLC0415
-
-    return alt.Chart(inline(values)).mark_rule(strokeDash=[5, 4], color=INK, opacity=0.7).encode(x=x)
-
-
-def _bars(rows: list[Row], labels: list[str], x: str, series: str) -> "alt.Chart":
-    import altair as alt  # noqa: PLC0415
-
-    marks = alt.Chart(inline(rows)).mark_bar(opacity=0.85)
-    return marks.encode(
-        y=alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(**LABELS)),
-        x=alt.X("x:Q", title=x),
-        yOffset=alt.YOffset("series:N"),
-        color=alt.Color("series:N", title=series),
-        tooltip=["label:N", "series:N", "x:Q"],
-    )
+def _apart(named: list[Row], rows: list[Row], *, log: bool) -> list[Row]:
+    """Return the rows whose names do not cover each other in the picture, from the lowest point to the highest."""
+    place = math.log if log else float
+    (x, width), (y, height) = ((place(min(row[key] for row in rows)), size) for key, size in (("x", FALLBACK_WIDTH), ("y", HEIGHT)))
+    across, up = ((place(max(row[key] for row in rows)) - low or 1) / size for key, low, size in (("x", x, width), ("y", y, height)))
+    kept: list[tuple[float, float, Row]] = []
+    for row in sorted(named, key=lambda row: (row["y"], row["x"])):
+        left, bottom, letters = (place(row["x"]) - x) / across, (place(row["y"]) - y) / up, len(row["name"])
+        free = (abs(left - other) >= LETTER * max(letters, len(each["name"])) or abs(bottom - below) >= LINE for other, below, each in kept)
+        if all(free):
+            kept.append((left, bottom, row))
+    return [row for _, _, row in kept]
 
 
-def _ranges(rows: list[Row], labels: list[str], x: str, series: str, scale: str) -> "alt.LayerChart":
-    import altair as alt  # noqa: PLC0415
+def _bars(rows: list[Row], common: Row, x: str) -> list[Row]:
+    encoding = {**common, "x": of("x:Q", title=x), "tooltip": tips("label:N", "series:N", "x:Q")}
+    return [layer(rows, "bar", encoding, opacity=0.85)]
 
-    points = alt.Chart(inline(rows))
-    y = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(**LABELS))
-    across = alt.X("x:Q", title=x, scale=alt.Scale(type=scale, nice=False, padding=12, zero=False), axis=alt.Axis(format="~g", tickCount=8))
-    colour, offset = alt.Color("series:N", title=series), alt.YOffset("series:N")
-    lines = points.mark_rule(strokeWidth=2, opacity=0.6).encode(y=y, x=alt.X("low:Q"), x2="high:Q", yOffset=offset, color=colour)
-    tooltip = ["label:N", "series:N", "x:Q", "low:Q", "high:Q"]
-    dots = points.mark_point(filled=True, size=POINT, opacity=1).encode(y=y, x=across, yOffset=offset, color=colour, tooltip=tooltip)
-    return alt.layer(_dashed([{"x": 1}], alt.X("x:Q")), lines, dots)
+
+def _ranges(rows: list[Row], common: Row, x: str, scale: str) -> list[Row]:
+    across = of("x:Q", title=x, scale={"type": scale, "nice": False, "padding": 12, "zero": False}, axis={"format": "~g", "tickCount": 8})
+    tooltip = tips("label:N", "series:N", "x:Q", "low:Q", "high:Q")
+    lines = layer(rows, "rule", {**common, "x": of("low:Q"), "x2": {"field": "high"}}, strokeWidth=2, opacity=0.6)
+    dots = layer(rows, "point", {**common, "x": across, "tooltip": tooltip}, filled=True, size=POINT, opacity=1)
+    return [dashed([{"x": 1}], x=of("x:Q")), lines, dots]

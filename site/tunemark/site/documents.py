@@ -11,9 +11,7 @@ REFERENCE = re.compile(r"\{([^{}/]+)/([^{}/]+)\}")
 """A cell refers to a printed figure or label as `{record/name}`."""
 TABLES = "from document_tables where source = $source order by position, table_id"
 CELLS = "from document_cells where source = $source order by table_id, row_number, column_number"
-LINKED = (
-    "from (select distinct unnest(result_ids) as result_id from document_cells where source = $source) semi join results using (result_id)"
-)
+LINKED = "select result_id from listed_results where list_contains($named, result_id)"
 PRINTED = """
     select record_id, label as name, printed from labels where record_id in (select unnest($records))
     union all
@@ -33,7 +31,8 @@ def printed_tables(database: Database, source: str) -> list[Table]:
     references = {record for cell in cells for record, _ in REFERENCE.findall(cell["template"])}
     printed = {(row["record_id"], row["name"]): row["printed"] for row in database.rows(PRINTED, records=sorted(references))}
     marks = {(row["record"], row["name"]): row for row in database.rows(MARKS, records=sorted(references))}
-    results = {row["result_id"] for row in database.rows(LINKED, source=source)}
+    named = sorted({result for cell in cells for result in cell["result_ids"]})
+    results = {row["result_id"] for row in database.rows(LINKED, named=named)}
     made = []
     for table in database.rows(TABLES, source=source):
         by_row = grouped((cell for cell in cells if cell["table_id"] == table["table_id"]), lambda cell: cell["row_number"])

@@ -198,7 +198,7 @@ join audit_rules r using (rule)
 left join places p on p.record = about.record
 order by severity, finding, about.place;
 
--- Time and cost of a million tokens: documents with at least three priced results of one model, method and row length on two accelerators.
+-- Time and cost of a million tokens: documents with at least three priced results of one model, method and sequence length on two accelerators.
 create temp table token_fronts as
 with priced as (
     select *, 1e6 / tokens_per_s as seconds

@@ -1,5 +1,6 @@
 """What recommendations are made of: cards, offers, and the fitted throughput model with its results; as one file for the home page."""
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 
@@ -9,6 +10,7 @@ from tunemark.schema.formats import usd
 from tunemark.schema.option_rates import Evidence, option_rates
 from tunemark.schema.recommendation import ANY, Offer, Option, Question, Rate, offers_of, places_of, recommend
 from tunemark.schema.recommendation_words import hardware, place
+from tunemark.schema.throughput import architecture_of
 from tunemark.schema.vocabulary import Dtype, PriceKind
 from tunemark.site.render import compact_json
 from tunemark.site.tables import Row
@@ -96,6 +98,8 @@ RATES = """struct(
     tokens_per_s double, tokens_per_s_low double, tokens_per_s_high double, memory varchar, needed_bytes bigint, memory_bytes bigint,
     micro_batch integer, checkpointing varchar, sharding varchar, result_ids varchar[]
 )[]"""
+RATE = re.findall(r"(\w+) \w+\W", RATES)[1:]
+"""Columns of a rate after its model."""
 OPTIONS = """struct(
     job bigint, model_name varchar, method varchar, accelerator varchar, devices integer, hardware varchar, place varchar, hourly varchar,
     instance varchar, usd double, usd_low double, usd_high double, seconds double, result_ids varchar[]
@@ -103,18 +107,20 @@ OPTIONS = """struct(
 
 
 def rates(read: Read, asked: list[Row], devices: int | None = None) -> list[Row]:
-    """Return the rates of plain software for models and row lengths: of each accelerator with a number of devices, or of all offers."""
+    """Return the rates of plain software for models and row lengths: of each accelerator with a number of devices, or of those offers that have results."""
     evidence, cards, known = Evidence.of_database(read), accelerators(read), models(read)
-    if devices is None:
-        question = Question(ANY, 1, 1, kinds=tuple(PriceKind))
-        places = [(cards[key], count) for key, count in places_of(question, offers(read))]
-    else:
-        places = [(card, devices) for card in cards.values() if card.memory_gib is not None]
-    return [
-        {"model": row["model"]} | asdict(rate)
-        for row in asked
-        for rate in option_rates(known[row["model"]], row["sequence_length"], places, evidence, ("plain",))
-    ]
+    question = Question(ANY, 1, 1, kinds=tuple(PriceKind))
+    offered = [(cards[key], count) for key, count in places_of(question, offers(read))] if devices is None else []
+    used = {(result.architecture, result.accelerator) for result in evidence.results}
+    made = []
+    for row in asked:
+        model = known[row["model"]]
+        places = [(card, count) for card, count in offered if (architecture_of(model), card.key) in used]
+        if devices is not None:
+            places = [(card, devices) for card in cards.values() if card.memory_gib is not None]
+        found = option_rates(model, row["sequence_length"], places, evidence, ("plain",))
+        made += [{"model": model.key} | {name: getattr(rate, name) for name in RATE} for rate in found if rate.memory is not None]
+    return made
 
 
 def recommended(read: Read, questions: list[Row], rates: str, tokens: float, sequence_length: int) -> list[Row]:

@@ -111,7 +111,7 @@ def phrases(rows: Iterable[Row], text: str) -> list[Markup]:
 
 
 def spread(values: Iterable[float], show: str) -> str:
-    """Return the median of values in a format, and their range in brackets."""
+    """Return the median of values in a format, and their full range in brackets: the rule of all titles and findings about several values."""
     known = list(values)
     middle, low, high = (FORMATS[show](pick(known)) for pick in (median, min, max))
     return middle if low == high else f"{middle} ({low} to {high})"

@@ -34,6 +34,7 @@ A file `<name>.md.j2` begins with its description in TOML between two lines `+++
 - `finding(rows, ...)` writes a sentence with links to the results it rests on: those in the columns `result_id`, `result_ids`, or
   with a name that ends with one of these. It writes nothing for fewer than two results, so a finding disappears with its rows.
 - `{% call main_point(rows) %}` gives a study its title: the main point with its figure. Without its rows the study keeps its `title`.
+  A title about several values gives `values | spread(format)`: the median with the full range.
 - Five findings are shown and the others folded below them.
 - `chart(kind, caption, rows, ...)` draws rows with columns `x`, `y`, `series`, `label`; see `charts.row_chart`.
 - Values are escaped. A page of the layout study_findings.md.j2 is not made without findings.

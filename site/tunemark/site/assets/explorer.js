@@ -259,13 +259,28 @@
     const ratio = (rates, row, baseline) => (rates[baseline] > 0 && !Number.isNaN(rates[row]) ? rates[row] / rates[baseline] : null);
     const otherWork = (row) => WORK.map(field).filter(({ codes }) => codes[row] !== codes[state.baseline]).map(({ label }) => label.toLowerCase());
 
-    // The example is the most frequent kind of result, so that it finds some.
+    // A bar is a share of the largest figure of the same work: figures of other work are not comparable.
+    const workOf = (row) => String(WORK.map((key) => field(key).codes[row]));
+    const largest = new Map();
+    const largestOf = (column) => {
+      if (!largest.has(column)) {
+        const known = new Map(); // work -> number of figures, and the largest
+        for (let row = 0; row < table.size; row += 1) {
+          const value = valueOf(column, row), [number, most] = known.get(workOf(row)) ?? [0, 0];
+          if (value > 0 && !table.flags[row]) known.set(workOf(row), [number + 1, Math.max(most, value)]);
+        }
+        largest.set(column, known);
+      }
+      return largest.get(column);
+    };
+
+    // The example is the most frequent kind of result by a named method, so that it finds some and is asked like that.
     const example = () => {
       const seen = new Map();
       for (let row = 0; row < table.size; row += 1) {
         const [accelerator, devices, method, model] = ["accelerator", "devices", "method", "model"].map((key) => valueOf(field(key), row));
         const words = `${accelerator?.split(" ")[0]} ×${devices} ${method} ${model}`;
-        if (accelerator && devices && model) seen.set(words, (seen.get(words) ?? 0) + 1);
+        if (["full", "LoRA", "QLoRA"].includes(method) && accelerator && devices && model) seen.set(words, (seen.get(words) ?? 0) + 1);
       }
       return [...seen].reduce((best, each) => (each[1] > best[1] ? each : best), ["", 0])[0];
     };
@@ -383,7 +398,8 @@
           "data-key": column.key, "data-head": column.label,
         });
         cell.append(textOf(column, value));
-        if (BARS.has(column.kind) && value > 0 && !table.flags[row]) cell.style.setProperty("--bar", `${(100 * value) / found.largest.get(column.key)}%`);
+        const beside = BARS.has(column.kind) && value > 0 && !table.flags[row] ? largestOf(column).get(workOf(row)) : [0];
+        if (beside[0] > 1) cell.style.setProperty("--bar", `${(100 * value) / beside[1]}%`);
         const below = (BELOW[column.key] ?? []).map(field).filter((other) => !columns.includes(other) && valueOf(other, row) !== null);
         if (below.length) cell.append(element("small", { text: below.map((other) => textOf(other, valueOf(other, row)) + (other.kind === "count" ? " tokens" : "")).join(", ") }));
         if (value !== null && column.titles?.[column.codes[row]]) cell.title = column.titles[column.codes[row]];
@@ -451,8 +467,6 @@
       const { mask, unknown } = search(state.text);
       found = select(table, facets, ordered(state.sort), state, mask);
       const columns = columnsOf(state);
-      const trusted = found.rows.filter((row) => !table.flags[row]);
-      found.largest = new Map(columns.filter(({ kind }) => BARS.has(kind)).map((column) => [column.key, trusted.reduce((most, row) => Math.max(most, valueOf(column, row) ?? 0), 0)]));
       const heading = JSON.stringify([columns.map(({ key }) => key), state.sort, state.baseline === null]);
       if (heading !== drawnHeading) drawHead(columns);
       drawnHeading = heading;
