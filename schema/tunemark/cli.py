@@ -109,7 +109,7 @@ def tunemark(
 
 EXTRAS = {
     **dict.fromkeys(("accelerate", "datasets", "peft", "safetensors", "torch", "transformers"), "run"),
-    **dict.fromkeys(("duckdb", "jinja2", "mkdocs", "pyarrow", "vl_convert"), "site"),
+    **dict.fromkeys(("altair", "duckdb", "jinja2", "mkdocs", "pyarrow", "vl_convert"), "site"),
     "bitsandbytes": "qlora",
     "deepspeed": "distributed",
     "pynvml": "nvidia",

@@ -1,14 +1,20 @@
-"""Charts: Vega-Lite specifications, and the charts of studies also as SVG."""
+"""Charts: Vega-Lite specifications made with Altair, and the charts of studies also as SVG.
+
+Altair copies and checks all data of a chart again and again, so a chart names its data, and the rows come in when it is written out.
+"""
 
 import math
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import vl_convert
 
 from tunemark.schema.formats import MINUTE_S, duration
 from tunemark.site.tables import Row
+
+if TYPE_CHECKING:
+    import altair as alt
 
 HEIGHT = 260
 FALLBACK_WIDTH = 640
@@ -35,42 +41,103 @@ class Chart:
     """The same at a fixed width; empty on pages of results, which are thousands."""
 
 
-# Parts of a specification ----------------------------------------------------------------------------
-
-TYPES = {"Q": "quantitative", "N": "nominal"}
+# Charts --------------------------------------------------------------------------------------------
 
 
-def of(shorthand: str, **options: Any) -> Row:  # noqa: ANN401 - options of Vega-Lite
-    """Return the encoding of a column: `step:Q` is a quantity, `label:N` a name."""
-    name, _, kind = shorthand.partition(":")
-    return {"field": name, "type": TYPES[kind], **options}
+def step_time_chart(steps: list[Row]) -> Chart:
+    """Return step time over steps, with warm-up and steady steps distinguished and the median of the steady window marked."""
+    import altair as alt  # noqa: PLC0415
+
+    steady = [row["step_time_s"] for row in steps if row["label"] == "steady"]
+    top = HEADROOM * max(steady or [row["step_time_s"] for row in steps])
+    above = [row["step_time_s"] for row in steps if row["step_time_s"] > top]
+    rows = {"steps": _points(steps, top)}
+    names = list(WINDOWS.values())
+    colour = alt.Color("window:N", title=None, scale=alt.Scale(domain=names, range=[WARMUP, STEADY]))
+    shape = alt.Shape("window:N", title=None, scale=alt.Scale(domain=names, range=["diamond", "circle"]))
+    y = alt.Y("drawn:Q", title="step time (s)", scale=alt.Scale(domain=[0, top]))
+    points = alt.Chart(of("steps")).mark_point(filled=True, size=34, opacity=0.85)
+    layers = [points.encode(x=_steps(), y=y, color=colour, shape=shape, tooltip=_tips("step:Q", "seconds:Q", "window:N"))]
+    caption = "Step time of each optimizer step."
+    if steady:
+        rows["median"] = [{"median": median(steady)}]
+        layers.append(_dashed("median").encode(y=alt.Y("median:Q")))
+        caption = "Step time of each optimizer step; the dashed line is the median of the steady window."
+    if above:
+        caption += f" {len(above)} step{'s' * (len(above) > 1)} at the upper edge exceed the scale, up to {duration(max(above))}."
+    return drawn("step-time", caption, alt.layer(*layers), rows)
 
 
-def layer(values: list[Row], mark: str, encoding: Row, **style: Any) -> Row:  # noqa: ANN401 - properties of a mark
-    """Return a layer that draws rows with marks of one kind."""
-    return {"data": {"values": values}, "mark": {"type": mark, **style}, "encoding": encoding}
+def _points(steps: list[Row], top: float) -> list[Row]:
+    # A first step that compiles can take as long as a hundred steady steps. It is drawn at the edge to keep the others visible.
+    return [
+        {
+            "step": row["step"],
+            "seconds": row["step_time_s"],
+            "drawn": min(row["step_time_s"], top),
+            "window": WINDOWS.get(row["label"], row["label"]),
+        }
+        for row in _thinned(steps)
+    ]
 
 
-def dashed(values: list[Row], mark: str = "rule", **encoding: Row) -> Row:
+def _dashed(name: str, mark: str = "rule") -> "alt.Chart":
     """Return a dashed line of reference."""
-    return layer(values, mark, encoding, strokeDash=[5, 4], color=INK, opacity=0.7)
+    import altair as alt  # noqa: PLC0415
+
+    return alt.Chart(of(name), mark=alt.MarkDef(mark, strokeDash=[5, 4], color=INK, opacity=0.7))
 
 
-def tips(*shorthands: str) -> list[Row]:
-    """Return the columns that a mark shows when it is pointed at."""
-    return [of(shorthand) for shorthand in shorthands]
+def loss_chart(steps: list[Row]) -> Chart | None:
+    """Return training loss over steps, or None without a finite loss."""
+    import altair as alt  # noqa: PLC0415
 
-
-def drawn(name: str, caption: str, layers: list[Row], height: int = HEIGHT, *, svg: bool = False) -> Chart:
-    """Return a chart in the palette of the page. The height is in pixels."""
-    spec = {"description": caption, "height": height, "layer": layers, "config": _CONFIG}
-    picture = vl_convert.vegalite_to_svg({**spec, "width": FALLBACK_WIDTH}) if svg else ""
-    return Chart(name, caption, {**spec, "width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}, picture)
+    values = [{"step": row["step"], "loss": row["loss"]} for row in _thinned(steps) if row["loss"] is not None]
+    if not values:
+        return None
+    y = alt.Y("loss:Q", title="training loss", scale=alt.Scale(zero=False))
+    line = alt.Chart(of("steps")).mark_line(color=ACCENT, strokeWidth=1.6).encode(x=_steps(), y=y, tooltip=_tips("step:Q", "loss:Q"))
+    return drawn("loss", "Training loss of each optimizer step.", line, {"steps": values})
 
 
 def bundle() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script without external requests."""
     return vl_convert.javascript_bundle(GLOBAL)
+
+
+def _steps() -> "alt.X":
+    import altair as alt  # noqa: PLC0415
+
+    return alt.X("step:Q", title="optimizer step", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False, tickMinStep=1))
+
+
+def of(name: str) -> "alt.NamedData":
+    """Return the data of a layer: rows that `drawn` is given by this name."""
+    import altair as alt  # noqa: PLC0415
+
+    return alt.NamedData(name=name)
+
+
+def _tips(*columns: str) -> "list[alt.Tooltip]":
+    """Return what a mark shows when it is pointed at. Altair takes long to find the channel of a bare name."""
+    import altair as alt  # noqa: PLC0415
+
+    return [alt.Tooltip(column) for column in columns]
+
+
+def _thinned(steps: list[Row]) -> list[Row]:
+    stride = -(-len(steps) // MOST_POINTS) or 1
+    return steps[::stride]
+
+
+def drawn(
+    name: str, caption: str, drawing: "alt.Chart | alt.LayerChart", rows: dict[str, list[Row]], height: int = HEIGHT, *, svg: bool = False
+) -> Chart:
+    """Return a chart of rows, by the name of their data, in the palette of the page. The height is in pixels."""
+    spec = drawing.properties(height=height, description=caption).to_dict(validate=False)
+    spec |= {"config": _CONFIG, "datasets": rows}
+    picture = vl_convert.vegalite_to_svg({**spec, "width": FALLBACK_WIDTH}) if svg else ""
+    return Chart(name, caption, spec | {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}, picture)
 
 
 _CONFIG: dict[str, Any] = {
@@ -100,80 +167,41 @@ _CONFIG: dict[str, Any] = {
 }
 
 
-# Charts of a result --------------------------------------------------------------------------------
-
-STEPS_AXIS = of("step:Q", title="optimizer step", scale={"nice": False}, axis={"grid": False, "tickMinStep": 1})
 REACHED, MISSED = "reached the target", "no time to target"
-
-
-def step_time_chart(steps: list[Row]) -> Chart:
-    """Return step time over steps, with warm-up and steady steps distinguished and the median of the steady window marked."""
-    steady = [row["step_time_s"] for row in steps if row["label"] == "steady"]
-    top = HEADROOM * max(steady or [row["step_time_s"] for row in steps])
-    above = [row["step_time_s"] for row in steps if row["step_time_s"] > top]
-    layers = [_points(steps, top)]
-    caption = "Step time of each optimizer step."
-    if steady:
-        layers.append(dashed([{"median": median(steady)}], y=of("median:Q")))
-        caption = "Step time of each optimizer step; the dashed line is the median of the steady window."
-    if above:
-        caption += f" {len(above)} step{'s' * (len(above) > 1)} at the upper edge exceed the scale, up to {duration(max(above))}."
-    return drawn("step-time", caption, layers)
-
-
-def _points(steps: list[Row], top: float) -> Row:
-    # A first step that compiles can take as long as a hundred steady steps. It is drawn at the edge to keep the others visible.
-    values = [
-        {
-            "step": row["step"],
-            "seconds": row["step_time_s"],
-            "drawn": min(row["step_time_s"], top),
-            "window": WINDOWS.get(row["label"], row["label"]),
-        }
-        for row in _thinned(steps)
-    ]
-    names = list(WINDOWS.values())
-    encoding = {
-        "x": STEPS_AXIS,
-        "y": of("drawn:Q", title="step time (s)", scale={"domain": [0, top]}),
-        "color": of("window:N", title=None, scale={"domain": names, "range": [WARMUP, STEADY]}),
-        "shape": of("window:N", title=None, scale={"domain": names, "range": ["diamond", "circle"]}),
-        "tooltip": tips("step:Q", "seconds:Q", "window:N"),
-    }
-    return layer(values, "point", encoding, filled=True, size=34, opacity=0.85)
-
-
-def loss_chart(steps: list[Row]) -> Chart | None:
-    """Return training loss over steps, or None without a finite loss."""
-    values = [{"step": row["step"], "loss": row["loss"]} for row in _thinned(steps) if row["loss"] is not None]
-    if not values:
-        return None
-    y = of("loss:Q", title="training loss", scale={"zero": False})
-    line = layer(values, "line", {"x": STEPS_AXIS, "y": y, "tooltip": tips("step:Q", "loss:Q")}, color=ACCENT, strokeWidth=1.6)
-    return drawn("loss", "Training loss of each optimizer step.", [line])
-
-
-def _thinned(steps: list[Row]) -> list[Row]:
-    stride = -(-len(steps) // MOST_POINTS) or 1
-    return steps[::stride]
 
 
 def loss_of_runs(curves: list[Row], reached: set[int], target: float | None) -> Chart | None:
     """Return eval loss over minutes with a line per run and the target dashed, or None without evaluations."""
+    import altair as alt  # noqa: PLC0415
+
     if not curves:
         return None
-    layers = [_lines(curves, reached)]
+    values = _evaluations(curves, reached)
+    rows = {"runs": values}
+    colours = {name: colour for name, colour in ((REACHED, ACCENT), (MISSED, WARMUP)) if any(value["end"] == name for value in values)}
+    legend = alt.Legend() if len(colours) > 1 else None
+    lines = alt.Chart(of("runs")).mark_line(strokeWidth=1.1, opacity=0.75, point={"size": 14, "opacity": 0.8})
+    layers = [
+        lines.encode(
+            x=alt.X("minutes:Q", title="minutes", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False)),
+            y=alt.Y("loss:Q", title="eval loss", scale=alt.Scale(zero=False)),
+            color=alt.Color("end:N", title=None, legend=legend, scale=alt.Scale(domain=list(colours), range=list(colours.values()))),
+            detail=alt.Detail("run:N"),
+            tooltip=_tips("run:Q", "minutes:Q", "samples:Q", "loss:Q"),
+        )
+    ]
     caption = "Eval loss over minutes since the benchmark clock started, one line per run."
     if target is not None:
-        layers.append(dashed([{"target": target}], y=of("target:Q")))
+        rows["target"] = [{"target": target}]
+        layers.append(_dashed("target").encode(y=alt.Y("target:Q")))
         caption += f" The dashed line is the target, {target:g}."
     if len(curves) == len({row["run"] for row in curves}):
         caption += " Each run was evaluated once."
-    return drawn("eval-loss", caption, layers)
+    return drawn("eval-loss", caption, alt.layer(*layers), rows)
 
 
-def _lines(curves: list[Row], reached: set[int]) -> Row:
-    values = [
+def _evaluations(curves: list[Row], reached: set[int]) -> list[Row]:
+    return [
         {
             "run": row["run"],
             "minutes": row["seconds"] / MINUTE_S,
@@ -183,16 +211,6 @@ def _lines(curves: list[Row], reached: set[int]) -> Row:
         }
         for row in curves
     ]
-    colours = {name: colour for name, colour in ((REACHED, ACCENT), (MISSED, WARMUP)) if any(value["end"] == name for value in values)}
-    legend = {} if len(colours) > 1 else {"legend": None}
-    encoding = {
-        "x": of("minutes:Q", title="minutes", scale={"nice": False}, axis={"grid": False}),
-        "y": of("loss:Q", title="eval loss", scale={"zero": False}),
-        "color": of("end:N", title=None, scale={"domain": list(colours), "range": list(colours.values())}, **legend),
-        "detail": of("run:N"),
-        "tooltip": tips("run:Q", "minutes:Q", "samples:Q", "loss:Q"),
-    }
-    return layer(values, "line", encoding, strokeWidth=1.1, opacity=0.75, point={"size": 14, "opacity": 0.8})
 
 
 # Charts of rows ------------------------------------------------------------------------------------
@@ -201,6 +219,8 @@ POINT = 60
 """Area of a point."""
 LETTER, LINE = 6.2, 14.0
 """Width of a letter and height of a line of the names in a chart, in pixels."""
+LABELS = {"labelLimit": 170, "labelExpr": "split(datum.label, '|')"}
+"""Labels of bars and ranges: a line break where the text has a bar."""
 BAND = 34
 """Height of a label's band of bars or ranges in pixels."""
 
@@ -225,43 +245,42 @@ def row_chart(
     and a dashed line at 1. The scale is `log` or `linear`; bars begin at 0.
     """
     if kind in {"points", "lines"}:
-        layers = _over(rows, x, y, series, scale, lines=kind == "lines", rule=rule, diagonal=diagonal)
-        return drawn(name, caption, layers, svg=True)
-    labels = list(dict.fromkeys(row["label"] for row in rows))
-    # A label has a line break where its text has a bar.
-    common = {
-        "y": of("label:N", title=None, sort=labels, axis={"labelLimit": 170, "labelExpr": "split(datum.label, '|')"}),
-        "yOffset": of("series:N"),
-        "color": of("series:N", title=series),
-    }
-    layers = _bars(rows, common, x) if kind == "bars" else _ranges(rows, common, x, scale)
-    return drawn(name, caption, layers, max(HEIGHT, BAND * len(labels)), svg=True)
-
-
-def _over(rows: list[Row], x: str, y: str, series: str, scale: str, *, lines: bool, rule: float | None, diagonal: bool) -> list[Row]:
-    # Speed-ups of many families overlap: their lines are thin, and device counts are powers of two.
-    axis = {"type": scale, "nice": False, "padding": 12} | ({"base": 2} if diagonal else {})
-    dots = {"size": POINT / 2, "opacity": 0.4} if diagonal else {"size": POINT, "opacity": 0.8}
-    encoding = {
-        "x": of("x:Q", title=x, scale=axis, axis={"grid": False, "format": "~g"}),
-        "y": of("y:Q", title=y, scale=axis, axis={"format": "~g"}),
-        "color": of("series:N", title=series) if series else {"value": ACCENT},
-        "detail": of("line:N"),
-        "tooltip": tips("label:N", "x:Q", "y:Q"),
-        # Series differ in more than their colour.
-        **({"strokeDash" if lines else "shape": of("series:N", title=series)} if series else {}),
-    }
-    style = {"strokeWidth": 1.3, "opacity": dots["opacity"], "point": dots} if lines else {"filled": True, **dots}
-    layers = [layer(rows, "line" if lines else "point", encoding, **style)]
-    if named := _apart([row for row in rows if row.get("name")], rows, log=scale == "log"):
-        place = {"align": "right", "dx": -6} if lines else {"align": "left", "dx": 7}
-        layers.append(layer(named, "text", {"x": of("x:Q"), "y": of("y:Q"), "text": of("name:N")}, **place, dy=-8, fontSize=11, color=INK))
-    if rule is not None:
-        layers.insert(0, dashed([{"x": rule}], x=of("x:Q")))
-    if diagonal:
         ends = [{"x": end, "y": end} for end in (min(row["x"] for row in rows), max(row["x"] for row in rows))]
-        layers.insert(0, dashed(ends, "line", x=of("x:Q"), y=of("y:Q")))
-    return layers
+        named = _apart([row for row in rows if row.get("name")], rows, log=scale == "log")
+        data = {"rows": rows, "named": named, "rule": [{"x": rule}], "diagonal": ends}
+        drawing = _over(x, y, series, scale, lines=kind == "lines", rule=rule is not None, diagonal=diagonal)
+        return drawn(name, caption, drawing, data, svg=True)
+    labels = list(dict.fromkeys(row["label"] for row in rows))
+    drawing = _bars(labels, x, series) if kind == "bars" else _ranges(labels, x, series, scale)
+    return drawn(name, caption, drawing, {"rows": rows, "rule": [{"x": 1}]}, max(HEIGHT, BAND * len(labels)), svg=True)
+
+
+def _over(x: str, y: str, series: str, scale: str, *, lines: bool, rule: bool, diagonal: bool) -> "alt.LayerChart":
+    import altair as alt  # noqa: PLC0415
+
+    # Speed-ups of many families overlap: their lines are thin, and device counts are powers of two.
+    axis = alt.Scale(type=scale, base=2, nice=False, padding=12) if diagonal else alt.Scale(type=scale, nice=False, padding=12)
+    size, opacity = (POINT / 2, 0.4) if diagonal else (POINT, 0.8)
+    points = alt.Chart(of("rows"))
+    dots = {"size": size, "opacity": opacity}
+    marks = points.mark_line(strokeWidth=1.3, opacity=opacity, point=dots) if lines else points.mark_point(filled=True, **dots)
+    # Series differ in more than their colour.
+    second = {"strokeDash": alt.StrokeDash("series:N", title=series)} if lines else {"shape": alt.Shape("series:N", title=series)}
+    encoded = marks.encode(
+        x=alt.X("x:Q", title=x, scale=axis, axis=alt.Axis(grid=False, format="~g")),
+        y=alt.Y("y:Q", title=y, scale=axis, axis=alt.Axis(format="~g")),
+        color=alt.Color("series:N", title=series) if series else alt.value(ACCENT),
+        detail=alt.Detail("line:N"),
+        tooltip=_tips("label:N", "x:Q", "y:Q"),
+        **(second if series else {}),
+    )
+    text = alt.Chart(of("named")).mark_text(align="right" if lines else "left", dx=-6 if lines else 7, dy=-8, fontSize=11, color=INK)
+    layers = [encoded, text.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"), text=alt.Text("name:N"))]
+    if rule:
+        layers.insert(0, _dashed("rule").encode(x=alt.X("x:Q")))
+    if diagonal:
+        layers.insert(0, _dashed("diagonal", "line").encode(x=alt.X("x:Q"), y=alt.Y("y:Q")))
+    return alt.layer(*layers)
 
 
 def _apart(named: list[Row], rows: list[Row], *, log: bool) -> list[Row]:
@@ -278,14 +297,27 @@ def _apart(named: list[Row], rows: list[Row], *, log: bool) -> list[Row]:
     return [row for _, _, row in kept]
 
 
-def _bars(rows: list[Row], common: Row, x: str) -> list[Row]:
-    encoding = {**common, "x": of("x:Q", title=x), "tooltip": tips("label:N", "series:N", "x:Q")}
-    return [layer(rows, "bar", encoding, opacity=0.85)]
+def _bars(labels: list[str], x: str, series: str) -> "alt.Chart":
+    import altair as alt  # noqa: PLC0415
+
+    marks = alt.Chart(of("rows")).mark_bar(opacity=0.85)
+    return marks.encode(
+        y=alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(**LABELS)),
+        x=alt.X("x:Q", title=x),
+        yOffset=alt.YOffset("series:N"),
+        color=alt.Color("series:N", title=series),
+        tooltip=_tips("label:N", "series:N", "x:Q"),
+    )
 
 
-def _ranges(rows: list[Row], common: Row, x: str, scale: str) -> list[Row]:
-    across = of("x:Q", title=x, scale={"type": scale, "nice": False, "padding": 12, "zero": False}, axis={"format": "~g", "tickCount": 8})
-    tooltip = tips("label:N", "series:N", "x:Q", "low:Q", "high:Q")
-    lines = layer(rows, "rule", {**common, "x": of("low:Q"), "x2": {"field": "high"}}, strokeWidth=2, opacity=0.6)
-    dots = layer(rows, "point", {**common, "x": across, "tooltip": tooltip}, filled=True, size=POINT, opacity=1)
-    return [dashed([{"x": 1}], x=of("x:Q")), lines, dots]
+def _ranges(labels: list[str], x: str, series: str, scale: str) -> "alt.LayerChart":
+    import altair as alt  # noqa: PLC0415
+
+    points = alt.Chart(of("rows"))
+    y = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(**LABELS))
+    across = alt.X("x:Q", title=x, scale=alt.Scale(type=scale, nice=False, padding=12, zero=False), axis=alt.Axis(format="~g", tickCount=8))
+    colour, offset = alt.Color("series:N", title=series), alt.YOffset("series:N")
+    lines = points.mark_rule(strokeWidth=2, opacity=0.6).encode(y=y, x=alt.X("low:Q"), x2=alt.X2("high:Q"), yOffset=offset, color=colour)
+    tooltip = _tips("label:N", "series:N", "x:Q", "low:Q", "high:Q")
+    dots = points.mark_point(filled=True, size=POINT, opacity=1).encode(y=y, x=across, yOffset=offset, color=colour, tooltip=tooltip)
+    return alt.layer(_dashed("rule").encode(x=alt.X("x:Q")), lines, dots)
