@@ -26,7 +26,7 @@ ACCELERATORS = """
     from accelerators where unit <> 'cpu' order by vendor, name, accelerator
 """
 PEAKS = (Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32)
-OFFERS = "select *, known_on as dated from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region, effective_on desc, price"
+OFFERS = "select *, concat_ws(', ', known_on, known_on_mark) as dated from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region, effective_on desc, price"
 Read = Callable[..., list[Row]]
 """Returns the rows of a query with its parameters."""
 

@@ -163,10 +163,10 @@
     return last.rates;
   };
 
-  const show = (index, model, question) => {
+  const show = (index, model, question, remark) => {
     answerBox.innerHTML = answered(index, model, question, ratesOf(index, model, question), currency());
     const alike = model.name.toLowerCase() === box.value.trim().toLowerCase();
-    document.getElementById("tm-model-read").textContent = model.config ? `Read from ${CONFIG}: ${architecture_of(model)}.` : alike ? "" : `Computed as ${model.name}.`;
+    document.getElementById("tm-model-read").textContent = model.config ? `Read from ${CONFIG}: ${architecture_of(model)}.` : (alike ? "" : `Computed as ${model.name}.`) + remark;
   };
 
   // What Python refuses of a question -> the field of the form.
@@ -242,12 +242,13 @@
       if (document.activeElement !== box && Object.hasOwn(index.models, box.value)) box.value = index.models[box.value].name;
       const model = asked(index), longest = longest_row(model, index.evidence);
       // A model that reads shorter rows gets its longest ones.
-      if (modelChanged && Number(field("length").value) > longest) {
+      const shortened = modelChanged && Number(field("length").value) > longest;
+      if (shortened) {
         field("length").value = longest;
         remember();
       }
       modelChanged = false;
-      show(index, model, questionOf(index));
+      show(index, model, questionOf(index), shortened ? ` The sequence length is now the longest that it reads, ${longest}.` : "");
     } catch (error) {
       if (mine === turn) complain(error);
     }
