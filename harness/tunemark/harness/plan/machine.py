@@ -33,6 +33,8 @@ def detect(requested: Backend | None = None) -> Machine:
     """
     here: list[tuple[Vendor, list[FoundDevice]]] = []
     for vendor in all_vendors():
+        if vendor.tools and not any(map(shutil.which, vendor.tools)):
+            continue
         try:
             here += [(vendor, devices)] if (devices := vendor.find()) else []
         except UnusableMask:
