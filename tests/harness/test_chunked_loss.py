@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from harness_making import changed_settings, make_machine, run_of, trained_on
+from harness_making import changed_settings, make_machine, trained_on
 from study_making import FACTS
 from test_adapters import planned as adapters_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tunemark.collector.gate.check import judge
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker import chunked_loss
 from tunemark.harness.worker.optimizers import fused_adamw
@@ -96,17 +95,6 @@ def test_the_memory_of_a_loss_on_a_cpu_is_what_the_model_predicts(monkeypatch, m
     shape = TrainingShape(card, method, 1024, loss="streamed", parameters=Dtype.FP32, activations=Dtype.FP32)
     assert seen.peak == pytest.approx(head_line(shape).bytes, rel=0.05)
     assert seen.peak < head_line(replace(shape, loss="upcast")).bytes / 4
-
-
-def test_a_record_without_the_field_has_whole_logits_and_stays_valid(tmp_path):
-    done, submission = run_of(tmp_path, "smoke-lora", "probe=false", "data.sequence_length=32", steps=3)
-    assert done.returncode == 0, done.stderr
-    assert submission.plan.model.loss == submission.effective.loss == "chunked"
-    (old,) = (FACTS.root.parent / "submissions" / "smoke-lora").glob("*-d40431cad2f8.json")
-    verdict = judge(old, FACTS)
-    assert verdict.problems == ()
-    assert verdict.record.plan.model.loss == "whole"
-    assert verdict.record.effective.loss is None
 
 
 def test_the_memory_model_has_fused_adamw_for_the_devices_for_which_torch_has_it():

@@ -36,9 +36,17 @@ def test_a_run_trains_the_model_of_a_folder(folder, tmp_path):
     assert record.model.parameters > 2 * 512 * 64
 
 
-def test_options_may_stand_in_a_file_and_the_command_line_counts_more(folder, tmp_path):
+def test_rows_beyond_the_context_of_a_model_are_pointed_out(folder):
+    assert (
+        "1,024 tokens are longer than the context of my-llama, 512"
+        in tunemark("plan", "smoke-lora", "--model", folder, "--seq", 1024).stderr
+    )
+
+
+@pytest.mark.usefixtures("folder")
+def test_options_may_stand_in_a_file_with_paths_beside_it_and_the_command_line_counts_more(tmp_path):
     file = tmp_path / "mine.yml"
-    file.write_text(f"workload: smoke-lora\nmodel: {folder}\nseq: 64\nsteps: 40\nset:\n  lora: {{rank: 4}}\nbatch.micro_batch: 2\n")
+    file.write_text("workload: smoke-lora\nmodel: ./my-llama\nseq: 64\nsteps: 40\nset:\n  lora: {rank: 4}\nbatch.micro_batch: 2\n")
     workload, options = with_own_cards(str(file), None, Options(max_steps=20))
     assert (workload, options.max_steps) == ("smoke-lora", 20)
     assert options.overrides == ("model=my-llama", "lora.rank=4", "data.sequence_length=64", "batch.micro_batch=2")

@@ -36,6 +36,7 @@ def test_a_short_run_is_ok_and_answers_in_json(tmp_path):
     assert done.returncode == 0, done.stderr
     answer = run_json(done)
     assert (answer["status"], answer["steps"]) == ("ok", 3)
+    assert submission.plan.model.loss == submission.effective.loss == "chunked"
     assert submission.model.trainable_parameters < submission.model.parameters
     assert submission.model.adapter_bytes == 4 * submission.model.trainable_parameters > 0
     assert submission.process.user_s > 0
@@ -152,10 +153,19 @@ def test_pretrained_weights_load_from_a_directory_and_data_through_the_hub_libra
     assert str(tmp_path) not in next(out.rglob("*.json")).read_text()
 
 
-def test_a_missing_model_without_network_says_what_to_do(tmp_path):
-    _, submission = run_of(tmp_path, "smoke-lora", steps=2, weights="pretrained:nobody/nothing")
-    assert submission.outcome.status is Status.CRASH
-    assert "pretrained:DIRECTORY" in submission.outcome.fix
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("nobody/nothing", "model hub: 'offline (HF_HUB_OFFLINE is set)': not all weights and data are in the cache of this machine; give"),
+        ("{empty}", "holds no config.json and no *.safetensors; give a directory"),
+    ],
+)
+def test_weights_that_are_nowhere_are_refused_before_anything_is_loaded(tmp_path, where, said):
+    (tmp_path / "empty").mkdir()
+    weights = f"pretrained:{where.format(empty=tmp_path / 'empty')}"
+    done = tunemark("run", "smoke-lora", "--steps", 2, "--weights", weights, "--out", tmp_path / "out", env={"HF_HUB_OFFLINE": "1"})
+    assert (done.returncode, (tmp_path / "out").exists()) == (2, False)
+    assert said in done.stderr
 
 
 @pytest.mark.process

@@ -5,12 +5,9 @@ import os
 import shlex
 import subprocess
 
+import pytest
 import yaml
 from harness_making import ROOT, tunemark
-
-from tunemark.harness.plan.machine import machine_with
-from tunemark.harness.plan.options import Options
-from tunemark.harness.plan.resolve import resolve, step_memory
 
 SCRIPTS = ROOT / "harness/scripts"
 
@@ -24,10 +21,13 @@ def test_the_plan_for_other_machines_is_shown_as_one_for_this_machine_with_a_not
     assert "use --set nodes=2 to split them" in tunemark("plan", "lora-8b", *many).stderr
 
 
-def test_a_step_that_does_not_fit_there_is_noted(facts):
-    machine = machine_with(facts, "nvidia-l4", 1, 1)
-    plan = resolve("full-8b", facts, machine, Options()).plan
-    assert "each device has 24.0 GiB" in (step_memory(plan, facts.model(plan.model.key), machine).problem or "")
+@pytest.mark.parametrize(
+    ("asked", "advice"), [(("full-8b",), "weights and training states alone are larger: "), (("lora-8b", "--seq", 65_536), "lower --seq, ")]
+)
+def test_a_plan_begins_with_its_verdict_and_the_advice_that_helps(asked, advice):
+    first, second, *_ = tunemark("plan", *asked, "--accelerator", "nvidia-l4").stdout.splitlines()
+    assert first.startswith(f"{asked[0]}: is too large, and `tunemark run` refuses it without --force; {advice}choose --method")
+    assert second.endswith("GiB on each device, and each device has 24.0 GiB by the memory model.")
 
 
 def test_the_batch_script_gives_each_value_whole_to_the_run_of_its_node(tmp_path):

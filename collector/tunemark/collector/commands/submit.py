@@ -100,6 +100,8 @@ def submit(
     root = project_root()
     chosen, left_out = _chosen(files, root)
     _check(chosen, root, as_json=as_json)
+    for result in chosen:
+        _say_unranked(result)
     target = _target(to, root)
     facts = {result.place: _facts(result.record) for result in chosen}
     if not as_json:
@@ -149,8 +151,6 @@ def _chosen(files: Sequence[Path] | None, root: Path) -> tuple[list[Result], lis
         say(terminal(f"left out {shown}: {reason}; to send a file, name it"))
     if not chosen:
         raise TunemarkError("FILES", "", "there is no new result to send; run a workload, or name a file")
-    for result in chosen:
-        _say_unranked(result)
     return chosen, [(path, reason) for reason, paths in left_out.items() for path in paths]
 
 
@@ -185,7 +185,7 @@ def _say_unranked(result: Result) -> None:
             (warning.message for warning in record.warnings if warning.kind is WarningKind.NOT_STABLE), "it has no steady window"
         )
         reason = failed or f"{unsteady}; repeat it on an idle machine for a rank"
-        say(terminal(f"{result.file}: is sent, and will be listed without a rank: {reason}"))
+        say(terminal(f"{result.file}: will be listed without a rank: {reason}"))
 
 
 def _check(chosen: Sequence[Result], root: Path, *, as_json: bool) -> None:

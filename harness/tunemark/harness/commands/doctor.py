@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tunemark.harness.plan.machine import detect
+from tunemark.harness.plan.machine import detect, hub
 from tunemark.harness.plan.options import Json, Options
 from tunemark.harness.plan.resolve import StepMemory, resolve, step_memory
 from tunemark.harness.run.run_outcome import describe, judge
@@ -24,7 +22,6 @@ from tunemark.harness.run.show import answers, print_json
 from tunemark.harness.vendors.protocol import DeviceUnavailable, vendor_of
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts.any_model import hub_address
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
@@ -35,8 +32,6 @@ from tunemark.schema.vocabulary import PACKAGES, Backend, Dtype
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 REQUIRED = ("torch", "transformers", "peft", "accelerate")
-HUB_LIMIT_S = 3.0
-"""Seconds in which the hub must answer: a page takes well under one."""
 SLOW_STEP_S = 30.0
 """Workloads whose step takes longer are called slow."""
 BUSY_SHARE = 0.25
@@ -188,20 +183,6 @@ def formats_of(facts: FactBase, machine: Machine) -> tuple[Dtype, ...]:
     card = facts.recognise_device(machine.devices[0].name, machine.backend)
     generation = machine.family.generation(machine.target, card.architecture if card else None)
     return generation.formats(machine.family.formats) if generation else machine.family.formats
-
-
-def hub() -> str:
-    """Return the state of the model hub in words: it must answer within a few seconds."""
-    address = hub_address()
-    if address is None:
-        return "offline (HF_HUB_OFFLINE is set)"
-    try:
-        with urlopen(Request(address, method="HEAD"), timeout=HUB_LIMIT_S):  # noqa: S310 - the address that the user's own hub library asks
-            return f"reachable ({address})"
-    except HTTPError as error:
-        return f"reachable ({address}, which answers {error.code})"
-    except (OSError, ValueError) as error:
-        return f"NOT reachable ({address}: {getattr(error, 'reason', error)}); set HF_HUB_OFFLINE=1 to save the retries"
 
 
 def report(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = (), load: float | None = None) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def plan(
         if note:
             say(f"note: {note}")
     resolved = resolve(workload, facts, machine, options)
-    warn_of_shared_cores(resolved, machine)
+    warn_of_plan(resolved, facts, machine)
     if as_json:
         overrides = [override.model_dump() for override in resolved.overrides]
         print_json(
@@ -78,6 +78,13 @@ def plan(
             }
         )
     else:
+        memory = step_memory(resolved.plan, facts.model(resolved.plan.model.key), machine)
+        verdict = f"cannot run: {resolved.unsupported}" if resolved.unsupported else "can run"
+        if memory.too_large and not resolved.unsupported:
+            verdict = f"is too large, and `tunemark run` refuses it without --force; {memory.fix}"
+        answers().print(*as_text(f"{workload}: {verdict}"), soft_wrap=True)
+        if memory.words:
+            answers().print(*as_text(f"A step {memory.words} by the memory model."), soft_wrap=True)
         field_column, value_column = Column("field", no_wrap=True), Column("value", overflow="fold", max_width=24)
         table = Table(field_column, value_column, "reason", box=None, padding=(0, 2, 0, 0))
         overridden = {override.field: override.card for override in resolved.overrides}
@@ -87,17 +94,16 @@ def plan(
             table.add_row(*as_text(field, text, reason))
         answers().print(table)
     refuse_unsupported(resolved)
-    memory = step_memory(resolved.plan, facts.model(resolved.plan.model.key), machine)
-    if memory.words:
-        refused = f"; {memory.fix}. `tunemark run` refuses this plan without --force" if memory.too_large else ""
-        say(f"note: a step {memory.words} by the memory model{refused}")
 
 
-def warn_of_shared_cores(resolved: Resolved, machine: Machine) -> None:
-    """Write a warning if more processes than cores are requested."""
-    shared = shared_cores(resolved.plan.device, machine)
-    if shared is not None and not resolved.unsupported:
-        say(f"tunemark: warning: {shared}")
+def warn_of_plan(resolved: Resolved, facts: FactBase, machine: Machine) -> None:
+    """Write a warning if more processes than cores are requested, or longer rows than the model has read."""
+    plan, card = resolved.plan, facts.model(resolved.plan.model.key)
+    warnings = [shared_cores(plan.device, machine)]
+    if plan.data.sequence_length > card.context_length:
+        warnings.append(f"rows of {plan.data.sequence_length:,} tokens are longer than the context of {card.name}, {card.context_length:,}")
+    for warning in filter(None, () if resolved.unsupported else warnings):
+        say(f"tunemark: warning: {warning}")
 
 
 @app.command()
@@ -137,7 +143,7 @@ def run(
 
     - `tunemark run smoke-lora --repeats 5`
     """
-    from tunemark.harness.run.launch import help_another_node, run_once, superseded  # noqa: PLC0415 - only a run needs processes
+    from tunemark.harness.run.launch import help_another_node, refuse_unreachable_hub, run_once, superseded  # noqa: PLC0415 - only a run needs processes
     from tunemark.harness.run.record import is_submission  # noqa: PLC0415
     from tunemark.harness.run.show import print_summary  # noqa: PLC0415
 
@@ -154,13 +160,15 @@ def run(
         refuse_missing_tracker(report_to)
     facts, machine = options.facts, detect(options.backend)
     resolved = resolve(workload, facts, machine, options)
-    warn_of_shared_cores(resolved, machine)
+    warn_of_plan(resolved, facts, machine)
     refuse_missing_devices(options, machine)
     if resolved.node_rank:
         raise typer.Exit(Exit.UNTRUSTWORTHY if help_another_node(resolved, facts, machine) else Exit.OK)
     replaced = superseded(supersedes, reason, resolved.plan, out)
     if not force and not resolved.unsupported:
         refuse_too_large(resolved.plan, facts.model(resolved.plan.model.key), machine)
+    if not resolved.unsupported:
+        refuse_unreachable_hub(resolved)
     submission, path = run_once(resolved, facts, machine, out, supersedes=replaced)
     if as_json:
         print_json(summary(submission) | {"file": str(path)})

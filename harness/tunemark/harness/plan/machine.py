@@ -7,12 +7,15 @@ import platform
 import re
 import shutil
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import psutil
 
 from tunemark.harness.vendors.protocol import FoundDevice, Vendor, all_vendors
 from tunemark.harness.vendors.vendor_tools import UnusableMask, cpu_model, hides_all
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.any_model import hub_address
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
@@ -30,6 +33,8 @@ def detect(requested: Backend | None = None) -> Machine:
     """
     here: list[tuple[Vendor, list[FoundDevice]]] = []
     for vendor in all_vendors():
+        if vendor.tools and not any(map(shutil.which, vendor.tools)):
+            continue
         try:
             here += [(vendor, devices)] if (devices := vendor.find()) else []
         except UnusableMask:
@@ -94,6 +99,24 @@ def package_versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
+
+
+HUB_LIMIT_S = 3.0
+"""Seconds in which the hub must answer: a page takes well under one."""
+
+
+def hub() -> str:
+    """Return the state of the model hub in words: it must answer within a few seconds."""
+    address = hub_address()
+    if address is None:
+        return "offline (HF_HUB_OFFLINE is set)"
+    try:
+        with urlopen(Request(address, method="HEAD"), timeout=HUB_LIMIT_S):  # noqa: S310 - the address that the user's own hub library asks
+            return f"reachable ({address})"
+    except HTTPError as error:
+        return f"reachable ({address}, which answers {error.code})"
+    except (OSError, ValueError) as error:
+        return f"NOT reachable ({address}: {getattr(error, 'reason', error)}); set HF_HUB_OFFLINE=1 to save the retries"
 
 
 # Another machine to plan for: that of an accelerator card, never the local one

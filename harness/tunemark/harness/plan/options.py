@@ -143,6 +143,14 @@ def with_own_cards(workload: str, model: str | None, options: Options) -> tuple[
     facts = options.facts
     if workload.endswith((".yml", ".yaml")):
         content = _options_in(Path(workload))
+        for name in ("workload", "model", "weights", "data"):
+            value = str(content.get(name, ""))
+            if (
+                value.endswith(".toml")
+                or name in {"weights", "data"}
+                or (name == "model" and ("/" in value or not facts.find_model(value)))
+            ):
+                content |= {name: _beside(Path(workload), value)} if value else {}
         workload, model = str(content.pop("workload", "")), model or content.pop("model", None)
         given = {name: value for name, value in dict(options).items() if value != Options.model_fields[name].get_default()}
         named = {option.name.removeprefix("--"): option.setting or name for name, option in SHARED.items()}
@@ -163,6 +171,12 @@ def with_own_cards(workload: str, model: str | None, options: Options) -> tuple[
             facts = replace(facts, own_models=(card,))
         options = options.having(overrides=(f"model={card.key}", *options.overrides))
     return workload, options.having(facts=facts)
+
+
+def _beside(file: Path, value: str) -> str:
+    """Return a value of an options file with a path that is there beside the file, such as `file:texts`, as a path from here."""
+    kind, colon, place = value.rpartition(":")
+    return f"{kind}{colon}{file.parent / place}" if place and (file.parent / place).exists() else value
 
 
 def _options_in(path: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.memory import CONTEXT, estimate_memory
 from tunemark.schema.physics.memory_states import state_lines
-from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
+from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
 from tunemark.schema.plan import resolve as schema_plan
 from tunemark.schema.plan.capabilities import Feature, Machine
 from tunemark.schema.plan.conflicts import missing_devices
@@ -79,6 +79,10 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
     )
 
 
+WEIGHT_FILES = ("config.json", "*.safetensors")
+"""Files of a directory with pretrained weights."""
+
+
 def request(name: str, options: Options) -> Requested:
     """Return the request in the form that a record holds: files by name and content, directories of weights without a path."""
     given = {name: getattr(options, name) for name in RunOptions.model_fields}
@@ -90,10 +94,15 @@ def request(name: str, options: Options) -> Requested:
         # A local folder read through the hub library is named without its path.
         given["data"] = f"{kind}:{Path(place).name}"
     directory = options.weights.partition(":")[2]
-    if directory.startswith(("/", ".", "~")) and not Path(directory).is_dir():
+    here = bool(directory) and Path(directory).is_dir()
+    if directory.startswith(("/", ".", "~")) and not here:
         fix = "no such directory; give one that holds config.json and the weights, or a hub id"
         raise TunemarkError("--weights", options.weights, fix)
-    if directory and Path(directory).exists():
+    if here:
+        missing = [name for name in WEIGHT_FILES if not any(Path(directory).glob(name))]
+        if missing:
+            fix = f"holds no {' and no '.join(missing)}; give a directory that holds {' and '.join(WEIGHT_FILES)}, or a hub id"
+            raise TunemarkError("--weights", options.weights, fix)
         given["weights"] = LOCAL_WEIGHTS
     return Requested(workload=name, **given)
 
@@ -155,13 +164,16 @@ def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
         # Without the buffers of NCCL: gloo keeps none.
         needed = estimate_memory(replace(shape, offload=False)).peak_allocated + CONTEXT if shape else None
         words = ("in each process", f"each of the {processes} processes") if processes > 1 else ("on each device", "each device")
-        return StepMemory(needed, share, *words, _less_memory(plan, machine))
+        return StepMemory(needed, share, *words, _less_memory(plan, machine, shape, share))
     needed = estimate_memory(shape).needed if shape else None
     memory = machine.devices[0].memory_bytes or share
     # Of a machine that is planned for, the host is unknown.
     usable = memory and vendor_of(machine.backend).usable_bytes(memory, host is not None)
     on_device = StepMemory(
-        needed, usable, owner="each device" if usable == memory else "a process of each device", fix=_less_memory(plan, machine)
+        needed,
+        usable,
+        owner="each device" if usable == memory else "a process of each device",
+        fix=_less_memory(plan, machine, shape, usable),
     )
     if shape is None or not shape.offload or on_device.too_large:
         return on_device
@@ -172,14 +184,16 @@ def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
     return on_host if on_host.too_large else on_device
 
 
-def _less_memory(plan: Plan, machine: Machine) -> str:
-    """Return the settings that would lower the memory of a plan's step."""
-    rows = "--micro-batch or " if plan.batch.micro_batch > 1 else ""
+def _less_memory(plan: Plan, machine: Machine, shape: TrainingShape | None, has: int | None) -> str:
+    """Return the settings that would lower the memory of a plan's step; shorter rows are none where weights and states alone are too large."""
     leaner = {Method.FULL: ("lora", "qlora"), Method.LORA: ("qlora",)}.get(plan.method, ())
     methods = [method for method in leaner if method != "qlora" or Feature.QLORA not in machine.family.cannot]
-    smaller = f", choose --method {' or '.join(methods)} or a smaller --model" if methods else ", choose a smaller --model"
+    smaller = f"choose --method {' or '.join(methods)} or a smaller --model" if methods else "choose a smaller --model"
+    if shape and has and sum(line.bytes for line in state_lines(shape)) > has:
+        return f"weights and training states alone are larger: {smaller}"
+    rows = "--micro-batch or " if plan.batch.micro_batch > 1 else ""
     recompute = ", use --checkpointing full" if plan.model.gradient_checkpointing is Checkpointing.NONE else ""
-    return f"lower {rows}--seq{smaller}{recompute}"
+    return f"lower {rows}--seq, {smaller}{recompute}"
 
 
 def refuse_too_large(plan: Plan, card: ModelCard, machine: Machine) -> None:

@@ -19,11 +19,12 @@ from typing import Any, Literal
 import psutil
 from pydantic import BaseModel, ValidationError
 
+from tunemark.harness.plan.machine import hub
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
 from tunemark.harness.run import run_log
 from tunemark.harness.run.process import POLL_S, Worker, processes_of, stop_signals
 from tunemark.harness.run.record import Superseded, assemble, submissions, write
-from tunemark.harness.run.run_outcome import CacheState, Finished, refused_run
+from tunemark.harness.run.run_outcome import LOOK, CacheState, Finished, refused_run
 from tunemark.harness.run.show import RunProgress
 from tunemark.harness.run.telemetry import Telemetry, open_sampler
 from tunemark.schema import files
@@ -81,18 +82,19 @@ def run_once(
             finished = launch(resolved, facts, machine, stopped, note)
         golden = facts.golden_losses(resolved.plan.workload)
         submission = assemble(resolved, machine, finished, supersedes=supersedes, study=study, golden=golden)
-        if submission.outcome.status is Status.CRASH and finished.output_tail.strip():
+        failure = finished.log.failure
+        if submission.outcome.status is Status.CRASH and finished.output_tail.strip() and (not failure or failure["fix"] == LOOK):
             # It may contain paths, so it is printed on the terminal and never recorded.
             sys.stderr.write(f"--- the worker's last output\n{finished.output_tail.rstrip()}\n---\n")
         try:
             return submission, write(submission, out)
         except OSError as error:
             fix = f"could not write ({error.strerror}); the submission was printed instead: save it, free space or name another folder"
-            failure = TunemarkError("--out", str(error.filename or out or "submissions"), fix, exit_code=Exit.INTERNAL)
+            unwritten = TunemarkError("--out", str(error.filename or out or "submissions"), fix, exit_code=Exit.INTERNAL)
         except TunemarkError as error:
-            failure = error
+            unwritten = error
         sys.stdout.write(submission.model_dump_json() + "\n")
-        raise failure
+        raise unwritten
 
 
 def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> int:
@@ -114,6 +116,14 @@ def refuse_identity(resolved: Resolved) -> None:
     content["overrides"] = [override.model_dump(mode="json") for override in resolved.overrides]
     for field, value, what in identity_leaks(content, machine_names()):
         raise TunemarkError(field, value, f"looks like {what}, which no submission may hold; give local data with --data file:PATH")
+
+
+def refuse_unreachable_hub(resolved: Resolved) -> None:
+    """Raise TunemarkError if a run would wait for a hub that does not answer: libraries try again for a minute, for each file."""
+    state = hub() if hub_cache(resolved) == "cold" else "reachable"
+    if not state.startswith("reachable"):
+        fix = "not all weights and data are in the cache of this machine; give --weights pretrained:DIRECTORY, --weights random or --data file:PATH"
+        raise TunemarkError("model hub", state.partition(";")[0], fix)
 
 
 def superseded(identity: str | None, reason: str | None, plan: Plan, out: Path | None) -> Superseded | None:

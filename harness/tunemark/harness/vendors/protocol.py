@@ -36,7 +36,7 @@ def declared(backend: Backend) -> dict[str, Any]:
     )
     generations = ((each["name"], each["target"], tuple(each["architectures"]), _cannot(each)) for each in row.get("generations", ()))
     return {
-        **{name: row[name] for name in ("found_by", "on_host", "cards") if name in row},
+        **{name: row[name] for name in ("found_by", "on_host", "cards", "tools") if name in row},
         "backend": backend,
         "formats": tuple(map(Dtype, row["formats"])),
         "cannot": _cannot(row),
@@ -440,6 +440,8 @@ class Vendor(Family):
     needs: dict[Feature, Need] = field(default_factory=lambda: NEEDS)
     find: Callable[[], list[FoundDevice]] = list
     """Return the visible devices of this machine; empty without a driver."""
+    tools: Sequence[str] = ()
+    """Commands of which a machine with such devices has one; empty where `find` needs none."""
     masks: tuple[str, ...] = ()
     """Environment variables that choose among its devices."""
     missing_tool: Callable[[], str | None] = lambda: None
