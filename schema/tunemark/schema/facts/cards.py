@@ -19,7 +19,7 @@ Dense = Literal[
     "llama", "mistral", "ministral3", "qwen2", "qwen3", Gemma, "phi3", "granite", "smollm3", "olmo2", "olmo3", "seed_oss", "glm4", "exaone4"
 ]
 Latent = Literal["deepseek_v2", "deepseek_v3", "glm4_moe_lite"]
-ModelFamily = Literal[Dense, "gpt2", "bert", "mixtral", "qwen3_moe", "minimax_m2", Latent, "glm4_moe", "llama4_text", "gpt_oss"]
+ModelFamily = Literal[Dense, "gpt2", "bert", "apertus", "mixtral", "qwen3_moe", "minimax_m2", Latent, "glm4_moe", "llama4_text", "gpt_oss"]
 """Architecture name in transformers."""
 LATENT = get_args(Latent)
 """Families whose keys and values are computed from a vector of low rank."""

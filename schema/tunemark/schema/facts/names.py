@@ -25,6 +25,8 @@ NOT_MODELLED = {
     r"deepseek-v(3[.-]?2|4)|glm-?5(\.\d)?|glm-moe-dsa": "the attention of this architecture is sparse: the model chooses which tokens it reads",
     r"granite-4\.\d-h|nemotron-nano-\d+b-v2|nemotron-(3-nano|3-super|3-ultra|h)|jamba|bamba|zamba2?": "most layers of this architecture are state-space models",
     r"lfm2(\.\d)?": "most layers of this architecture are convolutions",
+    "deberta|modernbert|whisper|(flan-|m)?t5|pythia|stablelm|starcoder2?|phi-?2|falcon-(7|40|180)b|bloomz?|afm|aya|"
+    r"c4ai|command-[ar]|ernie-4\.5|hunyuan": "no card has this architecture",
 }
 """Names and model types of architectures that people ask for and that are not modelled -> the reason."""
 CPU_NOISE = re.compile(r"\(r\)|\(tm\)|[®™]|\b\d+th gen\b|\bcpu\b|\bprocessor\b|\b\d+-cores?\b|\bwith radeon\b.*|@.*", re.IGNORECASE)

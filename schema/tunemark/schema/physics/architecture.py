@@ -39,6 +39,8 @@ class Traits:
     router_in_fp32: bool = False
     eager: bool = False
     """transformers has no attention for it in torch's fused kernels."""
+    learned_activation: int = 0
+    """Numbers that the activation of a feed-forward layer learns."""
     learned_positions: bool = False
     final_norm: bool = True
     encoder: bool = False
@@ -50,6 +52,7 @@ FAMILIES: dict[str, Traits] = {
     **dict.fromkeys(("qwen2", "seed_oss"), Traits(query_key_value_bias=True)),
     **dict.fromkeys(("qwen3", "qwen3_moe", "exaone4"), Traits(query_key_norm="head")),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "glm4_moe"), Traits(router_in_fp32=True)),
+    "apertus": Traits(gated=False, query_key_norm="head", learned_activation=2),
     "minimax_m2": Traits(query_key_norm="all"),
     "glm4": Traits(norms_per_layer=4, query_key_value_bias=True),
     "llama4_text": Traits(query_key_norm="unit", chunked=True, every_expert=True),
@@ -122,7 +125,8 @@ def _vectors(card: ModelCard, traits: Traits) -> int:
     inward = [linear for linear in block_linears(card) if linear.after_norm]
     biased = block_linears(card) if traits.linear_bias else inward if traits.query_key_value_bias else ()
     biases = sum(linear.outputs * linear.copies * linear.times() for linear in biased)
-    blocks = card.layers * (traits.norms_per_layer * norm + normed + (card.attention_heads if traits.sinks else 0)) + biases
+    others = traits.learned_activation + (card.attention_heads if traits.sinks else 0)
+    blocks = card.layers * (traits.norms_per_layer * norm + normed + others) + biases
     pooler_bias = card.hidden_size if traits.encoder else 0
     return blocks + (norm if traits.final_norm or traits.encoder else 0) + pooler_bias
 
@@ -207,6 +211,7 @@ NAMES: dict[str, Names] = {
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "olmo2", "olmo3"), LLAMA),
     **dict.fromkeys(("mixtral", "qwen3_moe", "minimax_m2"), _mixture(QUERY_KEY_VALUE, "mlp", "gate")),
     "glm4_moe": _mixture(QUERY_KEY_VALUE, "mlp", "gate", "shared_experts"),
+    "apertus": Names(QUERY_KEY_VALUE, ("mlp.up_proj", "mlp.down_proj")),
     "glm4": Names(QUERY_KEY_VALUE, ("mlp.gate_up_proj", "mlp.down_proj")),
     "gpt_oss": _mixture(QUERY_KEY_VALUE, "mlp", "router"),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite"), _mixture(LATENT, "mlp", "gate", "shared_experts")),

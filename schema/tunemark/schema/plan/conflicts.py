@@ -29,7 +29,7 @@ TORCH_WITH: dict[str, tuple[str, Callable[[Plan], bool], str]] = {
 """What torch has since a release: windows in variable-length attention, and on CPUs scales of rows in fp8 products."""
 HEAD_MULTIPLE = 8
 """FlashAttention's heads have a width that is a multiple of this."""
-WITHOUT_LIGER = ("gpt2", "bert", "seed_oss", "ministral3", "minimax_m2", *DEEPSEEK)
+WITHOUT_LIGER = ("gpt2", "bert", "apertus", "seed_oss", "ministral3", "minimax_m2", *DEEPSEEK)
 """Model families that Liger 0.8.5 has no kernels for: it silently leaves them unchanged."""
 FUSED_EXPERTS = 5
 """First major release of transformers that keeps the experts of a layer in one parameter."""
