@@ -17,6 +17,7 @@ from tunemark.collector.commands.terminal import (
     StackName,
     Tokens,
     chosen,
+    cited,
     job_tokens,
     named_accelerators,
     named_as,
@@ -42,7 +43,6 @@ from tunemark.schema.physics.memory_states import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import provider_name
-from tunemark.schema.recommendation_words import cited
 from tunemark.schema.throughput import LEVEL, Range
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 

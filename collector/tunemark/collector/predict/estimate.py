@@ -28,7 +28,6 @@ from tunemark.schema.option_rates import (
     memory_of,
     option_rates,
     step_on,
-    unmeasured,
 )
 from tunemark.schema.physics.memory import StackedMemory, largest_micro_batch, memory_on
 from tunemark.schema.physics.work import Missing
@@ -97,6 +96,8 @@ class Throughput:
 
 def predict(fitted: "Fit", config: Combination) -> Throughput | Missing:
     """Return the predicted throughput of a combination, or the reason why there is none."""
+    from tunemark.collector.predict.fit import no_data  # noqa: PLC0415 - imports numpy
+
     missing = no_data(fitted.known, config)
     estimate = missing or predicted(fitted.effects, config)
     if isinstance(estimate, Missing):
@@ -113,13 +114,6 @@ def unseen(results: Sequence[KnownRate], card: AcceleratorCard, model: ModelCard
         "model": any(row.architecture == architecture_of(model) for row in results),
     }
     return tuple(name for name, known in seen.items() if not known)
-
-
-def no_data(results: Sequence[KnownRate], config: Combination) -> Missing | None:
-    """Return the reason why nothing similar to a combination is known, or None; see `unmeasured`."""
-    shape = config.shape
-    reason = unmeasured(results, shape.model, shape.method, config.accelerator, shape.sequence_length, shape.slots)
-    return None if reason is None else Missing(reason)
 
 
 def distance(row: "Observed", config: Combination) -> tuple[int, float, str]:
