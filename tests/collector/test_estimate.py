@@ -38,7 +38,6 @@ def test_all_accelerators_are_judged_when_none_is_named_smallest_first(tunemark:
     assert len(sizes) > 40
     assert sizes == sorted(sizes)
     for one in answer["accelerators"]:
-        assert (one["margin_bytes"] >= 0) == (one["largest_micro_batch"] >= 2)
         low, high = one["needed_interval_bytes"]
         assert (one["fit"] == "no") == (one["memory_bytes"] < low)
         assert (one["fit"] in {"fits", "probably"}) == (one["memory_bytes"] >= high)

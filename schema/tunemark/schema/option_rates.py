@@ -119,8 +119,8 @@ def unmeasured(
 
     There is no prediction for a method or a vendor without results, for an encoder without results of encoders, for a mixture of far more
     experts than any result has, and for rows far shorter or longer than any calibration row of the method, where other costs dominate.
-    QLoRA needs a QLoRA result on the vendor's devices, because 4-bit kernels are written for each vendor. A generation, and a level of
-    software on a vendor's devices, needs none: intervals hold 90% of all rows with their generation left out, and 96% with that level.
+    QLoRA needs a QLoRA result on the vendor's devices, because 4-bit kernels are written for each vendor. A generation, and plain
+    software on a vendor's devices, need no result of their own: intervals hold 90% of the rows of either that is left out.
     """
     name, encoder = METHODS[method.value], FAMILIES[model.family].encoder
     alike = [row for row in results if row.method == method.value]

@@ -224,11 +224,10 @@ def _print_fits(found: "Sequence[Estimate]") -> None:
             gib(each.memory.ledger.needed),
             gib(each.memory_bytes),
             each.fit + (f", fits with {each.with_stack}" if each.with_stack else ""),
-            each.largest_micro_batch,
         )
         for each in found
     ]
-    print_table(["accelerator", "plan", "needs", "has", "fits", "largest micro-batch"], verdicts)
+    print_table(["accelerator", "plan", "needs", "has", "fits"], verdicts)
 
 
 def _print_speeds(found: "Sequence[Estimate]", title: str) -> None:

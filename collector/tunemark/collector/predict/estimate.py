@@ -29,7 +29,7 @@ from tunemark.schema.option_rates import (
     option_rates,
     step_on,
 )
-from tunemark.schema.physics.memory import StackedMemory, largest_micro_batch, memory_on
+from tunemark.schema.physics.memory import StackedMemory, memory_on
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.recommendation import FIT, Rate
 from tunemark.schema.throughput import Combination, Range, architecture_of, generation_of, interval_of
@@ -171,8 +171,6 @@ class Estimate:
     """`fits`, `probably`, `tight` or `no`, by the interval of the estimate; `ran` if a result shows it."""
     with_stack: str | None
     """If the verdict is `tight`, the leanest other software stack with which the step fits."""
-    largest_micro_batch: int
-    """Largest number of full rows that fit; 0 if none does."""
     rate: Rate
     """Its speed, as `recommend` has it, with the plan and the evidence, or the reason why none is known."""
     tokens_per_s: Range | None = None
@@ -236,7 +234,6 @@ def estimates(
             size,
             rate.memory or verdict,
             None if rate.memory == "ran" else memory.fit_on(size)[1],
-            largest_micro_batch(memory.shape, size),
             rate,
             speed,
             _range(rates[card.key, "tuned"]),
