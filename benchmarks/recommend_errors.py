@@ -14,8 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from tunemark.collector.predict.calibration_rows import calibrate
-from tunemark.collector.predict.estimate import no_data
-from tunemark.collector.predict.fit import Observed, fit
+from tunemark.collector.predict.fit import Observed, fit, no_data
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.option_rates import is_direct
 from tunemark.schema.throughput import QUANTILE, LogPrediction, predict

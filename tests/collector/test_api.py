@@ -54,11 +54,12 @@ def test_an_estimate_has_memory_fit_speed_time_and_cost() -> None:
     assert math.isclose(large.seconds.value, 10_000_000 / large.tokens_per_s.value, rel_tol=1e-6)
 
 
-def test_a_recommendation_keeps_its_limits(whole_database: Path) -> None:
-    answer = tunemark.recommend("llama-3.1-8b", "10M", database=whole_database, budget_usd=5.0, objective="fastest")
+@pytest.mark.usefixtures("calibrated_once")
+def test_a_recommendation_keeps_its_limits() -> None:
+    answer = tunemark.recommend("llama-3.1-8b", "10M", budget_usd=5.0, objective="fastest")
     assert answer.best is not None
     assert answer.best.usd_high <= 5.0
     with pytest.raises(TunemarkError, match="tokens: 'ten'"):
-        tunemark.recommend("llama-3.1-8b", "ten", database=whole_database)
+        tunemark.recommend("llama-3.1-8b", "ten")
     with pytest.raises(TunemarkError, match="must be above 0"):
-        tunemark.recommend("llama-3.1-8b", 0, database=whole_database)
+        tunemark.recommend("llama-3.1-8b", 0)

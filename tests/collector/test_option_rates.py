@@ -99,7 +99,7 @@ def test_without_evidence_there_is_a_reason_and_no_rate() -> None:
     assert found["full", "plain", "nvidia-t4", 1].reason.startswith("does not fit: ")
     assert found["full", "plain", "nvidia-t4", 1].memory == "no"
     assert found["lora", "plain", "apple-m3-max", 2].reason == "one Apple device trains alone"
-    assert found["lora", "vendor", H100, 1].reason.startswith("no accepted result of this model and method with vendor software")
+    assert found["lora", "vendor", H100, 1].reason.startswith("no accepted result with vendor software on these devices")
 
 
 def test_rows_longer_than_the_context_are_refused_unless_a_result_has_them() -> None:

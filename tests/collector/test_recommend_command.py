@@ -6,13 +6,21 @@ import shlex
 from pathlib import Path
 
 import pytest
-from factories import FACTS, Tunemark
+from factories import Tunemark
 
-from tunemark.collector.commands.recommend import evidence_of
 from tunemark.collector.commands.terminal import parse_count
 from tunemark.collector.predict import estimate
+from tunemark.collector.store.sql_query import run_query
+from tunemark.schema.option_rates import Evidence
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def of_the_database(monkeypatch: pytest.MonkeyPatch, whole_database: Path) -> None:
+    """Commands answer with the evidence in the database of the committed data."""
+    evidence = Evidence.of_database(lambda query: run_query(query, whole_database).records())
+    monkeypatch.setattr(estimate, "read_evidence", lambda *_: evidence)
 
 
 @pytest.mark.parametrize(
@@ -25,8 +33,8 @@ def test_counts_are_read_as_people_write_them(text: str, value: int) -> None:
 BASE = ("recommend", "-m", "llama-3.1-8b", "--tokens", "10M")
 
 
-def test_the_answer_comes_first_with_time_cost_and_evidence(tunemark: Tunemark, whole_database: Path) -> None:
-    done = tunemark(*BASE, "--db", whole_database)
+def test_the_answer_comes_first_with_time_cost_and_evidence(tunemark: Tunemark) -> None:
+    done = tunemark(*BASE)
     assert done.code == 0
     lines = done.out.splitlines()
     assert lines[0] == "Llama 3.1 8B, LoRA, 10M tokens, sequence length 2,048"
@@ -38,8 +46,8 @@ def test_the_answer_comes_first_with_time_cost_and_evidence(tunemark: Tunemark, 
     assert lines[-1].startswith("Includes an assumed 5 min of start-up.")
 
 
-def test_the_json_has_every_option_with_its_results(tunemark: Tunemark, whole_database: Path) -> None:
-    answer = json.loads(tunemark(*BASE, "--db", whole_database, "--json").out)
+def test_the_json_has_every_option_with_its_results(tunemark: Tunemark) -> None:
+    answer = json.loads(tunemark(*BASE, "--json").out)
     first = answer["ranked"][0]
     assert first["usd"] == pytest.approx(first["seconds"] / 3600 * first["offer"]["usd_per_hour"] * first["instances"])
     assert first["seconds"] == pytest.approx(300 + 10_000_000 / first["rate"]["tokens_per_s"])
@@ -49,15 +57,15 @@ def test_the_json_has_every_option_with_its_results(tunemark: Tunemark, whole_da
     assert all(option["rate"]["result_ids"] for option in cited)
 
 
-def test_only_results_count_if_predictions_are_not_wanted(tunemark: Tunemark, whole_database: Path) -> None:
-    answer = json.loads(tunemark(*BASE, "--db", whole_database, "--set", "trust=published", "--json").out)
+def test_only_results_count_if_predictions_are_not_wanted(tunemark: Tunemark) -> None:
+    answer = json.loads(tunemark(*BASE, "--set", "trust=published", "--json").out)
     assert {option["rate"]["evidence"] for option in answer["ranked"]} == {"direct"}
-    measured = tunemark(*BASE, "--db", whole_database, "--set", "trust=measured")
+    measured = tunemark(*BASE, "--set", "trust=measured")
     assert "there is no similar result for the others at this level of trust" in measured.out
 
 
-def test_a_model_too_large_for_an_accelerator_is_never_recommended_on_it(tunemark: Tunemark, whole_database: Path) -> None:
-    job = ("recommend", "-m", "llama-3.1-70b", "--method", "full", "--tokens", "10M", "--db", whole_database, "--json")
+def test_a_model_too_large_for_an_accelerator_is_never_recommended_on_it(tunemark: Tunemark) -> None:
+    job = ("recommend", "-m", "llama-3.1-70b", "--method", "full", "--tokens", "10M", "--json")
     answer = json.loads(tunemark(*job).out)
     rates = [option["rate"] for option in answer["ranked"]]
     assert rates
@@ -65,25 +73,25 @@ def test_a_model_too_large_for_an_accelerator_is_never_recommended_on_it(tunemar
     assert any(one["accelerator"] == "nvidia-h100-80gb-sxm" and one["devices"] == 1 for one in answer["too_large"])
 
 
-def test_own_hardware_with_a_price_of_electricity_alone_is_ranked_at_its_board_power(tunemark: Tunemark, whole_database: Path) -> None:
+def test_own_hardware_with_a_price_of_electricity_alone_is_ranked_at_its_board_power(tunemark: Tunemark) -> None:
     own = ("--own", "2 x RTX 4090", "--owned", "electricity=0.5")
-    assert "Your GeForce RTX 4090 \N{MULTIPLICATION SIGN} 2: place" in tunemark(*BASE, *own, "--db", whole_database).out
+    assert "Your GeForce RTX 4090 \N{MULTIPLICATION SIGN} 2: place" in tunemark(*BASE, *own).out
 
 
-def test_own_hardware_is_compared_with_renting(tunemark: Tunemark, whole_database: Path) -> None:
+def test_own_hardware_is_compared_with_renting(tunemark: Tunemark) -> None:
     figures = "purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30"
     for own, owned, usd in (("RTX 4090", figures, 2000 / (3 * 8766 * 0.5) + 0.135), ("2 x RTX 4090", "usd_per_hour=0.2", 0.2)):
-        answer = json.loads(tunemark(*BASE, "--method", "qlora", "--own", own, "--owned", owned, "--db", whole_database, "--json").out)
+        answer = json.loads(tunemark(*BASE, "--method", "qlora", "--own", own, "--owned", owned, "--json").out)
         (found,) = [option for option in answer["ranked"] if option["offer"]["provider"] == "own hardware"]
         assert found["offer"]["usd_per_hour"] == pytest.approx(usd)
-    several = tunemark(*BASE, "--own", "RTX 4090", "--own", "2 x L4", "--db", whole_database).out
+    several = tunemark(*BASE, "--own", "RTX 4090", "--own", "2 x L4").out
     assert "Your GeForce RTX 4090" in several
     assert "Your L4" in several
 
 
-def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark, whole_database: Path) -> None:
+def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark) -> None:
     def offered(*options: str) -> set[str]:
-        answer = json.loads(tunemark(*BASE, *options, "--db", whole_database, "--json").out)
+        answer = json.loads(tunemark(*BASE, *options, "--json").out)
         return {option["offer"]["accelerator"] for group in ("ranked", "may_exceed", "exceeding") for option in answer[group]}
 
     everything = offered()
@@ -92,8 +100,8 @@ def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark, wh
     assert offered("--set", "max_memory=48") < everything - {"nvidia-h100-80gb-sxm"}
 
 
-def test_a_method_without_data_names_the_methods_that_have_some(tunemark: Tunemark, whole_database: Path) -> None:
-    shown = tunemark("recommend", "-m", "bert-base-uncased", "--tokens", "1M", "--method", "lora", "--db", whole_database).out
+def test_a_method_without_data_names_the_methods_that_have_some(tunemark: Tunemark) -> None:
+    shown = tunemark("recommend", "-m", "bert-base-uncased", "--tokens", "1M", "--method", "lora").out
     assert "There are rates for full fine-tuning." in shown
 
 
@@ -105,22 +113,18 @@ def test_a_method_without_data_names_the_methods_that_have_some(tunemark: Tunema
         ("--seq 200000", "Llama 3.1 8B reads sequences of at most 131,072 tokens"),
     ],
 )
-def test_what_the_database_does_not_have_names_the_fix(tunemark, whole_database, option, complaint):
-    done = tunemark(*BASE, *option.split(), "--db", whole_database)
+def test_what_the_database_does_not_have_names_the_fix(tunemark, option, complaint):
+    done = tunemark(*BASE, *option.split())
     assert (done.code, complaint in done.err) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["recommend", "estimate"])
-def test_the_readme_shows_what_the_command_prints(
-    tunemark: Tunemark, whole_database: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def test_the_readme_shows_what_the_command_prints(tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(rf"```\n\$ \.venv/bin/tunemark ({command} .*?)\n```", readme, flags=re.DOTALL)
     words, shown = block.replace("\\\n", " ").split("\n", 1)
     monkeypatch.setenv("COLUMNS", "250")
-    monkeypatch.setattr(estimate, "read_evidence", lambda *_: evidence_of(whole_database, FACTS))
-    database = ("--db", whole_database) if command == "recommend" else ()
-    printed = [line.rstrip() for line in tunemark(*shlex.split(words), *database).out.splitlines()]
+    printed = [line.rstrip() for line in tunemark(*shlex.split(words)).out.splitlines()]
     for line in shown.splitlines():
         # The README leaves out the last columns of a table.
         assert any(each.startswith(line) for each in printed), f"the README shows a line that is not printed: {line}"

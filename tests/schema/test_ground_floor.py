@@ -146,6 +146,17 @@ def test_devices_are_recognised_by_the_name_they_report_and_never_guessed() -> N
         FACTS.accelerator("nvidia-t44")
 
 
+@pytest.mark.parametrize(
+    ("name", "key"), [("3090", "rtx-3090"), ("H100 SXM", "h100-80gb-sxm"), ("h100", None), ("rtx 6000", None), ("80gb", None)]
+)
+def test_a_part_of_a_name_is_enough_where_one_card_has_it_and_of_variants_the_one_with_the_most_prices_is_usual(name, key) -> None:
+    if key is None:
+        with pytest.raises(TunemarkError, match="give one of them"):
+            FACTS.accelerator(name)
+    assert key is None or FACTS.accelerator(name).key == f"nvidia-{key}"
+    assert FACTS.accelerator("h100", usual=True).key == "nvidia-h100-80gb-sxm"
+
+
 def test_what_a_killed_process_left_beside_a_file_is_removed_by_the_next_write(tmp_path):
     code = "import os, sys; from pathlib import Path; from tunemark.schema.files import replacing\nwith replacing(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
     target = tmp_path / "results.db"

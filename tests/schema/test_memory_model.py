@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import LATENT, MIXTURES, SHARED, ModelCard
-from tunemark.schema.formats import GIB
 from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.architecture import group
-from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
+from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryLedger, state_lines
 from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.training_shape import OptimizerKind, TrainingShape
@@ -264,14 +263,6 @@ def test_a_verdict_follows_the_interval_of_the_estimate() -> None:
     assert ledger.fit_on(2 * ledger.needed_high) == "fits"
     assert ledger.fit_on(ledger.needed_high - 1) == ledger.fit_on(ledger.needed_low) == "tight"
     assert ledger.fit_on(ledger.needed_low - 1) == "no"
-
-
-def test_the_largest_micro_batch_fits_and_one_more_row_does_not() -> None:
-    shape, memory = make_shape(micro_batch=1), 80 * GIB
-    rows = largest_micro_batch(shape, memory)
-    assert estimate_memory(replace(shape, micro_batch=rows)).needed <= memory
-    assert estimate_memory(replace(shape, micro_batch=rows + 1)).needed > memory
-    assert largest_micro_batch(make_shape(method=Method.FULL), 24 * GIB) == 0
 
 
 shapes = st.builds(

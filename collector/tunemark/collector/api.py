@@ -85,23 +85,22 @@ def recommend(
     *,
     method: str = "lora",
     sequence_length: int | None = None,
-    database: Path | str | None = None,
     **limits: Any,  # noqa: ANN401 - fields of Question
 ) -> Answer:
     """Return the options to rent for a job, best first. `tokens` counts every epoch, as a number or as text such as `10M`.
 
-    Limits are fields of `Question`, such as `deadline_s=7200`, `budget_usd=20` or `objective="fastest"`. `database` names one that
-    `tunemark collect` wrote.
+    Limits are fields of `Question`, such as `deadline_s=7200`, `budget_usd=20` or `objective="fastest"`.
     """
-    from tunemark.collector.commands.recommend import evidence_of, read_offers  # noqa: PLC0415 - imports every option
+    from tunemark.collector.commands.recommend import read_offers  # noqa: PLC0415 - imports every option
 
     root = project_root()
     facts = FactBase.of_root(root)
     card = any_model(facts, model)
     length = row_length(card) if sequence_length is None else sequence_length
-    evidence, offers = evidence_of(Path(database) if database else None, facts), read_offers(facts)
     size = parse_count("tokens", tokens) if isinstance(tokens, str) else tokens
     question = Question(method, size, length, **limits)
+    _, _, evidence = evidence_for(question.software, root, facts)
+    offers = read_offers(facts)
     return best_options(question, rates_for(question, card, facts.accelerators, offers, evidence), offers)
 
 

@@ -119,8 +119,8 @@ def unmeasured(
 
     There is no prediction for a method or a vendor without results, for an encoder without results of encoders, for a mixture of far more
     experts than any result has, and for rows far shorter or longer than any calibration row of the method, where other costs dominate.
-    QLoRA needs a QLoRA result on the vendor's devices, because 4-bit kernels are written for each vendor. A generation, and a level of
-    software on a vendor's devices, needs none: intervals hold 90% of all rows with their generation left out, and 96% with that level.
+    QLoRA needs a QLoRA result on the vendor's devices, because 4-bit kernels are written for each vendor. A generation, and plain
+    software on a vendor's devices, need no result of their own: intervals hold 90% of the rows of either that is left out.
     """
     name, encoder = METHODS[method.value], FAMILIES[model.family].encoder
     alike = [row for row in results if row.method == method]
@@ -158,11 +158,6 @@ class Asked:
     loop: str = ""
     """The training loop whose speed counts, instead of any; see `Combination`."""
     release: str = ""
-
-    @property
-    def fixed(self) -> tuple[str, ...]:
-        """The names of the fields that keep their value."""
-        return tuple(self.given)
 
 
 NOTHING = Asked()
@@ -208,16 +203,16 @@ class Candidate:
 
 def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list[Candidate]:
     """Return the plans of a step, the usual ones first. Their work is the same on all accelerators that compute in its formats."""
-    plans: list[Candidate] = []
+    plans, fixed = list[Candidate](), tuple(asked.given)
     of_tokens: dict[Checkpointing, dict[Term, float]] = {}
     factors = [(term, factor_of(effects, config, term)) for term in TERMS]
-    for shape in plans_of(config.shape, asked.fixed, shared=config.level == "vendor"):
+    for shape in plans_of(config.shape, fixed, shared=config.level == "vendor"):
         if shape.checkpointing not in of_tokens:
             of_tokens[shape.checkpointing] = work_of_tokens(shape)
         work = of_tokens[shape.checkpointing] | work_of_weights(shape)
         slower = math.exp(effects.mean_of("slope: devices per row doubled") * math.log2(shape.tensor_parallel))
         weighted = tuple(factor * work[term] for term, factor in factors)
-        plans.append(Candidate(shape, weighted, slower, asked.stack or USUAL_STACK[config.level], asked.fixed))
+        plans.append(Candidate(shape, weighted, slower, asked.stack or USUAL_STACK[config.level], fixed))
     return plans
 
 
@@ -246,7 +241,7 @@ def best_plan(
     effects: Effects, card: AcceleratorCard, step: TrainingShape, level: SoftwareLevel, asked: Asked = NOTHING
 ) -> tuple[Candidate, MemoryVerdict]:
     """Return the best plan of a step with software of a level."""
-    config = combination_on(card, with_software(step, card, level, asked.fixed), level, asked)
+    config = combination_on(card, with_software(step, card, level, asked), level, asked)
     return best_of(card, plans_with_work(effects, config, asked), asked.stack)
 
 
@@ -279,14 +274,14 @@ def plans_of(step: TrainingShape, fixed: tuple[str, ...], *, shared: bool) -> It
             yield replace(plan, sharding=apart, world_size=step.world_size // group, tensor_parallel=group, sequence_parallel=True)
 
 
-def with_software(step: TrainingShape, card: AcceleratorCard, level: SoftwareLevel, fixed: tuple[str, ...] = ()) -> TrainingShape:
+def with_software(step: TrainingShape, card: AcceleratorCard, level: SoftwareLevel, asked: Asked = NOTHING) -> TrainingShape:
     """Return a step as software of a level runs it: tuned loops have a fused loss, and vendors' own ones keep frozen weights in fp8 and adapters in 16 bits."""
     if level == "plain":
         return step
-    step = replace(step, loss=step.loss if "loss" in fixed else "fused")
+    step = replace(step, loss=step.loss if "loss" in asked.given else "fused")
     if level == "tuned" or step.method is not Method.LORA:
         return step
-    adapters = step.adapters if "adapters" in fixed else step.activations
+    adapters = step.adapters if "adapters" in asked.given else step.activations
     narrowest = next((dtype for dtype in (Dtype.FP4, Dtype.FP8) if dtype in card.peak_tflops), None)
     return replace(step, block_format=step.block_format or narrowest, adapters=adapters)
 
@@ -376,7 +371,7 @@ def option_rates(
     This alone decides whether a rate is known; where it is not, there is the reason.
     """
     too_long = _too_long(length, model, evidence)
-    of_model = _by_step(evidence.results, architecture_of(model))
+    of_model, levels = _by_step(evidence.results, architecture_of(model)), {(row.vendor, row.level) for row in evidence.results}
     seen = {row.accelerator for row in evidence.results if not row.suspicious}
     most = {level: max([0, *(row.devices for row in evidence.results if row.level == level)]) for level in software}
     reasons: dict[tuple[object, ...], str | None] = {}
@@ -396,10 +391,11 @@ def option_rates(
         disputed = [row for row in alike if row.suspicious and row.devices == devices]
         rate = Rate(method.value, length, level, card.key, devices, "none", disputed=_disputed(disputed, length, direct=bool(direct)))
         # Memory takes longest to compute, so what prevents any rate comes first.
-        missing = _no_training(card, devices) or _unknown_software(level, devices, most[level], found)
+        known = bool(found) if level == "vendor" else level == "plain" or (card.vendor, level) in levels
+        missing = _no_training(card, devices) or _unknown_software(level, devices, most[level], known=known)
         missing = missing or too_long or (None if direct else reason(method, card, USUAL_SLOTS))
         if missing is None:
-            step = with_software(step_on(card, model, method, length, devices, asked), card, level, asked.fixed)
+            step = with_software(step_on(card, model, method, length, devices, asked), card, level, asked)
             if (step, level) not in plans:
                 plans[step, level] = plans_with_work(evidence.effects, combination_on(card, step, level, asked), asked)
             plan, verdict = best_of(card, plans[step, level], asked.stack)
@@ -458,15 +454,13 @@ def _no_training(card: AcceleratorCard, devices: int) -> str | None:
     return f"one {APPLE} device trains alone" if card.vendor == APPLE and devices > 1 else None
 
 
-def _unknown_software(level: SoftwareLevel, devices: int, most: int, found: Sequence[KnownRate]) -> str | None:
-    """Return the reason why nothing is known about software of a level on this number of devices, or None. `most` is that of its results.
+def _unknown_software(level: SoftwareLevel, devices: int, most: int, *, known: bool) -> str | None:
+    """Return the reason why nothing is known about software of a level, or None. `most` is the devices of its results.
 
-    Vendors' own software is known only for the models and accelerators of its results.
+    Plain software is known on the devices of every vendor with results, anything beyond it where results have it.
     """
-    if level == "vendor" and not found:
-        return "no accepted result of this model and method with vendor software on this accelerator, which may not have any"
-    if most == 0:
-        return f"no accepted result with {level} software"
+    if not known:
+        return f"no accepted result with {level} software on these devices{' for this model and method' if level == 'vendor' else ''}"
     return f"{devices} devices; accepted results with {level} software have at most {most}" if devices > LARGEST_TIMES * most else None
 
 

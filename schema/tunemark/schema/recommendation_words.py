@@ -370,14 +370,6 @@ def _listed(names: list[str], most: int = SHOWN) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def cited(rate: Rate) -> str:
-    """Return the kind of evidence with the first results."""
-    if not rate.result_ids:
-        return "; ".join(filter(None, (rate.evidence, not_separated(rate))))
-    more = f" and {rate.results - 2} more" if rate.results > 2 else ""  # noqa: PLR2004 - two are named
-    return f"{rate.evidence}: {', '.join(rate.result_ids[:2])}{more}"
-
-
 def startup(question: Question) -> str:
     """Return the time that is assumed until training runs."""
     return (

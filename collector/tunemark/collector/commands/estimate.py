@@ -17,6 +17,7 @@ from tunemark.collector.commands.terminal import (
     StackName,
     Tokens,
     chosen,
+    cited,
     job_tokens,
     named_accelerators,
     named_as,
@@ -42,7 +43,6 @@ from tunemark.schema.physics.memory_states import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import provider_name
-from tunemark.schema.recommendation_words import cited
 from tunemark.schema.throughput import LEVEL, Range
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
@@ -224,11 +224,10 @@ def _print_fits(found: "Sequence[Estimate]") -> None:
             gib(each.memory.ledger.needed),
             gib(each.memory_bytes),
             each.fit + (f", fits with {each.with_stack}" if each.with_stack else ""),
-            each.largest_micro_batch,
         )
         for each in found
     ]
-    print_table(["accelerator", "plan", "needs", "has", "fits", "largest micro-batch"], verdicts)
+    print_table(["accelerator", "plan", "needs", "has", "fits"], verdicts)
 
 
 def _print_speeds(found: "Sequence[Estimate]", title: str) -> None:

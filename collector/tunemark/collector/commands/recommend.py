@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from difflib import get_close_matches
 from math import inf
-from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
@@ -14,13 +13,13 @@ from tunemark.collector.commands.terminal import (
     OPTIONS,
     Accelerators,
     AsJson,
-    Database,
     Length,
     ModelName,
     Samples,
     Settings,
     Tokens,
     chosen,
+    cited,
     date_option,
     job_tokens,
     named_accelerators,
@@ -34,7 +33,7 @@ from tunemark.collector.commands.terminal import (
     row_length,
     say,
 )
-from tunemark.collector.predict.estimate import read_evidence
+from tunemark.collector.predict.estimate import evidence_for
 from tunemark.collector.store.fact_rows import price_rows
 from tunemark.schema import formats, recommendation_words
 from tunemark.schema.errors import TunemarkError
@@ -42,7 +41,7 @@ from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.cards import ModelCard, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
-from tunemark.schema.option_rates import Evidence, rates_for
+from tunemark.schema.option_rates import rates_for
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.recommendation import ALL_METHODS, ANY, OBJECTIVES, OWN, TRUSTS, Answer, Offer, Option, Question, offers_of
 from tunemark.schema.recommendation import recommend as best_options
@@ -86,7 +85,6 @@ def recommend(
     own: Annotated[list[str] | None, typer.Option("--own", help="Your own accelerators, such as '2 x RTX 4090'; repeatable.")] = None,
     owned: Annotated[str | None, typer.Option("--owned", metavar="FIGURES", help="What they cost; else only their time is given.")] = None,
     settings: Settings = None,
-    db: Database = None,
     as_json: AsJson = False,
 ) -> None:
     """Recommend what to rent or use for a fine-tuning job: options with time, cost, memory and evidence, best first.
@@ -98,7 +96,7 @@ def recommend(
     billed, and stack=axolotl, the software whose memory counts (see `tunemark estimate`). FIGURES are `usd_per_hour=0.20` for all of your accelerators together, `electricity=0.30` for a kWh at their board power, or those of one of them:
     `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
 
-    Exit codes: 0 answered, even if nothing can be recommended; 2 unknown value, or no database where --db names one.
+    Exit codes: 0 answered, even if nothing can be recommended; 2 unknown value.
 
     Examples
     --------
@@ -137,7 +135,7 @@ def recommend(
     )
     offers = read_offers(facts)
     _check_providers(question.providers, offers)
-    evidence = evidence_of(db, facts)
+    _, _, evidence = evidence_for(question.software, project_root(), facts, say)
     rates = rates_for(question, card, facts.accelerators, offers, evidence, more["stack"] and chosen("--set stack", more["stack"], STACKS))
     answer = best_options(question, rates, offers)
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
@@ -217,20 +215,6 @@ def read_offers(facts: FactBase) -> list[Offer]:
     return offers_of(prices, facts.accelerators)
 
 
-def evidence_of(database: Path | None, facts: FactBase) -> Evidence:
-    """Return the fitted throughput model of the named database, by default that of the package or the checkout."""
-    if database is None:
-        return read_evidence(project_root(), facts, say)
-    from tunemark.collector.store.sql_query import run_query  # noqa: PLC0415 - needs duckdb
-
-    try:
-        return Evidence.of_database(lambda query: run_query(query, database).records())
-    except TunemarkError as error:
-        if error.field != "SQL":
-            raise
-        raise TunemarkError("--db", str(database), "was written by another version; run `tunemark collect` again") from error
-
-
 def _check_providers(providers: Iterable[str], offers: Iterable[Offer]) -> None:
     known = sorted({offer.provider for offer in offers})
     for provider in providers:
@@ -280,7 +264,7 @@ def _print_options(question: Question, title: str, options: Iterable[Option]) ->
             formats.estimated_usd(option.usd),
             words.costs(option),
             option.rate.memory,
-            words.cited(option.rate),
+            cited(option.rate),
             ", ".join(dict.fromkeys((*option.exceeds, *option.limits))),
         )
         for option in options

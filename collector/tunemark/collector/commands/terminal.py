@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from pydantic import BaseModel
 
+from tunemark.schema import recommendation_words
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING, seconds_of, whole_number
+from tunemark.schema.recommendation import Rate
 from tunemark.schema.safe_text import shown_json, terminal
 from tunemark.schema.vocabulary import PriceKind
 
@@ -115,7 +117,7 @@ def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[st
 
 def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCELERATOR) -> list[AcceleratorCard]:
     """Return the cards of accelerators, and say how a part of a name was read. Raises TunemarkError about the option for a name without a card."""
-    found = [(name, facts.accelerator(name, option)) for name in names]
+    found = [(name, facts.accelerator(name, option, usual=True)) for name in names]
     for name, card in found:
         if facts.recognise_accelerator(name) is None:
             say(f"tunemark: {option}: {name!r} is read as {card.name}")
@@ -158,6 +160,14 @@ def _read(option: str, text: str, reader: Callable[[str], Read]) -> Read:
 def say(message: str) -> None:
     """Print a message on standard error, each line neutralised."""
     typer.echo("\n".join(map(terminal, message.split("\n"))), err=True)
+
+
+def cited(rate: Rate) -> str:
+    """Return the kind of evidence with the first results."""
+    if not rate.result_ids:
+        return "; ".join(filter(None, (rate.evidence, recommendation_words.not_separated(rate))))
+    more = f" and {rate.results - 2} more" if rate.results > 2 else ""  # noqa: PLR2004 - two are named
+    return f"{rate.evidence}: {', '.join(rate.result_ids[:2])}{more}"
 
 
 def problem_json(file: str, problem: "Problem") -> dict[str, str]:

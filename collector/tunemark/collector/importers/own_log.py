@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple, get_args
 
 from tunemark.collector.audit.interval import half_digit
-from tunemark.collector.commands.terminal import chosen, named_accelerators, named_as, parse_count
+from tunemark.collector.commands.terminal import chosen, named_as, parse_count
 from tunemark.collector.importers.import_io import LogProblem, option_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -230,7 +230,7 @@ def devices_of(stated: Stated, facts: FactBase) -> tuple[str | None, str | None]
     """Return the accelerator card and the instance; raises TunemarkError for an unknown name, or an instance without the accelerator."""
     accelerator = instance = None
     if "accelerator" in stated:
-        accelerator = named_accelerators(facts, [stated["accelerator"]], option_of("accelerator"))[0].key
+        accelerator = facts.accelerator(stated["accelerator"], option_of("accelerator")).key
     if "instance" in stated:
         with named_as(option_of("instance")):
             instance = facts.instance(stated["instance"])

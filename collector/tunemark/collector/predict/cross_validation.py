@@ -16,8 +16,7 @@ from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.rule import Finding, audit, in_order
 from tunemark.collector.audit.rules.utilisation import unlike_other_sources
 from tunemark.collector.predict.calibration_rows import calibrate
-from tunemark.collector.predict.estimate import no_data
-from tunemark.collector.predict.fit import Fit, Observed, Parameters, fit, meaning_of_parameter
+from tunemark.collector.predict.fit import Fit, Observed, Parameters, fit, meaning_of_parameter, no_data
 from tunemark.collector.store.database import Row, Rows
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.architecture import count_parameters

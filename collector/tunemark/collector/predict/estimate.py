@@ -28,9 +28,8 @@ from tunemark.schema.option_rates import (
     memory_of,
     option_rates,
     step_on,
-    unmeasured,
 )
-from tunemark.schema.physics.memory import StackedMemory, largest_micro_batch, memory_on
+from tunemark.schema.physics.memory import StackedMemory, memory_on
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.recommendation import FIT, Rate
 from tunemark.schema.throughput import Combination, Range, architecture_of, generation_of, interval_of
@@ -97,6 +96,8 @@ class Throughput:
 
 def predict(fitted: "Fit", config: Combination) -> Throughput | Missing:
     """Return the predicted throughput of a combination, or the reason why there is none."""
+    from tunemark.collector.predict.fit import no_data  # noqa: PLC0415 - imports numpy
+
     missing = no_data(fitted.known, config)
     estimate = missing or predicted(fitted.effects, config)
     if isinstance(estimate, Missing):
@@ -113,13 +114,6 @@ def unseen(results: Sequence[KnownRate], card: AcceleratorCard, model: ModelCard
         "model": any(row.architecture == architecture_of(model) for row in results),
     }
     return tuple(name for name, known in seen.items() if not known)
-
-
-def no_data(results: Sequence[KnownRate], config: Combination) -> Missing | None:
-    """Return the reason why nothing similar to a combination is known, or None; see `unmeasured`."""
-    shape = config.shape
-    reason = unmeasured(results, shape.model, shape.method, config.accelerator, shape.sequence_length, shape.slots)
-    return None if reason is None else Missing(reason)
 
 
 def distance(row: "Observed", config: Combination) -> tuple[int, float, str]:
@@ -177,8 +171,6 @@ class Estimate:
     """`fits`, `probably`, `tight` or `no`, by the interval of the estimate; `ran` if a result shows it."""
     with_stack: str | None
     """If the verdict is `tight`, the leanest other software stack with which the step fits."""
-    largest_micro_batch: int
-    """Largest number of full rows that fit; 0 if none does."""
     rate: Rate
     """Its speed, as `recommend` has it, with the plan and the evidence, or the reason why none is known."""
     tokens_per_s: Range | None = None
@@ -242,7 +234,6 @@ def estimates(
             size,
             rate.memory or verdict,
             None if rate.memory == "ran" else memory.fit_on(size)[1],
-            largest_micro_batch(memory.shape, size),
             rate,
             speed,
             _range(rates[card.key, "tuned"]),

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunemark.schema.option_rates import KnownRate
+from tunemark.schema.option_rates import KnownRate, unmeasured
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.work import TERMS, Missing, Term, work_seconds
 from tunemark.schema.throughput import (
@@ -105,6 +105,13 @@ def without_copies(rows: Iterable[Observed]) -> tuple[Observed, ...]:
         first = first_rows.get(key)
         first_rows[key] = row if first is None else replace(first, same=(*first.same, row.id))
     return tuple(first_rows.values())
+
+
+def no_data(results: Sequence[KnownRate], config: Combination) -> Missing | None:
+    """Return the reason why nothing similar to a combination is known, or None; see `unmeasured`."""
+    shape = config.shape
+    reason = unmeasured(results, shape.model, shape.method, config.accelerator, shape.sequence_length, shape.slots)
+    return None if reason is None else Missing(reason)
 
 
 # The fit -------------------------------------------------------------------------------------------

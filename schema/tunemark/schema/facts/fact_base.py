@@ -173,31 +173,25 @@ class FactBase:
         """Models by their spellings in lower case."""
         return model_keys(self.models.values())
 
-    def accelerator(self, name: str, option: str = "accelerator") -> AcceleratorCard:
-        """Return an accelerator card by key, name or alias, or by a part of one that only one product has: `3090`, `h100 sxm`.
+    def accelerator(self, name: str, option: str = "accelerator", *, usual: bool = False) -> AcceleratorCard:
+        """Return an accelerator card by key, name or alias, or by a part of one that a single card has: `3090`, `h100 sxm`.
 
-        Of variants that differ in memory or board alone, such as those of `h100`, it is the one with the most prices. Raise TunemarkError about
-        the option with a suggestion for an unknown name, and with the candidates for one that several products have.
+        `usual` allows a part that variants of one product share, such as `h100`: it is the one with the most prices. Raise TunemarkError about
+        the option with a suggestion for an unknown name, and with the candidates for one that several cards have.
         """
         card, words = self.recognise_accelerator(name), words_of_device(name)
-        named = [
-            (each, words_of_device(spelling)) for each in self.accelerators.values() for spelling in (each.key, each.name, *each.aliases)
-        ]
-        sharing = {each.key: each for each, spelling in named if words and words <= spelling and each.unit != "cpu"}
-        variants = {each.key for each, spelling in named if each.key in sharing and all(map(VARIANT.fullmatch, spelling - words))}
-        prices = (
-            Counter(row.accelerator for row in self.prices if row.accelerator in variants) if card is None and len(variants) > 1 else {}
-        )
-        most = [key for key, count in prices.items() if count == max(prices.values())]
-        for found in (variants, most, sharing):
-            if card is None and len(found) == 1:
-                card = sharing[next(iter(found))]
-        if card is not None:
-            return card
+        named = [(each.key, words_of_device(one)) for each in self.accelerators.values() for one in (each.key, each.name, *each.aliases)]
+        sharing = sorted({key for key, spelling in named if words and words <= spelling and self.accelerators[key].unit != "cpu"})
+        variants = {key for key, spelling in named if key in sharing and all(map(VARIANT.fullmatch, spelling - words))}
+        prices = Counter(row.accelerator for row in self.prices if row.accelerator in variants) if usual and len(variants) > 1 else {}
+        for found in (variants, sharing, [key for key, count in prices.items() if count == max(prices.values())]):
+            card = card or (self.accelerators[next(iter(found))] if len(found) == 1 else None)
         fix = f"not in data/accelerators; {suggest_accelerator(name, self.accelerators)}"
         if 1 < len(sharing) <= MOST_SHARING:
             fix = f"may be {' or '.join(sharing)}; give one of them"
-        raise TunemarkError(option, name, fix if words else "give the name of an accelerator, such as 'RTX 4090'")
+        if card is None:
+            raise TunemarkError(option, name, fix if words else "give the name of an accelerator, such as 'RTX 4090'")
+        return card
 
     def recognise_accelerator(self, reported: str) -> AcceleratorCard | None:
         """Return the card of a device by the name that it reports, or None if there is no card with exactly that name."""

@@ -1,7 +1,6 @@
 """The memory of a training step, predicted from shapes: states, activations, logits, gathered shards and framework."""
 
-from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from tunemark.schema.formats import MIB
@@ -47,15 +46,6 @@ def estimate_memory(shape: TrainingShape) -> MemoryLedger:
         line.bytes for line in lines if line.key in {"optimizer states", "fp32 master weights"} and shape.sharding.startswith("fsdp")
     )
     return MemoryLedger(kept(*lines), outside, divided(shape, "parameters") != 1, settled)
-
-
-def largest_micro_batch(shape: TrainingShape, memory_bytes: int) -> int:
-    """Return the largest micro-batch of full rows that fits, up to a million; 0 if not even one row fits."""
-
-    def needed(rows: int) -> int:
-        return estimate_memory(replace(shape, micro_batch=rows, document_lengths=None)).needed
-
-    return bisect_right(range(1, 1 << 20), memory_bytes, key=needed)
 
 
 def _activations(shape: TrainingShape) -> tuple[MemoryLine, ...]:
