@@ -240,10 +240,11 @@ def row_chart(
 
 def _over(rows: list[Row], x: str, y: str, series: str, scale: str, *, lines: bool, rule: float | None, diagonal: bool) -> list[Row]:
     # Speed-ups of many families overlap: their lines are thin, and device counts are powers of two.
+    beside = 12 if lines or not any(row.get("name") for row in rows) else 90
     axis = {"type": scale, "nice": False, "padding": 12} | ({"base": 2} if diagonal else {})
     dots = {"size": POINT / 2, "opacity": 0.4} if diagonal else {"size": POINT, "opacity": 0.8}
     encoding = {
-        "x": of("x:Q", title=x, scale=axis, axis={"grid": False, "format": "~g"}),
+        "x": of("x:Q", title=x, scale=axis | {"padding": beside}, axis={"grid": False, "format": "~g"}),
         "y": of("y:Q", title=y, scale=axis, axis={"format": "~g"}),
         "color": of("series:N", title=series) if series else {"value": ACCENT},
         "detail": of("line:N"),
@@ -254,8 +255,11 @@ def _over(rows: list[Row], x: str, y: str, series: str, scale: str, *, lines: bo
     style = {"strokeWidth": 1.3, "opacity": dots["opacity"], "point": dots} if lines else {"filled": True, **dots}
     layers = [layer(rows, "line" if lines else "point", encoding, **style)]
     if named := _apart([row for row in rows if row.get("name")], rows, log=scale == "log"):
-        place = {"align": "right", "dx": -6} if lines else {"align": "left", "dx": 7}
-        layers.append(layer(named, "text", {"x": of("x:Q"), "y": of("y:Q"), "text": of("name:N")}, **place, dy=-8, fontSize=11, color=INK))
+        # Points are named because no other is better in both, so none is below to the left.
+        place = {"dx": -6, "dy": -8} if lines else {"dx": -5, "dy": 11}
+        layers.append(
+            layer(named, "text", {"x": of("x:Q"), "y": of("y:Q"), "text": of("name:N")}, **place, align="right", fontSize=11, color=INK)
+        )
     if rule is not None:
         layers.insert(0, dashed([{"x": rule}], x=of("x:Q")))
     if diagonal:
