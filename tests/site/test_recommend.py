@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from tunemark.schema.facts.fact_base import validated
 from tunemark.schema.option_rates import Evidence, KnownRate, rates_for
 from tunemark.schema.recommendation import OBJECTIVES, OWN, TRUSTS, Answer, Offer, Question, Rate, recommend
 from tunemark.schema.throughput import FACTORS, Effects, architecture_of, generation_of, prior_of
+from tunemark.site import recommend_data
 from tunemark.site.answer import answer_html
+from tunemark.site.database import Database
 from tunemark.site.recommend_data import columnar
 from tunemark.site.time_and_cost import front
 
@@ -70,6 +73,14 @@ def made_up_evidence(draw: random.Random) -> Evidence:
         if draw.random() < 0.7
     ]
     return Evidence(Effects({name: place for place, name in enumerate(names)}, means, covariance), tuple(results))
+
+
+def test_the_site_knows_of_accelerators_what_the_command_line_knows(database: Path) -> None:
+    with Database(database) as opened:
+        cards = recommend_data.accelerators(opened.rows)
+    fields = ("memory_gib", "memory_bandwidth_gb_s", "interconnect_gb_s", "tdp_w", "unit", "architecture", "peak_tflops")
+    assert cards
+    assert all(getattr(card, field) == getattr(FACTS.accelerators[key], field) for key, card in cards.items() for field in fields)
 
 
 def made_up_model(draw: random.Random) -> str | dict[str, Any]:

@@ -221,6 +221,8 @@ LETTER, LINE = 6.2, 14.0
 """Width of a letter and height of a line of the names in a chart, in pixels."""
 LABELS = {"labelLimit": 170, "labelExpr": "split(datum.label, '|')"}
 """Labels of bars and ranges: a line break where the text has a bar."""
+ROOM, NAME_ROOM = 12, 90
+"""Pixels between the ends of an axis and the outermost points, without and with names to their left."""
 BAND = 34
 """Height of a label's band of bars or ranges in pixels."""
 
@@ -248,18 +250,21 @@ def row_chart(
         ends = [{"x": end, "y": end} for end in (min(row["x"] for row in rows), max(row["x"] for row in rows))]
         named = _apart([row for row in rows if row.get("name")], rows, log=scale == "log")
         data = {"rows": rows, "named": named, "rule": [{"x": rule}], "diagonal": ends}
-        drawing = _over(x, y, series, scale, lines=kind == "lines", rule=rule is not None, diagonal=diagonal)
+        drawing = _over(x, y, series, scale, lines=kind == "lines", named=bool(named), rule=rule is not None, diagonal=diagonal)
         return drawn(name, caption, drawing, data, svg=True)
     labels = list(dict.fromkeys(row["label"] for row in rows))
     drawing = _bars(labels, x, series) if kind == "bars" else _ranges(labels, x, series, scale)
     return drawn(name, caption, drawing, {"rows": rows, "rule": [{"x": 1}]}, max(HEIGHT, BAND * len(labels)), svg=True)
 
 
-def _over(x: str, y: str, series: str, scale: str, *, lines: bool, rule: bool, diagonal: bool) -> "alt.LayerChart":
+def _over(x: str, y: str, series: str, scale: str, *, lines: bool, named: bool, rule: bool, diagonal: bool) -> "alt.LayerChart":
     import altair as alt  # noqa: PLC0415
 
     # Speed-ups of many families overlap: their lines are thin, and device counts are powers of two.
-    axis = alt.Scale(type=scale, base=2, nice=False, padding=12) if diagonal else alt.Scale(type=scale, nice=False, padding=12)
+    base = {"base": 2} if diagonal else {}
+    across, axis = (
+        alt.Scale(type=scale, nice=False, padding=padding, **base) for padding in (NAME_ROOM if named and not lines else ROOM, ROOM)
+    )
     size, opacity = (POINT / 2, 0.4) if diagonal else (POINT, 0.8)
     points = alt.Chart(of("rows"))
     dots = {"size": size, "opacity": opacity}
@@ -267,14 +272,16 @@ def _over(x: str, y: str, series: str, scale: str, *, lines: bool, rule: bool, d
     # Series differ in more than their colour.
     second = {"strokeDash": alt.StrokeDash("series:N", title=series)} if lines else {"shape": alt.Shape("series:N", title=series)}
     encoded = marks.encode(
-        x=alt.X("x:Q", title=x, scale=axis, axis=alt.Axis(grid=False, format="~g")),
+        x=alt.X("x:Q", title=x, scale=across, axis=alt.Axis(grid=False, format="~g")),
         y=alt.Y("y:Q", title=y, scale=axis, axis=alt.Axis(format="~g")),
         color=alt.Color("series:N", title=series) if series else alt.value(ACCENT),
         detail=alt.Detail("line:N"),
         tooltip=_tips("label:N", "x:Q", "y:Q"),
         **(second if series else {}),
     )
-    text = alt.Chart(of("named")).mark_text(align="right" if lines else "left", dx=-6 if lines else 7, dy=-8, fontSize=11, color=INK)
+    # Points are named because no other is better in both, so none is below to the left.
+    place = {"dx": -6, "dy": -8} if lines else {"dx": -5, "dy": 11}
+    text = alt.Chart(of("named")).mark_text(align="right", fontSize=11, color=INK, **place)
     layers = [encoded, text.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"), text=alt.Text("name:N"))]
     if rule:
         layers.insert(0, _dashed("rule").encode(x=alt.X("x:Q")))

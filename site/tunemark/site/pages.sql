@@ -110,7 +110,7 @@ select
     min(result_id) as first_result,
     max(each) as best_rate,
     significant(best_rate) as best_rate_shown,
-    arg_max(devices || coalesce(', ' || whole(sequence_length) || ' tokens of sequence length', '') || coalesce('; ' || rate_reason, ''), (each, result_id)) as best_rate_small,
+    arg_max(devices || coalesce(', sequence length ' || whole(sequence_length), '') || coalesce('; ' || rate_reason, ''), (each, result_id)) as best_rate_small,
     arg_max(rate_verdict, (each, result_id)) as best_rate_mark,
     'results/' || arg_max(result_id, (each, result_id)) as best_rate_href,
     min(usd_per_1m_tokens) as best_cost,

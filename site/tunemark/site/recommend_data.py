@@ -17,15 +17,14 @@ from tunemark.site.tables import Row
 
 DATA_PATH = "data/recommend.json"
 MODELS = """
-    select model as key, * exclude (model, parameters, matrix_parameters, hub_id, gated, source, read_on, notes)
+    select model as key, * exclude (model, matrix_parameters, hub_id, gated, source, read_on, notes)
     from models order by lower(name), key
 """
 ACCELERATORS = """
     select accelerator as key, name, vendor, architecture, unit, devices_per_unit, trains, memory_gib, memory_bandwidth_gb_s, interconnect_gb_s, tdp_w,
-        peak_bf16_tflops as bf16, peak_fp16_tflops as fp16, peak_tf32_tflops as tf32, peak_fp32_tflops as fp32
+        columns('peak_(.*)_tf?l?ops') as '\\1'
     from accelerators where unit <> 'cpu' order by vendor, name, accelerator
 """
-PEAKS = (Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32)
 OFFERS = "select *, concat_ws(', ', known_on, known_on_mark) as dated from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region, effective_on desc, price"
 Read = Callable[..., list[Row]]
 """Returns the rows of a query with its parameters."""
@@ -50,7 +49,7 @@ def data_file(read: Read) -> str:
 def accelerator_rows(read: Read) -> list[Row]:
     """Return the facts that rates depend on, of each accelerator but CPUs."""
     rows = read(ACCELERATORS)
-    peaks = [{peak.value: peaked for peak in PEAKS if (peaked := row.pop(peak.value)) is not None} for row in rows]
+    peaks = [{peak.value: peaked for peak in Dtype if (peaked := row.pop(peak.value, None)) is not None} for row in rows]
     return [row | {"peak_tflops": peak} for row, peak in zip(rows, peaks, strict=True)]
 
 

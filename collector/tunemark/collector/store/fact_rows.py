@@ -20,6 +20,7 @@ PEAK_COLUMNS = {
     "peak_tf32_tflops": Dtype.TF32,
     "peak_fp32_tflops": Dtype.FP32,
     "peak_fp8_tflops": Dtype.FP8,
+    "peak_fp4_tflops": Dtype.FP4,
     "peak_int8_tops": Dtype.INT8,
 }
 SAME_IN_WORKLOADS = {

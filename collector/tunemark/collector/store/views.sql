@@ -32,6 +32,7 @@ create table accelerators (
     peak_tf32_tflops double,
     peak_fp32_tflops double,
     peak_fp8_tflops double,
+    peak_fp4_tflops double,
     peak_int8_tops double,
     cpu_cores integer,
     cpu_clock varchar,
@@ -1229,6 +1230,7 @@ comment on column accelerators.peak_fp16_tflops is 'Dense peak in fp16, TFLOP/s.
 comment on column accelerators.peak_tf32_tflops is 'Dense peak in tf32, TFLOP/s.';
 comment on column accelerators.peak_fp32_tflops is 'Dense peak in fp32, TFLOP/s.';
 comment on column accelerators.peak_fp8_tflops is 'Dense peak in fp8, TFLOP/s.';
+comment on column accelerators.peak_fp4_tflops is 'Dense peak in fp4, TFLOP/s.';
 comment on column accelerators.peak_int8_tops is 'Dense peak in int8, TOP/s.';
 comment on column accelerators.interconnect_gb_s is 'Bandwidth to its peers in GB/s, both directions together.';
 comment on column accelerators.launch_year is 'Year of launch.';

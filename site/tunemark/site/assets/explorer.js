@@ -260,7 +260,7 @@
     const otherWork = (row) => WORK.map(field).filter(({ codes }) => codes[row] !== codes[state.baseline]).map(({ label }) => label.toLowerCase());
 
     // A bar is a share of the largest figure of the same work: figures of other work are not comparable.
-    const workOf = (row) => String(WORK.map((key) => field(key).codes[row]));
+    const workOf = (row) => String([...WORK, "devices"].map((key) => field(key).codes[row]));
     const largest = new Map();
     const largestOf = (column) => {
       if (!largest.has(column)) {
@@ -274,13 +274,13 @@
       return largest.get(column);
     };
 
-    // The example is the most frequent kind of result by a named method, so that it finds some and is asked like that.
+    // The example is the most frequent kind of result of the most common method, so that it finds some.
     const example = () => {
       const seen = new Map();
       for (let row = 0; row < table.size; row += 1) {
         const [accelerator, devices, method, model] = ["accelerator", "devices", "method", "model"].map((key) => valueOf(field(key), row));
         const words = `${accelerator?.split(" ")[0]} ×${devices} ${method} ${model}`;
-        if (["full", "LoRA", "QLoRA"].includes(method) && accelerator && devices && model) seen.set(words, (seen.get(words) ?? 0) + 1);
+        if (method === "LoRA" && accelerator && devices && model) seen.set(words, (seen.get(words) ?? 0) + 1);
       }
       return [...seen].reduce((best, each) => (each[1] > best[1] ? each : best), ["", 0])[0];
     };
