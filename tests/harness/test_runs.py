@@ -56,6 +56,16 @@ def test_a_killed_worker_leaves_its_steps_and_status_crash(tmp_path):
 
 
 @pytest.mark.process
+def test_a_worker_that_hangs_is_ended_by_force_with_status_timeout(tmp_path):
+    process = started(tmp_path, "no_step_timeout=8", env={"TMPDIR": str(tmp_path)})
+    worker = writer_of(tmp_path)
+    worker.suspend()
+    process.communicate(timeout=120)
+    assert only_submission(tmp_path).outcome.status is Status.TIMEOUT
+    assert not worker.is_running()
+
+
+@pytest.mark.process
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP])
 def test_ctrl_c_and_a_closed_terminal_leave_the_steps_and_status_interrupted(tmp_path, sent):
     process = started(tmp_path)

@@ -46,25 +46,6 @@ def rank_of(process):
         return process.environ().get("RANK")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def hung(request, tmp_path_factory):
-    """A run of two processes of which one hangs. It starts with the first test of this file: the others run while it waits for its limit."""
-    if not any(item.path == request.path and "hung" in item.name for item in request.session.items):
-        yield None
-        return
-    out, limits = tmp_path_factory.mktemp("hung"), ("--steps", 100_000, "--set", "timeout=60")
-    # Forked processes are no descendants of the run, by which it finds what to end.
-    command = cold("tunemark.cli", "run", "smoke-full", *WORDS, *limits, "--devices", 2, "--out", out)
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    workers = []
-    if any("train, " in line for line in process.stderr):
-        workers = psutil.Process(process.pid).children(recursive=True)
-        next(p for p in workers if rank_of(p) == "1").suspend()
-    yield SimpleNamespace(process=process, workers=workers, out=out)
-    process.kill()
-    process.wait()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "further"),
@@ -155,9 +136,16 @@ def test_the_first_failure_of_any_process_is_reported(tmp_path):
 
 
 @pytest.mark.process
-@pytest.mark.slow
-def test_a_hung_process_is_gone_after_the_timeout(hung):
-    assert hung.workers, "the run ended before it trained"
-    hung.process.communicate(timeout=120)
-    assert only_submission(hung.out).outcome.status is Status.TIMEOUT
-    assert [p for p in psutil.wait_procs(hung.workers, timeout=5)[1] if p.status() != psutil.STATUS_ZOMBIE] == []
+@pytest.mark.nightly
+def test_all_processes_of_a_run_of_which_one_hangs_are_gone_after_the_timeout(tmp_path):
+    # Forked processes are no descendants of the run, by which it finds what to end.
+    command = cold(
+        "tunemark.cli", "run", "smoke-full", *WORDS, "--steps", 100_000, "--set", "timeout=60", "--devices", 2, "--out", tmp_path
+    )
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert any("train, " in line for line in process.stderr), "the run ended before it trained"
+    workers = psutil.Process(process.pid).children(recursive=True)
+    next(p for p in workers if rank_of(p) == "1").suspend()
+    process.communicate(timeout=120)
+    assert only_submission(tmp_path).outcome.status is Status.TIMEOUT
+    assert [p for p in psutil.wait_procs(workers, timeout=5)[1] if p.status() != psutil.STATUS_ZOMBIE] == []
