@@ -1,6 +1,7 @@
 """Charts: Vega-Lite specifications, and the charts of studies also as SVG."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -54,11 +55,6 @@ def layer(values: list[Row], mark: str, encoding: Row, **style: Any) -> Row:  # 
 def dashed(values: list[Row], mark: str = "rule", **encoding: Row) -> Row:
     """Return a dashed line of reference."""
     return layer(values, mark, encoding, strokeDash=[5, 4], color=INK, opacity=0.7)
-
-
-def tips(*shorthands: str) -> list[Row]:
-    """Return the columns that a mark shows when it is pointed at."""
-    return [of(shorthand) for shorthand in shorthands]
 
 
 def drawn(name: str, caption: str, layers: list[Row], height: int = HEIGHT, *, svg: bool = False) -> Chart:
@@ -138,7 +134,7 @@ def _points(steps: list[Row], top: float) -> Row:
         "y": of("drawn:Q", title="step time (s)", scale={"domain": [0, top]}),
         "color": of("window:N", title=None, scale={"domain": names, "range": [WARMUP, STEADY]}),
         "shape": of("window:N", title=None, scale={"domain": names, "range": ["diamond", "circle"]}),
-        "tooltip": tips("step:Q", "seconds:Q", "window:N"),
+        "tooltip": [*map(of, ("step:Q", "seconds:Q", "window:N"))],
     }
     return layer(values, "point", encoding, filled=True, size=34, opacity=0.85)
 
@@ -149,7 +145,7 @@ def loss_chart(steps: list[Row]) -> Chart | None:
     if not values:
         return None
     y = of("loss:Q", title="training loss", scale={"zero": False})
-    line = layer(values, "line", {"x": STEPS_AXIS, "y": y, "tooltip": tips("step:Q", "loss:Q")}, color=ACCENT, strokeWidth=1.6)
+    line = layer(values, "line", {"x": STEPS_AXIS, "y": y, "tooltip": [*map(of, ("step:Q", "loss:Q"))]}, color=ACCENT, strokeWidth=1.6)
     return drawn("loss", "Training loss of each optimizer step.", [line])
 
 
@@ -190,7 +186,7 @@ def _lines(curves: list[Row], reached: set[int]) -> Row:
         "y": of("loss:Q", title="eval loss", scale={"zero": False}),
         "color": of("end:N", title=None, scale={"domain": list(colours), "range": list(colours.values())}, **legend),
         "detail": of("run:N"),
-        "tooltip": tips("run:Q", "minutes:Q", "samples:Q", "loss:Q"),
+        "tooltip": [*map(of, ("run:Q", "minutes:Q", "samples:Q", "loss:Q"))],
     }
     return layer(values, "line", encoding, strokeWidth=1.1, opacity=0.75, point={"size": 14, "opacity": 0.8})
 
@@ -199,6 +195,8 @@ def _lines(curves: list[Row], reached: set[int]) -> Row:
 
 POINT = 60
 """Area of a point."""
+NAMES = 0.25
+"""Room for names left of the points, as a share of a logarithmic axis: a name on a phone."""
 LETTER, LINE = 6.2, 14.0
 """Width of a letter and height of a line of the names in a chart, in pixels."""
 BAND = 34
@@ -240,15 +238,16 @@ def row_chart(
 
 def _over(rows: list[Row], x: str, y: str, series: str, scale: str, *, lines: bool, rule: float | None, diagonal: bool) -> list[Row]:
     # Speed-ups of many families overlap: their lines are thin, and device counts are powers of two.
-    beside = 12 if lines or not any(row.get("name") for row in rows) else 90
     axis = {"type": scale, "nice": False, "padding": 12} | ({"base": 2} if diagonal else {})
+    least, most = (pick(row["x"] for row in rows) for pick in (min, max))
+    beside = {"domainMin": least * (least / most) ** NAMES} if scale == "log" and not lines and any(row.get("name") for row in rows) else {}
     dots = {"size": POINT / 2, "opacity": 0.4} if diagonal else {"size": POINT, "opacity": 0.8}
     encoding = {
-        "x": of("x:Q", title=x, scale=axis | {"padding": beside}, axis={"grid": False, "format": "~g"}),
+        "x": of("x:Q", title=x, scale=axis | beside, axis={"grid": False, "format": "~g"}),
         "y": of("y:Q", title=y, scale=axis, axis={"format": "~g"}),
         "color": of("series:N", title=series) if series else {"value": ACCENT},
         "detail": of("line:N"),
-        "tooltip": tips("label:N", "x:Q", "y:Q"),
+        "tooltip": [*map(of, ("label:N", "x:Q", "y:Q"))],
         # Series differ in more than their colour.
         **({"strokeDash" if lines else "shape": of("series:N", title=series)} if series else {}),
     }
@@ -270,26 +269,26 @@ def _over(rows: list[Row], x: str, y: str, series: str, scale: str, *, lines: bo
 
 def _apart(named: list[Row], rows: list[Row], *, log: bool) -> list[Row]:
     """Return the rows whose names do not cover each other in the picture, from the lowest point to the highest."""
-    place = math.log if log else float
-    (x, width), (y, height) = ((place(min(row[key] for row in rows)), size) for key, size in (("x", FALLBACK_WIDTH), ("y", HEIGHT)))
-    across, up = ((place(max(row[key] for row in rows)) - low or 1) / size for key, low, size in (("x", x, width), ("y", y, height)))
+    place: Callable[[float], float] = math.log if log else float
+    low_x, high_x, low_y, high_y = (place(pick(row[key] for row in rows)) for key in ("x", "y") for pick in (min, max))
     kept: list[tuple[float, float, Row]] = []
     for row in sorted(named, key=lambda row: (row["y"], row["x"])):
-        left, bottom, letters = (place(row["x"]) - x) / across, (place(row["y"]) - y) / up, len(row["name"])
-        free = (abs(left - other) >= LETTER * max(letters, len(each["name"])) or abs(bottom - below) >= LINE for other, below, each in kept)
-        if all(free):
+        left = FALLBACK_WIDTH * (place(row["x"]) - low_x) / (high_x - low_x or 1)
+        bottom = HEIGHT * (place(row["y"]) - low_y) / (high_y - low_y or 1)
+        width = LETTER * max(len(each["name"]) for each in [row, *(other for _, _, other in kept)])
+        if all(abs(left - x) >= width or abs(bottom - y) >= LINE for x, y, _ in kept):
             kept.append((left, bottom, row))
     return [row for _, _, row in kept]
 
 
 def _bars(rows: list[Row], common: Row, x: str) -> list[Row]:
-    encoding = {**common, "x": of("x:Q", title=x), "tooltip": tips("label:N", "series:N", "x:Q")}
+    encoding = {**common, "x": of("x:Q", title=x), "tooltip": [*map(of, ("label:N", "series:N", "x:Q"))]}
     return [layer(rows, "bar", encoding, opacity=0.85)]
 
 
 def _ranges(rows: list[Row], common: Row, x: str, scale: str) -> list[Row]:
     across = of("x:Q", title=x, scale={"type": scale, "nice": False, "padding": 12, "zero": False}, axis={"format": "~g", "tickCount": 8})
-    tooltip = tips("label:N", "series:N", "x:Q", "low:Q", "high:Q")
+    tooltip = [*map(of, ("label:N", "series:N", "x:Q", "low:Q", "high:Q"))]
     lines = layer(rows, "rule", {**common, "x": of("low:Q"), "x2": {"field": "high"}}, strokeWidth=2, opacity=0.6)
     dots = layer(rows, "point", {**common, "x": across, "tooltip": tooltip}, filled=True, size=POINT, opacity=1)
     return [dashed([{"x": 1}], x=of("x:Q")), lines, dots]
