@@ -87,7 +87,7 @@ for command in json.loads(sys.argv[1]):
     try:
         cli.app(command, standalone_mode=False)
     finally:
-        print("\\nimported:", [*{"torch", "transformers", "mkdocs", "vl_convert"} & set(sys.modules)], *command)
+        print("\\nimported:", [*{"torch", "transformers", "mkdocs", "altair"} & set(sys.modules)], *command)
 """
 
 

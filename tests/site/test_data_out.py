@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -200,11 +199,10 @@ def test_each_example_of_the_json_api_runs_as_it_is_printed(built: Path, address
     assert (done.returncode, done.stdout.strip() != "" or any(tmp_path.iterdir())) == (0, True), done.stderr
 
 
-def test_the_examples_of_the_python_api_run_and_its_page_names_every_function(database: Path, built: Path, tmp_path: Path) -> None:
-    (tmp_path / "data").symlink_to(database.parent / "checkout" / "data")
-    shutil.copytree(database.parent / "checkout" / "submissions", tmp_path / "submissions", ignore=shutil.ignore_patterns("bad.json"))
-    (tmp_path / "build").mkdir()
-    (tmp_path / "build/tunemark.duckdb").symlink_to(database)
+def test_the_examples_of_the_python_api_run_and_its_page_names_every_function(whole_database: Path, built: Path, tmp_path: Path) -> None:
+    for name in ("data", "submissions"):
+        (tmp_path / name).symlink_to(Path(__file__).parents[2] / name)
+    (tmp_path / "build").symlink_to(whole_database.parent)
     page = unescape((built / "site/data/python.html").read_text(encoding="utf-8"))
     assert {name for name in tunemark.__all__ if name.islower()} == set(re.findall(r"<code>tunemark\.(\w+)\(", page))
     for code in re.findall(r"<code>(import tunemark\n.*?)</code>", page, re.DOTALL):

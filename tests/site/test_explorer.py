@@ -1,8 +1,9 @@
-"""The explorer: exact filters, words, sorting, columns, baseline and CSV; its address; a phone; and the page without JavaScript."""
+"""The explorer: exact filters, words, sorting, columns and CSV; its address; a phone; and the page without JavaScript."""
 
 import csv
 import io
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from fixture_database import ENTRY, HOSTILE, OTHER
 from playwright.sync_api import Browser, Page
 from test_browser import NARROW, Visit
 
-from tunemark.schema.formats import MISSING
 from tunemark.site.explorer import FIELDS, encoded
 
 PAGE = "results/index.html"
@@ -105,13 +105,16 @@ def test_the_example_of_the_search_finds_results(explorer: Page) -> None:
     assert 0 < len(shown(explorer)) < len(ALL)
 
 
-def test_a_bar_is_a_figures_share_of_the_largest_one_that_is_not_impossible(explorer: Page) -> None:
-    bars = explorer.locator(".tm-explorer-table tbody td[data-key=tokens_per_s]").evaluate_all(
-        "nodes => nodes.map(node => parseFloat(node.style.getPropertyValue('--bar')))"
-    )
-    assert bars[2] == 100
-    assert bars[0] == pytest.approx(100 * 9000 / 70000)
-    assert bars[7] != bars[7]  # NaN: no bar
+def test_a_bar_is_a_share_of_the_largest_possible_figure_of_the_same_work(browser: Browser, address: str) -> None:
+    same: dict[str, Any] = {"devices": 8, "model": "Llama 3.1 8B", "method": "LoRA", "row_length": 2048}
+    rows = [*ROWS[:2], row("902-001", 6000.0, **same), row("902-002", 99999.0, **same, flags=IMPOSSIBLE)]
+    with Explorer(browser, address, PAGE) as visit:
+        bars = (
+            visit.open(rows=rows)
+            .locator("td[data-key=tokens_per_s]")
+            .evaluate_all("nodes => nodes.map(node => node.style.getPropertyValue('--bar'))")
+        )
+    assert [float(bar.rstrip("%") or "nan") for bar in bars] == pytest.approx([100, math.nan, 100 * 6 / 9, math.nan], nan_ok=True)
 
 
 def test_unknown_values_of_the_address_are_named(browser: Browser, address: str) -> None:
@@ -199,17 +202,9 @@ def test_the_address_keeps_the_state_and_the_back_button_restores_it(explorer: P
     assert "?" not in explorer.url
 
 
-def test_a_baseline_gives_ratios_and_names_other_work(explorer: Page) -> None:
-    explorer.get_by_role("button", name=f"Baseline: H100 {TIMES} 1, 900-002").click()
-    assert column(explorer, "baseline_ratio")[0].split("\n") == ["3.00x", "other sequence length"]
-    assert column(explorer, "baseline_ratio")[1] == "1.00x"
-    assert column(explorer, "baseline_ratio")[3] == MISSING
-    assert explorer.locator("td[data-key=baseline_ratio] a").first.get_attribute("href") == "../compare.html#900-002,900-001"
-    assert "baseline=900-002" in explorer.url
-    assert explorer.locator(".tm-explorer-mark[aria-pressed=true]").count() == 1
-    assert explorer.evaluate("document.activeElement.getAttribute('aria-label')") == f"Baseline: H100 {TIMES} 1, 900-002"
-    explorer.get_by_role("button", name="Remove baseline").click()
-    assert column(explorer, "baseline_ratio") == []
+def test_a_result_begins_a_comparison(explorer: Page) -> None:
+    link = explorer.get_by_role("link", name=f"Compare H100 {TIMES} 1, 900-002")
+    assert link.get_attribute("href") == "../compare.html#900-002"
 
 
 def test_the_csv_holds_what_is_shown(explorer: Page) -> None:
@@ -217,7 +212,6 @@ def test_the_csv_holds_what_is_shown(explorer: Page) -> None:
     explorer.get_by_role("button", name="Tokens/s").click()
     explorer.locator(".tm-explorer-columns summary").click()
     explorer.locator(".tm-explorer-columns").get_by_label("Framework").check()
-    explorer.locator("[data-baseline]").first.click()
     with explorer.expect_download() as download:
         explorer.get_by_role("button", name="CSV").click()
     lines = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text(encoding="utf-8"))))
@@ -225,7 +219,6 @@ def test_the_csv_holds_what_is_shown(explorer: Page) -> None:
     assert [line["tokens_per_s"] for line in lines] == ["9000", "4000", ""]
     assert [line["devices"] for line in lines] == ["8", "8", "8"]
     assert lines[1]["framework"] == '\'=HYPERLINK("x"), y'
-    assert float(lines[1]["baseline_ratio"]) == pytest.approx(4 / 9)
     heads = (
         explorer.locator(".tm-explorer-table tbody tr")
         .first.locator("[data-key]")

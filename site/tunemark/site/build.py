@@ -70,7 +70,8 @@ def build_site(database: Path, out: Path, config: Path, *, strict: bool, progres
             stamp.put_back(folder, written.large_tables)
             number = stamp.stamp(folder, chain(written.stamped, (stamp.stamped_page(page, url) for page in result_pages(catalogue))), url)
             _write_data(catalogue, folder)
-            _write_pictures(written, folder)
+            for path, content in written.pictures.items():
+                (folder / path).write_bytes(content)
             heads.write(folder, _with_dataset(catalogue, written.laid_out), url)
             return number
 
@@ -98,11 +99,6 @@ def _write_data(catalogue: Catalogue, folder: Path) -> None:
         _write(folder / path, text)
     reproduce.write_files(catalogue, folder)
     (folder / FEED).write_bytes(feed.atom(database, catalogue.url))
-
-
-def _write_pictures(written: Written, folder: Path) -> None:
-    for path, content in written.pictures.items():
-        (folder / path).write_bytes(content)
 
 
 def _with_dataset(catalogue: Catalogue, laid_out: list[heads.Head]) -> list[heads.Head]:

@@ -4,6 +4,7 @@ Altair copies and checks all data of a chart again and again, so a chart names i
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -221,8 +222,8 @@ LETTER, LINE = 6.2, 14.0
 """Width of a letter and height of a line of the names in a chart, in pixels."""
 LABELS = {"labelLimit": 170, "labelExpr": "split(datum.label, '|')"}
 """Labels of bars and ranges: a line break where the text has a bar."""
-ROOM, NAME_ROOM = 12, 90
-"""Pixels between the ends of an axis and the outermost points, without and with names to their left."""
+NAMES = 0.25
+"""Room for names left of the points, as a share of a logarithmic axis: a name on a phone."""
 BAND = 34
 """Height of a label's band of bars or ranges in pixels."""
 
@@ -247,24 +248,24 @@ def row_chart(
     and a dashed line at 1. The scale is `log` or `linear`; bars begin at 0.
     """
     if kind in {"points", "lines"}:
-        ends = [{"x": end, "y": end} for end in (min(row["x"] for row in rows), max(row["x"] for row in rows))]
+        least, most = (pick(row["x"] for row in rows) for pick in (min, max))
+        ends = [{"x": end, "y": end} for end in (least, most)]
+        beside = least * (least / most) ** NAMES if scale == "log" and kind == "points" and any(row.get("name") for row in rows) else None
         named = _apart([row for row in rows if row.get("name")], rows, log=scale == "log")
         data = {"rows": rows, "named": named, "rule": [{"x": rule}], "diagonal": ends}
-        drawing = _over(x, y, series, scale, lines=kind == "lines", named=bool(named), rule=rule is not None, diagonal=diagonal)
+        drawing = _over(x, y, series, scale, lines=kind == "lines", beside=beside, rule=rule is not None, diagonal=diagonal)
         return drawn(name, caption, drawing, data, svg=True)
     labels = list(dict.fromkeys(row["label"] for row in rows))
     drawing = _bars(labels, x, series) if kind == "bars" else _ranges(labels, x, series, scale)
     return drawn(name, caption, drawing, {"rows": rows, "rule": [{"x": 1}]}, max(HEIGHT, BAND * len(labels)), svg=True)
 
 
-def _over(x: str, y: str, series: str, scale: str, *, lines: bool, named: bool, rule: bool, diagonal: bool) -> "alt.LayerChart":
+def _over(x: str, y: str, series: str, scale: str, *, lines: bool, beside: float | None, rule: bool, diagonal: bool) -> "alt.LayerChart":
     import altair as alt  # noqa: PLC0415
 
     # Speed-ups of many families overlap: their lines are thin, and device counts are powers of two.
-    base = {"base": 2} if diagonal else {}
-    across, axis = (
-        alt.Scale(type=scale, nice=False, padding=padding, **base) for padding in (NAME_ROOM if named and not lines else ROOM, ROOM)
-    )
+    options = {"type": scale, "nice": False, "padding": 12} | ({"base": 2} if diagonal else {})
+    axis, across = alt.Scale(**options), alt.Scale(**options, **({} if beside is None else {"domainMin": beside}))
     size, opacity = (POINT / 2, 0.4) if diagonal else (POINT, 0.8)
     points = alt.Chart(of("rows"))
     dots = {"size": size, "opacity": opacity}
@@ -292,14 +293,14 @@ def _over(x: str, y: str, series: str, scale: str, *, lines: bool, named: bool, 
 
 def _apart(named: list[Row], rows: list[Row], *, log: bool) -> list[Row]:
     """Return the rows whose names do not cover each other in the picture, from the lowest point to the highest."""
-    place = math.log if log else float
-    (x, width), (y, height) = ((place(min(row[key] for row in rows)), size) for key, size in (("x", FALLBACK_WIDTH), ("y", HEIGHT)))
-    across, up = ((place(max(row[key] for row in rows)) - low or 1) / size for key, low, size in (("x", x, width), ("y", y, height)))
+    place: Callable[[float], float] = math.log if log else float
+    low_x, high_x, low_y, high_y = (place(pick(row[key] for row in rows)) for key in ("x", "y") for pick in (min, max))
     kept: list[tuple[float, float, Row]] = []
     for row in sorted(named, key=lambda row: (row["y"], row["x"])):
-        left, bottom, letters = (place(row["x"]) - x) / across, (place(row["y"]) - y) / up, len(row["name"])
-        free = (abs(left - other) >= LETTER * max(letters, len(each["name"])) or abs(bottom - below) >= LINE for other, below, each in kept)
-        if all(free):
+        left = FALLBACK_WIDTH * (place(row["x"]) - low_x) / (high_x - low_x or 1)
+        bottom = HEIGHT * (place(row["y"]) - low_y) / (high_y - low_y or 1)
+        width = LETTER * max(len(each["name"]) for each in [row, *(other for _, _, other in kept)])
+        if all(abs(left - x) >= width or abs(bottom - y) >= LINE for x, y, _ in kept):
             kept.append((left, bottom, row))
     return [row for _, _, row in kept]
 

@@ -1,4 +1,4 @@
-// The explorer of all results: exact filters with counts, free text, columns, sorting, a baseline, and CSV of what is shown.
+// The explorer of all results: exact filters with counts, free text, columns, sorting, and CSV of what is shown.
 // It reads one columnar file (explorer.py) and keeps its state in the address. It needs common.js.
 (() => {
   const root = document.querySelector(".tm-explorer");
@@ -13,8 +13,7 @@
   const BELOW = { model: ["method", "row_length"], trust: ["source"] }; // columns in small print below another, unless they are shown
   const HEADLINE = { tokens_per_s: "tokens/s", samples_per_s: "samples/s", time_to_target_s: "to target", step_time_s: "per step" };
   const COST = { usd_per_1m_tokens: "per 1M tokens", usd_per_1k_samples: "per 1k samples" };
-  const WORK = ["model", "method", "row_length"]; // a ratio between rows that differ in these compares different work
-  const RATIO = "baseline_ratio";
+  const WORK = ["model", "method", "row_length"]; // figures of rows that differ in these are not comparable
   const PART_OF = " (per "; // "GB300 (per B300 GPU of the superchip)": the facet shows the whole name, a row its start
   const FORMULA = /^[=+\-@]/;
   const OPEN = new Set(["accelerator", "devices", "model", "method"]); // facets that start open
@@ -171,7 +170,7 @@
 
   // State, and the address that holds it ------------------------------------------------------------
 
-  const emptyState = () => ({ text: "", chosen: new Map(), sort: null, columns: null, baseline: null, strange: [] });
+  const emptyState = () => ({ text: "", chosen: new Map(), sort: null, columns: null, strange: [] });
 
   const readAddress = (table) => {
     const parameters = new URLSearchParams(location.search);
@@ -187,8 +186,6 @@
     if (table.byKey.has(key)) state.sort = { key, direction: minus ? -1 : 1 };
     const columns = parameters.get("columns");
     if (columns !== null) state.columns = new Set(columns.split(",").filter((name) => table.byKey.has(name)));
-    const baseline = table.ids.indexOf(parameters.get("baseline"));
-    if (baseline >= 0) state.baseline = baseline;
     return state;
   };
 
@@ -201,7 +198,6 @@
     }
     if (state.sort) parameters.set("sort", `${state.sort.direction < 0 ? "-" : ""}${state.sort.key}`);
     if (state.columns) parameters.set("columns", [...state.columns].join(","));
-    if (state.baseline !== null) parameters.set("baseline", table.ids[state.baseline]);
     const query = parameters.toString();
     const address = `${location.pathname}${query ? `?${query}` : ""}`;
     if (address !== `${location.pathname}${location.search}`) history[replace ? "replaceState" : "pushState"](null, "", address);
@@ -255,9 +251,6 @@
       const [name] = (valueOf(field("accelerator"), row) ?? "accelerator unknown").split(PART_OF);
       return name + (devices === null ? "" : ` × ${devices}`);
     };
-    const ratioOf = (row) => (state.baseline === null ? null : ratio(field("tokens_per_s").numbers, row, state.baseline));
-    const ratio = (rates, row, baseline) => (rates[baseline] > 0 && !Number.isNaN(rates[row]) ? rates[row] / rates[baseline] : null);
-    const otherWork = (row) => WORK.map(field).filter(({ codes }) => codes[row] !== codes[state.baseline]).map(({ label }) => label.toLowerCase());
 
     // A bar is a share of the largest figure of the same work: figures of other work are not comparable.
     const workOf = (row) => String([...WORK, "devices"].map((key) => field(key).codes[row]));
@@ -279,7 +272,7 @@
       const seen = new Map();
       for (let row = 0; row < table.size; row += 1) {
         const [accelerator, devices, method, model] = ["accelerator", "devices", "method", "model"].map((key) => valueOf(field(key), row));
-        const words = `${accelerator?.split(" ")[0]} ×${devices} ${method} ${model}`;
+        const words = `${accelerator?.split(PART_OF)[0]} ×${devices} ${method} ${model}`;
         if (method === "LoRA" && accelerator && devices && model) seen.set(words, (seen.get(words) ?? 0) + 1);
       }
       return [...seen].reduce((best, each) => (each[1] > best[1] ? each : best), ["", 0])[0];
@@ -343,15 +336,12 @@
     // Table
     const count = element("output", { "aria-live": "polite", for: text.id });
     const leftOut = element("span");
-    const baselineText = element("span");
-    const clearBaseline = element("button", { type: "button", class: "tm-explorer-button", text: "Remove baseline" });
-    const baselineLine = element("p", { class: "tm-explorer-baseline" }, baselineText, clearBaseline);
     const head = element("thead");
     const body = element("tbody");
     const grid = element("table", { class: "tm-table tm-explorer-table" }, element("caption", { class: "tm-unseen", text: "Results" }), head, body);
     const more = element("button", { type: "button", class: "tm-explorer-button tm-explorer-more" });
     const main = element("div", { class: "tm-explorer-main" },
-      element("div", { class: "tm-explorer-status" }, count, leftOut, reset), baselineLine,
+      element("div", { class: "tm-explorer-status" }, count, leftOut, reset),
       element("div", { class: "tm-scroll", tabindex: "0", role: "region", "aria-label": "Results" }, grid), more);
     root.replaceChildren(bar, element("div", { class: "tm-explorer-body" }, drawer, main));
 
@@ -361,7 +351,6 @@
         const button = element("button", { type: "button", text: label, "data-sort-key": key });
         return element("th", { scope: "col", class: kind === "text" ? "" : "tm-num", "aria-sort": sorted(key), title: explained }, button);
       });
-      if (state.baseline !== null) cells.splice(1, 0, element("th", { scope: "col", class: "tm-num", text: "Against baseline", title: "Tokens/s divided by the baseline's." }));
       const pressed = head.contains(document.activeElement) ? document.activeElement.dataset.sortKey : undefined;
       head.replaceChildren(element("tr", {}, ...cells));
       if (pressed) head.querySelector(`[data-sort-key="${pressed}"]`)?.focus();
@@ -375,11 +364,6 @@
       return { figure: part(figure, HEADLINE) ?? ["no figure", ""], cost: part(cost, COST) ?? ["cost not known", ""], keys: new Set([figure, cost]) };
     };
 
-    const markOf = (row) => element("button", {
-      type: "button", class: "tm-explorer-mark", text: "Baseline", "data-baseline": row,
-      "aria-pressed": String(row === state.baseline), "aria-label": `Baseline: ${nameOf(row)}, ${table.ids[row]}`,
-    });
-
     const drawRow = (row, columns) => {
       const headline = headlineOf(row);
       const doubtful = (table.ambiguous[row] ?? "").split(" ");
@@ -391,7 +375,7 @@
           const figure = element("span", { class: "tm-explorer-figure" },
             element("strong", { text: headline.figure.join(" ") }), ` ${headline.cost.join(" ")}`);
           return element("th", { scope: "row", "data-key": column.key }, link,
-            element("span", { class: "tm-explorer-id" }, element("small", { text: id }), markOf(row)), figure);
+            element("span", { class: "tm-explorer-id" }, element("small", { text: id }), element("a", { class: "tm-explorer-mark", href: `../compare.html#${encodeURIComponent(id)}`, text: "Compare", "aria-label": `Compare ${nameOf(row)}, ${id}` })), figure);
         }
         const cell = element("td", {
           class: [column.kind === "text" ? "" : "tm-num", value === null ? "tm-explorer-none" : "", headline.keys.has(column.key) ? "tm-explorer-told" : ""].join(" ").trim(),
@@ -406,16 +390,6 @@
         if (doubtful.includes(column.key)) cell.append(" ", element("span", { class: "tm-mark", text: "ambiguous" }));
         return cell;
       });
-      if (state.baseline !== null) {
-        const times = ratioOf(row);
-        const differing = row === state.baseline ? [] : otherWork(row);
-        const pair = [table.ids[state.baseline], id].map(encodeURIComponent);
-        const known = times === null ? MISSING : `${significant(times)}x`;
-        const linked = times !== null && row !== state.baseline && !table.flags[row];
-        cells.splice(1, 0, element("td", { class: `tm-num${times === null ? " tm-explorer-none" : ""}`, "data-key": RATIO, "data-head": "Against baseline" },
-          linked ? element("a", { href: `../compare.html#${pair.join(",")}`, title: "Compare with the baseline", text: known }) : known,
-          ...(times !== null && differing.length ? [element("small", { text: `other ${differing.join(", ")}` })] : [])));
-      }
       if (table.flags[row]) {
         cells[0].append(element("span", { class: "tm-mark", text: table.flags[row] & FAILED ? valueOf(field("status"), row) ?? "failed" : "impossible" }));
       }
@@ -437,14 +411,10 @@
       return body.rows[drawn];
     };
     const drawRows = () => {
-      const focused = body.contains(document.activeElement) ? document.activeElement.dataset.baseline : undefined;
       cancelIdle(pending);
       body.replaceChildren();
       append(0, FIRST);
-      if (focused !== undefined) {
-        drawMore();
-        body.querySelector(`[data-baseline="${focused}"]`)?.focus();
-      } else if (found.rows.length > FIRST) pending = whenIdle(drawMore);
+      if (found.rows.length > FIRST) pending = whenIdle(drawMore);
       else drawMore();
     };
 
@@ -467,7 +437,7 @@
       const { mask, unknown } = search(state.text);
       found = select(table, facets, ordered(state.sort), state, mask);
       const columns = columnsOf(state);
-      const heading = JSON.stringify([columns.map(({ key }) => key), state.sort, state.baseline === null]);
+      const heading = JSON.stringify([columns.map(({ key }) => key), state.sort]);
       if (heading !== drawnHeading) drawHead(columns);
       drawnHeading = heading;
       drawFacets();
@@ -482,11 +452,6 @@
       const strange = state.strange.length ? `The address asks for what no result has: ${state.strange.join(", ")}.` : "";
       write(leftOut, `${found.rows.length ? "" : reason} ${strange}`.trim());
       reset.hidden = !location.search;
-      baselineLine.hidden = state.baseline === null;
-      if (state.baseline !== null) {
-        const rate = valueOf(field("tokens_per_s"), state.baseline);
-        write(baselineText, `Baseline: ${nameOf(state.baseline)}, ${table.ids[state.baseline]}, ${rate === null ? "tokens/s unknown, so there are no ratios" : `${significant(rate)} tokens/s`}. `);
-      }
     };
 
     const changed = ({ replace = false } = {}) => {
@@ -501,10 +466,6 @@
       const first = field(key).kind === "text" ? 1 : -1;
       const again = state.sort?.key === key;
       state.sort = again && state.sort.direction !== first ? null : { key, direction: again ? -first : first };
-      changed();
-    };
-    const mark = (row) => {
-      state.baseline = state.baseline === row ? null : row;
       changed();
     };
     text.addEventListener("input", () => {
@@ -523,8 +484,6 @@
       changed();
     });
     head.addEventListener("click", ({ target }) => { if (target.dataset.sortKey) sortOn(target.dataset.sortKey); });
-    body.addEventListener("click", ({ target }) => { if (target.dataset.baseline) mark(Number(target.dataset.baseline)); });
-    clearBaseline.addEventListener("click", () => mark(state.baseline));
     reset.addEventListener("click", () => {
       state = emptyState();
       changed();
@@ -544,8 +503,8 @@
     // Every row that matches, in the order and with the columns shown. Numbers are exact and in the unit of the column's name.
     const csvText = (columns) => {
       const shown = columns.some(({ key }) => key === "devices") ? columns : [columns[0], field("devices"), ...columns.slice(1)];
-      const names = ["result_id", ...shown.map(({ key }) => key), ...(state.baseline === null ? [] : [RATIO])];
-      const cells = (row) => [table.ids[row], ...shown.map((column) => valueOf(column, row)), ...(state.baseline === null ? [] : [ratioOf(row)])];
+      const names = ["result_id", ...shown.map(({ key }) => key)];
+      const cells = (row) => [table.ids[row], ...shown.map((column) => valueOf(column, row))];
       return [names, ...found.rows.map(cells)].map((line) => line.map(csvCell).join(",")).join("\n") + "\n";
     };
 
