@@ -108,7 +108,7 @@ def test_every_study_has_findings_and_each_cites_at_least_two_results(made: dict
         assert all(len(cited) >= LEAST and cited <= known for _, cited in found), key
 
 
-@pytest.mark.parametrize("key", ["bert-tuning", "methods", "scaling", "guide-recomputed", "tips", "memory"])
+@pytest.mark.parametrize("key", ["small-batches", "bert-tuning", "methods", "scaling", "guide-recomputed", "tips", "memory"])
 def test_the_findings_of_a_study_are_as_they_were(made: dict[str, str], key: str) -> None:
     assert_golden(GOLDEN / f"study-{key}.txt", "".join(f"{text}\n" for text, _ in findings(made)[key]))
 

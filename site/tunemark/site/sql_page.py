@@ -3,8 +3,8 @@
 A file `<name>.md.j2` begins with its description in TOML between two lines `+++`. Markdown with Jinja follows:
 
     +++
-    path = "studies/batches"
-    title = "Batches"
+    path = "studies/small-batches"
+    title = "Small batches"
     layout = "study_findings.md.j2"
 
     [queries]
