@@ -58,16 +58,16 @@ def model_keys(cards: Iterable[ModelCard]) -> dict[str, str]:
 def key_of_model(keys: Mapping[str, str], name: str) -> str | None:
     """Return the key of a model by a spelling, or of the only model that is named so in part; None for an unknown name.
 
-    A fine-tuned model is named after its base: the longest run of words that is a spelling counts, if it holds all words that tell
-    architectures apart. "Hermes-3-Llama-3.1-8B" is Llama 3.1 8B, and "Llama-3.1-8B-Minitron-4B" is not.
+    The name of a fine-tuned model holds that of its base, with all words that tell architectures apart; the longest such spelling counts.
     """
     words = words_of(name[:LONGEST_NAME])
     apart = [place for place, word in enumerate(words) if re.fullmatch(APART, word)]
     starts, ends = (range(apart[0] + 1), range(apart[-1] + 1, len(words) + 1)) if apart else (range(0), range(0))
     runs = ["".join(words[start:end]) for start in starts for end in ends]
     known = [name.lower(), "".join(words), *sorted(runs, key=lambda run: -len(run))]
-    fitting = [] if "/" in name else fitting_keys(keys, name)
-    return next((keys[spelling] for spelling in known if spelling in keys), fitting[0] if len(fitting) == 1 else None)
+    found = next((keys[spelling] for spelling in known if spelling in keys), None)
+    fitting = [] if found or "/" in name else fitting_keys(keys, name)
+    return fitting[0] if len(fitting) == 1 else found
 
 
 def words_of_device(name: str) -> set[str]:
@@ -90,10 +90,10 @@ def not_modelled(name: str) -> str:
 
 def suggest_card(name: str, cards: Collection[ModelCard]) -> str:
     """Return a sentence that suggests the most similar models, or the reason for which there is none."""
+    if why := not_modelled(name):
+        return f"{why}. A size alone, such as 13B, is answered with a usual model of that size"
     near = fitting_keys(model_keys(cards), name)[:MOST_SUGGESTED] or nearest(name, spellings(cards))
-    others = suggested(near) if near else f'none of the {len(cards)} known names is similar; `tunemark query "from models"` lists them'
-    why = not_modelled(name)
-    return f"{why}. A size alone, such as 13B, is answered with a usual model of that size" if why else others
+    return suggested(near) if near else f'none of the {len(cards)} known names is similar; `tunemark query "from models"` lists them'
 
 
 def suggest_accelerator(name: str, cards: Mapping[str, AcceleratorCard], instances: Collection[str] = ()) -> str:
