@@ -190,6 +190,7 @@ def test_page_and_python_answer_five_hundred_random_questions_alike(script_alone
             kinds.add("error of a configuration" if isinstance(named, dict) else "error")
             continue
         html, rates, answer = ours
+        assert isinstance(theirs, list), theirs
         assert theirs[0] == html, (named, asked)
         figures = [(rate.tokens_per_s, rate.tokens_per_s_low, rate.tokens_per_s_high, rate.needed_bytes) for rate in rates]
         assert theirs[1] == pytest.approx([value or 0.0 for each in figures for value in each], rel=1e-12)

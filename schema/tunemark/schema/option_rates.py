@@ -203,7 +203,8 @@ class Candidate:
 
 def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list[Candidate]:
     """Return the plans of a step, the usual ones first. Their work is the same on all accelerators that compute in its formats."""
-    plans, fixed = list[Candidate](), tuple(asked.given)
+    plans: list[Candidate] = []
+    fixed = tuple(asked.given)
     of_tokens: dict[Checkpointing, dict[Term, float]] = {}
     factors = [(term, factor_of(effects, config, term)) for term in TERMS]
     for shape in plans_of(config.shape, fixed, shared=config.level == "vendor"):
@@ -395,10 +396,12 @@ def option_rates(
         missing = _no_training(card, devices) or _unknown_software(level, devices, most[level], known=known)
         missing = missing or too_long or (None if direct else reason(method, card, USUAL_SLOTS))
         if missing is None:
-            step = with_software(step_on(card, model, method, length, devices, asked), card, level, asked)
-            if (step, level) not in plans:
-                plans[step, level] = plans_with_work(evidence.effects, combination_on(card, step, level, asked), asked)
-            plan, verdict = best_of(card, plans[step, level], asked.stack)
+            formats = (has_bf16(card), Dtype.FP8 in card.peak_tflops, Dtype.FP4 in card.peak_tflops)
+            alike_plans = (method, devices, card.devices_per_unit, level, *formats)
+            if alike_plans not in plans:
+                step = with_software(step_on(card, model, method, length, devices, asked), card, level, asked)
+                plans[alike_plans] = plans_with_work(evidence.effects, combination_on(card, step, level, asked), asked)
+            plan, verdict = best_of(card, plans[alike_plans], asked.stack)
             # A direct result has run on this hardware, in some configuration.
             ran = bool(direct) and not asked.given
             rate = _planned(rate, plan, "ran" if ran and verdict not in FIT else verdict, memory_of(card))
