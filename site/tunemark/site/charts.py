@@ -195,7 +195,7 @@ def _lines(curves: list[Row], reached: set[int]) -> Row:
 
 POINT = 60
 """Area of a point."""
-NAMES = 0.25
+NAMES = 0.35
 """Room for names left of the points, as a share of a logarithmic axis: a name on a phone."""
 LETTER, LINE = 6.2, 14.0
 """Width of a letter and height of a line of the names in a chart, in pixels."""
