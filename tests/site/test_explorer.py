@@ -254,7 +254,7 @@ def test_a_phone_shows_accelerator_and_figure_first_without_sideways_scrolling(b
         assert page.evaluate("document.scrollingElement.scrollWidth") <= NARROW
         assert not page.locator("[data-facet=method]").is_visible()
         card = page.locator("tr[data-id='900-001']")
-        for part, text in (("th a", f"H100 {TIMES} 8"), (".tm-explorer-figure strong", "9,000 tokens/s")):
+        for part, text in (("th > a", f"H100 {TIMES} 8"), (".tm-explorer-figure strong", "9,000 tokens/s")):
             box = card.locator(part).bounding_box()
             assert box is not None
             assert card.locator(part).inner_text() == text

@@ -222,7 +222,7 @@ LETTER, LINE = 6.2, 14.0
 """Width of a letter and height of a line of the names in a chart, in pixels."""
 LABELS = {"labelLimit": 170, "labelExpr": "split(datum.label, '|')"}
 """Labels of bars and ranges: a line break where the text has a bar."""
-NAMES = 0.25
+NAMES = 0.35
 """Room for names left of the points, as a share of a logarithmic axis: a name on a phone."""
 BAND = 34
 """Height of a label's band of bars or ranges in pixels."""

@@ -64,7 +64,6 @@ def runner(catalogue: Catalogue) -> Runner:
         {
             **CONSTANTS,
             **ResultPages(database).functions(),
-            "newer_rounds": database.rows("from newer_rounds"),
             "first_answer": lambda: home.first_answer(database),
             "site_url": catalogue.url,
             "sources": catalogue.source_rows,
