@@ -116,7 +116,7 @@ def test_a_failure_midway_leaves_the_old_database_untouched(
     with pytest.raises(type(failure)):
         collect(checkout, db)
     assert db.read_bytes() == before
-    assert sorted(path.name for path in db.parent.iterdir()) == [db.name]
+    assert sorted(path.name for path in db.parent.iterdir()) == ["evidence.json", db.name]
 
 
 def test_an_invalid_published_result_stops_collect_and_nothing_is_written(published: Path, db: Path, tunemark: Tunemark) -> None:

@@ -119,7 +119,7 @@ def test_a_result_is_measured_checked_and_shown_for_submission_in_an_empty_folde
     assert json.loads(file.read_bytes())["environment"]["os"] in shown.stdout
     estimated = call("tunemark", "estimate", "-m", "llama-3.1-8b", "-a", "H100 80GB", "--tokens", "10000000", "--json")
     assert estimated.returncode == 0, estimated.stderr
-    assert json.loads(estimated.stdout)["throughput"]["accelerators"][0]["tokens_per_s"] is not None
+    assert json.loads(estimated.stdout)["accelerators"][0]["tokens_per_s"] is not None
     # Nothing was written next to the package.
     assert packages == sorted(path for path in environment.rglob("*.json") if "tunemark" in path.parts)
 

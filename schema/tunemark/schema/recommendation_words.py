@@ -201,7 +201,7 @@ def badge(option: Option) -> tuple[str, str]:
         similar = "" if rate.evidence == "direct" else " similar"
         return kind, f"{'measured on' if kind == 'measured' else kind} {rate.results:,}{similar}"
     middle, low, high = (rate.tokens_per_s or 1.0, rate.tokens_per_s_low or 1.0, rate.tokens_per_s_high or 1.0)
-    return "predicted", f"predicted \N{PLUS-MINUS SIGN}{50 * (middle / low - middle / high):.0f}%"
+    return "predicted", f"speed predicted \N{PLUS-MINUS SIGN}{50 * (middle / low - middle / high):.0f}%"
 
 
 def _nothing(question: Question, answer: Answer) -> str:

@@ -120,7 +120,7 @@ def of(name: str) -> "alt.NamedData":
 
 
 def _tips(*columns: str) -> "list[alt.Tooltip]":
-    """Return what a mark shows when it is pointed at. Altair takes long to find the channel of a bare name."""
+    """Return the columns that a mark shows when it is pointed at. Altair takes long to find the channel of a bare name."""
     import altair as alt  # noqa: PLC0415
 
     return [alt.Tooltip(column) for column in columns]
@@ -253,14 +253,18 @@ def row_chart(
         beside = least * (least / most) ** NAMES if scale == "log" and kind == "points" and any(row.get("name") for row in rows) else None
         named = _apart([row for row in rows if row.get("name")], rows, log=scale == "log")
         data = {"rows": rows, "named": named, "rule": [{"x": rule}], "diagonal": ends}
-        drawing = _over(x, y, series, scale, lines=kind == "lines", beside=beside, rule=rule is not None, diagonal=diagonal)
+        drawing = _over(
+            x, y, series, scale, lines=kind == "lines", named=bool(named), beside=beside, rule=rule is not None, diagonal=diagonal
+        )
         return drawn(name, caption, drawing, data, svg=True)
     labels = list(dict.fromkeys(row["label"] for row in rows))
     drawing = _bars(labels, x, series) if kind == "bars" else _ranges(labels, x, series, scale)
     return drawn(name, caption, drawing, {"rows": rows, "rule": [{"x": 1}]}, max(HEIGHT, BAND * len(labels)), svg=True)
 
 
-def _over(x: str, y: str, series: str, scale: str, *, lines: bool, beside: float | None, rule: bool, diagonal: bool) -> "alt.LayerChart":
+def _over(
+    x: str, y: str, series: str, scale: str, *, lines: bool, named: bool, beside: float | None, rule: bool, diagonal: bool
+) -> "alt.LayerChart":
     import altair as alt  # noqa: PLC0415
 
     # Speed-ups of many families overlap: their lines are thin, and device counts are powers of two.
@@ -283,7 +287,9 @@ def _over(x: str, y: str, series: str, scale: str, *, lines: bool, beside: float
     # Points are named because no other is better in both, so none is below to the left.
     place = {"dx": -6, "dy": -8} if lines else {"dx": -5, "dy": 11}
     text = alt.Chart(of("named")).mark_text(align="right", fontSize=11, color=INK, **place)
-    layers = [encoded, text.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"), text=alt.Text("name:N"))]
+    layers = [encoded]
+    if named:
+        layers.append(text.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"), text=alt.Text("name:N")))
     if rule:
         layers.insert(0, _dashed("rule").encode(x=alt.X("x:Q")))
     if diagonal:
@@ -323,7 +329,12 @@ def _ranges(labels: list[str], x: str, series: str, scale: str) -> "alt.LayerCha
 
     points = alt.Chart(of("rows"))
     y = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(**LABELS))
-    across = alt.X("x:Q", title=x, scale=alt.Scale(type=scale, nice=False, padding=12, zero=False), axis=alt.Axis(format="~g", tickCount=8))
+    across = alt.X(
+        "x:Q",
+        title=x,
+        scale=alt.Scale(type=scale, nice=False, padding=12, **({} if scale == "log" else {"zero": False})),
+        axis=alt.Axis(format="~g", tickCount=8),
+    )
     colour, offset = alt.Color("series:N", title=series), alt.YOffset("series:N")
     lines = points.mark_rule(strokeWidth=2, opacity=0.6).encode(y=y, x=alt.X("low:Q"), x2=alt.X2("high:Q"), yOffset=offset, color=colour)
     tooltip = _tips("label:N", "series:N", "x:Q", "low:Q", "high:Q")
