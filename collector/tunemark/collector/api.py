@@ -11,8 +11,9 @@ from typing import Any
 from tunemark.collector.commands.terminal import parse_count, row_length
 from tunemark.collector.gate.check import Validation, validate_all
 from tunemark.collector.gate.read import SUBMISSIONS, find_records, read_valid, records_in
-from tunemark.collector.predict.estimate import Estimate, estimates, evidence_for
+from tunemark.collector.predict.estimate import Estimate, estimates, evidence_for, read_evidence
 from tunemark.schema.derive import derive
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
@@ -73,6 +74,13 @@ def estimate(
     card = any_model(facts, model)
     names = list(accelerators)
     cards = [facts.accelerator(name) for name in names] if names else [card for card in facts.accelerators.values() if card.memory_gib]
+    if "world_size" in settings:
+        raise TunemarkError(
+            "world_size", settings["world_size"], "follows from devices; give devices, and tensor_parallel if they share matrices"
+        )
+    shared = settings.get("tensor_parallel", 1)
+    if devices % shared:
+        raise TunemarkError("devices", devices, f"is not a multiple of the {shared} that share each matrix")
     level, loop, evidence = evidence_for(software, root, facts)
     asked = Asked(settings | ({} if micro_batch is None else {"micro_batch": micro_batch}), stack, **loop)
     step: dict[str, Any] = {"model": card, "method": Method(method), "length": sequence_length or row_length(card), "devices": devices}
@@ -99,7 +107,7 @@ def recommend(
     length = row_length(card) if sequence_length is None else sequence_length
     size = parse_count("tokens", tokens) if isinstance(tokens, str) else tokens
     question = Question(method, size, length, **limits)
-    _, _, evidence = evidence_for(question.software, root, facts)
+    evidence = read_evidence(root, facts)
     offers = read_offers(facts)
     return best_options(question, rates_for(question, card, facts.accelerators, offers, evidence), offers)
 

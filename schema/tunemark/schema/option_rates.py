@@ -25,13 +25,12 @@ from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.stacks import FORMATS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
-from tunemark.schema.recommendation import FIT, DisputedRate, Offer, Question, Rate, places_of
+from tunemark.schema.recommendation import FIT, LEVELS, DisputedRate, Offer, Question, Rate, places_of
 from tunemark.schema.recommendation_words import METHODS
 from tunemark.schema.throughput import Combination, Effects, architecture_of, factor_of, interval_of, predict
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
-LEVELS: tuple[SoftwareLevel, ...] = ("plain", "tuned", "vendor")
 SAME_LENGTH = 1.1
 """Results with rows that are longer or shorter by at most this factor count as direct evidence."""
 USUAL_SLOTS, MOST_SLOTS = 4096, 16_384
@@ -120,7 +119,7 @@ def unmeasured(
     There is no prediction for a method or a vendor without results, for an encoder without results of encoders, for a mixture of far more
     experts than any result has, and for rows far shorter or longer than any calibration row of the method, where other costs dominate.
     QLoRA needs a QLoRA result on the vendor's devices, because 4-bit kernels are written for each vendor. A generation, and plain
-    software on a vendor's devices, need no result of their own: intervals hold 90% of the rows of either that is left out.
+    software on a vendor's devices, need no result of their own: with the results of one left out, 90% of its rates are within their intervals.
     """
     name, encoder = METHODS[method.value], FAMILIES[model.family].encoder
     alike = [row for row in results if row.method == method]

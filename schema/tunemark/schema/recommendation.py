@@ -14,12 +14,13 @@ from typing import Any, Literal
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import HOUR_S
-from tunemark.schema.vocabulary import FITS
+from tunemark.schema.vocabulary import FITS, SoftwareLevel
 
 Objective = Literal["cheapest", "fastest", "value"]
 Trust = Literal["measured", "published", "predicted"]
 OBJECTIVES: tuple[Objective, ...] = ("cheapest", "fastest", "value")
 TRUSTS: tuple[Trust, ...] = ("measured", "published", "predicted")
+LEVELS: tuple[SoftwareLevel, ...] = ("plain", "tuned", "vendor")
 ANY = "any"
 """Every method."""
 NODES = (1, 2, 4, 8)
@@ -160,7 +161,7 @@ class Question:
                 raise TunemarkError(name, value, "must be above 0, and not infinite")
         if not 0 <= self.startup_s < math.inf:
             raise TunemarkError("startup_s", self.startup_s, "must be 0 or more")
-        for name, known in (("objective", OBJECTIVES), ("trust", TRUSTS)):
+        for name, known in (("objective", OBJECTIVES), ("trust", TRUSTS), ("software", LEVELS)):
             if getattr(self, name) not in known:
                 raise TunemarkError(name, getattr(self, name), did_you_mean(getattr(self, name), known))
 

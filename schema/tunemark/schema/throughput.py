@@ -267,7 +267,7 @@ class Range:
 
 
 def interval_of(estimate: LogPrediction, devices: int) -> Range:
-    """Return the rate of all devices with its interval, which ends at the peak of the devices."""
+    """Return the rate of all devices with its interval, which ends at the peak of the devices if the middle is below it."""
     width = QUANTILE * estimate.sd
     middle, low, high = (devices * math.exp(-estimate.log_seconds + shift) for shift in (0, -width, width))
     at_peak = devices / estimate.least if estimate.least else high

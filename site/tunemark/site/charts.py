@@ -252,7 +252,8 @@ def row_chart(
         ends = [{"x": end, "y": end} for end in (least, most)]
         beside = least * (least / most) ** NAMES if scale == "log" and kind == "points" and any(row.get("name") for row in rows) else None
         named = _apart([row for row in rows if row.get("name")], rows, log=scale == "log")
-        data = {"rows": rows, "named": named, "rule": [{"x": rule}], "diagonal": ends}
+        data = {"rows": rows, "named": named}
+        data |= ({} if rule is None else {"rule": [{"x": rule}]}) | ({"diagonal": ends} if diagonal else {})
         drawing = _over(
             x, y, series, scale, lines=kind == "lines", named=bool(named), beside=beside, rule=rule is not None, diagonal=diagonal
         )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from tunemark.schema.formats import HOUR_S, estimated_duration, usd
+from tunemark.schema.formats import HOUR_S, estimated_duration, estimated_usd
 from tunemark.schema.recommendation import PROVEN, Option
 from tunemark.schema.recommendation_words import hardware, place
 
@@ -66,7 +66,7 @@ def time_and_cost_svg(ranked: Sequence[Option]) -> str:
     parts.append(f'<polyline class="tm-front" points="{line}"/>')
     for option in options:
         kind = "tm-proven" if option.rate.evidence in PROVEN else "tm-predicted"
-        words = f"{hardware(option)} ({place(option)}): {estimated_duration(option.seconds)}, {usd(option.usd)}"
+        words = f"{hardware(option)} ({place(option)}): {estimated_duration(option.seconds)}, {estimated_usd(option.usd)}"
         parts.append(f'<circle class="{kind}" cx="{x(option.seconds)}" cy="{y(option.usd)}" r="4"><title>{escape(words)}</title></circle>')
     for option in named(options):
         text_x, anchor = float(x(option.seconds)), "end" if float(x(option.seconds)) > WIDTH / 2 else "start"

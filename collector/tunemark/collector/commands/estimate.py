@@ -241,7 +241,7 @@ def _print_speeds(found: "Sequence[Estimate]", title: str) -> None:
             *_with_interval(rate, formats.significant),
             "" if each.tuned_tokens_per_s is None else formats.significant(each.tuned_tokens_per_s.value),
             *_with_interval(each.seconds, formats.estimated_duration),
-            *_with_interval(each.usd, formats.usd),
+            *_with_interval(each.usd, formats.estimated_usd),
             each.no_price
             or (f"{each.price.usd_per_hour:g}/h {provider_name(each.price.provider)} {each.price.instance}" if each.price else ""),
         )

@@ -33,7 +33,7 @@ from tunemark.collector.commands.terminal import (
     row_length,
     say,
 )
-from tunemark.collector.predict.estimate import evidence_for
+from tunemark.collector.predict.estimate import read_evidence
 from tunemark.collector.store.fact_rows import price_rows
 from tunemark.schema import formats, recommendation_words
 from tunemark.schema.errors import TunemarkError
@@ -135,7 +135,7 @@ def recommend(
     )
     offers = read_offers(facts)
     _check_providers(question.providers, offers)
-    _, _, evidence = evidence_for(question.software, project_root(), facts, say)
+    evidence = read_evidence(project_root(), facts, say)
     rates = rates_for(question, card, facts.accelerators, offers, evidence, more["stack"] and chosen("--set stack", more["stack"], STACKS))
     answer = best_options(question, rates, offers)
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None

@@ -9,10 +9,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from tunemark.schema import VERSION
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
@@ -47,8 +48,8 @@ INPUTS = "inputs_sha256"
 
 
 def inputs_sha256(root: Path) -> str:
-    """Return a hash of the names and contents of all files that results and facts come from."""
-    digest = hashlib.sha256()
+    """Return a hash of the version, and of the names and contents of all files that results and facts come from."""
+    digest = hashlib.sha256(VERSION.encode())
     for folder in (data_folder(root), root / "submissions"):
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             digest.update(f"{path.relative_to(folder)}\0".encode(errors="surrogateescape"))
@@ -58,8 +59,12 @@ def inputs_sha256(root: Path) -> str:
 
 def keep_evidence(path: Path, inputs: str, tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
     """Write the tables of the fitted model, with the hash of what they were computed from."""
-    rows = {name: sorted(tables[name], key=lambda row: tuple(row.values())[:2]) for name in EVIDENCE_TABLES}
-    write_atomically(path, json.dumps({INPUTS: inputs} | rows, separators=(",", ":")).encode())
+    write_atomically(path, json.dumps({INPUTS: inputs} | in_order(tables), separators=(",", ":")).encode())
+
+
+def in_order(tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the tables of a recommendation, sorted as they are stored."""
+    return {name: sorted(tables[name], key=lambda row: tuple(row.values())[:2]) for name in EVIDENCE_TABLES}
 
 
 def read_evidence(root: Path, facts: FactBase, say: Callable[[str], None] = lambda _: None) -> Evidence:
@@ -72,11 +77,16 @@ def read_evidence(root: Path, facts: FactBase, say: Callable[[str], None] = lamb
         from tunemark.collector.predict.cross_validation import evidence_rows  # noqa: PLC0415 - imports the audit
 
         say("Fitting the throughput model to all results, which takes some seconds; build/ keeps it until data changes ...")
-        tables = evidence_rows(root, facts)
+        tables = in_order(evidence_rows(root, facts))
         with suppress(OSError):
             kept.parent.mkdir(exist_ok=True)
             keep_evidence(kept, inputs, tables)
-    return Evidence.of_tables(tables)
+    try:
+        return Evidence.of_tables(tables)
+    except (KeyError, TypeError) as error:
+        raise TunemarkError(
+            "build/evidence.json", "", "was written by another version; remove it, or run `tunemark collect` again"
+        ) from error
 
 
 # Throughput ----------------------------------------------------------------------------------------
@@ -217,11 +227,15 @@ def estimates(
     if usd_per_hour is not None and not 0 < usd_per_hour < math.inf:
         raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0, and not infinite")
     cards = sorted(accelerators, key=lambda card: (memory_of(card), card.key))
-    found = option_rates(model, length, [(card, devices) for card in cards], evidence, tuple({level, "tuned"}), asked)
-    rates = {(rate.accelerator, rate.software): rate for rate in found if rate.method == method.value}
+    places = [(card, devices) for card in cards]
+    # The comparison is with any tuned loop, also for the loop of a document.
+    of_level, of_tuned = (
+        {rate.accelerator: rate for rate in option_rates(model, length, places, evidence, (software,), how) if rate.method == method.value}
+        for software, how in ((level, asked), ("tuned", replace(asked, loop="", release="")))
+    )
     for card in cards:
         plan, verdict = best_plan(evidence.effects, card, step_on(card, model, method, length, devices, asked), level, asked)
-        memory, size, rate = memory_on(plan.shape, asked.stack, plan.fixed, level), memory_of(card), rates[card.key, level]
+        memory, size, rate = memory_on(plan.shape, asked.stack, plan.fixed, level), memory_of(card), of_level[card.key]
         speed = _range(rate)
         seconds = None if tokens is None or speed is None else speed.under(tokens)
         price = facts.price_basis.offer(facts.prices, card.key, devices) if usd_per_hour is None and speed else None
@@ -236,7 +250,7 @@ def estimates(
             None if rate.memory == "ran" else memory.fit_on(size)[1],
             rate,
             speed,
-            _range(rates[card.key, "tuned"]),
+            _range(of_tuned[card.key]),
             unseen(evidence.results, card, model, level),
             seconds,
             usd,

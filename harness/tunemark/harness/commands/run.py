@@ -67,6 +67,7 @@ def plan(
             say(f"note: {note}")
     resolved = resolve(workload, facts, machine, options)
     warn_of_plan(resolved, facts, machine)
+    memory = step_memory(resolved.plan, facts.model(resolved.plan.model.key), machine)
     if as_json:
         overrides = [override.model_dump() for override in resolved.overrides]
         print_json(
@@ -75,10 +76,10 @@ def plan(
                 "plan": resolved.plan.model_dump(mode="json"),
                 "overrides": overrides,
                 "unsupported": resolved.unsupported,
+                "memory": {"too_large": memory.too_large, "words": memory.words, "fix": memory.fix},
             }
         )
     else:
-        memory = step_memory(resolved.plan, facts.model(resolved.plan.model.key), machine)
         verdict = f"cannot run: {resolved.unsupported}" if resolved.unsupported else "can run"
         if memory.too_large and not resolved.unsupported:
             verdict = f"is too large, and `tunemark run` refuses it without --force; {memory.fix}"

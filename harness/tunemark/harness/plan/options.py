@@ -144,12 +144,10 @@ def with_own_cards(workload: str, model: str | None, options: Options) -> tuple[
     if workload.endswith((".yml", ".yaml")):
         content = _options_in(Path(workload))
         for name in ("workload", "model", "weights", "data"):
-            value = str(content.get(name, ""))
-            if (
-                value.endswith(".toml")
-                or name in {"weights", "data"}
-                or (name == "model" and ("/" in value or not facts.find_model(value)))
-            ):
+            value = str(content.get(name) or "")
+            # A known name is no folder, unless it is a path.
+            other = name == "model" and ("/" in value or value.lower() not in facts.model_keys)
+            if value.endswith(".toml") or name in {"weights", "data"} or other:
                 content |= {name: _beside(Path(workload), value)} if value else {}
         workload, model = str(content.pop("workload", "")), model or content.pop("model", None)
         given = {name: value for name, value in dict(options).items() if value != Options.model_fields[name].get_default()}

@@ -19,14 +19,14 @@ LONGEST_NAME = 200
 """Letters of a name that count; the hub allows 96 for an owner and for a model."""
 MOST_SUGGESTED = 6
 NOT_MODELLED = {
-    "qwen-?3[.-][56]|qwen-?3-next|kimi-linear": "three of four layers of this architecture are linear attention",
+    "qwen-?3[.-][56]|qwen-?3-next|kimi-linear": "three of four layers of this architecture use linear attention",
     "gemma-?4": "the heads of this architecture have two widths: some layers attend to all tokens, and others within a window",
     "gemma-?3n": "this architecture has layers that share keys and values, and an embedding for each layer",
     r"deepseek-v(3[.-]?2|4)|glm-?5(\.\d)?|glm-moe-dsa": "the attention of this architecture is sparse: the model chooses which tokens it reads",
     r"granite-4\.\d-h|nemotron-nano-\d+b-v2|nemotron-(3-nano|3-super|3-ultra|h)|jamba|bamba|zamba2?": "most layers of this architecture are state-space models",
     r"lfm2(\.\d)?": "most layers of this architecture are convolutions",
     "deberta|modernbert|whisper|(flan-|m)?t5|pythia|stablelm|starcoder2?|phi-?2|falcon-(7|40|180)b|bloomz?|afm|aya|"
-    r"c4ai|command-[ar]|ernie-4\.5|hunyuan": "no card has this architecture",
+    r"c4ai|command-[ar]|ernie-4\.5|hunyuan": "this architecture is unlike those of all cards",
 }
 """Names and model types of architectures that people ask for and that are not modelled -> the reason."""
 CPU_NOISE = re.compile(r"\(r\)|\(tm\)|[®™]|\b\d+th gen\b|\bcpu\b|\bprocessor\b|\b\d+-cores?\b|\bwith radeon\b.*|@.*", re.IGNORECASE)

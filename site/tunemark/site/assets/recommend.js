@@ -166,7 +166,7 @@
   const show = (index, model, question, remark) => {
     answerBox.innerHTML = answered(index, model, question, ratesOf(index, model, question), currency());
     const alike = model.name.toLowerCase() === box.value.trim().toLowerCase();
-    document.getElementById("tm-model-read").textContent = model.config ? `Read from ${CONFIG}: ${architecture_of(model)}.` : (alike ? "" : `Computed as ${model.name}.`) + remark;
+    document.getElementById("tm-model-read").textContent = (model.config ? `Read from ${CONFIG}: ${architecture_of(model)}.` : alike ? "" : `Computed as ${model.name}.`) + remark;
   };
 
   // What Python refuses of a question -> the field of the form.
@@ -248,7 +248,7 @@
         remember();
       }
       modelChanged = false;
-      show(index, model, questionOf(index), shortened ? ` The sequence length is now the longest that it reads, ${longest}.` : "");
+      show(index, model, questionOf(index), shortened ? ` The sequence length is now the longest that it reads, ${longest.toLocaleString("en")}.` : "");
     } catch (error) {
       if (mine === turn) complain(error);
     }
