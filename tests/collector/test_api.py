@@ -54,6 +54,14 @@ def test_an_estimate_has_memory_fit_speed_time_and_cost() -> None:
     assert math.isclose(large.seconds.value, 10_000_000 / large.tokens_per_s.value, rel_tol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"), [({"world_size": 8}, "follows from devices"), ({"devices": 4, "tensor_parallel": 3}, "not a multiple of the 3")]
+)
+def test_the_number_of_devices_has_one_source(settings: dict[str, int], said: str) -> None:
+    with pytest.raises(TunemarkError, match=said):
+        tunemark.estimate("llama-3.1-8b", accelerators=["H100 80GB"], **settings)
+
+
 @pytest.mark.usefixtures("calibrated_once")
 def test_a_recommendation_keeps_its_limits() -> None:
     answer = tunemark.recommend("llama-3.1-8b", "10M", budget_usd=5.0, objective="fastest")
@@ -63,3 +71,5 @@ def test_a_recommendation_keeps_its_limits() -> None:
         tunemark.recommend("llama-3.1-8b", "ten")
     with pytest.raises(TunemarkError, match="must be above 0"):
         tunemark.recommend("llama-3.1-8b", 0)
+    with pytest.raises(TunemarkError, match="software"):
+        tunemark.recommend("llama-3.1-8b", 1000, software="003")
