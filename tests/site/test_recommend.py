@@ -34,7 +34,7 @@ MODELS = (
     *("deepseek-v2-lite", "llama-4-scout"),
 )
 GPUS = ("nvidia-h100-80gb-sxm", "nvidia-v100-16gb", "amd-mi300x", "apple-m3-max", "nvidia-rtx-4090")
-COUNTS, QUESTIONS, CONFIG, UNKNOWN = (1, 2, 8), 500, "config.json", "no such model"
+COUNTS, CONFIG, UNKNOWN = (1, 2, 8), "config.json", "no such model"
 KINDS_OF_ANSWER = ("ranked", "may_exceed", "exceeding", "unpriced", "too_large", "no_data", "other_methods", "other_software")
 CARDS = [("long-lora", "lora", 4096), ("short-lora", "lora", 512), ("any-lora", "lora", 512), ("whole", "full", 2048)]
 """Workload cards of the model."""
@@ -151,7 +151,8 @@ def answered(
     return answer_html(question, answer, tuned if question.software == "plain" else None, names, cards, every=True), rates, answer
 
 
-def test_page_and_python_answer_five_hundred_random_questions_alike(script_alone: Callable[[str], Page]) -> None:
+@pytest.mark.parametrize("count", [125, pytest.param(500, marks=pytest.mark.nightly)])
+def test_page_and_python_answer_random_questions_alike(script_alone: Callable[[str], Page], count: int) -> None:
     draw = random.Random(14)  # noqa: S311 - repeatable questions
     evidence, offers = made_up_evidence(draw), made_up_offers(draw)
     data = {
@@ -180,7 +181,7 @@ def test_page_and_python_answer_five_hundred_random_questions_alike(script_alone
         }""",
         data,
     )
-    questions = [(made_up_question(draw), made_up_model(draw)) for _ in range(QUESTIONS)]
+    questions = [(made_up_question(draw), made_up_model(draw)) for _ in range(count)]
     plain = [[{**asked, "own": [asdict(each) for each in asked["own"]]}, named] for asked, named in questions]
     kinds: set[object] = set()
     for (asked, named), theirs in zip(questions, script.evaluate("(questions) => questions.map(answerTo)", plain), strict=True):
