@@ -25,7 +25,8 @@ def test_the_short_way_gives_what_python_markdown_gives(pages: dict[str, Page]) 
         text = markdown(page)
         ours, theirs = stamp.content_of(text), stamp._converted(stamp.FRONT_MATTER.sub("", text))
         assert spaces_apart(ours.body) == spaces_apart(theirs.body)
-        assert ours.headings == theirs.headings
+        # In its table of contents, python-markdown escapes the references of a heading once more, so that they would be read.
+        assert ours.headings == tuple((anchor, name.replace("&amp;#", "&#")) for anchor, name in theirs.headings)
 
 
 def test_other_markdown_is_converted_and_plain_text_becomes_a_paragraph() -> None:
