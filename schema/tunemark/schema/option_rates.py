@@ -355,7 +355,8 @@ def rates_for(
     if too_long is not None:
         raise TunemarkError("sequence_length", question.sequence_length, too_long)
     places = [(cards[key], devices) for key, devices in places_of(question, offers)]
-    return option_rates(model, question.sequence_length, places, evidence, asked=Asked(stack=stack))
+    # Without one, only the usual stack counts: hardware on which another one alone would fit is not an option.
+    return option_rates(model, question.sequence_length, places, evidence, asked=Asked(stack=stack or ""))
 
 
 def option_rates(
