@@ -179,19 +179,21 @@ class FactBase:
         `usual` allows a part that variants of one product share, such as `h100`: it is the one with the most prices. Raise TunemarkError about
         the option with a suggestion for an unknown name, and with the candidates for one that several cards have.
         """
-        card, words = self.recognise_accelerator(name), words_of_device(name)
+        if card := self.recognise_accelerator(name):
+            return card
+        words = words_of_device(name)
         named = [(each.key, words_of_device(one)) for each in self.accelerators.values() for one in (each.key, each.name, *each.aliases)]
         sharing = sorted({key for key, spelling in named if words and words <= spelling and self.accelerators[key].unit != "cpu"})
         variants = {key for key, spelling in named if key in sharing and all(map(VARIANT.fullmatch, spelling - words))}
         prices = Counter(row.accelerator for row in self.prices if row.accelerator in variants) if usual and len(variants) > 1 else {}
-        for found in (variants, sharing, [key for key, count in prices.items() if count == max(prices.values())]):
-            card = card or (self.accelerators[next(iter(found))] if len(found) == 1 else None)
+        most_priced = [key for key, count in prices.items() if count == max(prices.values())]
+        for found in (variants, sharing, most_priced):
+            if len(found) == 1:
+                return self.accelerators[next(iter(found))]
         fix = f"not in data/accelerators; {suggest_accelerator(name, self.accelerators)}"
         if 1 < len(sharing) <= MOST_SHARING:
             fix = f"may be {' or '.join(sharing)}; give one of them"
-        if card is None:
-            raise TunemarkError(option, name, fix if words else "give the name of an accelerator, such as 'RTX 4090'")
-        return card
+        raise TunemarkError(option, name, fix if words else "give the name of an accelerator, such as 'RTX 4090'")
 
     def recognise_accelerator(self, reported: str) -> AcceleratorCard | None:
         """Return the card of a device by the name that it reports, or None if there is no card with exactly that name."""
