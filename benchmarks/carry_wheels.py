@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +41,16 @@ def download(name: str, folder: Path, wanted: dict[str, object]) -> str | None:
     return None if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no message"])[-1]
 
 
+def keep_libraries(wheel: Path, kept: list[str]) -> None:
+    """Leave only the libraries (*.so) of these names in a wheel: one that has a library for each version of CUDA is too large to carry."""
+    whole = wheel.rename(wheel.with_suffix(".whole"))
+    with zipfile.ZipFile(whole) as old, zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as new:
+        for entry in old.infolist():
+            if not entry.filename.endswith(".so") or Path(entry.filename).stem in kept:
+                new.writestr(entry, old.read(entry))
+    whole.unlink()
+
+
 def main() -> int:
     """Download all wheels, and print their sizes; return 1 if a required one is missing or they are too large together."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -60,6 +71,9 @@ def main() -> int:
             if problem:
                 print(f"{name}: {problem}")
                 missing = missing or kind == "packages"
+    for name, kept in wanted["libraries"].items():
+        for wheel in folder.glob(f"{name}-*.whl"):
+            keep_libraries(wheel, kept)
     total = 0
     for wheel in sorted(folder.glob("*.whl")):
         size = wheel.stat().st_size
