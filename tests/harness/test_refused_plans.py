@@ -127,6 +127,7 @@ PLANNED = None
         ("cpu", "smoke-full", f"{ROUNDED}optimizer.master_weights=true", {}, "fp32 copies"),
         ("cpu", "smoke-full", ROUNDED, {"devices": 2, "strategy": "zero2"}, "zero2 keeps fp32 copies"),
         ("cpu", "smoke-lora", "optimizer.name=adamw_8bit", {}, "use optimizer.name=adamw"),
+        ("cpu", "smoke-lora", "gradient_checkpointing=selective compile=blocks", {}, "use gradient_checkpointing=full or none"),
         # Devices
         ("cpu", "smoke-full", "", {"strategy": "ddp"}, "leave --sharding out"),
         ("cpu", "smoke-full", "", {"devices": 2, "strategy": "single"}, "need one of ddp"),

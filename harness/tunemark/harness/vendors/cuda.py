@@ -160,9 +160,8 @@ class NvmlMonitor(protocol.LibraryMonitor):
         """Return the Xid errors since the last call, without waiting."""
         found, place = set(), self._handles.index(gpu)
         if place not in self._events:
-            events = nvml.nvmlEventSetCreate()
-            nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, events)
-            self._events[place] = events
+            self._events[place] = nvml.nvmlEventSetCreate()
+            nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, self._events[place])
         with contextlib.suppress(nvml.NVMLError_Timeout):
             while True:
                 found.add(f"Xid {nvml.nvmlEventSetWait_v2(self._events[place], 0).eventData}")

@@ -41,6 +41,16 @@ def packed_arguments(attention: str, places: Places, window: int | None, *, mixe
     return {"attention_mask": mask(window)}
 
 
+def lengths_vary(tensors: dict[str, Any]) -> None:
+    """Tell the compiler that the number of pieces differs between micro-batches: it would compile once more to find that out.
+
+    Call it with the tensors on the device: a copy loses the mark.
+    """
+    for name in ("cu_seq_lens_q", "cu_seq_lens_k"):
+        if name in tensors:
+            torch._dynamo.maybe_mark_dynamic(tensors[name], 0)  # noqa: SLF001 - it has no other name
+
+
 def row_lengths(attention: str, rows: int, length: int) -> dict[str, Any]:
     """Return the same for full rows of one piece each: flash attention would look for pieces in each layer. Empty for the others."""
     return cumulative_lengths(np.tile(np.arange(length), (rows, 1))) if attention.startswith("flash_attention") else {}

@@ -86,4 +86,6 @@ class SummedLoss(torch.autograd.Function):  # type: ignore[misc] # its base clas
     @staticmethod
     def backward(context: Any, gradient: Any) -> Any:  # noqa: ANN401, D102
         given = (context.to_states, context.to_weight)
+        # The loss, and so the context, lives until the next micro-batch has one.
+        context.to_states = context.to_weight = None
         return *(None if each is None else each.mul_(gradient) for each in given), None, None

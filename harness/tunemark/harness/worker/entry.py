@@ -197,6 +197,7 @@ def prepare(
         rank=rank_of_this_process(),
         strict=plan.measurement.timing == "strict",
         effective=settings,
+        compiled=plan.model.compile != "none",
         cuda_graphs=plan.model.compile_mode == "reduce-overhead",
     )
 

@@ -17,6 +17,7 @@ import torch
 
 from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter
 from tunemark.harness.vendors.protocol import AllocatorState, Device, Stamp
+from tunemark.harness.worker.attention import lengths_vary
 from tunemark.harness.worker.data import Counts, MicroBatch, StepsAhead
 from tunemark.harness.worker.engines import Engine
 from tunemark.harness.worker.gates import to_device
@@ -51,6 +52,7 @@ class Trainer:
     rank: int = 0
     strict: bool = False
     """Wait for the device after each step."""
+    compiled: bool = False
     cuda_graphs: bool = False
     """The compiled model replays CUDA graphs, whose results live until the next micro-batch."""
     effective: dict[str, Any] = field(default_factory=dict)
@@ -163,6 +165,8 @@ def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> t
     micro: list[Stamp] = []
     for number, micro_batch in enumerate(micro_batches, start=1):
         tensors = to_device(micro_batch.tensors, trainer.device.torch_name)
+        if trainer.compiled:
+            lengths_vary(tensors)
         last = number == len(micro_batches)
         if trainer.cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()

@@ -153,8 +153,8 @@ def refuse_another_architecture(config: Any, card: ModelCard) -> None:  # noqa: 
 
 def add_adapters(plan: Plan, lora: LoraSettings, model: Any) -> Any:  # noqa: ANN401 - a torch module
     """Return the model with low-rank adapters; its own weights are frozen."""
-    if plan.model.gradient_checkpointing is not Checkpointing.NONE:
-        # Otherwise no gradient reaches the first adapter through checkpointed blocks.
+    if plan.model.gradient_checkpointing is not Checkpointing.NONE or plan.model.compile == "blocks":
+        # Otherwise no gradient reaches the first adapter through checkpointed blocks, and the first block needs a graph of its own.
         model.enable_input_require_grads()
     task = "CAUSAL_LM" if plan.model.task is Task.CAUSAL_LM else "SEQ_CLS"
     adapted = peft.get_peft_model(model, peft.LoraConfig(**lora_keywords(lora, task)), autocast_adapter_dtype=False)

@@ -158,6 +158,8 @@ def _kernel_conflicts(plan: Plan) -> Iterator[str]:
         yield f"sdpa_kernel={model.sdpa_kernel} chooses among the kernels of attention=sdpa on NVIDIA GPUs; use sdpa_kernel=auto"
     if model.sdpa_kernel == "flash" and bordered:
         yield "the flash kernel of sdpa takes no mask, which packed documents need; use attention=varlen, or sdpa_kernel=auto"
+    if model.gradient_checkpointing is Checkpointing.SELECTIVE and model.compile == "blocks":
+        yield "inductor's products in a compiled block are not seen by selective checkpointing; use gradient_checkpointing=full or none"
     if model.compile_mode != "default" and model.compile == "none":
         yield f"compile_mode={model.compile_mode} is a mode of torch.compile; give compile=model or compile=blocks too"
     if model.compile_mode == "reduce-overhead" and model.compile == "blocks":
