@@ -149,7 +149,8 @@ def facts() -> "FactBase":
 def prepare() -> None:
     """Make the packages importable, install the carried wheels that it lacks, and start again.
 
-    In a copy without git's history, write the carried commit to the file in which an installed package has it.
+    In a copy without git's history, write the carried commit to the file in which an installed package has it. Remove the history of a copy
+    first if it is older than its files.
     """
     if os.environ.get(PREPARED) == str(ROOT):
         return
