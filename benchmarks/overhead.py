@@ -14,6 +14,7 @@ bf16, 4 x 2048 tokens per step. Steps are timed with events in the device's queu
 """
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -194,17 +195,19 @@ def measure(arms: dict[str, Server], steps: int, within: float, minutes: float) 
     for arm in arms.values():
         arm.step_s(steps)
     end_s, number = time.monotonic() + 60 * minutes, 0
-    while time.monotonic() < end_s:
-        # The order rotates, so that no arm always follows the same one. A Trainer is created again for each block, which takes long.
-        for name in list(arms)[number % len(arms) :] + list(arms)[: number % len(arms)]:
-            if name != TRAINER or number % TRAINER_EVERY == 0:
-                blocks[name][number] = arms[name].step_s(steps)
-        number += 1
-        control, low, high = ratio(blocks[AGAIN], blocks[BARE])
-        if number % TRAINER_EVERY == 0:
-            print(f"{number} rounds, A/A ratio {control:.4f} +- {(high - low) / 2:.4f}", file=sys.stderr)
-        if number >= FEWEST_ROUNDS and high - low <= 2 * within:
-            break
+    # Stopped from outside, it keeps what it has measured.
+    with contextlib.suppress(KeyboardInterrupt):
+        while time.monotonic() < end_s:
+            # The order rotates, so that no arm always follows the same one. A Trainer is created again for each block, which takes long.
+            for name in list(arms)[number % len(arms) :] + list(arms)[: number % len(arms)]:
+                if name != TRAINER or number % TRAINER_EVERY == 0:
+                    blocks[name][number] = arms[name].step_s(steps)
+            number += 1
+            control, low, high = ratio(blocks[AGAIN], blocks[BARE])
+            if number % TRAINER_EVERY == 0:
+                print(f"{number} rounds, A/A ratio {control:.4f} +- {(high - low) / 2:.4f}", file=sys.stderr)
+            if number >= FEWEST_ROUNDS and high - low <= 2 * within:
+                break
     return blocks
 
 
