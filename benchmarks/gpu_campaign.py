@@ -280,7 +280,7 @@ def report(records: list["Submission"], entries: list[Entry]) -> Iterator[str]:
     content = campaign()
     anchors = {run.workload: content["anchors"][run.anchor] for runs in stages(content).values() for run in runs if run.anchor}
     header = ("workload", "division", "settings", "status", "steps", "tokens/s", "MFU", "HFU", "MAFU", "memory predicted", "measured")
-    header = (*header, "difference", "J per 1k tokens", "s to first step", "published tokens/s", "goal tokens/s on one H200", "of the goal")
+    header = (*header, "difference", "J per 1k tokens", "s to first step", "published tokens/s", "goal tokens/s", "of the goal")
     yield from ("# Campaign", "", f"| {' | '.join(header)} |", f"|{'---|' * len(header)}")
     shown = [record for record in records if record.study is None or record.study.kind not in TRIES]
     for record in shown:
@@ -300,7 +300,7 @@ def report(records: list["Submission"], entries: list[Entry]) -> Iterator[str]:
 def goal_of(record: "Submission", goals: list[dict[str, Any]]) -> int | None:
     """Return the last matching goal in tokens per second, or None.
 
-    A goal matches if the workload is the same and the run has its settings. Runs on several devices have no goal, nor do runs at another
+    A goal matches if accelerator and workload are the same and the run has its settings. Runs on several devices have no goal, nor do runs at another
     global batch than the card's, unless the goal sets `any_batch`.
     """
     plan, run_settings = record.plan, {(override.field, override.run) for override in record.overrides}
@@ -311,7 +311,7 @@ def goal_of(record: "Submission", goals: list[dict[str, Any]]) -> int | None:
     fitting = [
         goal
         for goal in goals
-        if goal["workload"] == plan.workload
+        if (goal["accelerator"], goal["workload"]) == (plan.device.accelerator, plan.workload)
         and set(goal.get("settings", {}).items()) <= run_settings
         and (has_card_batch or goal.get("any_batch"))
     ]

@@ -111,7 +111,7 @@ def at(times: np.ndarray, first: int, step: int = 10**9) -> np.ndarray:
 
 timed("step times halved, time line kept", lambda times: times / 2, whole=False)
 timed("step times a tenth shorter, time line kept", lambda times: times * 0.9, whole=False)
-timed("one step lasted longer than the watchdog allows", lambda times: np.where(at(times, 30), 40_000.0, times))
+timed("one step lasted longer than the watchdog allows", lambda times: np.where(at(times, 30), 40_000.0, times), "ok !bert")
 timed("MFU of 0.001%", lambda times: times * 40_000, "gpu ok", flag=True)
 timed("MFU a thousandth of what the device does", lambda times: times * 1_000, "gpu ok", flag=True)
 timed("products at three times the dense peak", lambda times: times * 0.42 / 3.2, "gpu ok")

@@ -159,11 +159,16 @@ def test_the_rate_of_a_measured_result_counts_slots_over_the_steady_window() -> 
 @pytest.mark.parametrize(
     "overrides",
     [
-        on_h100(15),
         on_h100(**{"plan.device.accelerator": None}),
         on_h100(**{"plan.device.accelerator": "a-new-device"}),
         on_h100(**{"plan.model.key": "a-new-model"}),
     ],
 )
-def test_a_run_that_is_not_rankable_or_has_no_card_is_refused(overrides: dict[str, Any]) -> None:
-    assert outcome(**overrides) == Missing("not rankable, or a device or model without a card")
+def test_a_run_that_has_no_card_is_refused(overrides: dict[str, Any]) -> None:
+    assert outcome(**overrides) == Missing("a device or model without a card")
+
+
+def test_a_run_too_short_to_be_ranked_is_used_if_its_rate_is_known() -> None:
+    assert not derive(bare_submission(**on_h100(35))).rankable
+    assert outcome(**on_h100(35)).id == "measured-1"
+    assert "fewer than 20 steps" in outcome(**on_h100(15)).reason

@@ -51,19 +51,23 @@ def test_a_run_and_its_rehearsal_name_a_workload_settings_and_options_that_exist
 
 
 @pytest.mark.parametrize(
-    ("workload", "settings", "rows", "goal"),
+    ("device", "workload", "settings", "rows", "goal"),
     [
-        ("lora-8b", {}, 8, 14_800),
-        ("lora-8b", {"compile": "blocks", "frozen_weights": "fp8"}, 8, 18_000),
-        ("lora-8b", {"batch.gradient_accumulation": 1}, 1, None),
-        ("full-8b", {"compile": "blocks"}, 8, 10_000),
-        ("trainer-8k-llama-3.1-8b-lora", {"batch.gradient_accumulation": 1}, 2, 7_680),
-        ("smoke-lora", {}, 8, None),
+        ("h200-141gb-sxm", "lora-8b", {}, 8, 14_800),
+        ("h100-80gb-sxm", "lora-8b", {}, 8, 12_500),
+        ("h200-141gb-sxm", "lora-8b", {"compile": "blocks", "frozen_weights": "fp8"}, 8, 18_000),
+        ("h200-141gb-sxm", "lora-8b", {"batch.gradient_accumulation": 1}, 1, None),
+        ("h200-141gb-sxm", "full-8b", {"compile": "blocks"}, 8, 10_000),
+        ("h200-141gb-sxm", "trainer-8k-llama-3.1-8b-lora", {"batch.gradient_accumulation": 1}, 2, 7_680),
+        ("h200-141gb-sxm", "smoke-lora", {}, 8, None),
+        ("b200-sxm", "lora-8b", {}, 8, None),
     ],
 )
-def test_the_goal_of_a_result_depends_on_its_workload_settings_and_batch(workload, settings, rows, goal):
+def test_the_goal_of_a_result_depends_on_its_accelerator_workload_settings_and_batch(device, workload, settings, rows, goal):
     overrides = [SimpleNamespace(field=field, run=value) for field, value in settings.items()]
-    plan = SimpleNamespace(workload=workload, device=SimpleNamespace(count=1), batch=SimpleNamespace(global_batch=rows))
+    plan = SimpleNamespace(
+        workload=workload, device=SimpleNamespace(count=1, accelerator=f"nvidia-{device}"), batch=SimpleNamespace(global_batch=rows)
+    )
     record = SimpleNamespace(plan=plan, overrides=overrides)
     assert gpu_campaign.goal_of(record, CONTENT["goals"]) == goal
     record.plan.device.count = 2

@@ -1,6 +1,7 @@
 """The memory model: exact against what autograd saves, and monotone."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -15,9 +16,11 @@ from tunemark.schema.physics.architecture import group
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryLedger, state_lines
 from tunemark.schema.physics.stacks import on_stack
-from tunemark.schema.physics.training_shape import OptimizerKind, TrainingShape
+from tunemark.schema.physics.training_shape import OptimizerKind, TrainingShape, shape_of_plan
+from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Loss, Method
 
+RUNS_ON_GPUS = sorted((Path(__file__).parents[2] / "submissions").glob("[!s]*/20261126-nvidia-*.json"))
 METHODS = (Method.FULL, Method.LORA, Method.QLORA)
 
 
@@ -152,6 +155,14 @@ def test_a_compiled_block_saves_the_results_and_inputs_of_its_matrix_products(me
     predicted = block_activations(shape).saved / shape.slots
     assert predicted < 0.75 * block_activations(replace(shape, compiled=False)).saved / shape.slots
     assert predicted == pytest.approx(saved_bytes(small("llama"), method, "sdpa", compiled=True), rel=0.06)
+
+
+@pytest.mark.parametrize("path", RUNS_ON_GPUS, ids=lambda path: path.stem)
+def test_the_peak_of_each_run_on_a_gpu_is_predicted_within_three_percent(path: Path) -> None:
+    record = Submission.model_validate_json(path.read_bytes())
+    if peak := record.memory.device_allocated.peak_bytes:
+        shape = shape_of_plan(record.plan, FACTS.model(record.plan.model.key))
+        assert estimate_memory(shape).peak_allocated == pytest.approx(peak, rel=0.03)
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])

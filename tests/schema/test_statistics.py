@@ -58,6 +58,14 @@ def test_three_steps_have_no_interval() -> None:
 RULES = Measurement()
 
 
+def test_timed_micro_steps_make_a_window_long_enough() -> None:
+    times = [0.1 * step for step in range(1, 32)]
+    trace = trace_of([0.1] * 31)
+    assert not steady_window(trace, RULES).stable
+    halves = tuple((end - 0.08, end - 0.06, end - 0.04, end - 0.03, end - 0.01) for end in times)
+    assert steady_window(trace.model_copy(update={"micro_completed_at_s": halves}), RULES).stable
+
+
 def test_a_steady_run_begins_after_ten_steps() -> None:
     window = steady_window(trace_of([1.0, *noisy(150)]), RULES)
     assert (window.first, window.stop, window.stable) == (10, 151, True)
@@ -108,7 +116,7 @@ def test_a_slow_spell_is_named_with_its_steps() -> None:
 def test_a_short_run_is_warm_up_first_and_says_what_is_missing(steps: int, left: int) -> None:
     window = steady_window(trace_of(noisy(steps)), RULES)
     assert (window.steps, window.stable) == (left, False)
-    assert "a steady window needs 100 steps or 60 s" in window.verdict
+    assert "a steady window needs 100 steps or micro-steps, or 60 s" in window.verdict
 
 
 @given(st.lists(st.floats(0.001, 10.0), min_size=1, max_size=80))
@@ -187,4 +195,7 @@ def test_twenty_equal_steps_after_warm_up_are_steady_and_nineteen_are_not() -> N
     assert steady_window(equal, rules(warmup=10)) == SteadyWindow(10, 30, stable=True, verdict="no change above 1% over 20 steps")
     short = steady_window(equal, rules(warmup=11, steps=5))
     assert (short.first, short.stable) == (11, False)
-    assert short.verdict == "only 19 steps in 19.0 s after warm-up; a steady window needs 5 steps or 1e+08 s, and at least 20 steps"
+    assert (
+        short.verdict
+        == "only 19 steps in 19.0 s after warm-up; a steady window needs 5 steps or micro-steps, or 1e+08 s, and at least 20 steps"
+    )

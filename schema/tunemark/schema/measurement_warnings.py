@@ -138,7 +138,7 @@ def loss_band(golden: GoldenLosses | None, plan: Plan, trace: StepTrace, *, chan
         return Gate(name="loss_band", passed=None, detail=f"the run ended before step {min(golden.losses)}, the first that is compared")
     off = {step: abs(smoothed_loss(trace, step) / loss - 1) for step, loss in reached.items()}
     worst = max(off, key=lambda step: off[step])
-    detail = f"largest deviation from the reference losses: {off[worst]:.2%} at step {worst} (allowed: {golden.tolerance:.0%})"
+    detail = f"largest deviation from the reference losses: {off[worst]:.2%} at step {worst} (allowed: {golden.tolerance:.1%})"
     return Gate(name="loss_band", passed=off[worst] <= golden.tolerance, detail=detail)
 
 

@@ -125,14 +125,14 @@ def _message(r: Run) -> Doubts:
 
 
 def _samples(r: Run) -> Doubts:
-    """Yield far fewer samples than fit into the steady window, or into half of the training without one."""
+    """Yield far fewer samples than fit into the window."""
     if r.use is None or not r.window_s:
         return
     every = DEVICE_INTERVAL_S.get(r.environment.backend)
     counts = [("utilisation.samples", r.use.samples, HOST_INTERVAL_S)]
     counts += [(f"utilisation.devices.{index}.samples", use.samples, every) for index, use in enumerate(r.use.devices) if every]
     for field, samples, every_s in counts:
-        fitting = (r.window_s if r.stable else r.trained_s / 2) / every_s
+        fitting = r.window_s / every_s
         if fitting > SOME_SAMPLES and samples < FEW_SAMPLES * fitting:
             yield field, str(samples), f"one every {every_s:g} s makes {fitting:.0f}"
 

@@ -21,7 +21,8 @@ from tunemark.schema.physics.work import Missing
 from tunemark.schema.records.converted import ConvertedResult, training_rate
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.throughput import Combination
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
+from tunemark.schema.throughput import NOISE, Combination
 from tunemark.schema.vocabulary import Dtype, Method, Status
 
 FOLLOWS_FROM = {
@@ -207,14 +208,18 @@ def _measured(root: Path, facts: FactBase, accepted: Collection[str]) -> Iterato
 def calibration_outcome(submission: Submission, result_id: str, facts: FactBase, derived: Derived) -> CalibrationOutcome | None:
     """Return the calibration row of a submission, or the reason why there is none; None for a failed run.
 
-    Only rankable results on devices with a card are used. Slots are counted, because padding is computed too.
+    Used are results on devices with a card whose gates passed and whose rate is known better than the model predicts one: a run that is too
+    short to be ranked still says more than none. Slots are counted, because padding is computed too.
     """
     if submission.outcome.status is not Status.OK:
         return None
     plan = submission.plan
     model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
-    if model is None or accelerator is None or not derived.rankable or derived.window is None:
-        return result_id, Missing("not rankable, or a device or model without a card")
+    if model is None or accelerator is None:
+        return result_id, Missing("a device or model without a card")
+    failed, rate = any(gate.passed is False for gate in submission.gates), derived.tokens_per_s
+    if failed or rate is None or derived.window is None or derived.window.steps < RANKABLE_STEPS or rate.relative_half_width > NOISE:
+        return result_id, Missing(f"a gate failed, or fewer than {RANKABLE_STEPS} steps, or an interval of more than +-{NOISE:.0%}")
     problem, part = shape_problem(plan, model), part_of_card(submission, accelerator)
     if accelerator.unit == "cpu":
         return result_id, Missing("a CPU: predictions are for accelerators")

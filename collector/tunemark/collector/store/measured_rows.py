@@ -7,6 +7,7 @@ from math import isfinite
 
 import numpy as np
 
+from tunemark.collector.gate.derive import warnings_now
 from tunemark.collector.predict.predicted_vs_measured import compare_memory
 from tunemark.collector.store.database import Row, Rows, as_text, fact
 from tunemark.schema.comparability import comparability_group
@@ -64,7 +65,7 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
             }
             for use in (submission.utilisation.devices if submission.utilisation else ())
         ],
-        "warnings": [{"kind": warning.kind.value, "message": warning.message} for warning in submission.warnings],
+        "warnings": [{"kind": warning.kind.value, "message": warning.message} for warning in warnings_now(submission, derived)],
         **physics_tables,
     }
     return {table: [{"result_id": result_id, **row} for row in rows] for table, rows in tables.items()}

@@ -333,6 +333,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         lora_dropout=lora.dropout if lora else 0.0,
         checkpointing=settings.gradient_checkpointing,
         attention=_attention(plan),
+        compiled=settings.compile != "none",
         loss=_loss(plan),
         parameters=plan.precision.parameters,
         activations=plan.precision.parameters,

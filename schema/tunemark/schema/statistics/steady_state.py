@@ -1,7 +1,7 @@
 """The end of warm-up and the steady window, decided from the raw step log by one rule. See definitions#steady-window.
 
 At least ten warm-up steps (`WARMUP_STEPS` of records/plan.py, unless a card says otherwise), then until no change of the step time is left;
-a window of at least 100 steps or 60 s; at least 20 steps to be ranked. A window with a change is kept with `stable = False`.
+a window of at least 100 steps, or micro-steps where they are timed, or 60 s; at least 20 steps to be ranked. A window with a change is kept with `stable = False`.
 `benchmarks/synthetic_steps.py` measures how often `stable` is right.
 """
 
@@ -122,9 +122,10 @@ def drift(times: Floats) -> float:
     return slope.value * len(times) / float(np.median(times))
 
 
-def long_enough(times: Floats, rules: Measurement) -> bool:
-    """Return True if the window is long enough to be called steady."""
-    return len(times) >= rules.min_steady_steps or float(times.sum()) >= rules.min_steady_s
+def long_enough(trace: StepTrace, first: int, rules: Measurement) -> bool:
+    """Return True if the steps from index `first` are long enough to be called steady. A micro-step that was timed counts like a step."""
+    times, micro = trace.step_times_s[first:], sum(map(len, trace.micro_completed_at_s[first:]))
+    return max(len(times), micro) >= rules.min_steady_steps or sum(times) >= rules.min_steady_s
 
 
 def settled_after(disturbed: Iterable[int], steps: int) -> int:
@@ -145,7 +146,7 @@ def steady_window(trace: StepTrace, rules: Measurement, settled_after: int = 0) 
     n = len(times)
     shortest = first = min(max(rules.min_warmup_steps, settled_after), n)
     rest = times[first:]
-    while len(rest) >= RANKABLE_STEPS and long_enough(rest, rules):
+    while len(rest) >= RANKABLE_STEPS and long_enough(trace, first, rules):
         change, drifted = largest_change(rest), drift(rest)
         begins, ends = first + change.first, first + change.stop
         line = drifted * np.median(rest) * np.arange(len(rest)) / len(rest)
@@ -159,6 +160,6 @@ def steady_window(trace: StepTrace, rules: Measurement, settled_after: int = 0) 
         first, rest = begins, times[begins:]
     missing = (
         f"only {len(rest)} steps in {rest.sum():.1f} s after warm-up; a steady window needs {rules.min_steady_steps} steps or "
-        f"{rules.min_steady_s:g} s, and at least {RANKABLE_STEPS} steps"
+        f"micro-steps, or {rules.min_steady_s:g} s, and at least {RANKABLE_STEPS} steps"
     )
     return SteadyWindow(shortest, n, stable=False, verdict=missing)
