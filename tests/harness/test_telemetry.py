@@ -152,7 +152,7 @@ def test_a_run_holds_what_its_devices_were_seen_to_do_and_ends_once_its_throughp
     from tunemark.harness.run.launch import SteadinessJudge, run_once
     from tunemark.harness.vendors import cpu
 
-    counted = [(DeviceReading(1.0, 400.0, 1700.0, 60.0, 3 * GIB, 40.0 * turn, frozenset({"sw_power_cap"})),) for turn in range(20_000)]
+    counted = [(DeviceReading(1.0, 400.0, 1700.0, 60.0, 3 * GIB, 40.0 * turn, frozenset({"hw_slowdown"})),) for turn in range(20_000)]
     before = [(DeviceReading(0.0, 90.0, 300.0, 40.0, 2 * GIB, 0.0),)] * 5
     monitor = FakeMonitor([*before, *counted], [frozenset({999_999_999})])
     monitor.interval_s = 0.1
@@ -175,7 +175,7 @@ def test_a_run_holds_what_its_devices_were_seen_to_do_and_ends_once_its_throughp
         1.0,
         1700.0,
         2 * GIB,
-        ("sw_power_cap",),
+        ("hw_slowdown",),
     )
     assert seen.memory.device_used.peak_bytes == GIB
     measured = seen.utilisation.energy
