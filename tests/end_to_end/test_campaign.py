@@ -20,8 +20,11 @@ from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import resolve
 from tunemark.harness.studies.series import read_submission
 from tunemark.harness.worker.models import config_of
+from tunemark.schema import VERSION
 from tunemark.schema.formats import MISSING
 from tunemark.schema.plan.overrides import apply_overrides
+from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend
 
 CONTENT = gpu_campaign.campaign()
 STAGES = gpu_campaign.stages(CONTENT)
@@ -111,6 +114,16 @@ def test_a_copy_without_history_gets_the_commit_that_was_carried(tmp_path, monke
         (tmp_path / ".git").mkdir()
     gpu_campaign.prepare()
     assert gpu_campaign.BUILT_FROM.exists() is not has_history
+
+
+def test_runs_whose_results_the_project_has_of_this_accelerator_are_known(monkeypatch):
+    machine = make_machine(backend=Backend.CUDA, devices=(DeviceFacts(name="NVIDIA H200", memory_bytes=141 * 2**30),))
+    monkeypatch.setattr("tunemark.harness.plan.machine.detect", lambda: machine)
+    held = gpu_campaign.finished_here(ROOT / "submissions", VERSION)
+    run = next(run for run in RUNS if run.name == "lora-8b compiled")
+    assert (run.workload, tuple(run.set)) in held
+    assert ("smoke-lora", ()) not in held
+    assert gpu_campaign.finished_here(ROOT / "submissions", "0.0.1") == set()
 
 
 def test_a_run_that_outlasts_its_limit_is_stopped_so_that_it_can_write():
