@@ -59,7 +59,7 @@ def test_a_chosen_stack_keeps_what_is_given(tunemark: Tunemark) -> None:
     given = ("estimate", "-m", "llama-3.1-8b", "--method", "full", "--set", "parameters=bf16", "--json")
     shape = json.loads(tunemark(*given, "--stack", "hf").out)["shape"]
     assert (shape["parameters"], shape["autocast"], shape["reentrant"]) == ("bf16", None, True)
-    assert json.loads(tunemark(*given[:-3], "--json", "--stack", "hf").out)["shape"]["autocast"] == "bf16"
+    assert json.loads(tunemark(*given[:-3], "-a", "B200", "--json", "--stack", "hf").out)["shape"]["autocast"] == "bf16"
     assert "did you mean 'torchtune'" in tunemark(*given, "--stack", "torchtun").err
 
 

@@ -69,7 +69,7 @@ def test_a_model_too_large_for_an_accelerator_is_never_recommended_on_it(tunemar
     answer = json.loads(tunemark(*job).out)
     rates = [option["rate"] for option in answer["ranked"]]
     assert rates
-    assert all(rate["memory"] == "ran" or rate["needed_bytes"] < rate["memory_bytes"] for rate in rates)
+    assert all(rate["needed_bytes"] < rate["memory_bytes"] for rate in rates)
     assert any(one["accelerator"] == "nvidia-h100-80gb-sxm" and one["devices"] == 1 for one in answer["too_large"])
 
 

@@ -93,7 +93,7 @@ def test_an_answer_says_its_speed_and_what_a_million_tokens_cost_without_start_u
 def test_evidence_names_the_speed_of_its_own_results_and_hardware_without_any() -> None:
     own = {"evidence": "direct", "results": 2, "measured_low": 5_000.0, "measured_high": 6_100.0}
     near, never = (recommend(QUESTION, [rate("fast", 8_000.0, **more)], OFFERS).ranked[0] for more in (own, {"seen": False}))
-    assert evidence(near).endswith("and device count, with plans of their own at 5,000 to 6,100 tokens/s.")
+    assert evidence(near).endswith("and device count, with plans and software of their own at 5,000 to 6,100 tokens/s.")
     assert evidence(never) == "Predicted: there is no accepted result of any kind on this accelerator."
 
 

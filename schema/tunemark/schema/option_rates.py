@@ -25,10 +25,10 @@ from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.stacks import FORMATS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
-from tunemark.schema.recommendation import FIT, LEVELS, DisputedRate, Offer, Question, Rate, places_of
+from tunemark.schema.recommendation import LEVELS, DisputedRate, Offer, Question, Rate, places_of
 from tunemark.schema.recommendation_words import METHODS
 from tunemark.schema.throughput import Combination, Effects, architecture_of, factor_of, interval_of, predict
-from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
+from tunemark.schema.vocabulary import FITS, Checkpointing, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
 SAME_LENGTH = 1.1
@@ -229,7 +229,7 @@ def best_of(card: AcceleratorCard, plans: Sequence[Candidate], stack: str | None
     tried: list[tuple[Candidate, MemoryVerdict]] = []
     for plan in plans:
         verdict = plan.fit_on(memory_of(card))
-        if verdict in FIT:
+        if verdict in FITS:
             return plan, verdict
         tried.append((plan, verdict))
     plan, verdict = min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
@@ -333,7 +333,7 @@ def has_bf16(card: AcceleratorCard) -> bool:
 
 def memory_of(card: AcceleratorCard) -> int:
     """Return the bytes of memory of a device of torch."""
-    return int((card.memory_gib or 0) * GIB / card.devices_per_unit)
+    return int((card.ecc_memory_gib or card.memory_gib or 0) * GIB / card.devices_per_unit)
 
 
 # Rates ---------------------------------------------------------------------------------------------
@@ -402,9 +402,7 @@ def option_rates(
                 step = with_software(step_on(card, model, method, length, devices, asked), card, level, asked)
                 plans[alike_plans] = plans_with_work(evidence.effects, combination_on(card, step, level, asked), asked)
             plan, verdict = best_of(card, plans[alike_plans], asked.stack)
-            # A direct result has run on this hardware, in some configuration.
-            ran = bool(direct) and not asked.given
-            rate = _planned(rate, plan, "ran" if ran and verdict not in FIT else verdict, memory_of(card))
+            rate = _planned(rate, plan, verdict, memory_of(card))
             missing = None if direct else reason(method, card, plan.shape.slots)
             if rate.memory == "no":
                 missing = f"does not fit: each device lacks {gib(plan.needed_bytes - memory_of(card))}"

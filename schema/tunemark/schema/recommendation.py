@@ -31,8 +31,6 @@ WORTH_SEVERAL_S = 300.0
 """Several instances are considered only if training takes longer than this on every single one."""
 MEASURED = {"measured", "reproduced"}
 ALL_METHODS = ("full", "lora", "qlora")
-FIT = FITS | {"ran"}
-"""Verdicts on memory with which an option is recommended."""
 PROVEN = {"direct", "near"}
 """Kinds of evidence with results of this model, method and accelerator."""
 PROVIDER_NAMES = {
@@ -410,7 +408,7 @@ def _why_missing(rate: Rate, trust: Trust) -> str | None:
 def _fitting(table: Mapping[tuple[str, str, int], Rate], accelerator: str, devices: int) -> tuple[str, ...]:
     """Return the methods that fit on some devices."""
     found = {method: table.get((method, accelerator, devices)) for method in ALL_METHODS}
-    return tuple(method for method, rate in found.items() if rate is not None and rate.memory in FIT)
+    return tuple(method for method, rate in found.items() if rate is not None and rate.memory in FITS)
 
 
 def _option(question: Question, rate: Rate, offer: Offer, instances: int) -> Option:

@@ -73,7 +73,7 @@ def evidence(option: Option) -> str:
     if rate.evidence not in EVIDENCE:
         what = "of this model and method on this accelerator with this software" if rate.seen else "of any kind on this accelerator"
         return f"Predicted: there is no accepted result {what}.{same}"
-    measured = f", with plans of their own at {measured_rates(rate)} tokens/s" if rate.measured_low else ""
+    measured = f", with plans and software of their own at {measured_rates(rate)} tokens/s" if rate.measured_low else ""
     return f"Predicted for this plan from all accepted results, {rate.results:,} of them {EVIDENCE[rate.evidence]}{measured}.{same}"
 
 
@@ -140,10 +140,8 @@ def configuration(option: Option) -> str:
 
 
 def memory(option: Option) -> str:
-    """Return the verdict on memory with the amounts. Where a result ran, the estimate can exceed the memory of the device."""
+    """Return the verdict on memory with the amounts."""
     known = amounts(option.rate)
-    if option.rate.memory == "ran":
-        return f"was sufficient in an actual run with settings of its own; the estimate for this plan is {known}" if known else ""
     return f"{option.rate.memory}: {known}" if known else ""
 
 
@@ -322,7 +320,8 @@ def changes(question: Question, answer: Answer) -> Iterator[str]:
     )
     if question.objective == "cheapest" and following is not None:
         price = best.offer.usd_per_hour * best.instances * following.usd / best.usd
-        yield f"{hardware(following)} ({place(following)}) becomes cheaper if {hardware(best)} costs more than {usd(price)}/h (now {hourly(best)})."
+        if usd(price) != usd(best.offer.usd_per_hour * best.instances):
+            yield f"{hardware(following)} ({place(following)}) becomes cheaper if {hardware(best)} costs more than {usd(price)}/h (now {hourly(best)})."
     yield f"With a deadline below {estimated_duration(best.seconds_high)} it may finish late."
 
 

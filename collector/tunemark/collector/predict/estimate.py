@@ -32,10 +32,10 @@ from tunemark.schema.option_rates import (
 )
 from tunemark.schema.physics.memory import StackedMemory, memory_on
 from tunemark.schema.physics.work import Missing
-from tunemark.schema.recommendation import FIT, Rate
+from tunemark.schema.recommendation import Rate
 from tunemark.schema.throughput import Combination, Range, architecture_of, generation_of, interval_of
 from tunemark.schema.throughput import predict as predicted
-from tunemark.schema.vocabulary import Method, SoftwareLevel
+from tunemark.schema.vocabulary import FITS, Method, SoftwareLevel
 
 if TYPE_CHECKING:
     from tunemark.collector.predict.fit import Fit, Observed
@@ -247,7 +247,7 @@ def estimates(
             memory,
             size,
             rate.memory or verdict,
-            None if rate.memory == "ran" else memory.fit_on(size)[1],
+            memory.fit_on(size)[1],
             rate,
             speed,
             _range(of_tuned[card.key]),
@@ -261,7 +261,7 @@ def estimates(
 
 def shown_plan(found: Sequence[Estimate]) -> Estimate:
     """Return the first estimate whose plan fits, or the first: the one whose memory is shown line by line."""
-    return next((each for each in found if each.fit in FIT), found[0])
+    return next((each for each in found if each.fit in FITS), found[0])
 
 
 def _range(rate: Rate) -> Range | None:

@@ -24,6 +24,7 @@ create table accelerators (
     devices_per_unit integer,
     trains boolean,
     memory_gib double,
+    ecc_memory_gib double,
     memory_bandwidth_gb_s double,
     memory_bus_bits integer,
     peak_clock_mhz double,
@@ -1223,6 +1224,7 @@ comment on column accelerators.name is 'Display name.';
 comment on column accelerators.vendor is 'Vendor.';
 comment on column accelerators.architecture is 'Generation.';
 comment on column accelerators.memory_gib is 'Memory in GiB.';
+comment on column accelerators.ecc_memory_gib is 'The part of it that the driver leaves with ECC on, where ECC takes some.';
 comment on column accelerators.memory_bandwidth_gb_s is 'Memory bandwidth in GB/s.';
 comment on column accelerators.memory_bus_bits is 'Width of the memory bus in bits.';
 comment on column accelerators.peak_clock_mhz is 'Clock of the compute units for which the peaks are given, MHz.';

@@ -131,7 +131,7 @@ def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) ->
         raise TunemarkError("--devices", devices, f"is for all {nodes} nodes together; give a multiple of {nodes}")
     card = facts.accelerator(accelerator, "--accelerator")
     vendor = _vendor(card)
-    memory = None if card.memory_gib is None else int(card.memory_gib * GIB) // card.devices_per_unit
+    memory = None if card.memory_gib is None else int((card.ecc_memory_gib or card.memory_gib) * GIB) // card.devices_per_unit
     names = {*PACKAGES, *(need.package for need in vendor.needs.values())}
     return detect().model_copy(
         update={

@@ -131,6 +131,8 @@ class AcceleratorCard(Frozen):
     trains: bool = True
     """False if its vendor supports it for inference alone."""
     memory_gib: float | None = Field(default=None, ge=4, le=2048)
+    ecc_memory_gib: float | None = Field(default=None, ge=4, le=2048)
+    """Memory that the driver leaves with ECC on, its default, where the checks are kept in the memory itself (GDDR6 of NVIDIA's server cards)."""
     memory_bandwidth_gb_s: float | None = Field(default=None, ge=5, le=40_000)
     """Memory bandwidth in GB/s: from one channel of DDR3 to eight stacks of HBM4."""
     peak_tflops: dict[Dtype, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
