@@ -450,11 +450,9 @@ def _no_training(card: AcceleratorCard, devices: int) -> str | None:
     """Return the reason why an accelerator is no option, or None."""
     if card.unit == "cpu":
         return "predictions are for accelerators, not for CPUs"
-    if not card.trains:
-        return f"{card.vendor} supports training on other accelerators, and this one for inference only"
     if card.memory_gib is None:
-        return "its card has no memory size"
-    return f"one {APPLE} device trains alone" if card.vendor == APPLE and devices > 1 else None
+        return card.why_no_training or "its card has no memory size"
+    return card.why_no_training or (f"one {APPLE} device trains alone" if card.vendor == APPLE and devices > 1 else None)
 
 
 def _unknown_software(level: SoftwareLevel, devices: int, most: int, *, known: bool) -> str | None:

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from tunemark.harness.vendors import native, protocol
 from tunemark.harness.vendors import vendor_tools as tools
+from tunemark.schema.facts.names import CORE_OF_CHIP
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
 
@@ -108,7 +109,7 @@ def parse(answer: Any, chip: str | None, driver: str | None) -> list[protocol.Fo
     for entry in tools.dicts(answer):
         count, memory = int(tools.positive(entry.get("nc_count")) or 0), tools.positive(entry.get("memory_size"))
         # A core does not have the chip's name: the chip's peak and price are for all of its cores.
-        name = f"{chip or 'Neuron'} core (1 of {count})"
+        name = f"{chip or 'Neuron'}{CORE_OF_CHIP}{count})"
         cores += [DeviceFacts(name=name, memory_bytes=int(memory / count) if memory and count else None, driver=driver)] * count
     return [protocol.FoundDevice(index, cores[index]) for index in tools.visible_indexes(len(cores), MASK)]
 

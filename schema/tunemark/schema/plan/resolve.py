@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.names import names_cpu_model
+from tunemark.schema.facts.names import CORE_OF_CHIP, names_cpu_model
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.physics.architecture import targets_in
 from tunemark.schema.plan.capabilities import FEATURE_OF_FORMAT, Feature, Generation, Machine
@@ -128,7 +128,8 @@ def resolve(requested: Requested, facts: FactBase, machine: Machine) -> Resoluti
         before = next((change.card for change in changes if change.field == name), json.dumps(card.lora.target_modules))
         renamed = Override(field=name, card=before, run=json.dumps(plan.lora.target_modules))
         overrides = (*(override for override in overrides if override.field != name), renamed)
-    return Resolution(plan, overrides, problem(plan))
+    chip = facts.recognise_device(machine.devices[0].name.partition(CORE_OF_CHIP)[0], machine.backend)
+    return Resolution(plan, overrides, (chip and chip.why_no_training) or problem(plan))
 
 
 def with_automatic_attention(plan: Plan, card: WorkloadCard, generation: Generation | None, problem: Callable[[Plan], str | None]) -> Plan:
