@@ -17,13 +17,13 @@ from typing import Any, Self
 from tunemark.harness.vendors import native, protocol
 from tunemark.harness.vendors import vendor_tools as tools
 from tunemark.schema.facts.names import CORE_OF_CHIP
+from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
 
 DRIVER_INFO = Path("/sys/devices/virtual/neuron_device/neuron0/info/architecture")
 DRIVER_VERSION = Path("/sys/module/neuron/version")
 MASK = "NEURON_RT_VISIBLE_CORES"
-NO_PEAK = "the runtime counts no peak of tensors; neuron-monitor reports current use only"
 
 
 class Fetched:
@@ -44,7 +44,7 @@ class Neuron(protocol.Device):
     """Trains on one NeuronCore. XLA has no name for it."""
 
     collectives = "xla"
-    no_peaks = NO_PEAK
+    no_peaks = protocol.TABLE[Backend.NEURON_XLA].cannot[Feature.PEAK_MEMORY]
 
     def __init__(self, xm: Any) -> None:  # noqa: ANN401 - torch_xla.core.xla_model, imported late
         self._xm, self.torch_name = xm, str(xm.xla_device())
