@@ -210,13 +210,11 @@ def test_each_chip_on_the_bus_has_a_card_with_its_memory(monkeypatch, tmp_path, 
         assert found[0].facts.memory_bytes * len(found) == card.memory_gib * 2**30
 
 
+GENERATION = {"name": "n", "target": "t", "architectures": ["a"], "lacks": {}}
+
+
 @pytest.mark.parametrize(
-    ("unknown", "field"),
-    [
-        ({"colectives": "hccl"}, "colectives"),
-        ({"need": {"package": "p", "install": "i", "olddest": "1"}}, "need.olddest"),
-        ({"generations": [{"name": "n", "target": "t", "architectures": ["a"], "lacks": {}}]}, "generations.0.lacks"),
-    ],
+    ("unknown", "field"), [({"colectives": "hccl"}, "colectives"), ({"generations": [GENERATION]}, "generations.0.lacks")]
 )
 def test_an_unknown_key_of_a_familys_table_is_named_with_the_family(unknown, field):
     with pytest.raises(TunemarkError, match=rf"^families\.toml: tpu: {field}: "):

@@ -276,18 +276,9 @@ def runs(
     if as_json:
         print_json(rows)
     elif rows:
-        cells = [
-            (
-                row["id"],
-                row["workload"],
-                row["status"],
-                row["steps"],
-                row["tokens_per_s"] and formats.significant(row["tokens_per_s"]),
-                row["file"],
-            )
-            for row in rows
-        ]
-        answers().print(table(("id", "workload", "status", "steps", "tokens/s", "file"), cells, folded=("workload", "status", "file")))
+        columns = ("id", "workload", "status", "steps", "tokens/s", "file")
+        shown = (row | {"tokens/s": row["tokens_per_s"] and formats.significant(row["tokens_per_s"])} for row in rows)
+        answers().print(table(columns, ([row[name] for name in columns] for row in shown), folded=("workload", "status", "file")))
     elif not remove:
         answers().print("no run here that git does not track; `tunemark run` makes one")
 

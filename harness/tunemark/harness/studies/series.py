@@ -130,7 +130,7 @@ def settings_of(text: str, option: str, card: WorkloadCard) -> Point:
 def short(options: Options, *sets: str, **changes: Any) -> Options:  # noqa: ANN401 - of any field
     """Return the options of a try, which only trains; `sets` are declared as overrides."""
     changes |= {"until_ci": None, "probe": False, "gates": False, "save": False}
-    return options.having(overrides=(*sets, *options.overrides), **changes)
+    return options.having(overrides=("data.evaluation_rows=0", *sets, *options.overrides), **changes)
 
 
 def card_with(card: WorkloadCard, options: Options) -> WorkloadCard:
