@@ -45,7 +45,8 @@ PYTHON = (".py",)
 BUDGETS = (
     # The first runs on accelerators: micro-steps count for the steady window, compiled plans for memory.
     Budget("schema", "schema", PYTHON, 12_100, 8_000),
-    Budget("harness", "harness", PYTHON, 9_620, 7_000),
+    # families.toml is checked field by field, as other tables are.
+    Budget("harness", "harness", PYTHON, 9_637, 7_000),
     Budget("collector", "collector", PYTHON, 15_085, 12_000),
     Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_895, 3_400),
     # The answer became cards with bars, and a study its main point; share.py makes pictures, charts to embed, JSON-LD and the hub's folders.
@@ -53,7 +54,7 @@ BUDGETS = (
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_620, 2_600),
     Budget("site, templates", "site", (".j2",), 4_470, 4_000),
     Budget("collector and site, SQL", "collector site", (".sql",), 1_750, 2_600),
-    Budget("tests", "tests", PYTHON, 19_650, 16_000),
+    Budget("tests", "tests", PYTHON, 19_695, 16_000),
     # The comparison of builders.
     Budget("benchmarks", "benchmarks", PYTHON, 4_490, 4_000),
 )

@@ -86,6 +86,11 @@ def test_rows_longer_than_the_context_are_a_warning(tunemark: Tunemark) -> None:
     assert (json.loads(done.out)["warnings"], done.err) == ([], "")
 
 
+def test_a_cpu_is_refused_because_its_memory_is_unknown(tunemark: Tunemark) -> None:
+    done = tunemark("estimate", "-m", "llama-3.1-8b", "-a", "L4", "-a", "EPYC 7452")
+    assert (done.code, "'amd-epyc-7452': has no memory that is known: predictions are for accelerators" in done.err) == (2, True), done.err
+
+
 def test_the_default_length_is_within_a_table_of_positions(tunemark: Tunemark) -> None:
     assert json.loads(tunemark("estimate", "-m", "gpt2", "--json").out)["shape"]["sequence_length"] == 1024
     assert json.loads(tunemark("estimate", "-m", "llama-3.1-8b", "--json").out)["shape"]["sequence_length"] == 2048

@@ -1,14 +1,16 @@
 """Each way to keep packed documents apart gives the loss and the gradients of the masked one."""
 
 import inspect
+from contextlib import nullcontext
 from itertools import islice
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import transformers
 from device_reads import Syncs
-from harness_making import fields_of_mixture, make_machine
+from harness_making import fields_of_mixture, make_machine, trained_on
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.attention import flex_attention, varlen
@@ -16,11 +18,13 @@ from transformers.integrations import flex_attention as transformers_flex
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.worker import attention
+from tunemark.harness.worker import attention, levers
 from tunemark.harness.worker.data import load_samples, pack, packed_tensors, shape_of, tensors_of
 from tunemark.harness.worker.gates import packed_documents, to_device
 from tunemark.harness.worker.levers import attention_kernel
+from tunemark.harness.worker.loop import accumulate_gradients
 from tunemark.harness.worker.models import build_model
+from tunemark.schema.vocabulary import Backend
 
 LENGTH, ROWS, WINDOW = 48, 3, 12
 TINY = {
@@ -253,25 +257,21 @@ def test_torchs_own_flex_attention_gives_the_loss_of_the_mask_and_passes_the_gat
     assert packed_documents(plan, model, tensors)["passed"]
 
 
-@pytest.mark.nightly
 @pytest.mark.skipif(BEFORE_5, reason="transformers 4 cannot run this model on the meta device")
-def test_a_compiled_block_takes_any_number_of_pieces_in_one_graph_with_checkpointing_too(facts, tmp_path):
-    _, model, _, _ = case(facts, "llama", tmp_path)
-    attention.register_varlen()
-    model.to(torch.bfloat16).to("meta").gradient_checkpointing_enable({"use_reentrant": False})
-    model.config._attn_implementation = "varlen"
-    graphs = []
-
-    def keep(graph, _inputs):
-        graphs.append(graph)
-        return graph
-
-    for block in model.model.layers:
-        block.compile(fullgraph=True, backend=keep)
-    ids = torch.zeros(ROWS, LENGTH, dtype=torch.long, device="meta")
-    for count in (6, 9, 12, 5):
-        lengths = torch.empty(count, dtype=torch.int32, device="meta")
-        pieces = {"cu_seq_lens_q": lengths, "cu_seq_lens_k": lengths, "max_length_q": 20 + count, "max_length_k": 20 + count}
-        model(input_ids=ids, position_ids=ids, labels=ids, **pieces).loss.backward()
-    # The first number is a constant of its graph; the second graph takes every other.
-    assert len(graphs) == 2
+@pytest.mark.parametrize("settings", [("method=full", "gradient_checkpointing=full"), ("method=lora", "gradient_checkpointing=none")])
+def test_compiled_blocks_take_any_number_of_pieces_in_one_graph(facts, monkeypatch, tmp_path, settings):
+    """Neither another number of pieces nor the first block of a model with adapters is one more graph."""
+    monkeypatch.setitem(levers.COMPILERS, Backend.CPU, "eager")
+    torch._dynamo.reset()
+    card = facts.model("tiny-llama")
+    changes = (*PACKED, "attention=varlen", "compile=blocks", *settings)
+    plan = resolve("smoke-lora", facts, make_machine(), Options(overrides=changes)).plan
+    model, batches = trained_on(plan, card, tmp_path)
+    model.to(torch.bfloat16).to("meta")
+    levers.compile_model(plan, model)
+    engine = SimpleNamespace(model=model, processes=1, exchange=lambda **_: nullcontext(), backward=lambda loss, **_: loss.backward())
+    trainer = SimpleNamespace(engine=engine, device=SimpleNamespace(torch_name="meta", free_marks=False), compiled=True, cuda_graphs=False)
+    micro_batches, before = list(islice(batches, 4)), levers.compiled_graphs()
+    assert len({len(each.tensors["cu_seq_lens_q"]) for each in micro_batches}) > 1
+    accumulate_gradients(trainer, micro_batches)
+    assert levers.compiled_graphs() - before == 1

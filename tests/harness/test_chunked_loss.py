@@ -97,6 +97,18 @@ def test_the_memory_of_a_loss_on_a_cpu_is_what_the_model_predicts(monkeypatch, m
     assert seen.peak < head_line(replace(shape, loss="upcast")).bytes / 4
 
 
+def test_gradients_are_freed_in_the_backward_pass_while_the_loss_lives():
+    given, freed = [torch.randn(*size, requires_grad=True) for size in ((1, 8, 4), (16, 4))], []
+    # The gradient of a leaf would be kept as its own.
+    states, weight = (each * 1 for each in given)
+    for each in (states, weight):
+        each.register_hook(lambda gradient: freed.append(torch.multiprocessing.reductions.StorageWeakRef(gradient.untyped_storage())))
+    loss = chunked_loss.mean_loss(states, weight, torch.arange(8)[None])
+    loss.backward()
+    assert loss.isfinite()
+    assert [each.expired() for each in freed] == [True, True]
+
+
 def test_the_memory_model_has_fused_adamw_for_the_devices_for_which_torch_has_it():
     names = torch.utils._foreach_utils._get_fused_kernels_supported_devices()
     assert fused_adamw("cpu")

@@ -65,15 +65,14 @@ def test_processes_on_a_cpu_share_its_memory_and_offload_frees_none_of_it(facts)
 
 
 def test_states_that_gpus_offload_must_fit_into_host_memory(facts):
-    def refused(gib):
+    def memory(gib):
         gpus = (DeviceFacts(name="NVIDIA H200", memory_bytes=141 * 10**9),) * 2
         here = make_machine(backend=Backend.CUDA, devices=gpus, target="9.0", memory_bytes=gib and gib * 2**30)
         plan = resolve(OFFLOADED, facts, here, Options()).plan
-        return step_memory(plan, facts.model(plan.model.key), here).problem
+        return step_memory(plan, facts.model(plan.model.key), here)
 
-    assert refused(64) == "needs about 97.0 GiB of host memory, and the host has 64.0 GiB"
-    assert refused(128) is None
-    assert refused(None) is None
+    assert memory(64).words == "needs about 97.0 GiB of host memory, and the host has 64.0 GiB"
+    assert [memory(gib).too_large for gib in (64, 128, None)] == [True, False, False]
 
 
 def test_a_plan_that_does_not_fit_is_refused_before_anything_is_loaded_unless_forced(tmp_path):

@@ -19,6 +19,7 @@ from tunemark.harness.plan import machine
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors import native, neuron, protocol
 from tunemark.harness.vendors.protocol import DeviceUnavailable, all_vendors, vendor_of
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.vocabulary import Backend, Status
 
 STAND_IN = Path(__file__).with_name("tpu_stand_in")
@@ -199,16 +200,25 @@ def test_a_device_without_events_and_counters_waits_at_each_mark_and_says_why_th
 # Found and planned for
 
 
-@pytest.mark.parametrize("row", [row for row in protocol.TABLE.values() if "chips" in row], ids=lambda row: row["pci_maker"])
+@pytest.mark.parametrize("row", [row for row in protocol.TABLE.values() if row.chips], ids=lambda row: row.pci_maker)
 def test_each_chip_on_the_bus_has_a_card_with_its_memory(monkeypatch, tmp_path, row):
-    for place, (number, chip) in enumerate(row["chips"].items()):
-        monkeypatch.setattr(
-            native, "PCI", pci(tmp_path / str(place), (row["pci_maker"], number), ("0x8086", number), (row["pci_maker"], "0x1"))
-        )
+    for place, (number, chip) in enumerate(row.chips.items()):
+        monkeypatch.setattr(native, "PCI", pci(tmp_path / str(place), (row.pci_maker, number), ("0x8086", number), (row.pci_maker, "0x1")))
         found = native.on_pci_bus(row)
         card = FACTS.recognise_accelerator(found[0].facts.name)
-        assert len(found) == chip["devices"] == card.devices_per_unit
+        assert len(found) == chip.devices == card.devices_per_unit
         assert found[0].facts.memory_bytes * len(found) == card.memory_gib * 2**30
+
+
+GENERATION = {"name": "n", "target": "t", "architectures": ["a"], "lacks": {}}
+
+
+@pytest.mark.parametrize(
+    ("unknown", "field"), [({"colectives": "hccl"}, "colectives"), ({"generations": [GENERATION]}, "generations.0.lacks")]
+)
+def test_an_unknown_key_of_a_familys_table_is_named_with_the_family(unknown, field):
+    with pytest.raises(TunemarkError, match=rf"^families\.toml: tpu: {field}: "):
+        protocol.row_of("tpu", {"found_by": "a TPU is on the PCI bus", "formats": ["bf16"], **unknown})
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ MACHINES = {
     "older trainium2": device(Backend.NEURON, "Trainium2 core (1 of 4)", **{"torch-neuronx": "2.9.0.2"}),
     "tpu": device(Backend.TPU, "TPU v6e", **{"torch-tpu": "0.1.0"}),
     "bare gaudi": device(Backend.HPU, "Gaudi 3"),
+    "inferentia2": device(Backend.NEURON_XLA, "Inferentia2 core (1 of 2)", **{"optimum-neuron": "0.4.5", "torch-xla": "2.8.1"}),
     "bare neuron": device(Backend.NEURON_XLA, "Trainium1 core (1 of 2)"),
 }
 PACKED = "data.packing=true data.name=random-documents "
@@ -149,6 +150,7 @@ PLANNED = None
         ("neuron", "smoke-lora", "", {"devices": 2, "strategy": "zero1"}, PLANNED),
         ("neuron", "smoke-lora", "", {"save": True}, "leave save=true out"),
         ("neuron", "gpt2-small-full", "", {}, "optimum-neuron trains llama, granite, qwen3"),
+        ("inferentia2", "smoke-lora", "", {}, "AWS supports training on other accelerators, and this one for inference only"),
         # Devices that a package adds to torch
         ("trainium2", "smoke-bert", "", {"devices": 2}, PLANNED),
         ("older trainium2", "smoke-lora", "", {}, "needs torch-neuronx 2.13 or newer, and this is 2.9.0.2: install"),

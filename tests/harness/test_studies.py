@@ -1,5 +1,8 @@
 """Series of runs: a failed point stops nothing, a stopped series is resumed, and each run is a record of the series."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 from harness_making import make_machine
@@ -11,7 +14,7 @@ from tunemark.collector.gate.check import judge
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.studies.ab_test import run_ab
 from tunemark.harness.studies.frontier import Over, find_largest, run_frontier
-from tunemark.harness.studies.sweep import run_sweep
+from tunemark.harness.studies.sweep import run_repeats, run_sweep
 from tunemark.harness.studies.tune import rate_of_try, run_tune
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.workloads import GoldenLosses
@@ -120,6 +123,21 @@ def test_a_series_of_one_point_is_named_as_its_kind_is(tmp_path, command, kinds)
     assert {record.study.kind for record in records_of_series(tmp_path)} == kinds
     verdicts = [judge(path, FACTS) for path in tmp_path.rglob("*.json")]
     assert not [problem for verdict in verdicts for problem in verdict.problems if problem.field.startswith("study")]
+
+
+@pytest.mark.parametrize(
+    "series", [run_repeats, partial(run_sweep, overs=["seq=64"]), run_frontier, run_tune, partial(run_ab, a="batch_size=4", b="seq=64")]
+)
+def test_a_series_whose_weights_are_nowhere_starts_no_run_unless_it_is_forced(tmp_path, monkeypatch, series):
+    """Every kind of series asks the hub before its first run, as a single run does."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    scripted, options = ScriptedBench(tmp_path, speed()), TUNE_OPTIONS.having(weights="pretrained:nobody/nothing")
+    counts = {run_repeats: {"repeats": 2}, run_tune: {"runs": 1}}.get(series, {})
+    with pytest.raises(TunemarkError, match="model hub"):
+        series("smoke-lora", options=options, bench=scripted.bench, **counts)
+    assert not scripted.ran
+    series("smoke-lora", options=options, bench=replace(scripted.bench, force=True), **counts)
+    assert scripted.ran
 
 
 def test_an_invalid_file_of_the_series_is_named(tmp_path):

@@ -393,7 +393,7 @@ def option_rates(
         rate = Rate(method.value, length, level, card.key, devices, "none", disputed=_disputed(disputed, length, direct=bool(direct)))
         # Memory takes longest to compute, so what prevents any rate comes first.
         known = bool(found) if level == "vendor" else level == "plain" or (card.vendor, level) in levels
-        missing = _no_training(card, devices) or _unknown_software(level, devices, most[level], known=known)
+        missing = no_training(card, devices) or _unknown_software(level, devices, most[level], known=known)
         missing = missing or too_long or (None if direct else reason(method, card, USUAL_SLOTS))
         if missing is None:
             formats = (has_bf16(card), Dtype.FP8 in card.peak_tflops, Dtype.FP4 in card.peak_tflops)
@@ -444,15 +444,13 @@ def _usual(length: int, model: ModelCard) -> int:
     return max(length, SHORT_ENCODED if FAMILIES[model.family].encoder else SHORT)
 
 
-def _no_training(card: AcceleratorCard, devices: int) -> str | None:
+def no_training(card: AcceleratorCard, devices: int) -> str | None:
     """Return the reason why an accelerator is no option, or None."""
     if card.unit == "cpu":
         return "predictions are for accelerators, not for CPUs"
-    if not card.trains:
-        return f"{card.vendor} supports training on other accelerators, and this one for inference only"
     if card.memory_gib is None:
-        return "its card has no memory size"
-    return f"one {APPLE} device trains alone" if card.vendor == APPLE and devices > 1 else None
+        return card.why_no_training or "its card has no memory size"
+    return card.why_no_training or (f"one {APPLE} device trains alone" if card.vendor == APPLE and devices > 1 else None)
 
 
 def _unknown_software(level: SoftwareLevel, devices: int, most: int, *, known: bool) -> str | None:

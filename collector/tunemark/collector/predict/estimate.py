@@ -27,6 +27,7 @@ from tunemark.schema.option_rates import (
     best_plan,
     division_of,
     memory_of,
+    no_training,
     option_rates,
     step_on,
 )
@@ -222,11 +223,13 @@ def estimates(
 ) -> Iterator[Estimate]:
     """Yield the estimate for each accelerator, smallest memory first: that of the fastest plan of the step that fits, else of the leanest.
 
-    The plan keeps what is asked. `usd_per_hour` is the price of all devices, by default the price book's.
+    The plan keeps what is asked; a card without a memory size, such as a CPU's, is refused. `usd_per_hour` is the price of all devices, by default the price book's.
     """
     if usd_per_hour is not None and not 0 < usd_per_hour < math.inf:
         raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0, and not infinite")
     cards = sorted(accelerators, key=lambda card: (memory_of(card), card.key))
+    if cards and not memory_of(cards[0]):
+        raise TunemarkError("--accelerator", cards[0].key, f"has no memory that is known: {no_training(cards[0], devices)}")
     places = [(card, devices) for card in cards]
     # The comparison is with any tuned loop, also for the loop of a document.
     of_level, of_tuned = (

@@ -174,7 +174,7 @@ def runnable(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = ()
                 products_s = flops_ledger(shape_of_plan(plan, card)).executed * plan.batch.gradient_accumulation / rate
         row: dict[str, Any] = {"workload": key, "title": workload.title, "reason": reason, "products_s": products_s}
         sizes = {"needed_bytes": memory.needed, "memory_bytes": memory.has}
-        rows.append(row | sizes | {"too_large": memory.too_large, "memory_problem": memory.problem})
+        rows.append(row | sizes | {"too_large": memory.too_large, "memory_problem": memory.words if memory.too_large else None})
     return rows
 
 

@@ -123,7 +123,7 @@ def run(
     report_to: Annotated[
         str | None, typer.Option("--report-to", metavar="NAME", help=f"Also log the finished run to {', '.join(TRACKERS)}.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Run even if the plan needs more memory than each device has.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Run even if memory is too small, or the model hub does not answer.")] = False,
     as_json: Json = False,
     options: Options,
 ) -> None:
@@ -156,20 +156,19 @@ def run(
         for option, value in (("--supersedes", supersedes), ("--report-to", report_to)):
             if value is not None:
                 raise TunemarkError(option, value, "is for a single run; remove --repeats")
-        answer(run_repeats(workload, options, Bench.here(options, out), repeats), as_json=as_json)
+        answer(run_repeats(workload, options, Bench.here(options, out, force=force), repeats), as_json=as_json)
     if report_to is not None:
         refuse_missing_tracker(report_to)
     facts, machine = options.facts, detect(options.backend)
     resolved = resolve(workload, facts, machine, options)
     warn_of_plan(resolved, facts, machine)
     refuse_missing_devices(options, machine)
+    if not (force or resolved.unsupported):
+        refuse_too_large(resolved.plan, facts.model(resolved.plan.model.key), machine)
+        refuse_unreachable_hub(resolved)
     if resolved.node_rank:
         raise typer.Exit(Exit.UNTRUSTWORTHY if help_another_node(resolved, facts, machine) else Exit.OK)
     replaced = superseded(supersedes, reason, resolved.plan, out)
-    if not force and not resolved.unsupported:
-        refuse_too_large(resolved.plan, facts.model(resolved.plan.model.key), machine)
-    if not resolved.unsupported:
-        refuse_unreachable_hub(resolved)
     submission, path = run_once(resolved, facts, machine, out, supersedes=replaced)
     if as_json:
         print_json(summary(submission) | {"file": str(path)})
@@ -277,18 +276,9 @@ def runs(
     if as_json:
         print_json(rows)
     elif rows:
-        cells = [
-            (
-                row["id"],
-                row["workload"],
-                row["status"],
-                row["steps"],
-                row["tokens_per_s"] and formats.significant(row["tokens_per_s"]),
-                row["file"],
-            )
-            for row in rows
-        ]
-        answers().print(table(("id", "workload", "status", "steps", "tokens/s", "file"), cells, folded=("workload", "status", "file")))
+        columns = ("id", "workload", "status", "steps", "tokens/s", "file")
+        shown = (row | {"tokens/s": row["tokens_per_s"] and formats.significant(row["tokens_per_s"])} for row in rows)
+        answers().print(table(columns, ([row[name] for name in columns] for row in shown), folded=("workload", "status", "file")))
     elif not remove:
         answers().print("no run here that git does not track; `tunemark run` makes one")
 

@@ -146,11 +146,6 @@ class StepMemory:
         has = "memory of an unknown size" if self.has is None else formats.gib(self.has)
         return "" if self.needed is None else f"needs about {formats.gib(self.needed)} {self.place}, and {self.owner} has {has}"
 
-    @property
-    def problem(self) -> str | None:
-        """The two amounts in words if more is needed than there is, else None."""
-        return self.words if self.too_large else None
-
 
 def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
     """Return the memory of a step on each device, or in host memory if the step fits the devices and its offloaded states do not fit there.
@@ -199,6 +194,6 @@ def _less_memory(plan: Plan, machine: Machine, shape: TrainingShape | None, has:
 def refuse_too_large(plan: Plan, card: ModelCard, machine: Machine) -> None:
     """Raise TunemarkError if the plan needs more memory than each device has, or more for offloaded states than the host has."""
     memory = step_memory(plan, card, machine)
-    if memory.problem:
-        fix = f"a step {memory.problem} by the memory model; {memory.fix}, or try it anyway with --force"
+    if memory.too_large:
+        fix = f"a step {memory.words} by the memory model; {memory.fix}, or try it anyway with --force"
         raise TunemarkError("memory", plan.workload, fix, exit_code=Exit.OUT_OF_MEMORY)

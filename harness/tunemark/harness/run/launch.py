@@ -118,9 +118,9 @@ def refuse_identity(resolved: Resolved) -> None:
         raise TunemarkError(field, value, f"looks like {what}, which no submission may hold; give local data with --data file:PATH")
 
 
-def refuse_unreachable_hub(resolved: Resolved) -> None:
-    """Raise TunemarkError if a run would wait for a hub that does not answer: libraries try again for a minute, for each file."""
-    state = hub() if hub_cache(resolved) == "cold" else "reachable"
+def refuse_unreachable_hub(*runs: Resolved) -> None:
+    """Raise TunemarkError if any of the runs would wait for a hub that does not answer: libraries try again for a minute, for each file."""
+    state = hub() if any(hub_cache(each) == "cold" for each in runs if not each.unsupported) else "reachable"
     if not state.startswith("reachable"):
         fix = "not all weights and data are in the cache of this machine; give --weights pretrained:DIRECTORY, --weights random or --data file:PATH"
         raise TunemarkError("model hub", state.partition(";")[0], fix)

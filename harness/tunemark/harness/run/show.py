@@ -93,12 +93,8 @@ class RunProgress:
         phase = log.phases[-1]["phase"] if log.phases else "starting"
         steps = len(log.steps)
         loss = f", loss {log.steps[-1]['loss']:.3f}" if log.steps and log.steps[-1]["loss"] is not None else ""
-        most = self._plan.measurement.max_steps
-        done = (
-            f"{steps} of {'at most ' if self._plan.measurement.until_relative_ci else ''}{most} steps"
-            if most
-            else formats.counted(steps, "step")
-        )
+        most, limit = self._plan.measurement.max_steps, "at most " if self._plan.measurement.until_relative_ci else ""
+        done = f"{steps} of {limit}{most} steps" if most else formats.counted(steps, "step")
         if most and ETA_STEPS < steps < most:
             last_s = [step["completed_at_s"] for step in log.steps[-1 - ETA_STEPS :]]
             done += f", {formats.estimated_duration((last_s[-1] - last_s[0]) / ETA_STEPS * (most - steps))} left"

@@ -107,7 +107,7 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
     def name_of(arm: str, pair: int = 0) -> str:
         return ArmRun(arm, arms[arm].text, pair).point
 
-    series = Series.find("ab", base, [name_of(arm) for arm in ARMS], bench, again=again)
+    series = Series.find("ab", base, [name_of(arm) for arm in ARMS], bench, *plans.values(), again=again)
     say(f"{workload}: A/B {series.study_id}, {formats.counted(pairs, 'pair')}")
     with series.stoppable():
         for pair in range(1, pairs + 1):

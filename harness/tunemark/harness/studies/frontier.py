@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 from rich.table import Table
 
 from tunemark.harness.plan.options import Options
-from tunemark.harness.plan.resolve import Resolved, step_memory
+from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, step_memory
 from tunemark.harness.run.show import say, table
 from tunemark.harness.studies.series import Bench, Point, Series, Stopped, StudyResult, card_with, short
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
-from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.vocabulary import DataSource, Phase, Status, Task
@@ -88,8 +88,7 @@ def run_frontier(
     tried = full_rows(card, options)
     limit_bytes = limit_bytes or host_limit(bench.machine)
     base = limited(bench.plan(workload, tried), limit_bytes)
-    if base.unsupported:
-        raise TunemarkError("workload", workload, base.unsupported, exit_code=Exit.UNSUPPORTED)
+    refuse_unsupported(base)
     series = Series.find("frontier", base, [f"memory {base.limit_memory_bytes}"], bench, again=again)
     say(f"{workload}: frontier {series.study_id}")
     search = Search(card, tried, bench, series, limit_bytes, **question)
@@ -155,7 +154,7 @@ class Search:
 
         def fits(rows: int) -> bool:
             plan = self.bench.plan(self.card.key, self._point(length, rows).applied(self.options)).plan
-            return step_memory(plan, card, machine).problem is None
+            return not step_memory(plan, card, machine).too_large
 
         return find_largest(fits, self.card.batch.micro_batch, self.most, self.within).fits or 1
 
@@ -193,8 +192,6 @@ class Search:
 def full_rows(card: WorkloadCard, options: Options) -> Options:
     """Return the options of a try: few steps on full rows."""
     sets = []
-    if card.data.evaluation_rows:
-        sets.append("data.evaluation_rows=0")
     text = options.data not in {"card", DataSource.SYNTHETIC.value}
     if card.task is Task.SEQUENCE_CLASSIFICATION or (text and not card.data.packing):
         sets.append("data.padding=static")

@@ -129,7 +129,7 @@ def settings_of(text: str, option: str, card: WorkloadCard) -> Point:
 def short(options: Options, *sets: str, **changes: Any) -> Options:  # noqa: ANN401 - of any field
     """Return the options of a try, which only trains; `sets` are declared as overrides."""
     changes |= {"until_ci": None, "probe": False, "gates": False, "save": False}
-    return options.having(overrides=(*sets, *options.overrides), **changes)
+    return options.having(overrides=("data.evaluation_rows=0", *sets, *options.overrides), **changes)
 
 
 def card_with(card: WorkloadCard, options: Options) -> WorkloadCard:
@@ -159,9 +159,11 @@ class Bench:
     out: Path | None
     runner: Runner
     """Runs in a fresh process."""
+    force: bool = False
+    """Start a series although the model hub does not answer."""
 
     @classmethod
-    def here(cls, options: Options, out: Path | None) -> "Bench":
+    def here(cls, options: Options, out: Path | None, *, force: bool = False) -> "Bench":
         """Return the bench of this machine: fresh processes, and submissions in a folder.
 
         Raises TunemarkError if `--devices` asks for more than it has. A point with too many is a result of the series.
@@ -170,7 +172,7 @@ class Bench:
 
         facts, machine = options.facts, detect(options.backend)
         refuse_missing_devices(options, machine)
-        return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study))
+        return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study), force)
 
     def plan(self, workload: str, options: Options) -> Resolved:
         """Return the plan of a run of the series."""
@@ -240,12 +242,16 @@ class Series:
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
-    def find(cls, kind: Kind, base: Resolved, points: Sequence[str], bench: Bench, *, again: bool) -> "Series":
+    def find(cls, kind: Kind, base: Resolved, points: Sequence[str], bench: Bench, *runs: Resolved, again: bool) -> "Series":
         """Return the series of these points: the newest of the same settings by this source and software on this machine, or a new one.
 
         With `again`, it is a new one. The request is hashed as a plan, since options may hold paths, and a file's content counts, not
-        its path.
+        its path. `runs` are those that are known in advance. Raises TunemarkError if they, or else `base`, need a hub that does not answer.
         """
+        if not bench.force:
+            from tunemark.harness.run.launch import refuse_unreachable_hub  # noqa: PLC0415 - as above
+
+            refuse_unreachable_hub(*(runs or (base,)))
         request = {"kind": kind, "plan": base.plan.model_dump(mode="json", exclude={"reasons"}), "points": list(points)}
         settings = sha256(canonical_json(request)).hexdigest()
         facts = environment(bench.machine, base.plan.device.count).model_dump(mode="json")

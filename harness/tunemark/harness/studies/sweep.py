@@ -107,7 +107,8 @@ def _run_points(kind: Kind, base: Resolved, bench: Bench, plans: dict[Point, Res
     # All points once, then all again, so a drift of the machine affects all points equally.
     turns = [(number, point) for number in range(1, repeats + 1) for point in plans]
     names = [f"{point.text}, repeat {number}" if repeats > 1 or kind == "repeat" else point.text for number, point in turns]
-    series, total, workload = Series.find(kind, base, names, bench, again=again), formats.counted(len(turns), "run"), base.plan.workload
+    series = Series.find(kind, base, names, bench, *plans.values(), again=again)
+    total, workload = formats.counted(len(turns), "run"), base.plan.workload
     say(f"{workload}: {kind} {series.study_id}, {total}")
     groups: dict[str, list[Run]] = {}
     with series.stoppable():

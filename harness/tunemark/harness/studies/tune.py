@@ -127,9 +127,8 @@ class Tuner:
 
     def __init__(self, workload: str, options: Options, bench: Bench, budget_s: float, *, again: bool = False) -> None:
         self.card = card_with(bench.facts.workload(workload), options)
-        sets = ("data.evaluation_rows=0",) if self.card.data.evaluation_rows else ()
         self.bench = bench
-        self.options = short(options, *sets, max_steps=TRY_STEPS, epochs=None, max_train_s=None, cold=False)
+        self.options = short(options, max_steps=TRY_STEPS, epochs=None, max_train_s=None, cold=False)
         base = bench.plan(workload, self.options)
         self.series = Series.find("tune", base, [AS_GIVEN], bench, again=again)
         self.until_s = time.monotonic() + budget_s - sum(run.submission.process.wall_s for run in self.series.earlier)
@@ -213,7 +212,7 @@ class Tuner:
         tried = Point((*((name, text) for name, text in point.settings if name != ACCUMULATION), (ACCUMULATION, str(cut))))
         resolved = limited(self.bench.plan(self.card.key, tried.applied(self.options)), host_limit(self.bench.machine))
         memory = step_memory(resolved.plan, self.bench.facts.model(resolved.plan.model.key), self.bench.machine)
-        reason = resolved.unsupported or memory.problem
+        reason = resolved.unsupported or (memory.words if memory.too_large else None)
         if reason is not None:
             return Try(lever, point.text, "excluded", reason=reason)
         name = tried.text + limit_words(resolved)

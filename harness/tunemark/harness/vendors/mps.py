@@ -12,16 +12,16 @@ from tunemark.harness.vendors import cpu, protocol
 from tunemark.harness.vendors import vendor_tools as tools
 from tunemark.harness.vendors.protocol import Device, DeviceMemory, DeviceUnavailable, FoundDevice, Vendor
 from tunemark.schema.formats import GIB
+from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import MemoryReading
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, Backend
-
-NO_PEAK = "torch.mps counts current memory only, no peak"
 
 
 class Mps(Device):
     """Trains on an Apple GPU through Metal."""
 
     torch_name = "mps"
+    no_peaks = protocol.TABLE[Backend.MPS].cannot[Feature.PEAK_MEMORY]
 
     def __init__(self, mps: Any) -> None:  # noqa: ANN401 - torch.mps, imported late
         self._mps = mps
@@ -55,7 +55,7 @@ class Mps(Device):
             peak_bytes=self._mps.driver_allocated_memory(),
             method="torch.mps.driver_allocated_memory at the end: the Metal heap does not shrink by itself",
         )
-        return DeviceMemory(MemoryReading(reason=NO_PEAK), heap)
+        return DeviceMemory(MemoryReading(reason=self.no_peaks), heap)
 
 
 def find() -> list[FoundDevice]:

@@ -47,7 +47,7 @@ class _WaitedEvent:
 class Native(protocol.EventDevice):
     """Trains on one device of a package. Its name is not compared: not every module reports one."""
 
-    row: ClassVar[dict[str, Any]]
+    row: ClassVar[protocol.Row]
     """What families.toml says of the device."""
     need: ClassVar[Need]
     """The package that registers it."""
@@ -60,7 +60,7 @@ class Native(protocol.EventDevice):
         import torch  # noqa: PLC0415
 
         try:
-            for module in cls.row["modules"]:
+            for module in cls.row.modules:
                 import_module(module)
             api = functions(torch, cls.family)
             api.set_device(local_rank)
@@ -89,8 +89,8 @@ class Native(protocol.EventDevice):
     def memory(self) -> protocol.DeviceMemory:
         """Return the allocator's peaks; those of an allocator that torch cannot ask are 0."""
         peaks = super().memory()
-        if "no_reserved" in self.row:
-            peaks = replace(peaks, reserved=MemoryReading(reason=self.row["no_reserved"]))
+        if self.row.no_reserved:
+            peaks = replace(peaks, reserved=MemoryReading(reason=self.row.no_reserved))
         return peaks if peaks.allocated.peak_bytes else protocol.Device.memory(self)
 
 
@@ -117,20 +117,20 @@ def functions(torch: Any, family: str) -> SimpleNamespace:  # noqa: ANN401 - a m
     return api
 
 
-def on_pci_bus(row: dict[str, Any]) -> list[protocol.FoundDevice]:
+def on_pci_bus(row: protocol.Row) -> list[protocol.FoundDevice]:
     """Return the devices of the chips of a row on the PCI bus."""
     numbers = ([(path / name).read_text().strip() for name in ("vendor", "device")] for path in sorted(PCI.glob("*")))
-    chips = (row["chips"][number] for maker, number in numbers if maker == row["pci_maker"] and number in row["chips"])
-    parts = ((chip["name"], chip["memory_gib"] * GIB // chip["devices"]) for chip in chips for _ in range(chip["devices"]))
+    chips = (row.chips[number] for maker, number in numbers if maker == row.pci_maker and number in row.chips)
+    parts = ((chip.name, chip.memory_gib * GIB // chip.devices) for chip in chips for _ in range(chip.devices))
     return [protocol.FoundDevice(None, DeviceFacts(name=name, memory_bytes=memory)) for name, memory in parts]
 
 
 def vendor(backend: Backend, **own: Any) -> protocol.Vendor:  # noqa: ANN401 - fields of a vendor
     """Return the vendor of such a device; `own` are fields of one that is found in its own way."""
-    row = protocol.TABLE[backend.value]
-    content = {"row": row, "need": Need(**row["need"]), "family": backend.value, "collectives": row["collectives"]}
+    row = protocol.TABLE[backend]
+    content = {"row": row, "need": row.need, "family": backend.value, "collectives": row.collectives}
     plain = {"find": partial(on_pci_bus, row), "preference": 30}
     return protocol.Vendor(**protocol.declared(backend) | plain | own, device=type("Native", (Native,), content))
 
 
-VENDORS = [vendor(backend) for backend in NATIVE if "pci_maker" in protocol.TABLE[backend.value]]
+VENDORS = [vendor(backend) for backend in NATIVE if protocol.TABLE[backend].pci_maker]

@@ -16,13 +16,14 @@ from typing import Any, Self
 
 from tunemark.harness.vendors import native, protocol
 from tunemark.harness.vendors import vendor_tools as tools
+from tunemark.schema.facts.names import CORE_OF_CHIP
+from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
 
 DRIVER_INFO = Path("/sys/devices/virtual/neuron_device/neuron0/info/architecture")
 DRIVER_VERSION = Path("/sys/module/neuron/version")
 MASK = "NEURON_RT_VISIBLE_CORES"
-NO_PEAK = "the runtime counts no peak of tensors; neuron-monitor reports current use only"
 
 
 class Fetched:
@@ -43,7 +44,7 @@ class Neuron(protocol.Device):
     """Trains on one NeuronCore. XLA has no name for it."""
 
     collectives = "xla"
-    no_peaks = NO_PEAK
+    no_peaks = protocol.TABLE[Backend.NEURON_XLA].cannot[Feature.PEAK_MEMORY]
 
     def __init__(self, xm: Any) -> None:  # noqa: ANN401 - torch_xla.core.xla_model, imported late
         self._xm, self.torch_name = xm, str(xm.xla_device())
@@ -108,7 +109,7 @@ def parse(answer: Any, chip: str | None, driver: str | None) -> list[protocol.Fo
     for entry in tools.dicts(answer):
         count, memory = int(tools.positive(entry.get("nc_count")) or 0), tools.positive(entry.get("memory_size"))
         # A core does not have the chip's name: the chip's peak and price are for all of its cores.
-        name = f"{chip or 'Neuron'} core (1 of {count})"
+        name = f"{chip or 'Neuron'}{CORE_OF_CHIP}{count})"
         cores += [DeviceFacts(name=name, memory_bytes=int(memory / count) if memory and count else None, driver=driver)] * count
     return [protocol.FoundDevice(index, cores[index]) for index in tools.visible_indexes(len(cores), MASK)]
 

@@ -14,40 +14,72 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
+from pydantic import Field
+
 from tunemark.harness.vendors.vendor_tools import LineStream
+from tunemark.schema.facts.fact_base import validated
 from tunemark.schema.plan.capabilities import Family, Feature, Generation, Need
+from tunemark.schema.records.base import Frozen, Pattern
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
 from tunemark.schema.vocabulary import Backend, Dtype
 
 # What a family can do, by the table families.toml
 
-TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("families.toml").read_text(encoding="utf-8"))
-NEEDS = {Feature(feature): Need(**need) for feature, need in TABLE["needs"].items()}
+FILE = Path(__file__).with_name("families.toml")
+_content = tomllib.loads(FILE.read_text(encoding="utf-8"))
+NEEDS = {Feature(feature): Need(**need) for feature, need in _content.pop("needs").items()}
 """Packages that features need in our own loop."""
+_shared = _content.pop("shared")
+
+
+class Chip(NamedTuple):
+    """What a number on the PCI bus stands for; its devices of torch share its memory."""
+
+    name: str
+    memory_gib: int
+    devices: int
+
+
+class Row(Frozen):
+    """The table of a family. Most fields are those of `Vendor`; the last five are for packages that add a device to torch."""
+
+    found_by: str
+    formats: tuple[Dtype, ...]
+    on_host: bool = False
+    cards: Pattern | None = None
+    tools: tuple[str, ...] = ()
+    cannot: dict[Feature, str]
+    generations: tuple[Generation, ...]
+    need: Need | None = None
+    also_needed_for: tuple[Feature, ...] = ()
+    modules: tuple[str, ...] = ()
+    collectives: str = ""
+    no_reserved: str | None = None
+    pci_maker: str | None = None
+    chips: dict[str, Chip] = Field(default_factory=dict)
+
+
+def _with_shared(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a table with the reasons that it shares; its own count more."""
+    lists = (*(_shared[name] for name in row.pop("shares", ())), row.get("cannot", {}))
+    return row | {"cannot": {feature: reason for each in lists for feature, reason in each.items()}}
+
+
+def row_of(name: str, content: dict[str, Any]) -> Row:
+    """Return the table of a family. Raises TunemarkError that names the family and the field for one that is unknown or invalid."""
+    generations = [_with_shared(each) for each in content.get("generations", ())]
+    return validated(Row, _with_shared(content) | {"generations": generations}, f"{FILE.name}: {name}")
+
+
+TABLE = {Backend(name): row_of(name, content) for name, content in _content.items()}
 
 
 def declared(backend: Backend) -> dict[str, Any]:
     """Return the fields of a family's `Vendor` that the table holds."""
-    row = TABLE[backend.value]
-    own = (
-        dict.fromkeys((Feature.FULL, Feature.LORA, *map(Feature, row.get("also_needed_for", ()))), Need(**row["need"]))
-        if "need" in row
-        else {}
-    )
-    generations = ((each["name"], each["target"], tuple(each["architectures"]), _cannot(each)) for each in row.get("generations", ()))
-    return {
-        **{name: row[name] for name in ("found_by", "on_host", "cards", "tools") if name in row},
-        "backend": backend,
-        "formats": tuple(map(Dtype, row["formats"])),
-        "cannot": _cannot(row),
-        "needs": NEEDS | own,
-        "generations": tuple(Generation(*each) for each in generations),
-    }
-
-
-def _cannot(row: dict[str, Any]) -> dict[Feature, str]:
-    lists = (*(TABLE["shared"][name] for name in row.get("shares", ())), row.get("cannot", {}))
-    return {Feature(feature): reason for each in lists for feature, reason in each.items()}
+    row = TABLE[backend]
+    own = dict.fromkeys((Feature.FULL, Feature.LORA, *row.also_needed_for), row.need) if row.need else {}
+    taken = ("found_by", "formats", "on_host", "cards", "tools", "cannot", "generations")
+    return {name: getattr(row, name) for name in taken} | {"backend": backend, "needs": NEEDS | own}
 
 
 # Find devices

@@ -150,6 +150,12 @@ class AcceleratorCard(Frozen):
     launch_year: int | None = Field(default=None, ge=2010, le=2030)
     msrp_usd: float | None = Field(default=None, ge=100, le=100_000)
     """List price at launch."""
+
+    @property
+    def why_no_training(self) -> str | None:
+        """Why nothing is trained on it; None if it trains."""
+        return None if self.trains else f"{self.vendor} supports training on other accelerators, and this one for inference only"
+
     source: Source
     read_on: Day | None = None
     unverified: tuple[Text, ...] = ()

@@ -31,6 +31,8 @@ NOT_MODELLED = {
 """Names and model types of architectures that people ask for and that are not modelled -> the reason."""
 CPU_NOISE = re.compile(r"\(r\)|\(tm\)|[®™]|\b\d+th gen\b|\bcpu\b|\bprocessor\b|\b\d+-cores?\b|\bwith radeon\b.*|@.*", re.IGNORECASE)
 """Words in a CPU's reported name that do not identify its model."""
+CORE_OF_CHIP = " core (1 of "
+"""After the chip in the name of one of its cores, which so has no card: the card's peak and price are those of the chip."""
 MEMORY_TOLERANCE = 0.15
 """Relative difference between a printed memory and that of the card: GB against GiB, and driver reservations."""
 LIST_HINT = '`tunemark query "select accelerator, aliases from accelerators"` lists all'

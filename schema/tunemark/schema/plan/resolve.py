@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.names import names_cpu_model
+from tunemark.schema.facts.names import CORE_OF_CHIP, names_cpu_model
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.physics.architecture import targets_in
 from tunemark.schema.plan.capabilities import FEATURE_OF_FORMAT, Feature, Generation, Machine
@@ -128,7 +128,8 @@ def resolve(requested: Requested, facts: FactBase, machine: Machine) -> Resoluti
         before = next((change.card for change in changes if change.field == name), json.dumps(card.lora.target_modules))
         renamed = Override(field=name, card=before, run=json.dumps(plan.lora.target_modules))
         overrides = (*(override for override in overrides if override.field != name), renamed)
-    return Resolution(plan, overrides, problem(plan))
+    chip = facts.recognise_device(machine.devices[0].name.partition(CORE_OF_CHIP)[0], machine.backend)
+    return Resolution(plan, overrides, (chip and chip.why_no_training) or problem(plan))
 
 
 def with_automatic_attention(plan: Plan, card: WorkloadCard, generation: Generation | None, problem: Callable[[Plan], str | None]) -> Plan:
@@ -335,11 +336,10 @@ def device_choice(
     offload = next((name for name in OFFLOADS if name == wanted), None)
     if offload is None:
         raise TunemarkError("--set offload", wanted, did_you_mean(wanted, OFFLOADS))
+    found_by = "requested with --set backend" if requested.backend else machine.backend_reason
     choice = DeviceChoice(
         **dict(card.devices) | {"count": count, "strategy": _strategy(card, count, requested, reasons), "offload": offload},
-        backend=reasons.give(
-            "device.backend", machine.backend, "requested with --set backend" if requested.backend else machine.backend_reason
-        ),
+        backend=reasons.give("device.backend", machine.backend, found_by),
         accelerator=reasons.give("device.accelerator", accelerator.key if accelerator else None, known),
         nodes=requested.nodes,
         launcher=None if count == 1 else requested.launcher,
@@ -347,11 +347,9 @@ def device_choice(
     if not machine.family.on_host:
         return choice
     processes = count // requested.nodes
-    shared = f", shared by {processes} processes" if processes > 1 else ""
+    why = "one thread per physical core that this process may use" + f", shared by {processes} processes" * (processes > 1)
     threads = max(1, min(machine.cpu_physical_cores or machine.cpu_usable_cores, machine.cpu_usable_cores) // processes)
-    return choice.model_copy(
-        update={"threads": reasons.give("device.threads", threads, f"one thread per physical core that this process may use{shared}")}
-    )
+    return choice.model_copy(update={"threads": reasons.give("device.threads", threads, why)})
 
 
 def _strategy(card: WorkloadCard, count: int, requested: Requested, reasons: Reasons) -> Strategy:
@@ -371,16 +369,10 @@ def batch_choice(card: WorkloadCard, device: DeviceChoice, reasons: Reasons) -> 
     micro, accumulation = card.batch.micro_batch, card.batch.gradient_accumulation
     group = device.tensor_parallel * device.pipeline_parallel
     # An invalid number of devices is reported as unsupported later; until then the plan has one replica.
-    replicas = reasons.give(
-        "batch.data_parallel",
-        max(1, device.count // group),
-        "each device sees different rows" if group == 1 else f"{device.count} devices / tensor x pipeline parallel {group}",
-    )
-    rows = reasons.give(
-        "batch.global_batch",
-        micro * accumulation * replicas,
-        f"micro_batch {micro} x gradient_accumulation {accumulation} x data_parallel {replicas}",
-    )
+    shared = "each device sees different rows" if group == 1 else f"{device.count} devices / tensor x pipeline parallel {group}"
+    replicas = reasons.give("batch.data_parallel", max(1, device.count // group), shared)
+    product = f"micro_batch {micro} x gradient_accumulation {accumulation} x data_parallel {replicas}"
+    rows = reasons.give("batch.global_batch", micro * accumulation * replicas, product)
     return Batch(micro_batch=micro, gradient_accumulation=accumulation, data_parallel=replicas, global_batch=rows)
 
 
