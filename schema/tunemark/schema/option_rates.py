@@ -331,6 +331,11 @@ def has_bf16(card: AcceleratorCard) -> bool:
     return card.vendor == APPLE or Dtype.FP16 not in card.peak_tflops or Dtype.BF16 in card.peak_tflops
 
 
+def _overflow(model: ModelCard, card: AcceleratorCard) -> str | None:
+    overflows = FAMILIES[model.family].overflows_fp16 and not has_bf16(card)
+    return f"activations of {model.name} exceed the range of fp16, and {card.name} has no bf16" if overflows else None
+
+
 def memory_of(card: AcceleratorCard) -> int:
     """Return the bytes of memory of a device of torch."""
     return int((card.ecc_memory_gib or card.memory_gib or 0) * GIB / card.devices_per_unit)
@@ -394,7 +399,7 @@ def option_rates(
         # Memory takes longest to compute, so what prevents any rate comes first.
         known = bool(found) if level == "vendor" else level == "plain" or (card.vendor, level) in levels
         missing = no_training(card, devices) or _unknown_software(level, devices, most[level], known=known)
-        missing = missing or too_long or (None if direct else reason(method, card, USUAL_SLOTS))
+        missing = missing or too_long or _overflow(model, card) or (None if direct else reason(method, card, USUAL_SLOTS))
         if missing is None:
             formats = (has_bf16(card), Dtype.FP8 in card.peak_tflops, Dtype.FP4 in card.peak_tflops)
             alike_plans = (method, devices, card.devices_per_unit, level, *formats)

@@ -37,6 +37,8 @@ class Traits:
     every_expert: bool = False
     """transformers multiplies each token with all experts, and the input of those that were not chosen is zero."""
     router_in_fp32: bool = False
+    overflows_fp16: bool = False
+    """Activations of its trained weights exceed the range of fp16 (unsloth.ai/blog/gemma3)."""
     eager: bool = False
     """transformers has no attention for it in torch's fused kernels."""
     learned_activation: int = 0
@@ -59,7 +61,7 @@ FAMILIES: dict[str, Traits] = {
     "gpt_oss": Traits(linear_bias=True, sinks=True, eager=True),
     "gemma": Traits(norms_scaled_in_fp32=True),
     "gemma2": Traits(norms_per_layer=4, norms_scaled_in_fp32=True, eager=True),
-    "gemma3_text": Traits(norms_per_layer=4, norms_scaled_in_fp32=True, query_key_norm="head"),
+    "gemma3_text": Traits(norms_per_layer=4, norms_scaled_in_fp32=True, query_key_norm="head", overflows_fp16=True),
     **dict.fromkeys(("olmo2", "olmo3"), Traits(norms_scaled_in_fp32=True, query_key_norm="all")),
     "gpt2": Traits(gated=False, norm_bias=True, linear_bias=True, learned_positions=True),
     "bert": Traits(gated=False, norm_bias=True, linear_bias=True, learned_positions=True, final_norm=False, encoder=True),
