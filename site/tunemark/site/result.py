@@ -111,7 +111,9 @@ class ResultPages:
         if value is None:
             return Fact(label, readings, "The document does not define it: see the readings.") if readings else None
         shown = wording.rate(value, row[f"{key}_low"], row[f"{key}_high"]) if key in RATES else QUANTITIES[key].text(value)
-        derived = reasons.get(key) if row["source"] != "measured" else None
+        derived = reasons.get(key) or ""
+        if row["source"] == "measured":  # of its formula, the peaks: fp8 has another one than bf16
+            derived = derived.partition(": ")[2] if key == "mfu" else ""
         marks = (each["verdict"] for each in findings if key in (each["quantities"] or each["conditions"]) and _marks(each))
         verdict = next(marks, None)
         parts = (
@@ -142,9 +144,9 @@ class ResultPages:
         return f"{QUANTITIES[key].meaning.partition('. ')[0].rstrip('.')}."
 
     def _cost(self, row: Row) -> Fact | None:
-        # Costs follow from the rate: of an impossible result they mean nothing.
+        # Costs follow from the rate: of an impossible or unfinished result they mean nothing.
         column = next((column for column in COSTS if row[column] is not None), None)
-        if column is None or row["impossible"]:
+        if column is None or row["last"]:
             return None
         quantity = QUANTITIES[COSTS[column]]
         note = f"On the default price basis: {row['offer']}."
@@ -232,7 +234,7 @@ def _certainty(row: Row, key: str) -> str:
         interval = wording.interval(row[f"{key}_low"], row[f"{key}_high"])
         return f"95% interval {interval}." if interval else ""
     if key == "peak_memory_bytes":
-        return f"{wording.sentence(row['peak_memory_method'])}." if row["peak_memory_method"] else ""
+        return f"Method: {row['peak_memory_method']}." if row["peak_memory_method"] else ""
     if key != "step_time_s" or row["step_time_p5_s"] is None:
         return ""
     show, variation = QUANTITIES["step_time_s"].text, row["step_time_cv"]
@@ -276,7 +278,7 @@ def conditions(row: Row, facts: Sequence[Row]) -> list[Fact]:
 
 
 def _conditions_of(row: Row) -> list[str]:
-    return [name for name in CONDITIONS if row["source"] == "measured" or name not in {"backend", "strategy", "weights"}]
+    return [name for name in CONDITIONS if row["source"] == "measured" or name not in {"backend", "strategy", "weights", "quantisation"}]
 
 
 def not_stated(row: Row) -> str:
