@@ -25,8 +25,7 @@ with rate_verdicts as (
 )
 select
     r.* exclude (started_at),
-    quantisation,
-    changed, -- settings of a measured run that differ from its workload card
+    quantisation, changed, -- settings of a measured run that differ from its workload card
     epoch_us(r.started_at) as started_us,
     strftime(r.started_at, '%Y-%m-%d') as started_on,
     r.failed or r.impossible as last,
@@ -108,10 +107,8 @@ with usable as (
     qualify rate_verdict = '' or bool_and(rate_verdict <> '') over (partition by accelerator, model, method(method))
 )
 select
-    accelerator,
-    any_value(accelerator_name) as accelerator_name,
-    model,
-    any_value(model_name) as model_name,
+    accelerator, any_value(accelerator_name) as accelerator_name,
+    model, any_value(model_name) as model_name,
     method(method) as method,
     count(*) as results,
     min(result_id) as first_result,
@@ -258,8 +255,7 @@ select
     try_cast(fact['derived/time_to_target.fastest_s'] as double) as fastest_s,
     try_cast(fact['derived/time_to_target.slowest_s'] as double) as slowest_s,
     try_cast(fact['entry/target_eval_loss'] as double) as target,
-    coalesce(runs, 0) as runs,
-    coalesce(reached, 0) as reached,
+    coalesce(runs, 0) as runs, coalesce(reached, 0) as reached,
     reached || ' of ' || runs as reached_shown,
     model_flop_per_s / accelerator_count as each_flop_per_s,
     case when machines is null then 'machines unknown' when machines = 1 then 'on one machine' else 'on ' || whole(machines) || ' machines' end as on_machines,
@@ -282,14 +278,8 @@ with usable as (
     where r.source <> 'measured'
 )
 select
-    pairs.result_id,
-    pairs.peer,
-    p.tokens_per_s,
-    p.tokens_per_s_shown,
-    p.tokens_per_s_small,
-    p.samples_per_s,
-    p.samples_per_s_shown,
-    p.samples_per_s_small,
+    pairs.result_id, pairs.peer,
+    p.tokens_per_s, p.tokens_per_s_shown, p.tokens_per_s_small, p.samples_per_s, p.samples_per_s_shown, p.samples_per_s_small,
     p.devices || ', ' || case when p.source <> 'measured' then p.source_title else concat_ws('; ', 'measured on ' || p.started_on, p.changed) end as peer_small,
     coalesce(p.comparability_group = r.comparability_group, false) as same_group
 from pairs

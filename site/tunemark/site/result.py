@@ -111,9 +111,8 @@ class ResultPages:
         if value is None:
             return Fact(label, readings, "The document does not define it: see the readings.") if readings else None
         shown = wording.rate(value, row[f"{key}_low"], row[f"{key}_high"]) if key in RATES else QUANTITIES[key].text(value)
-        derived = reasons.get(key) or ""
-        if row["source"] == "measured":  # of its formula, the peaks: fp8 has another one than bf16
-            derived = derived.partition(": ")[2] if key == "mfu" else ""
+        derived = reasons.get(key) or ""  # of a measured MFU the peaks: fp8 has another one than bf16
+        derived = derived if row["source"] != "measured" else derived.partition(": ")[2] if key == "mfu" else ""
         marks = (each["verdict"] for each in findings if key in (each["quantities"] or each["conditions"]) and _marks(each))
         verdict = next(marks, None)
         parts = (
@@ -139,8 +138,8 @@ class ResultPages:
             share = f", {percent(value / (memory * GIB))} of its {memory:g} GiB" if memory else ""
             return f"Highest memory of one device{share}."
         if key == "step_time_s":
-            rows = row["global_batch"]
-            return f"One optimizer step of {rows:,} rows." if rows and row["step_definition"] == "optimizer_step" else "One step."
+            rows = row["global_batch"] if row["step_definition"] == "optimizer_step" else None
+            return f"One optimizer step of {rows:,} rows." if rows else "One step."
         return f"{QUANTITIES[key].meaning.partition('. ')[0].rstrip('.')}."
 
     def _cost(self, row: Row) -> Fact | None:
@@ -192,10 +191,10 @@ class ResultPages:
         """Return the figures of an MLPerf entry."""
         low, high = entry["samples_per_s_low"], entry["samples_per_s_high"]
         rates = wording.interval(low, high)
-        interval = entry["time_interval"]
         sample = "samples as counted in the logs"
         if entry["packing"] and entry["sequence_length"] is not None:
             sample = f"a sample is a packed row of {entry['sequence_length']:,} tokens"
+        interval = entry["time_interval"]
         certainty = f"interval of at least 95%, by order statistics, {interval}" if interval else "too few runs for an interval"
         spread = f"95% interval over the runs {rates}" if rates else "no interval"
         return [
