@@ -51,11 +51,11 @@ def test_a_stamped_page_has_title_contents_and_body_and_the_shell_is_gone(built:
     assert not list((built / "site").rglob("shell*.html"))
 
 
-def test_each_result_has_one_entry_in_the_search(built: Path) -> None:
+def test_each_result_and_each_card_for_own_hardware_has_one_entry_in_the_search(built: Path) -> None:
     docs = json.loads((built / "site" / stamp.SEARCH).read_text(encoding="utf-8"))["docs"]
     entries = [doc for doc in docs if doc["location"].startswith(f"results/{MEASURED}")]
-    assert len(entries) == 1
-    assert MEASURED in entries[0]["text"]
+    assert [MEASURED in doc["text"] for doc in entries] == [True]
+    assert [doc["location"] for doc in docs if doc["title"] == "Tesla T4"] == ["accelerators/index.html#nvidia-t4"]
     assert not [doc for doc in docs if "shell" in doc["location"]]
 
 

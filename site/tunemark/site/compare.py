@@ -86,6 +86,8 @@ LONGEST = 120
 CARD_ROWS = (
     ("vendor", "Vendor", "text", ""),
     ("architecture", "Architecture", "text", ""),
+    ("training", "Training", "text", ""),
+    ("devices_per_unit", "Devices per unit", "whole", ""),
     ("memory_gib", "Memory", "number", " GiB"),
     ("memory_bandwidth_gb_s", "Memory bandwidth", "number", " GB/s"),
     ("peak_bf16_tflops", "Dense bf16 peak", "number", " TFLOP/s"),
@@ -118,7 +120,7 @@ LABELS = "select record_id, label, printed from labels order by record_id, label
 FINDINGS = "select record, verdict, rule, quantities from listed_findings where is_first order by severity, finding"
 EFFECTS = "select parameter, value, low, high from throughput_model where kind in ('level', 'slope')"
 CARDS = """
-    select a.*, p.each_usd as usd_per_hour, p.offer
+    select a.*, case when trains then 'supported' else 'not supported: inference only' end as training, p.each_usd as usd_per_hour, p.offer
     from listed_accelerators a left join (
         select accelerator, each_usd, 'on demand, ' || provider(provider) || ' ' || instance || ', ' || effective_on as offer from listed_prices
         where newest and kind = 'on_demand' and provider_rank is not null

@@ -41,7 +41,7 @@ ROWS = """
         r.accelerator_count as devices,
         r.model_name as model,
         method(r.method) as method,
-        r.sequence_length as row_length,
+        r.sequence_length as row_length, nullif(r.quantisation, 'none') || ' frozen weights' as quantisation,
         r.tokens_per_s,
         r.samples_per_s,
         r.model_flop_per_s / r.accelerator_count as model_flop_per_s_per_device,
@@ -98,6 +98,7 @@ FIELDS = (
     Field("model", "Model", "text", shown=True, facet=True),
     Field("method", "Method", "text", facet=True, explained="Fine-tuning method."),
     Field("row_length", "Sequence length", "count", facet=True, explained="Tokens of a row, padding included."),
+    Field("quantisation", "Quantisation", "text", explained="Format of frozen weights of a measured run, if it is not bf16 or fp32."),
     _quantity("tokens_per_s", "rate", shown=True),
     _quantity("samples_per_s", "rate"),
     Field(

@@ -19,9 +19,13 @@ with rate_verdicts as (
         group by all
     )
     group by all
+), overrides as (
+    select result_id, string_agg(words(replace(name, 'batch.', '')) || ' ' || value, ', ' order by name) as changed
+    from result_facts where topic = 'overrides' group by all
 )
 select
     r.* exclude (started_at),
+    quantisation, changed, -- settings of a measured run that differ from its workload card
     epoch_us(r.started_at) as started_us,
     strftime(r.started_at, '%Y-%m-%d') as started_on,
     r.failed or r.impossible as last,
@@ -43,7 +47,7 @@ select
     rate(samples_per_s, samples_per_s_low, samples_per_s_high) as samples_per_s_shown,
     case when samples_per_s is null then reading['samples_per_s'] else shown_interval(samples_per_s_low, samples_per_s_high) end as samples_per_s_small,
     case when reading['samples_per_s'] is not null then 'ambiguous' end as samples_per_s_mark,
-    case when peak_memory_bytes is null then reading['peak_memory_bytes'] else peak_memory_method end as peak_memory_bytes_small,
+    case when peak_memory_bytes is null then reading['peak_memory_bytes'] else replace(peak_memory_method, 'torch.cuda.max_memory_allocated', 'torch, peak allocated') end as peak_memory_bytes_small,
     case when reading['peak_memory_bytes'] is not null then 'ambiguous' end as peak_memory_bytes_mark,
     offer(price_instances, price_provider, price_instance, price_kind, cast(price_effective_on as varchar)) as offer,
     case when usd_per_1k_samples is not null then offer end as usd_per_1k_samples_small,
@@ -54,12 +58,14 @@ select
     division as trust_small,
     case when source = 'measured' then workload else source end as origin,
     case when source <> 'measured' then 'documents/' || source else 'workloads/' || workload end as origin_href,
-    case when source <> 'measured' then section else started_on end as origin_small,
+    case when source <> 'measured' then section else concat_ws('; ', started_on, changed) end as origin_small,
     row_number() over (order by failed, impossible, source <> 'measured', coalesce(epoch_us(r.started_at), 0) desc, result_id) as place
 from results_with_costs r
 left join rate_verdicts using (result_id)
 left join ambiguous_figures using (result_id)
 left join throughput_refused u using (result_id)
+left join overrides using (result_id)
+left join (select result_id, effective as quantisation from effective where setting = 'quantisation') using (result_id)
 order by place;
 
 -- The numbers that pages state about the whole database. A page with a count of its own would differ from the others one day.
@@ -101,18 +107,17 @@ with usable as (
     qualify rate_verdict = '' or bool_and(rate_verdict <> '') over (partition by accelerator, model, method(method))
 )
 select
-    accelerator,
-    any_value(accelerator_name) as accelerator_name,
-    model,
-    any_value(model_name) as model_name,
+    accelerator, any_value(accelerator_name) as accelerator_name,
+    model, any_value(model_name) as model_name,
     method(method) as method,
     count(*) as results,
     min(result_id) as first_result,
     max(each) as best_rate,
     significant(best_rate) as best_rate_shown,
-    arg_max(devices || coalesce(', sequence length ' || whole(sequence_length), '') || coalesce('; ' || rate_reason, ''), (each, result_id)) as best_rate_small,
+    arg_max(concat_ws('; ', trust_shown || ', ' || devices || coalesce(', sequence length ' || whole(sequence_length), ''), changed, rate_reason), (each, result_id)) as best_rate_small,
     arg_max(rate_verdict, (each, result_id)) as best_rate_mark,
     'results/' || arg_max(result_id, (each, result_id)) as best_rate_href,
+    bool_or(source = 'measured') as measured,
     min(usd_per_1m_tokens) as best_cost,
     quantity_text('cost_per_1m_tokens_usd', best_cost) as best_cost_shown,
     arg_min(offer, (usd_per_1m_tokens, result_id)) filter (usd_per_1m_tokens is not null) as best_cost_small,
@@ -151,6 +156,9 @@ create temp table listed_series as from studies where workload not in (select wo
 -- Rounds of MLPerf Training that were published and are not imported.
 create temp table newer_rounds as
 from releases where library = 'MLPerf Training' and version not in (select substr(source, 8) from results where starts_with(source, 'mlperf-')) order by released_on;
+
+-- What a reader has to know about an accelerator before choosing it; NULL for most.
+create or replace temp macro unit_note(trains, devices_per_unit) as nullif(concat_ws(', ', case when not trains then 'inference only' end, case when devices_per_unit > 1 then devices_per_unit || ' devices each' end), '');
 
 -- Accelerators with a page: those with a result or a price.
 create temp table listed_accelerators as
@@ -247,8 +255,7 @@ select
     try_cast(fact['derived/time_to_target.fastest_s'] as double) as fastest_s,
     try_cast(fact['derived/time_to_target.slowest_s'] as double) as slowest_s,
     try_cast(fact['entry/target_eval_loss'] as double) as target,
-    coalesce(runs, 0) as runs,
-    coalesce(reached, 0) as reached,
+    coalesce(runs, 0) as runs, coalesce(reached, 0) as reached,
     reached || ' of ' || runs as reached_shown,
     model_flop_per_s / accelerator_count as each_flop_per_s,
     case when machines is null then 'machines unknown' when machines = 1 then 'on one machine' else 'on ' || whole(machines) || ' machines' end as on_machines,
@@ -271,15 +278,9 @@ with usable as (
     where r.source <> 'measured'
 )
 select
-    pairs.result_id,
-    pairs.peer,
-    p.tokens_per_s,
-    p.tokens_per_s_shown,
-    p.tokens_per_s_small,
-    p.samples_per_s,
-    p.samples_per_s_shown,
-    p.samples_per_s_small,
-    p.devices || ', ' || case when p.source <> 'measured' then p.source_title else 'measured on ' || p.started_on end as peer_small,
+    pairs.result_id, pairs.peer,
+    p.tokens_per_s, p.tokens_per_s_shown, p.tokens_per_s_small, p.samples_per_s, p.samples_per_s_shown, p.samples_per_s_small,
+    p.devices || ', ' || case when p.source <> 'measured' then p.source_title else concat_ws('; ', 'measured on ' || p.started_on, p.changed) end as peer_small,
     coalesce(p.comparability_group = r.comparability_group, false) as same_group
 from pairs
 join listed_results r using (result_id)

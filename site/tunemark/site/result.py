@@ -111,7 +111,8 @@ class ResultPages:
         if value is None:
             return Fact(label, readings, "The document does not define it: see the readings.") if readings else None
         shown = wording.rate(value, row[f"{key}_low"], row[f"{key}_high"]) if key in RATES else QUANTITIES[key].text(value)
-        derived = reasons.get(key) if row["source"] != "measured" else None
+        derived = reasons.get(key) or ""  # of a measured MFU the peaks: fp8 has another one than bf16
+        derived = derived if row["source"] != "measured" else derived.partition(": ")[2] if key == "mfu" else ""
         marks = (each["verdict"] for each in findings if key in (each["quantities"] or each["conditions"]) and _marks(each))
         verdict = next(marks, None)
         parts = (
@@ -137,14 +138,14 @@ class ResultPages:
             share = f", {percent(value / (memory * GIB))} of its {memory:g} GiB" if memory else ""
             return f"Highest memory of one device{share}."
         if key == "step_time_s":
-            rows = row["global_batch"]
-            return f"One optimizer step of {rows:,} rows." if rows and row["step_definition"] == "optimizer_step" else "One step."
+            rows = row["global_batch"] if row["step_definition"] == "optimizer_step" else None
+            return f"One optimizer step of {rows:,} rows." if rows else "One step."
         return f"{QUANTITIES[key].meaning.partition('. ')[0].rstrip('.')}."
 
     def _cost(self, row: Row) -> Fact | None:
-        # Costs follow from the rate: of an impossible result they mean nothing.
+        # Costs follow from the rate: of an impossible or unfinished result they mean nothing.
         column = next((column for column in COSTS if row[column] is not None), None)
-        if column is None or row["impossible"]:
+        if column is None or row["last"]:
             return None
         quantity = QUANTITIES[COSTS[column]]
         note = f"On the default price basis: {row['offer']}."
@@ -190,10 +191,10 @@ class ResultPages:
         """Return the figures of an MLPerf entry."""
         low, high = entry["samples_per_s_low"], entry["samples_per_s_high"]
         rates = wording.interval(low, high)
-        interval = entry["time_interval"]
         sample = "samples as counted in the logs"
         if entry["packing"] and entry["sequence_length"] is not None:
             sample = f"a sample is a packed row of {entry['sequence_length']:,} tokens"
+        interval = entry["time_interval"]
         certainty = f"interval of at least 95%, by order statistics, {interval}" if interval else "too few runs for an interval"
         spread = f"95% interval over the runs {rates}" if rates else "no interval"
         return [
@@ -232,7 +233,7 @@ def _certainty(row: Row, key: str) -> str:
         interval = wording.interval(row[f"{key}_low"], row[f"{key}_high"])
         return f"95% interval {interval}." if interval else ""
     if key == "peak_memory_bytes":
-        return f"{wording.sentence(row['peak_memory_method'])}." if row["peak_memory_method"] else ""
+        return f"Method: {row['peak_memory_method']}." if row["peak_memory_method"] else ""
     if key != "step_time_s" or row["step_time_p5_s"] is None:
         return ""
     show, variation = QUANTITIES["step_time_s"].text, row["step_time_cv"]
@@ -276,7 +277,7 @@ def conditions(row: Row, facts: Sequence[Row]) -> list[Fact]:
 
 
 def _conditions_of(row: Row) -> list[str]:
-    return [name for name in CONDITIONS if row["source"] == "measured" or name not in {"backend", "strategy", "weights"}]
+    return [name for name in CONDITIONS if row["source"] == "measured" or name not in {"backend", "strategy", "weights", "quantisation"}]
 
 
 def not_stated(row: Row) -> str:

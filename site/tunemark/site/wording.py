@@ -62,6 +62,7 @@ CONDITIONS = {
     "gradient_accumulation": "Gradient accumulation",
     "global_batch": "Global batch",
     "precision": "Precision",
+    "quantisation": "Quantisation",
     "optimizer": "Optimizer",
     "step_definition": "Meaning of a step",
     "weights": "Weights",

@@ -10,7 +10,7 @@
   const STEP = 200; // rows drawn on request
   const FAILED = 1; // a row with another flag is impossible; rows with flags stay below the others
   const BARS = new Set(["rate", "flop_per_s", "bytes", "percent", "usd"]); // kinds of figures that are drawn as bars too
-  const BELOW = { model: ["method", "row_length"], trust: ["source"] }; // columns in small print below another, unless they are shown
+  const BELOW = { model: ["method", "row_length", "quantisation"], trust: ["source"] }; // columns in small print below another, unless they are shown
   const HEADLINE = { tokens_per_s: "tokens/s", samples_per_s: "samples/s", time_to_target_s: "to target", step_time_s: "per step" };
   const COST = { usd_per_1m_tokens: "per 1M tokens", usd_per_1k_samples: "per 1k samples" };
   const WORK = ["model", "method", "row_length"]; // figures of rows that differ in these are not comparable
@@ -384,7 +384,7 @@
         cell.append(textOf(column, value));
         const beside = BARS.has(column.kind) && value > 0 && !table.flags[row] ? largestOf(column).get(workOf(row)) : [0];
         if (beside[0] > 1) cell.style.setProperty("--bar", `${(100 * value) / beside[1]}%`);
-        const below = (BELOW[column.key] ?? []).map(field).filter((other) => !columns.includes(other) && valueOf(other, row) !== null);
+        const below = (BELOW[column.key] ?? []).map(field).filter((other) => !columns.includes(other) && ![null, value].includes(valueOf(other, row)));
         if (below.length) cell.append(element("small", { text: below.map((other) => textOf(other, valueOf(other, row)) + (other.kind === "count" ? " tokens" : "")).join(", ") }));
         if (value !== null && column.titles?.[column.codes[row]]) cell.title = column.titles[column.codes[row]];
         if (doubtful.includes(column.key)) cell.append(" ", element("span", { class: "tm-mark", text: "ambiguous" }));
