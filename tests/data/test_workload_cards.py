@@ -132,14 +132,15 @@ def test_a_card_for_small_devices_runs_there_unchanged_in_the_format_that_the_de
     assert not resolved.overrides
     assert resolved.plan.precision.compute.value == ("fp16" if accelerator == "nvidia-t4" else "bf16")
     assert needed_bytes(resolved.plan) <= gib * GIB
-    assert step_memory(resolved.plan, FACTS.model(resolved.plan.model.key), machine).problem is None
+    assert step_memory(resolved.plan, FACTS.model(resolved.plan.model.key), machine).too_large is False
 
 
 def test_a_mac_is_refused_what_metal_does_not_let_a_process_use():
     machine = machine_with(FACTS, "apple-m1", 1, 1)
     plan = resolve("lora-1b", FACTS, machine, Options(overrides=("batch.micro_batch=8",))).plan
-    problem = step_memory(plan, FACTS.model("smollm2-1.7b"), machine).problem
-    assert problem.endswith("on each device, and a process of each device has 10.7 GiB")
+    memory = step_memory(plan, FACTS.model("smollm2-1.7b"), machine)
+    assert memory.too_large
+    assert memory.words.endswith("on each device, and a process of each device has 10.7 GiB")
     assert needed_bytes(plan) < 16 * GIB
 
 
