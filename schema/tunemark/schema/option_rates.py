@@ -18,7 +18,7 @@ from typing import Any
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
-from tunemark.schema.formats import GIB, gib
+from tunemark.schema.formats import gib
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory, memory_on
 from tunemark.schema.physics.memory_states import MemoryVerdict
@@ -228,12 +228,12 @@ def best_of(card: AcceleratorCard, plans: Sequence[Candidate], stack: str | None
         plans = sorted(plans, key=lambda plan: round(100 * plan.seconds(limits) / first))
     tried: list[tuple[Candidate, MemoryVerdict]] = []
     for plan in plans:
-        verdict = plan.fit_on(memory_of(card))
+        verdict = plan.fit_on(card.device_bytes)
         if verdict in FITS:
             return plan, verdict
         tried.append((plan, verdict))
     plan, verdict = min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
-    other = stack is None and memory_on(plan.shape, None, plan.fixed).stack_that_fits(memory_of(card))
+    other = stack is None and memory_on(plan.shape, None, plan.fixed).stack_that_fits(card.device_bytes)
     return plan, "tight" if other else verdict
 
 
@@ -336,11 +336,6 @@ def _overflow(model: ModelCard, card: AcceleratorCard) -> str | None:
     return f"activations of {model.name} exceed the range of fp16, and {card.name} has no bf16" if overflows else None
 
 
-def memory_of(card: AcceleratorCard) -> int:
-    """Return the bytes of memory of a device of torch."""
-    return int((card.ecc_memory_gib or card.memory_gib or 0) * GIB / card.devices_per_unit)
-
-
 # Rates ---------------------------------------------------------------------------------------------
 
 
@@ -407,10 +402,10 @@ def option_rates(
                 step = with_software(step_on(card, model, method, length, devices, asked), card, level, asked)
                 plans[alike_plans] = plans_with_work(evidence.effects, combination_on(card, step, level, asked), asked)
             plan, verdict = best_of(card, plans[alike_plans], asked.stack)
-            rate = _planned(rate, plan, verdict, memory_of(card))
+            rate = _planned(rate, plan, verdict, card.device_bytes)
             missing = None if direct else reason(method, card, plan.shape.slots)
             if rate.memory == "no":
-                missing = f"does not fit: each device lacks {gib(plan.needed_bytes - memory_of(card))}"
+                missing = f"does not fit: each device lacks {gib(plan.needed_bytes - card.device_bytes)}"
         if missing is None:
             estimate = predict(evidence.effects, combination_on(card, plan.shape, level, asked), plan.work)
             if isinstance(estimate, Missing):

@@ -24,7 +24,8 @@ create table accelerators (
     devices_per_unit integer,
     trains boolean,
     memory_gib double,
-    ecc_memory_gib double,
+    inline_ecc boolean,
+    arm_host boolean,
     memory_bandwidth_gb_s double,
     memory_bus_bits integer,
     peak_clock_mhz double,
@@ -51,6 +52,7 @@ comment on column accelerators.accelerator is 'Key of the accelerator.';
 comment on column accelerators.aliases is 'Names that devices report and documents use.';
 comment on column accelerators.unit is 'device | chip | core | cpu: what one accelerator is.';
 comment on column accelerators.devices_per_unit is 'Devices of torch in one accelerator, each with its part of the memory and the peak.';
+comment on column accelerators.arm_host is 'True if it is built together with an Arm CPU.';
 comment on column accelerators.trains is 'False if its vendor supports it for inference alone.';
 comment on column accelerators.peak_bf16_tflops is 'Dense peak, as are the other peaks.';
 comment on column accelerators.cpu_cores is 'Physical cores of a CPU.';
@@ -1224,7 +1226,7 @@ comment on column accelerators.name is 'Display name.';
 comment on column accelerators.vendor is 'Vendor.';
 comment on column accelerators.architecture is 'Generation.';
 comment on column accelerators.memory_gib is 'Memory in GiB.';
-comment on column accelerators.ecc_memory_gib is 'The part of it that the driver leaves with ECC on, where ECC takes some.';
+comment on column accelerators.inline_ecc is 'True if ECC is on by default and keeps its checks in the memory itself, of which it takes 1/16.';
 comment on column accelerators.memory_bandwidth_gb_s is 'Memory bandwidth in GB/s.';
 comment on column accelerators.memory_bus_bits is 'Width of the memory bus in bits.';
 comment on column accelerators.peak_clock_mhz is 'Clock of the compute units for which the peaks are given, MHz.';

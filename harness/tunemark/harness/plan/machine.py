@@ -18,7 +18,6 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.any_model import hub_address
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.formats import GIB
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.processes import usable_cores
 from tunemark.schema.records.submission import DeviceFacts
@@ -131,7 +130,7 @@ def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) ->
         raise TunemarkError("--devices", devices, f"is for all {nodes} nodes together; give a multiple of {nodes}")
     card = facts.accelerator(accelerator, "--accelerator")
     vendor = _vendor(card)
-    memory = None if card.memory_gib is None else int((card.ecc_memory_gib or card.memory_gib) * GIB) // card.devices_per_unit
+    memory = card.device_bytes or None
     names = {*PACKAGES, *(need.package for need in vendor.needs.values())}
     return detect().model_copy(
         update={

@@ -7,11 +7,14 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
+from tunemark.schema.formats import GIB
 from tunemark.schema.records.base import Day, Frozen, Key, PositiveCount, Source, Text, consistency
 from tunemark.schema.vocabulary import Dtype, PriceKind
 
 VERSION = re.compile(r"\bv\d+(?:\.\d+)*\b|\b[0-9a-f]{7,40}\b")
 """A catalogue version, or a commit."""
+INLINE_ECC_KEEPS = 15 / 16
+"""Share of the memory that is left beside checks: drivers list 15,360 MiB of 16 GiB (T4), 23,028 of 24 (A10) and 46,068 of 48 (L40S)."""
 
 
 Gemma = Literal["gemma", "gemma2", "gemma3_text"]
@@ -131,8 +134,8 @@ class AcceleratorCard(Frozen):
     trains: bool = True
     """False if its vendor supports it for inference alone."""
     memory_gib: float | None = Field(default=None, ge=4, le=2048)
-    ecc_memory_gib: float | None = Field(default=None, ge=4, le=2048)
-    """Memory that the driver leaves with ECC on, its default, where the checks are kept in the memory itself (GDDR6 of NVIDIA's server cards)."""
+    inline_ecc: bool = False
+    """True if checks of errors are kept in the memory itself and are on by default (GDDR6 of NVIDIA's server cards)."""
     memory_bandwidth_gb_s: float | None = Field(default=None, ge=5, le=40_000)
     """Memory bandwidth in GB/s: from one channel of DDR3 to eight stacks of HBM4."""
     peak_tflops: dict[Dtype, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
@@ -147,9 +150,17 @@ class AcceleratorCard(Frozen):
     """Power of a board, chip or socket in watts."""
     interconnect_gb_s: float | None = Field(default=None, ge=8, le=8000)
     """Bandwidth to its peers in GB/s, both directions together: from PCIe 3.0 x8 to the next NVLink."""
+    arm_host: bool = False
+    """True if it is built together with a CPU of another instruction set than x86 (Grace), for which packages need builds of their own."""
     launch_year: int | None = Field(default=None, ge=2010, le=2030)
     msrp_usd: float | None = Field(default=None, ge=100, le=100_000)
     """List price at launch."""
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of memory of a device of torch; 0 if they are not known."""
+        kept = INLINE_ECC_KEEPS if self.inline_ecc else 1.0
+        return int((self.memory_gib or 0) * kept * GIB / self.devices_per_unit)
 
     @property
     def why_no_training(self) -> str | None:
