@@ -78,6 +78,19 @@ def test_own_hardware_with_a_price_of_electricity_alone_is_ranked_at_its_board_p
     assert "Your GeForce RTX 4090 \N{MULTIPLICATION SIGN} 2: place" in tunemark(*BASE, *own).out
 
 
+def test_a_mac_has_the_memory_that_its_owner_names(tunemark: Tunemark) -> None:
+    shown = tunemark(*BASE, "--own", "M4 Max 48GB").out
+    assert "Your M4 Max (40-core GPU) with 48 GB" in shown
+    assert " of 48.0 GiB" in shown
+
+
+def test_a_plan_with_tight_memory_names_the_software_and_the_methods_that_fit(tunemark: Tunemark) -> None:
+    shown = tunemark("recommend", "-m", "qwen3-8b", "--tokens", "1M", "--method", "full", "--own", "H200").out
+    assert "Memory tight" in shown
+    assert "With another software stack it fits: hf-pure-bf16" in shown
+    assert "LoRA and QLoRA fit. If it runs: about" in shown
+
+
 def test_own_hardware_is_compared_with_renting(tunemark: Tunemark) -> None:
     figures = "purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30"
     for own, owned, usd in (("RTX 4090", figures, 2000 / (3 * 8766 * 0.5) + 0.135), ("2 x RTX 4090", "usd_per_hour=0.2", 0.2)):

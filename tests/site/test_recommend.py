@@ -24,7 +24,7 @@ from tunemark.schema.throughput import FACTORS, Effects, architecture_of, genera
 from tunemark.site import recommend_data
 from tunemark.site.answer import answer_html
 from tunemark.site.database import Database
-from tunemark.site.recommend_data import columnar
+from tunemark.site.recommend_data import DERIVED, columnar
 from tunemark.site.time_and_cost import front
 
 METHODS, SOFTWARE = ("full", "lora", "qlora"), ("plain", "tuned", "vendor")
@@ -156,7 +156,10 @@ def test_page_and_python_answer_random_questions_alike(script_alone: Callable[[s
     draw = random.Random(14)  # noqa: S311 - repeatable questions
     evidence, offers = made_up_evidence(draw), made_up_offers(draw)
     data = {
-        "accelerators": {key: FACTS.accelerators[key].model_dump(mode="json") for key in GPUS},
+        "accelerators": {
+            key: FACTS.accelerators[key].model_dump(mode="json") | {name: getattr(FACTS.accelerators[key], name) for name in DERIVED}
+            for key in GPUS
+        },
         "models": {key: card.model_dump(mode="json") for key, card in FACTS.models.items()},
         "limits": limits(),
         "offers": [asdict(offer) for offer in offers],

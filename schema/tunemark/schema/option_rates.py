@@ -20,9 +20,9 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.formats import gib
 from tunemark.schema.physics.architecture import FAMILIES
-from tunemark.schema.physics.memory import estimate_memory, memory_on
+from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryVerdict
-from tunemark.schema.physics.stacks import FORMATS, USUAL_STACK, on_stack
+from tunemark.schema.physics.stacks import FORMATS, STACKS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
 from tunemark.schema.recommendation import LEVELS, DisputedRate, Offer, Question, Rate, places_of
@@ -195,6 +195,14 @@ class Candidate:
                 return verdict
         return "no"
 
+    def other_stacks(self, memory_bytes: int) -> tuple[str, ...]:
+        """Return the software stacks with which it is expected to run on a device of this memory."""
+        return tuple(
+            name
+            for name in STACKS
+            if any(verdict in FITS and memory_bytes >= least for verdict, least in memory_needed(self.shape, name, self.fixed)[1])
+        )
+
     def seconds(self, limits: Iterable[float]) -> float:
         """Return device-seconds per token at the limits of a device, without the effects that are the same for all plans."""
         return self.slower * sum(amount / limit for amount, limit in zip(self.work, limits, strict=True))
@@ -233,8 +241,7 @@ def best_of(card: AcceleratorCard, plans: Sequence[Candidate], stack: str | None
             return plan, verdict
         tried.append((plan, verdict))
     plan, verdict = min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
-    other = stack is None and memory_on(plan.shape, None, plan.fixed).stack_that_fits(card.device_bytes)
-    return plan, "tight" if other else verdict
+    return plan, "tight" if stack is None and plan.other_stacks(card.device_bytes) else verdict
 
 
 def best_plan(
@@ -403,6 +410,8 @@ def option_rates(
                 plans[alike_plans] = plans_with_work(evidence.effects, combination_on(card, step, level, asked), asked)
             plan, verdict = best_of(card, plans[alike_plans], asked.stack)
             rate = _planned(rate, plan, verdict, card.device_bytes)
+            if verdict not in FITS and not asked.stack:
+                rate = replace(rate, other_stacks=plan.other_stacks(card.device_bytes))
             missing = None if direct else reason(method, card, plan.shape.slots)
             if rate.memory == "no":
                 missing = f"does not fit: each device lacks {gib(plan.needed_bytes - card.device_bytes)}"

@@ -76,7 +76,9 @@ class Rate:
     tokens_per_s_low: float | None = None
     tokens_per_s_high: float | None = None
     memory: str | None = None
-    """fits | probably | tight | no | ran; None without any similar result."""
+    """fits | probably | tight | no; None without any similar result."""
+    other_stacks: tuple[str, ...] = ()
+    """Software stacks whose memory the plan fits in, where it does not fit with the usual one."""
     needed_bytes: int | None = None
     memory_bytes: int | None = None
     micro_batch: int | None = None
@@ -125,6 +127,8 @@ class Offer:
     """Name of the provider for readers."""
     watts: float | None = None
     """Power limit of one accelerator, or the power of the reader's own one."""
+    arm_host: bool = False
+    """True if the host has Arm CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,8 @@ class Option:
     rank_low: int = 0
     """First and last place that the intervals allow; 0 for an option that is not ranked."""
     rank_high: int = 0
+    fitting: tuple[str, ...] = ()
+    """Other methods that fit on these devices, if the memory is tight."""
 
     @property
     def devices(self) -> int:
@@ -214,6 +220,8 @@ class Without:
     """Other software levels with which these devices have a rate, if they have none with the level asked for."""
     too_large: bool = False
     """True if the step does not fit in their memory."""
+    stacks: tuple[str, ...] = ()
+    """Software stacks with which it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +276,7 @@ def offers_of(prices: Iterable[Mapping[str, object]], cards: Mapping[str, Accele
         key = (str(row["provider"]), str(row["instance"]), str(row["kind"]))
         region = str(row["region"]) if row["region"] else None
         dated = (usd, region, str(row["dated"]))
-        shown = (provider_name(key[0]), card.tdp_w)
+        shown = (provider_name(key[0]), card.tdp_w, card.arm_host)
         offer = Offer(card.key, card.name, int(count), *key, *dated, row["fabric"] is not None, *shown)
         known = cheapest.get(key)
         if known is None or (usd, offer.region or "") < (known.usd_per_hour, known.region or ""):
@@ -337,10 +345,12 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
                 continue
             missing = _why_missing(known, question.trust)
             if missing is None:
-                yield _option(question, known, offer, instances)
+                fitting = _fitting(table, offer.accelerator, known.devices) if known.memory == "tight" else ()
+                yield replace(_option(question, known, offer, instances), fitting=fitting)
             elif known.memory == "no":
                 fitting = _fitting(table, offer.accelerator, known.devices)
-                yield Without(offer.accelerator, offer.name, method, known.devices, missing, fitting=fitting, too_large=True)
+                stacks = known.other_stacks
+                yield Without(offer.accelerator, offer.name, method, known.devices, missing, fitting=fitting, too_large=True, stacks=stacks)
             else:
                 software = tuple(sorted(levels.get(place, ())))
                 yield Without(offer.accelerator, offer.name, method, known.devices, missing, software=software)

@@ -3,7 +3,7 @@
 The script of the home page writes the same sentences, since it is translated from this module.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import log
 
 from tunemark.schema.formats import HOUR_S, TIMES, estimated_duration, estimated_usd, gib, plain, significant, usd
@@ -27,6 +27,7 @@ NO_ROOM = "does not fit: "
 """Start of the reason of hardware that is too small."""
 SHOWN = 6
 """Accelerators named in a list."""
+STACKS_SHOWN = 3
 REASONS = 6
 """Reasons for missing data that are given."""
 
@@ -171,8 +172,16 @@ def not_separated(rate: Rate) -> str:
 
 
 def needs(option: Option) -> list[str]:
-    """Return the memory and the energy that an option needs, a sentence each."""
-    return [line for line in (f"Memory {memory(option)} ({configuration(option)}).", energy(option)) if line]
+    """Return the memory and the energy that an option needs, and what its host needs, a sentence each."""
+    arm = "The host has an Arm CPU: packages need builds for aarch64." if option.offer.arm_host else ""
+    fitting = f" {_methods_fit(option.fitting)}." if option.fitting else ""
+    memory_line = f"Memory {memory(option)} ({configuration(option)}).{with_stacks(option.rate.other_stacks)}{fitting}"
+    return [line for line in (memory_line, energy(option), arm) if line]
+
+
+def with_stacks(stacks: Sequence[str]) -> str:
+    """Return the software with which a plan fits where it does not fit with the usual one, in a sentence; empty without any."""
+    return f" With another software stack it fits: {_listed(list(stacks), STACKS_SHOWN)}." if stacks else ""
 
 
 def headline(question: Question, answer: Answer) -> str:
@@ -211,7 +220,8 @@ def _nothing(question: Question, answer: Answer) -> str:
             (verb, " and ".join(LIMITS[name] for name in names)) for verb, names in (("exceeds", sure), ("may exceed", unsure)) if names
         ]
         how = " and ".join(f"{verb} {limits}" for verb, limits in parts)
-        return f"No option meets all limits. The closest, {hardware(closest)} ({place(closest)}), {how}: {time_and_cost(closest)}."
+        stacks = with_stacks(closest.rate.other_stacks)
+        return f"No option meets all limits. The closest, {hardware(closest)} ({place(closest)}), {how}: {time_and_cost(closest)}.{stacks}"
     if answer.unpriced:
         return "No offer to rent can be recommended; the time on your own hardware is known."
     if not answer.offers:
@@ -259,9 +269,11 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
         unpriced = [option for option in answer.unpriced if option.offer == offer]
         if unpriced:
             time = f"about {estimated_duration(unpriced[0].seconds)} ({times(unpriced[0])})"
-            said = f"{speed(unpriced[0])} {evidence(unpriced[0])} {needs(unpriced[0])[0]}"
+            memory_line, said = needs(unpriced[0])[0], f"{speed(unpriced[0])} {evidence(unpriced[0])}"
+            # What may not fit is said before how long it would take.
+            said = f"{memory_line} If it runs: {time}. {said}" if unpriced[0].limits else f"{time}. {said} {memory_line}"
             lines.append(
-                f"{name}{with_method(question, unpriced[0])}: {time}. {said} It is ranked if you give its cost per hour or the price of electricity."
+                f"{name}{with_method(question, unpriced[0])}: {said} It is ranked if you give its cost per hour or the price of electricity."
             )
         elif own:
             number, option = own[0]
@@ -286,9 +298,14 @@ def _reason(missing: Without) -> str:
 
 
 def _fitting(missing: Without) -> str:
-    """Return the methods that fit where another does not, as the end of a sentence; empty if there are none."""
-    names = " and ".join(METHODS.get(method, method) for method in missing.fitting)
-    return f"; {names} {'fits' if len(missing.fitting) == 1 else 'fit'}" if names else ""
+    """Return the methods, or else the software, that fit where another does not, as the end of a sentence; empty if there are none."""
+    stacks = f"; with another software stack it fits: {_listed(list(missing.stacks), STACKS_SHOWN)}" if missing.stacks else ""
+    return f"; {_methods_fit(missing.fitting)}{stacks}" if missing.fitting else stacks
+
+
+def _methods_fit(methods: Sequence[str]) -> str:
+    """Return the methods that fit: `LoRA and QLoRA fit`."""
+    return f"{' and '.join(METHODS.get(method, method) for method in methods)} {'fits' if len(methods) == 1 else 'fit'}"
 
 
 def alternatives(question: Question, answer: Answer) -> list[str]:

@@ -21,11 +21,14 @@ MODELS = """
     from models order by lower(name), key
 """
 ACCELERATORS = """
-    select accelerator as key, name, vendor, architecture, unit, devices_per_unit, trains, memory_gib, memory_bandwidth_gb_s, interconnect_gb_s, tdp_w,
+    select accelerator as key, name, vendor, architecture, unit, devices_per_unit, trains, memory_gib, inline_ecc, arm_host,
+        memory_bandwidth_gb_s, interconnect_gb_s, tdp_w,
         columns('peak_(.*)_tf?l?ops') as '\\1'
     from accelerators where unit <> 'cpu' order by vendor, name, accelerator
 """
 OFFERS = "select *, concat_ws(', ', known_on, known_on_mark) as dated from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region, effective_on desc, price"
+DERIVED = ("device_bytes", "why_no_training")
+"""Properties of a card that the script reads."""
 Read = Callable[..., list[Row]]
 """Returns the rows of a query with its parameters."""
 
@@ -34,7 +37,10 @@ def data_file(read: Read) -> str:
     """Return the file of the home page."""
     evidence = Evidence.of_database(read)
     content = {
-        "accelerators": {row["key"]: row for row in accelerator_rows(read)},
+        "accelerators": {
+            row["key"]: row | {name: getattr(card, name) for name in DERIVED}
+            for card, row in zip(accelerators(read).values(), accelerator_rows(read), strict=True)
+        },
         "models": {row["key"]: row for row in read(MODELS)},
         "limits": limits(),
         "offers": [asdict(offer) for offer in offers(read)],

@@ -38,7 +38,7 @@ from tunemark.collector.store.fact_rows import price_rows
 from tunemark.schema import formats, recommendation_words
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model
-from tunemark.schema.facts.cards import ModelCard, current_prices
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.option_rates import rates_for
@@ -82,7 +82,9 @@ def recommend(
     ] = None,
     accelerator: Accelerators = None,
     most_devices: Annotated[int | None, typer.Option("--max-devices", help="Maximum number of accelerators.")] = None,
-    own: Annotated[list[str] | None, typer.Option("--own", help="Your own accelerators, such as '2 x RTX 4090'; repeatable.")] = None,
+    own: Annotated[
+        list[str] | None, typer.Option("--own", help="Your own accelerators, such as '2 x RTX 4090' or 'M4 Max 64GB'; repeatable.")
+    ] = None,
     owned: Annotated[str | None, typer.Option("--owned", metavar="FIGURES", help="What they cost; else only their time is given.")] = None,
     settings: Settings = None,
     as_json: AsJson = False,
@@ -117,6 +119,8 @@ def recommend(
         raise TunemarkError("--tokens", tokens, "give the size of the data with either --tokens or --samples")
     if owned is not None and len(own or ()) != 1:
         raise TunemarkError("--owned", owned, "is the cost of one machine; name its accelerator with --own once")
+    machines = [_own(facts, each, owned) for each in own or ()]
+    cards = facts.accelerators | {card.key: card for _, card in machines}
     question = Question(
         chosen("--method", method, (*ALL_METHODS, ANY)),
         size,
@@ -131,12 +135,12 @@ def recommend(
         most_devices,
         chosen("--set trust", more["trust"], TRUSTS),
         0.0 if more["start_up"] == "0" else parse_seconds("--set start_up", more["start_up"]),
-        tuple(_own(facts, each, owned) for each in own or ()),
+        tuple(offer for offer, _ in machines),
     )
     offers = read_offers(facts)
     _check_providers(question.providers, offers)
     evidence = read_evidence(project_root(), facts, say)
-    rates = rates_for(question, card, facts.accelerators, offers, evidence, more["stack"] and chosen("--set stack", more["stack"], STACKS))
+    rates = rates_for(question, card, cards, offers, evidence, more["stack"] and chosen("--set stack", more["stack"], STACKS))
     answer = best_options(question, rates, offers)
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
     words = recommendation_words
@@ -145,12 +149,12 @@ def recommend(
         said = {"headline": words.headline(question, answer), "alternatives": words.alternatives(question, answer), "changes": changes}
         print_json({"question": {"model": card.key} | asdict(question)} | said | asdict(answer))
         return
-    cards = [(each.key, each.method.value, each.data.sequence_length) for each in facts.workloads.values() if each.model == card.key]
+    workloads = [(each.key, each.method.value, each.data.sequence_length) for each in facts.workloads.values() if each.model == card.key]
     _print(
         card,
         question,
         answer,
-        [*changes, words.not_fitting(answer), words.unknown(answer), words.fill_gap(answer, words.workload_for(cards, question))],
+        [*changes, words.not_fitting(answer), words.unknown(answer), words.fill_gap(answer, words.workload_for(workloads, question))],
     )
 
 
@@ -168,16 +172,25 @@ def _accelerators(facts: FactBase, names: list[str] | None, most_memory_gib: str
 
 
 OWN_DEVICES = re.compile(r"([0-9]+)\s*[xX*]\s*")
+OWN_MAC = re.compile(r"((?:apple\W)?m[0-9].*?)\s+([0-9]+)\s*GI?B", re.IGNORECASE)
+"""A chip of Apple, which comes with several sizes of memory, and the size."""
 HOURLY = "usd_per_hour"
 
 
-def _own(facts: FactBase, own: str, figures: str | None) -> Offer:
-    """Return the reader's own accelerators as an offer."""
+def _own_card(facts: FactBase, name: str) -> AcceleratorCard:
+    """Return the reader's own accelerator, of a Mac with the memory in its name: `M4 Max 64GB`."""
+    mac = OWN_MAC.fullmatch(name)
+    (card,) = named_accelerators(facts, [mac[1] if mac else name], "--own")
+    return card.model_copy(update={"memory_gib": float(mac[2]), "name": f"{card.name} with {mac[2]} GB"}) if mac else card
+
+
+def _own(facts: FactBase, own: str, figures: str | None) -> tuple[Offer, AcceleratorCard]:
+    """Return the reader's own accelerators as an offer, with the card."""
     from tunemark.schema.owned_hardware import EXAMPLE, parse_owned  # noqa: PLC0415 - not needed for --help
 
     counted = OWN_DEVICES.match(own)
     devices, name = (int(counted[1]), own[counted.end() :]) if counted else (1, own)
-    (card,), watts, hourly = named_accelerators(facts, [name], "--own"), None, 0.0
+    card, watts, hourly = _own_card(facts, name), None, 0.0
     if devices < 1:
         raise TunemarkError("--own", own, "must be 1 accelerator or more")
     if figures is not None:
@@ -191,7 +204,10 @@ def _own(facts: FactBase, own: str, figures: str | None) -> Offer:
             hourly, watts = devices * owned.usd_per_hour(), owned.watts
         if not 0 < hourly < inf:
             raise TunemarkError("--owned", figures, "must be a cost above 0 US dollars per hour")
-    return Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, watts=watts or card.tdp_w)
+    offer = Offer(
+        card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, watts=watts or card.tdp_w, arm_host=card.arm_host
+    )
+    return offer, card
 
 
 def _usd(figures: str, cost: str) -> float:
