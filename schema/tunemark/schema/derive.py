@@ -48,8 +48,13 @@ class Derived:
     compile_overhead_s: float | None
     """Compile overhead in seconds; null without a steady window. See definitions#compile-overhead."""
     slowest_rank: "SlowestRank | None"
-    rankable: bool
-    """True if the result may share a ranking."""
+    usable: bool
+    """True if the run ended well, no gate failed, and its rate is that of enough steps."""
+
+    @property
+    def rankable(self) -> bool:
+        """True if the result may share a ranking."""
+        return self.usable and self.window is not None and self.window.stable
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +117,8 @@ def derive(submission: Submission) -> Derived:
         peak_memory=headline_memory(submission),
         compile_overhead_s=sum(compile_overhead(submission, window, rates.step_time.p50).values()) if rates and window else None,
         slowest_rank=slowest_rank(submission, window) if window is not None else None,
-        rankable=submission.outcome.status is Status.OK
+        usable=submission.outcome.status is Status.OK
         and window is not None
-        and window.stable
         and window.steps >= RANKABLE_STEPS
         and all(gate.passed is not False for gate in submission.gates),
     )

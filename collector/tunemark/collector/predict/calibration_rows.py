@@ -217,15 +217,15 @@ def calibration_outcome(submission: Submission, result_id: str, facts: FactBase,
     model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
     if model is None or accelerator is None:
         return result_id, Missing("a device or model without a card")
-    failed, rate = any(gate.passed is False for gate in submission.gates), derived.tokens_per_s
-    if failed or rate is None or derived.window is None or derived.window.steps < RANKABLE_STEPS or rate.relative_half_width > NOISE:
+    rate, window = derived.tokens_per_s, derived.window
+    if rate is None or window is None or not derived.usable or rate.relative_half_width > NOISE:
         return result_id, Missing(f"a gate failed, or fewer than {RANKABLE_STEPS} steps, or an interval of more than +-{NOISE:.0%}")
     problem, part = shape_problem(plan, model), part_of_card(submission, accelerator)
     if accelerator.unit == "cpu":
         return result_id, Missing("a CPU: predictions are for accelerators")
     if problem is not None or part != 1:
         return result_id, Missing(problem or "a device that is only a part of the device on its card")
-    work, count = work_in(submission.trace, derived.window), plan.device.count
+    work, count = work_in(submission.trace, window), plan.device.count
     shape = shape_of_plan(plan, model)
     config = Combination(accelerator, count, shape, plan.software_level, "measured", "", max(1.0, count / plan.batch.data_parallel))
     return result_id, observe(result_id, config, work.slot_tokens / work.seconds)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tunemark.harness.plan.options import Options
 from tunemark.harness.run.show import say
-from tunemark.harness.studies.series import Bench, Run, Series, Stopped, StudyResult, card_with, settings_of
+from tunemark.harness.studies.series import Bench, Series, Stopped, StudyResult, card_with, settings_of
 from tunemark.schema import formats
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
@@ -118,20 +118,13 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
                 run = series.run(name_of(arm, pair), planned, of=2 * pairs)
                 if run.status in HOPELESS:
                     raise Stopped(f"stopped at {run.point} ({run.status.value}): retrying would fail the same way")
-    usable = {run.point: run.submission for run in series.done if _usable(run)}
+    usable = {run.point: run.submission for run in series.done if derive(run.submission).usable}
     names = [(name_of("a", pair), name_of("b", pair)) for pair in range(1, pairs + 1)]
     known = [(usable[a], usable[b]) for a, b in names if a in usable and b in usable]
     ended = series.ended
     if not known and ended is None:
         ended = f"no pair has two runs that are ok, pass their gates and have {RANKABLE_STEPS} steps after warm-up; raise --steps, or seconds with --set"
     return _compared(known, workload=workload, study_id=series.study_id, ended=ended, a=arms["a"].text, b=arms["b"].text, runs=series.files)
-
-
-def _usable(run: Run) -> bool:
-    """Return True for a run that is ok, passed its gates and is long enough for a rate."""
-    window = derive(run.submission).window
-    long_enough = window is not None and window.steps >= RANKABLE_STEPS
-    return run.status is Status.OK and long_enough and all(gate.passed is not False for gate in run.submission.gates)
 
 
 def _compared(pairs: Sequence[tuple[Submission, Submission]], **study: Any) -> Comparison:  # noqa: ANN401 - fields of the comparison
