@@ -148,7 +148,9 @@ def answered(
         return "choose one from the list, or give a size such as 13B or its config.json" if unknown else error.fix
     answer, tuned = (recommend(replace(question, software=software), rates, offers) for software in (question.software, "tuned"))
     names, cards = {key: FACTS.accelerators[key].name for key in GPUS}, CARDS if model.key == MODELS[0] else []
-    return answer_html(question, answer, tuned if question.software == "plain" else None, names, cards, every=True), rates, answer
+    page = f"models/{model.key}.html" if getattr(FACTS.models.get(model.key), "name", None) == model.name else ""
+    tuned = tuned if question.software == "plain" else None
+    return answer_html(question, answer, tuned, names, cards, every=True, model_page=page), rates, answer
 
 
 @pytest.mark.parametrize("count", [125, pytest.param(500, marks=pytest.mark.nightly)])

@@ -196,11 +196,12 @@ class Candidate:
         return "no"
 
     def other_stacks(self, memory_bytes: int) -> tuple[str, ...]:
-        """Return the software stacks with which it is expected to run on a device of this memory."""
+        """Return the software stacks, other than vendors' own, with which it is expected to run on a device of this memory."""
         return tuple(
             name
             for name in STACKS
-            if any(verdict in FITS and memory_bytes >= least for verdict, least in memory_needed(self.shape, name, self.fixed)[1])
+            if name != USUAL_STACK["vendor"]
+            and any(verdict in FITS and memory_bytes >= least for verdict, least in memory_needed(self.shape, name, self.fixed)[1])
         )
 
     def seconds(self, limits: Iterable[float]) -> float:

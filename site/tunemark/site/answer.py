@@ -27,6 +27,7 @@ def answer_html(
     cards: Sequence[tuple[str, str, int]],
     *,
     every: bool,
+    model_page: str = "",
 ) -> str:
     """Return the answer: the reader's own hardware first, the best option with its grounds, the options, and what is not known.
 
@@ -40,11 +41,16 @@ def answer_html(
         Workload cards of the model: name, method and sequence length.
     every
         True to add all further options, folded.
+    model_page
+        The page with all results of the model, which is linked where no option can be recommended.
 
     """
     parts = [f"<p><strong>{escape(line)}</strong></p>" for line in words.own_hardware(question, answer)]
     if answer.best is None:
-        parts.append(f'<p class="tm-headline">{escape(words.headline(question, answer))}</p>')
+        results = (
+            f' <a href="{escape(model_page)}">All results of this model</a>, also those that no prediction rests on.' if model_page else ""
+        )
+        parts.append(f'<p class="tm-headline">{escape(words.headline(question, answer))}{results}</p>')
     if answer.best is not None:
         parts = [*parts, *_best(question, answer, answer.best), _table("Options, best first", answer.ranked[:SHOWN], question)]
         if every:

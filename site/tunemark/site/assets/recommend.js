@@ -49,7 +49,8 @@
   const answered = (index, model, question, rates, { code, rate } = { code: "USD", rate: 1 }) => {
     const offers = rate === 1 ? index.offers : index.offers.map((offer) => make(Offer, [], { ...offer, usd_per_hour: offer.usd_per_hour * rate }));
     const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, offers) : null;
-    const html = answer_html(question, recommend(question, rates, offers), tuned, index.names, index.workloads[model.key] ?? [], true);
+    const page = index.models[model.key]?.name === model.name ? `models/${model.key}.html` : "";
+    const html = answer_html(question, recommend(question, rates, offers), tuned, index.names, index.workloads[model.key] ?? [], true, page);
     return code === "USD" ? html : html.replaceAll("$", `${code}\u00a0`);
   };
   globalThis.tunemarkHome = { answered, modelOf, prepared };
