@@ -45,7 +45,8 @@ def answer_html(
         The page with all results of the model, which is linked where no option can be recommended.
 
     """
-    parts = [f"<p><strong>{escape(line)}</strong></p>" for line in words.own_hardware(question, answer)]
+    own = [line.partition(". ") for line in words.own_hardware(question, answer)]
+    parts = [f"<p><strong>{escape(first)}{end.strip()}</strong> {escape(rest)}</p>" for first, end, rest in own]
     if answer.best is None:
         results = (
             f' <a href="{escape(model_page)}">All results of this model</a>, also those that no prediction rests on.' if model_page else ""

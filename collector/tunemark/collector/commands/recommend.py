@@ -260,6 +260,9 @@ def _print(card: ModelCard, question: Question, answer: Answer, remarks: Iterabl
     ):
         if options:
             _print_options(question, f"{title}: {min(SHOWN, len(options))} of {len(options)}", options[:SHOWN])
+    if answer.best is None and not answer.may_exceed and card.key in FactBase.of_project().models:
+        query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
+        remarks = [*remarks, f'All results of this model: tunemark query "{query}"']
     shown = list(filter(None, (words.ORDER if answer.ranked else "", *remarks)))
     for line in ("", *shown) if shown else ():
         typer.echo(line)
