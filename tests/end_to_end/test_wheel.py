@@ -124,8 +124,19 @@ def test_a_result_is_measured_checked_and_shown_for_submission_in_an_empty_folde
     assert packages == sorted(path for path in environment.rglob("*.json") if "tunemark" in path.parts)
 
 
-NOT_HERE = re.compile(r"run (full-1b|lora-|trainer-)|frontier|tune |ab |import |site |collect|query|--to |--install-completion")
-"""Commands for an accelerator, for minutes of repeats, for files that the reader has, or of the database, which test_whole_way runs."""
+NOT_HERE = re.compile(r"run (full-1b|lora-|trainer-)|frontier|tune |ab |import |site |collect|query|--to |--install-completion|--report-to")
+"""Commands for an accelerator, for minutes of repeats, for files or trackers that the reader has, or of the database, which test_whole_way runs."""
+
+
+def files_of_a_reader(folder: Path) -> None:
+    """Write the files that the README names: a model's configuration, options of a run, and a workload card."""
+    (folder / "MODEL").mkdir()
+    sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
+    config = {"model_type": "llama", "vocab_size": 128256, "max_position_embeddings": 8192, "tie_word_embeddings": False} | sizes
+    (folder / "MODEL/config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "mine.yml").write_text("workload: smoke-lora\nseq: 128\n", encoding="utf-8")
+    card = (ROOT / "data/workloads/smoke-lora.toml").read_text(encoding="utf-8")
+    (folder / "card.toml").write_text(card.replace('key = "smoke-lora"', 'key = "card"'), encoding="utf-8")
 
 
 def documented_commands() -> list[str]:
@@ -143,6 +154,7 @@ def test_every_documented_command_runs_and_its_results_are_valid_and_without_a_f
     """Runs are shortened to 32 steps, of which 20 and more are steady. The files are those of the reader: texts of six emotions, the first submission."""
     commands, failed = documented_commands(), list[str]()
     assert len(commands) > 15
+    files_of_a_reader(tmp_path)
     for line in commands:
         first = next(iter(sorted((tmp_path / "submissions").glob("smoke-lora/*.json"))), Path("none"))
         words = shlex.split(line.replace("FOLDER", str(EMOTIONS)).replace("SUBMISSION", str(first)).replace(" data/", f" {ROOT}/data/"))

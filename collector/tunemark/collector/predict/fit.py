@@ -210,26 +210,34 @@ def fit(rows: Iterable[Observed]) -> Fit:
 def posterior_of(fitted: Fit, lines: NDArray[np.integer[Any]]) -> Posterior:
     """Return the posterior given some of the rows, by Gauss-Newton steps with the weights of Student's t distribution.
 
-    The steps begin at the mean of the prior: rows that are left out have no influence at all.
+    The steps begin at the mean of the prior: rows that are left out have no influence at all. Parameters that no row tells apart, such as
+    the effects of a document and of its only accelerator, are fitted as their sum, of which each gets its share of the prior variance.
     """
     priors = [prior_of(name) for name in fitted.names]
-    middle, precision = np.array([prior.mean for prior in priors]), np.diag([1 / prior.sd**2 for prior in priors])
+    middle, variance = np.array([prior.mean for prior in priors]), np.array([prior.sd**2 for prior in priors])
     observed = np.array([fitted.rows[line].log_seconds for line in lines])
     counts = Counter(fitted.rows[line].config.stack for line in lines)
     capped = np.array([min(1.0, MOST_ROWS / counts[fitted.rows[line].config.stack]) for line in lines])
-    mean = middle
+    columns: dict[bytes, int] = {}
+    group = np.array([columns.setdefault(column.tobytes(), len(columns)) for column in fitted.design.linear(middle, lines)[1].T])
+    first = np.unique(group, return_index=True)[1]
+    sums = np.bincount(group, variance)
+    share, precision = variance / sums[group], np.diag(1 / sums)
+    moved = np.zeros(len(sums))
     for _ in range(STEPS):
-        predicted, slopes = fitted.design.linear(mean, lines)
-        residuals = observed - predicted
+        predicted, slopes = fitted.design.linear(middle + share * moved[group], lines)
+        residuals, slopes = observed - predicted, slopes[:, first]
         weights = capped * (FREEDOM + 1) / (FREEDOM + (residuals / NOISE) ** 2) / NOISE**2
         # A product of a matrix with its own transpose takes half of the time.
         weighed = slopes * np.sqrt(weights)[:, None]
         curvature = weighed.T @ weighed + precision
-        step = np.linalg.solve(curvature, slopes.T @ (weights * residuals) - precision @ (mean - middle))
-        mean = mean + step
-        if float(np.abs(step).max()) < CLOSE:
+        step = np.linalg.solve(curvature, slopes.T @ (weights * residuals) - precision @ moved)
+        moved = moved + step
+        if float(np.abs(share * step[group]).max()) < CLOSE:
             break
-    return Posterior(mean, np.linalg.inv(curvature))
+    apart = np.where(group[:, None] == group, np.outer(variance, share), 0.0)
+    covariance = np.outer(share, share) * np.linalg.inv(curvature)[np.ix_(group, group)] + np.diag(variance) - apart
+    return Posterior(middle + share * moved[group], covariance)
 
 
 @dataclass(frozen=True, slots=True)
