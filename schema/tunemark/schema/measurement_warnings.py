@@ -3,7 +3,9 @@
 Most follow from the record itself: the harness stores them, and the gate derives them again, so that none can be left out.
 """
 
+import re
 from collections.abc import Iterator
+from math import inf
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import MeasurementWarning, Submission
 from tunemark.schema.records.trace import DeviceUse, Gate, Probe, StepTrace
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
-from tunemark.schema.vocabulary import WarningKind, Weights
+from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, WarningKind, Weights
 
 BUSY_HOST_CORES = 0.25
 WIDE_INTERVAL = 0.02
@@ -33,6 +35,14 @@ DATA_WAIT_SHARE = 0.005
 """Share of training that may pass in waiting for samples: half of the overhead that the harness may have."""
 RANDOM_WEIGHTS = "weights are random: speed and memory are representative, loss and accuracy are not"
 Warnings = Iterator[tuple[WarningKind, str]]
+OBSERVED = {
+    # The harness warns below 2 GiB, which are printed with one digit.
+    WarningKind.LOW_DISK: r"([01]\.\d|2\.0) GiB of disk were free",
+    WarningKind.BUSY_DEVICE: r"\d+ other process(es)? used .+",
+    WarningKind.TRUNCATED_LOG: "a line of the worker's log was cut off and left out",
+    WarningKind.FALLBACK: f"{EAGER_UPDATE}:.+",
+}
+"""Warnings about circumstances that a record does not hold, and their words."""
 
 
 def warnings_of_record(submission: Submission, derived: Derived) -> Iterator[MeasurementWarning]:
@@ -45,6 +55,14 @@ def warnings_of_record(submission: Submission, derived: Derived) -> Iterator[Mea
         _circumstances(submission, derived),
     )
     yield from (MeasurementWarning(kind=kind, message=message) for warnings in kinds for kind, message in warnings)
+
+
+def warnings_now(s: Submission, derived: Derived) -> tuple[MeasurementWarning, ...]:
+    """Return the warnings that follow from a record by today's rules, and those about circumstances that it does not hold."""
+    compiled = s.plan.optimizer.stochastic_rounding and s.plan.device.backend in COMPILED_UPDATE
+    stated = (warning for warning in s.warnings if compiled or warning.kind is not WarningKind.FALLBACK)
+    observed = (warning for warning in stated if re.fullmatch(OBSERVED.get(warning.kind, "(?!)"), warning.message))
+    return (*warnings_of_record(s, derived), *observed)
 
 
 def _steps(derived: Derived) -> Warnings:
@@ -99,10 +117,6 @@ def probe_warnings(probe: Probe | None) -> Warnings:
         yield WarningKind.PEAK_ROSE, f"the matrix rate was {change:.0%} higher after training than before: {cause}"
 
 
-def _measured(step: int, derived: Derived) -> bool:
-    return derived.window is not None and step > derived.window.first
-
-
 def _circumstances(submission: Submission, derived: Derived) -> Warnings:
     rank = derived.slowest_rank
     if rank and rank.behind > SLOW_RANK:
@@ -115,7 +129,8 @@ def _circumstances(submission: Submission, derived: Derived) -> Warnings:
     waited = submission.trace.data_wait_share
     if waited is not None and waited > DATA_WAIT_SHARE:
         yield WarningKind.DATA_WAIT, f"training waited for samples in {waited:.1%} of its time; use a shorter preparation or a faster host"
-    retries = sum(event.amount for event in submission.events if event.kind == "allocator_retry" and _measured(event.step, derived))
+    steady = derived.window.first if derived.window else inf
+    retries = sum(event.amount for event in submission.events if event.kind == "allocator_retry" and event.step > steady)
     if retries:
         message = f"the allocator found no memory {counted(retries, 'time')} in the steady window and emptied its cache"
         yield WarningKind.ALLOCATOR_RETRIES, f"{message}, which waits for the device; lower batch.micro_batch"
