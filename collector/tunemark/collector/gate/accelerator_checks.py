@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from tunemark.collector.gate.fact_checks import FIRST_TENSOR_CORES, Neighbours, name_problems, skeleton
+from tunemark.collector.gate.fact_checks import Neighbours, name_problems, skeleton
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.records.reading import Problem
 
@@ -57,14 +57,10 @@ def accelerator_problems(card: AcceleratorCard, beside: Neighbours) -> Iterator[
     siblings = _siblings(card, beside)
     for relation in RELATIONS:
         yield from _relation_problems(relation, card, siblings)
-    generation = beside.known.generation(card.architecture) if card.vendor == "NVIDIA" else None
     for name, year in FIRST_YEAR.items() if card.cpu is None else ():
         value = card.value(f"peak_tflops.{name}")
         if value is not None and card.launch_year is not None and card.launch_year < year:
             yield Problem(f"peak_tflops.{name}", f"{value:g}", f"no device had {name} in {card.launch_year}; it began in {year}")
-        elif value is not None and generation is not None and generation < FIRST_TENSOR_CORES[name]:
-            fix = f"{card.architecture} has tensor cores of generation {generation}; {name} began with {FIRST_TENSOR_CORES[name]}"
-            yield Problem(f"peak_tflops.{name}", f"{value:g}", fix)
     # Superchips also print the memory of their CPU.
     printed = [float(size) for name in (card.key, card.name, *card.aliases) for size in PRINTED_MEMORY.findall(name.replace("-", " "))]
     if card.memory_gib and printed and all(_factor(size, card.memory_gib) > KEPT_BY_DRIVER for size in printed):
@@ -76,16 +72,13 @@ def _factor(one: float, other: float) -> float:
 
 
 def _identity(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for a key that begins with another vendor, an alias that names no single device, and another vendor's architecture."""
+    """Yield a problem for a key that begins with another vendor, and for another vendor's architecture."""
     if skeleton(card.key.split("-")[0]) != skeleton(card.vendor.split()[0]):
         yield Problem("vendor", repr(card.vendor), f"the key is {card.key}; a key begins with its vendor")
     others = [other for other in beside.accelerators.values() if other.key != card.key]
     written = {other.vendor for other in others if other.key.split("-")[0] == card.key.split("-")[0]}
     if written and card.vendor not in written:
         yield Problem("vendor", repr(card.vendor), f"other cards have {' and '.join(sorted(written))}; write it the same")
-    general = {skeleton(name) for name in (card.architecture or "", *card.vendor.split(), "gpu", "cpu", "accelerator")}
-    for alias in (alias for alias in card.aliases if skeleton(alias) in general):
-        yield Problem("aliases", repr(alias), "is no name of one device; every device that reports this word would get this card")
     owners = {other.vendor for other in others if other.architecture == card.architecture and card.architecture and card.cpu is None}
     if owners and card.vendor not in owners:
         yield Problem("architecture", repr(card.architecture), f"is one of {' and '.join(sorted(owners))}; correct it")

@@ -1,6 +1,5 @@
 """Checks that need several submissions or their checkout: repeated runs, copies, superseded results, peers, commits, changed facts."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -49,13 +48,9 @@ class Candidate:
     subject: Subject = NOTHING
     finished: bool = True
     """True if the run succeeded."""
-    steps: int = 0
-    """Completed steps."""
     study: Study | None = None
     """The study that the run belongs to; None for a run of its own."""
     started_at: datetime = LONG_AGO
-    wall_s: float = 0.0
-    """Duration of the run."""
     commit: str | None = None
     identity: Identity = UNKNOWN
     outdated: tuple[Problem, ...] = ()
@@ -114,25 +109,18 @@ class _Seen:
 
     runs: dict[str, Candidate] = field(default_factory=dict)
     results: dict[str, Candidate] = field(default_factory=dict)
-    begun: dict[tuple[datetime, str], str] = field(default_factory=dict)
-    """Start and machine of a run -> its file."""
 
     def add(self, candidate: Candidate) -> None:
         """Remember an accepted run."""
         self.runs[candidate.run_id] = self.results[candidate.result_id] = candidate
-        if candidate.started_at.microsecond:
-            self.begun[candidate.started_at, candidate.subject.machine] = candidate.file
 
     def problems(self, candidate: Candidate, original: str | None, *, new: bool) -> Iterator[Problem]:
         """Yield why a run is one that was seen already; `original` is the file of which it is a copy."""
         same_run, same_result = self.runs.get(candidate.run_id), self.results.get(candidate.result_id)
-        at_once = self.begun.get((candidate.started_at, candidate.subject.machine)) if new else None
         if same_run is not None:
             yield Problem("run_id", repr(candidate.run_id), f"is the run of {same_run.file} already; a run is submitted once")
         elif same_result is not None:
             yield Problem("file", candidate.result_id, f"is the id of {same_result.file} already; two results cannot share an id")
-        elif at_once is not None:
-            yield Problem("started_at", candidate.started_at.isoformat(), f"{at_once} began in the same microsecond on the same machine")
         elif new and original is not None:
             fix = f"its readings are those of {original}; submit a measurement of your own"
             yield Problem("trace.completed_at_s", "a copy", fix)
@@ -213,11 +201,6 @@ def _superseding(candidate: Candidate, target: Candidate | None, replaced: dict[
             yield Problem("supersedes", shown, f"{what}; only a run of the same plan on the same machine replaces a result")
     if target.finished and not candidate.finished:
         yield Problem("supersedes", shown, "it succeeded, and this run did not; only a run that got at least as far can replace a result")
-    if not target.finished and not candidate.finished and candidate.steps < target.steps:
-        fix = f"it completed {target.steps} steps, and this run {candidate.steps}; only a run that got at least as far can replace a result"
-        yield Problem("supersedes", shown, fix)
-    if target.started_at < candidate.started_at < target.started_at + timedelta(seconds=target.wall_s):
-        yield Problem("supersedes", shown, "it was still running when this run began; two runs at once disturb each other, so run it again")
     if candidate.started_at <= target.started_at:
         yield Problem("supersedes", shown, f"it began later, at {target.started_at:%Y-%m-%d %H:%M}; only a newer run replaces a result")
     if target.result_id in replaced:
@@ -228,22 +211,15 @@ def _superseding(candidate: Candidate, target: Candidate | None, replaced: dict[
 
 
 def _studies(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem]]:
-    """Yield runs that contradict an earlier run of the same study. A study has one request, and its runs are made one after the other."""
-    first: dict[str, Candidate] = {}
+    """Yield runs that contradict an earlier run of the same study, which has one request."""
+    first: dict[str, tuple[str, tuple[str, ...]]] = {}
     in_time = sorted(((each, each.study) for each in accepted if each.study is not None), key=lambda pair: pair[0].started_at)
-    last: dict[str, int] = defaultdict(int)
     for candidate, study in in_time:
-        known = first.setdefault(study.study_id, candidate)
-        shared = known.study
-        if shared is not None and (study.kind, study.settings_sha256) != (shared.kind, shared.settings_sha256):
-            fix = f"{known.file} is of the same study, with another kind or other settings; a study has one of each"
+        request = (study.kind, study.settings_sha256, candidate.subject.workload)
+        file, known = first.setdefault(study.study_id, (candidate.file, request))
+        if request != known:
+            fix = f"{file} is of the same study, with another kind or other settings; a study has one of each"
             yield candidate, Problem("study.settings_sha256", study.settings_sha256, fix)
-        elif known.subject.workload != candidate.subject.workload:
-            yield candidate, Problem("study.study_id", repr(study.study_id), f"{known.file} is of the same study, with another workload")
-        elif study.position <= last[study.study_id]:
-            fix = f"runs of a study are numbered in the order in which they were made; compare with {known.file}"
-            yield candidate, Problem("study.position", str(study.position), fix)
-        last[study.study_id] = max(last[study.study_id], study.position)
 
 
 def _unknown_commits(kept: Sequence[Candidate], root: Path) -> Iterator[tuple[str, Problem]]:

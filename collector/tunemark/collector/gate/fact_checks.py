@@ -22,8 +22,6 @@ from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import is_visible
 
 Content = TypeVar("Content")
-FIRST_TENSOR_CORES = {"bf16": 3, "tf32": 3, "fp8": 4}
-"""First generation of NVIDIA's tensor cores with a format."""
 PRINTED_SIZE = re.compile(r"(?i)(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
 
 DAY = re.compile(r'(?:_on"?\s*[:=]\s*"?|=\s*|,|^)(20\d\d-\d\d-\d\d)(?=[",\s}\]]|$)')
@@ -54,11 +52,6 @@ class Neighbours(FactBase):
         for path in sorted((self.root / folder).glob("*.toml")):
             with suppress(TunemarkError):
                 yield reader(path)
-
-    def results_of(self, source: str) -> set[str]:
-        """Return the ids in the files of a document's results; empty without any."""
-        texts = (path.read_text(encoding="utf-8", errors="replace") for path in (self.root / "published" / source).glob("*.json"))
-        return {match for text in texts for match in re.findall(r'"id": ?"(\d{3}-\d{3})"', text)}
 
     @cached_property
     def aws_sizes(self) -> dict[str, tuple[str, ...]]:

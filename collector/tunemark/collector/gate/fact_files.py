@@ -134,7 +134,7 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
             yield from missing("model", model, _keys(beside.root / "models"), "models")
         for card in cards:
             yield from book.workload_problems(card, beside)
-            yield from book.setting_problems(card, beside)
+            yield from book.setting_problems(card)
             if (path.parent / "golden" / f"{card.key}.toml").exists() and Neighbours(path.parents[1]).golden_losses(card.key) is None:
                 fix = f"golden/{card.key}.toml has the losses of another version of this card; record them again, or restore the card"
                 yield Problem("key", repr(card.key), fix)

@@ -219,12 +219,6 @@ def devices_listed(r: Run) -> bool:
     return complete and len(places) == len(set(places)) <= r.count and all(node < nodes and index < MOST_DEVICES for node, index in places)
 
 
-def same_readings(_: Run, use: DeviceUse) -> bool:
-    """Return True if figures of the same readings are known together."""
-    pairs = (("busy_mean", "busy_peak"), ("power_mean_w", "power_peak_w"), ("clock_mean_mhz", "clock_min_mhz"))
-    return all((getattr(use, one) is None) == (getattr(use, other) is None) for one, other in pairs)
-
-
 def throttled_for_reasons(_: Run, use: DeviceUse) -> bool:
     """Return True if all reasons are a driver's, and each share is of a listed reason and above 0."""
     listed, shares = set(use.throttle_reasons or ()), use.throttle_shares

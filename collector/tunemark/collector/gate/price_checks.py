@@ -1,16 +1,15 @@
 """Checks of the price book, and of the files beside it: the basis of costs, and the sizes that AWS sells.
 
-A price is compared with those of the same machine, of other machines of the provider, and of the market.
+A price is compared with those of the same machine, and of other machines of the provider.
 """
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from tunemark.collector.gate.fact_checks import Neighbours, skeleton
+from tunemark.collector.gate.fact_checks import Neighbours
 from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, PriceBasis, PriceRow
 from tunemark.schema.records.reading import Problem
@@ -21,11 +20,8 @@ PRICE_STEP = 3.0
 """A provider's price of an accelerator-hour changes by less between its nearest machines and days: the largest cut was 1.8x (2025)."""
 LARGEST_DISCOUNT = 0.08
 """Spot prices are up to 90% below those on demand, as their providers say; the lowest of the book is 0.1 of it."""
-MARKET_STEP = 4.0
-"""A price is rarely this many times below the cheapest or above the dearest offer of others: the same card differs 4x between clouds."""
 GIB_PER_VCPU = (0.5, 64.0)
 """Machines have 1 (vast) to 21 GiB per vCPU."""
-ODD_NAME = re.compile(r"[^A-Za-z0-9._+-]")
 
 
 def price_problems(rows: Sequence[Row], beside: Neighbours) -> Iterator[tuple[int, Problem]]:
@@ -34,26 +30,18 @@ def price_problems(rows: Sequence[Row], beside: Neighbours) -> Iterator[tuple[in
     for line, row in rows:
         machines[row.instance].append((line, row))
         offers[row.accelerator].append((line, row))
-    providers = {skeleton(row.provider): row.provider for _, row in reversed(rows)}
     for line, row in rows:
         card = beside.accelerators.get(row.accelerator)
         same = [other for number, other in machines[row.instance] if number != line]
         others = [other for number, other in offers[row.accelerator] if number != line]
-        for problem in (*_machine(row, card, same, providers, beside), *islice(_price(row, same, others), 1)):
+        for problem in (*_machine(row, card, same, beside), *islice(_price(row, same, others), 1)):
             yield line, problem
 
 
-def _machine(
-    row: PriceRow, card: AcceleratorCard | None, same: Sequence[PriceRow], providers: dict[str, str], beside: Neighbours
-) -> Iterator[Problem]:
+def _machine(row: PriceRow, card: AcceleratorCard | None, same: Sequence[PriceRow], beside: Neighbours) -> Iterator[Problem]:
     """Yield a problem for a machine that other rows describe otherwise, that AWS does not sell, or that cannot exist."""
     if card is not None and card.launch_year and row.effective_on.year < card.launch_year:
         yield Problem("effective_on", str(row.effective_on), f"the device was launched in {card.launch_year}; correct the day")
-    if providers[skeleton(row.provider)] != row.provider:
-        fix = f"looks like {providers[skeleton(row.provider)]!r}; write a provider the same in all rows"
-        yield Problem("provider", repr(row.provider), fix)
-    if odd := ODD_NAME.search(row.instance):
-        yield Problem("instance", ascii(row.instance), f"names of machines do not contain {odd[0]!a}; write it as the provider does")
     for name in ("provider", "accelerator", "accelerator_count", "vcpus", "memory_gib"):
         value = getattr(row, name)
         stated = [getattr(other, name) for other in same if getattr(other, name) is not None]
@@ -73,7 +61,7 @@ def _machine(
 
 
 def _price(row: PriceRow, same: Sequence[PriceRow], others: Sequence[PriceRow]) -> Iterator[Problem]:
-    """Yield a problem for a price far from its neighbours: of the machine on demand, of the provider, and of the market."""
+    """Yield a problem for a price far from its neighbours: of the machine on demand, and of the provider."""
     shown, in_region = f"{row.usd_per_hour:g}", [other for other in same if (other.region, other.provider) == (row.region, row.provider)]
     if row.kind in {PriceKind.SPOT, PriceKind.RESERVED}:
         on_demand = [other for other in in_region if other.kind is PriceKind.ON_DEMAND]
@@ -91,10 +79,6 @@ def _price(row: PriceRow, same: Sequence[PriceRow], others: Sequence[PriceRow]) 
     nearest = min((_factor(row, other) for other in near), default=1.0)
     if nearest > PRICE_STEP:
         fix = f"differs by a factor of {nearest:.3g} from the nearest price of {row.provider} for it"
-        yield Problem("usd_per_hour", shown, f"{fix}; prices are US dollars per hour of the whole machine")
-    hourly, market = row.usd_per_hour / row.accelerator_count, [other.usd_per_hour / other.accelerator_count for other in others]
-    if market and not min(market) / MARKET_STEP <= hourly <= max(market) * MARKET_STEP:
-        fix = f"is {hourly:.3g} per device, others have {min(market):.3g} to {max(market):.3g}"
         yield Problem("usd_per_hour", shown, f"{fix}; prices are US dollars per hour of the whole machine")
 
 

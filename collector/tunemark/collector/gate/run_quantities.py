@@ -12,7 +12,7 @@ from tunemark.collector.gate.cross_file_checks import CLOCK
 from tunemark.collector.gate.run_facts import Run
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.physics.architecture import adapted_linears, adapts_tokens
-from tunemark.schema.records.effective import OPTIMIZER_LIBRARIES, compared
+from tunemark.schema.records.effective import OPTIMIZER_LIBRARIES
 from tunemark.schema.records.trace import MOST_MICRO_STEPS
 from tunemark.schema.statistics.comparison import arm_run
 from tunemark.schema.synthetic_data import SPECIAL_TOKENS, UNIFORM
@@ -30,7 +30,6 @@ from tunemark.schema.vocabulary import (
     Dtype,
     Method,
     Phase,
-    WarningKind,
 )
 
 FIRST_RUN = datetime(2026, 11, 20, tzinfo=UTC)
@@ -209,16 +208,6 @@ def point_was_requested(r: Run) -> bool:
 
 
 # Settings in effect
-
-
-def setting_not_as_planned(r: Run) -> str | None:
-    """Return the first setting in effect that is not the plan's and has no warning, or an empty text."""
-    if r.s.effective is None:
-        return None
-    told = {warning.message.partition(":")[0] for warning in r.s.warnings if warning.kind is WarningKind.FALLBACK}
-    told -= {"optimizer"} | (set() if r.neuron else {"stochastic_rounding"})
-    differing = (each for each in compared(r.plan, r.s.effective, r.trace) if each.agrees is False and each.setting not in told)
-    return next((f"{each.setting}: {each.effective}" for each in differing), "")
 
 
 def before_ampere(r: Run) -> bool:
