@@ -31,8 +31,9 @@ MOST_TOKENS = 4_000_000
 """Tokens of the first steps that are made again; the rest is not compared."""
 
 
-DEVIATION, LAST_DIGIT = re.compile(r"largest deviation from the reference losses: ([\d.]+)% at step \d+ \(allowed: [\d.]+%\)"), 0.011
-"""The words of the check of losses, and the percent by which two sums of the same losses may round apart."""
+DEVIATION = re.compile(r"largest deviation from the reference losses: ([\d.]+)% at step \d+ (\(allowed: [\d.]+%\))")
+LAST_DIGIT = 0.011
+"""Percent by which two sums of the same losses may be rounded apart."""
 
 
 class StepCounts(NamedTuple):
@@ -161,9 +162,8 @@ def _loss_band(s: Submission, facts: FactBase) -> Iterator[Problem]:
 
 def _same_deviation(stated: str, derived: str) -> bool:
     """Return True if two verdicts state the same deviation up to its last digit, or the same reason for none."""
-    found = [DEVIATION.fullmatch(detail) for detail in (stated, derived)]
-    percents = [float(match[1]) for match in found if match]
-    return stated == derived or (len(percents) == len(found) and abs(percents[0] - percents[1]) < LAST_DIGIT)
+    one, other = DEVIATION.fullmatch(stated), DEVIATION.fullmatch(derived)
+    return stated == derived or bool(one and other and one[2] == other[2] and abs(float(one[1]) - float(other[1])) < LAST_DIGIT)
 
 
 def _warnings(s: Submission, derived: Derived) -> Iterator[Problem]:
