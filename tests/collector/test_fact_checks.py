@@ -10,8 +10,7 @@ import pytest
 from factories import CHECKOUT, FACTS, Tunemark, with_overrides
 from pydantic import ValidationError
 
-from tunemark.collector.gate.accelerator_checks import accelerator_problems
-from tunemark.collector.gate.fact_checks import Neighbours, future_days, text_problems
+from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, future_days, text_problems
 from tunemark.collector.gate.published_checks import claim_problems
 from tunemark.collector.importers.table_text import printed_value
 from tunemark.schema.facts.cards import AcceleratorCard
