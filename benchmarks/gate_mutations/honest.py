@@ -33,15 +33,6 @@ CPU_OPTIONS = {
 ROWS, DEVICE_SERIES = (Path(__file__).with_name(name) for name in ("honest.toml", "device_series.json"))
 LAST = datetime(2026, 11, 22, 16, 0, 12, 90_441, tzinfo=UTC)
 """Start of the last of these runs."""
-OLDER = PACKAGES | {
-    "torch": "2.9.1",
-    "transformers": "4.57.1",
-    "peft": "0.17.1",
-    "accelerate": "1.10.1",
-    "tokenizers": "0.22.1",
-    "datasets": "4.3.0",
-    "numpy": "2.3.4",
-}
 
 
 @dataclass(frozen=True)
@@ -125,15 +116,15 @@ def _host(row: dict[str, Any]) -> dict[str, Any]:
     host = {name: None if value == "unknown" else value for name, value in row.get("machine", {}).items()}
     if "memory_gib" in host:
         host["memory_bytes"] = int(host.pop("memory_gib") * GIB)
-    if any(name in row for name in ("libraries", "packages", "only")):
-        packages = (OLDER if row.get("libraries") == "older" else PACKAGES) | row.get("packages", {})
+    if "packages" in row or "only" in row:
+        packages = PACKAGES | row.get("packages", {})
         host["packages"] = {name: version for name, version in packages.items() if name in row.get("only", packages)}
     if "cpu" in host:
         host["devices"] = (DeviceFacts(name=host["cpu"], memory_bytes=host["memory_bytes"]),)
     return host
 
 
-OWN = {"name", "base", "gpu", "installed", "machine", "libraries", "packages", "only", "times", "ending", "supersedes", "ahead_h", *CLASSES}
+OWN = {"name", "base", "gpu", "installed", "machine", "packages", "only", "times", "ending", "supersedes", "ahead_h", *CLASSES}
 """Names in a row that `made` reads; the others are arguments of `cpu` and `gpu`."""
 
 
