@@ -34,8 +34,6 @@ from tunemark.schema.safe_text import is_visible
 from tunemark.schema.vocabulary import PriceKind, Task, Weights
 
 Content = TypeVar("Content")
-PRINTED_SIZE = re.compile(r"(?i)(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
-
 DAY = re.compile(r'(?:_on"?\s*[:=]\s*"?|=\s*|,|^)(20\d\d-\d\d-\d\d)(?=[",\s}\]]|$)')
 """A day as a value of TOML, JSON or CSV."""
 
@@ -150,13 +148,6 @@ def _kind(card: AcceleratorCard | ModelCard) -> str:
 
 def _spelling(name: str, card: AcceleratorCard | ModelCard) -> str:
     return skeleton(cpu_name(name) if _kind(card) == "cpu" else name)
-
-
-def printed_sizes(text: str) -> Iterator[tuple[str, float]]:
-    """Yield each number of parameters in a text, as it is printed and as a number: `8x7B` and 5.6e10."""
-    for match in PRINTED_SIZE.finditer(text):
-        experts, size, scale = match.groups()
-        yield match[0], int(experts or 1) * float(size) * (1e9 if scale in "bB" else 1e6)
 
 
 def skeleton(name: str) -> str:
@@ -303,6 +294,8 @@ def _parameters(card: ModelCard) -> Iterator[Problem]:
 
 # Workloads -------------------------------------------------------------------------------------------
 
+PRINTED_SIZE = re.compile(r"(?i)(?<![a-z0-9.])((?:(\d+)x)?(\d+(?:\.\d+)?)([bm]))(?![a-z0-9])")
+"""A number of parameters, such as `8x7B`: whole, experts, size and scale."""
 NAME_FACTOR = 1.7
 """Titles round: `1B` may have 1.67e9 parameters (Falcon 3), `8x7B` shares its attention (0.83 of the product), `7B` may leave out embeddings (8.5e9)."""
 MOST_ROWS, HIGHEST_RATE = 4096, 1.0
@@ -313,30 +306,25 @@ NEAR_LN = 0.15
 
 def workload_problems(card: WorkloadCard, beside: Neighbours) -> Iterator[Problem]:
     """Yield problems of a workload card: settings that no run has, and those that its model or dataset contradict."""
-    for name, value, most in (
-        ("batch.micro_batch", card.batch.micro_batch, MOST_ROWS),
-        ("optimizer.learning_rate", card.optimizer.learning_rate, HIGHEST_RATE),
+    data, rows = card.data, beside.known.dataset(card.data.name)
+    held_out = max(rows.validation_rows or 0, rows.test_rows or 0) if rows else 0
+    for name, value, most, of in (
+        ("batch.micro_batch", card.batch.micro_batch, MOST_ROWS, "a card"),
+        ("optimizer.learning_rate", card.optimizer.learning_rate, HIGHEST_RATE, "a card"),
+        ("training_rows", data.training_rows or 0, rows.training_rows if rows else 0, data.name),
+        ("evaluation_rows", data.evaluation_rows, held_out, data.name),
     ):
-        if value > most:
-            yield Problem(name, str(value), f"must be at most {most}")
+        if value > most > 0:
+            yield Problem(name, str(value), f"{of} has {most} at most")
     if (model := beside.models.get(card.model)) is not None:
         yield from _against_model(card, model)
-    rows = beside.known.dataset(card.data.name)
-    if rows is None:
-        return
-    held_out = max(rows.validation_rows or 0, rows.test_rows or 0)
-    for name, stated, most in (
-        ("training_rows", card.data.training_rows or 0, rows.training_rows),
-        ("evaluation_rows", card.data.evaluation_rows, held_out),
-    ):
-        if stated > most > 0:
-            yield Problem(name, str(stated), f"{rows.key} has {most} of them")
 
 
 def _against_model(card: WorkloadCard, model: ModelCard) -> Iterator[Problem]:
     """Yield settings that the model contradicts: its size in the title, and its layers."""
     counted = count_parameters(model).total
-    for shown, printed in printed_sizes(card.title):
+    for shown, experts, size, scale in PRINTED_SIZE.findall(card.title):
+        printed = int(experts or 1) * float(size) * (1e9 if scale in "bB" else 1e6)
         if not 1 / NAME_FACTOR <= counted / printed <= NAME_FACTOR:
             fix = f"the title says {shown}, and {card.model} has {counted / 1e9:.3g}e9 parameters; correct the title or the model"
             yield Problem("model", repr(card.model), fix)
