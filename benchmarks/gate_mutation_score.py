@@ -96,29 +96,23 @@ def examined(extra: Path | None, kinds: Sequence[str]) -> tuple[dict[str, Any], 
 # The report
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return rows as a Markdown table."""
-    return "\n".join([f"| {' | '.join(header)} |", f"|{'---|' * len(header)}", *(f"| {' | '.join(map(str, row))} |" for row in rows)])
-
-
 def share(part: int, whole: int) -> str:
     """Return `part of whole (percent)`."""
     return f"{part} of {whole} ({part / whole:.1%})" if whole else "none"
 
 
 def report(result: dict[str, Any]) -> Iterator[str]:
-    """Yield the sections of the report."""
-    counted = {"caught_everywhere": "corruptions", "cases_caught": "cases", "refused_or_doubted": "cases", "field_named": "cases"}
-    header = ("refused everywhere", "cases refused", "refused or doubted", "place named, output harmless", "crashes")
-    for kind, what in (("corruptions", "family"), ("facts", "facts"), ("files", "files")):
-        families = {name: c for name, c in result.get(kind, {}).items() if kind != "files" or name == "all"}
-        rows = [(name, *(share(c[part], c[whole]) for part, whole in counted.items()), c["crashes"]) for name, c in families.items()]
-        if rows:
-            yield table((what, *header), rows)
-    if "texts" in result:
-        fields = result["texts"]["fields"]
-        rows = [(name, share(c["refused"] + c["inert"], c["texts"]), c["inert"], c["private_accepted"]) for name, c in fields.items()]
-        yield table(("texts by field", "refused or inert", "of these inert", "private ones accepted"), rows)
+    """Yield the lines of the report."""
+    counted = {"cases_caught": "refused", "refused_or_doubted": "refused or doubted", "field_named": "place named, output harmless"}
+    for kind in ("corruptions", "facts", "files"):
+        for family, c in result.get(kind, {}).items():
+            if kind != "files" or family == "all":
+                shares = [f"{words} {share(c[part], c['cases'])}" for part, words in counted.items()]
+                everywhere = f"refused on all bases {share(c['caught_everywhere'], c['corruptions'])}"
+                yield f"{kind}, {family}: {', '.join([*shares, everywhere])}, {c['crashes']} crashes"
+    for name, c in result.get("texts", {}).get("fields", {}).items():
+        harmless = f"refused or inert {share(c['refused'] + c['inert'], c['texts'])}, of these {c['inert']} inert"
+        yield f"texts, {name}: {harmless}, {c['private_accepted']} private ones accepted"
     for kind, count in (("honest", "variants"), ("messages", "messages")):
         if kind in result:
             refused = [f"  refused: {name}: {'; '.join(said)[:300]}" for name, said in result[kind]["refused"].items()]
@@ -179,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = json.dumps(result, indent=1, ensure_ascii=False, sort_keys=True)
     if options.out:
         write_scores(options.out, result, SUFFIX if options.extra else "")
-    print(text if options.json else "\n\n".join(report(result)))
+    print(text if options.json else "\n".join(report(result)))
     if options.missed:
         print(json.dumps([asdict(case) for case in cases if not case.caught]) if options.json else "\n".join(missed(cases)))
     refused = result.get("honest", {}).get("refused") or result.get("messages", {}).get("refused")

@@ -43,12 +43,13 @@ PYTHON = (".py",)
 # without a database, the audit of named files (collector); answers as cards, pictures, charts to embed, JSON-LD (site); one count (SQL). And by
 # names of base models, seven families and the reasons for which others are not modelled, and answers that say their speed (schema).
 BUDGETS = (
-    # The first runs on accelerators: micro-steps count for the steady window, compiled plans for memory.
-    Budget("schema", "schema", PYTHON, 12_100, 8_000),
+    # The first runs on accelerators: micro-steps count for the steady window, compiled plans for memory. The warnings of today moved here from
+    # the gate.
+    Budget("schema", "schema", PYTHON, 12_108, 8_000),
     # families.toml is checked field by field, as other tables are.
     Budget("harness", "harness", PYTHON, 9_637, 7_000),
-    Budget("collector", "collector", PYTHON, 15_085, 12_000),
-    Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_895, 3_400),
+    Budget("collector", "collector", PYTHON, 14_810, 12_000),
+    Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_620, 3_400),
     # The answer became cards with bars, and a study its main point; share.py makes pictures, charts to embed, JSON-LD and the hub's folders.
     # Results of accelerators: what a run changed on its card, quantisation, devices per unit and inference only (Python and templates).
     Budget("site", "site", PYTHON, 5_545, 4_600),
@@ -56,9 +57,9 @@ BUDGETS = (
     Budget("site, templates", "site", (".j2",), 4_495, 4_000),
     Budget("collector and site, SQL", "collector site", (".sql",), 1_755, 2_600),
     # Among them the peaks of all runs on GPUs, graphs of compiled blocks, and the checks of series.
-    Budget("tests", "tests", PYTHON, 19_700, 16_000),
+    Budget("tests", "tests", PYTHON, 19_395, 16_000),
     # The comparison of builders.
-    Budget("benchmarks", "benchmarks", PYTHON, 4_490, 4_000),
+    Budget("benchmarks", "benchmarks", PYTHON, 4_280, 4_000),
 )
 
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from gate_mutations.bases import Content, base, identity_of
 from gate_mutations.corruptions import replace_at
-from gate_mutations.honest import cpu, failed, gpu
+from gate_mutations.honest import cpu, gpu
+from gate_mutations.simulated import Ending
 from tunemark.harness.plan.options import Options
 from tunemark.harness.run.record import Superseded
 from tunemark.harness.run.run_outcome import judge
@@ -69,8 +70,8 @@ FIELDS: dict[str, str] = DATA["fields"]
 @cache
 def _crash() -> Content:
     """Return a run that failed before its first step, whose message is the contributor's to explain."""
-    ending = failed("crash", "OSError: [Errno 5] Input/output error", "run `tunemark doctor`", phase="data")
-    return cpu("lora", 161, ending=ending)
+    failure = {"status": "crash", "message": "OSError: [Errno 5] Input/output error", "fix": "run `tunemark doctor`"}
+    return cpu("lora", 161, ending=Ending("data", failure))
 
 
 @cache

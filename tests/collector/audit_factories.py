@@ -1,7 +1,5 @@
 """Factories of evidence: results and statements of a document that does not exist."""
 
-from datetime import date
-
 from factories import FACTS
 
 from tunemark.collector.audit.evidence import Evidence
@@ -10,8 +8,7 @@ from tunemark.schema.records.published import Claim, Conditions, Origin, Publish
 
 SOURCE = "900"
 BERT = {"model": "bert-base-uncased", "method": "full", "sequence_length": 128, "dataset": "dair-ai/emotion"}
-FULL, QLORA = {"method": "full"}, {"method": "qlora"}
-A100, H100, T4 = "nvidia-a100-80gb-sxm", "nvidia-h100-80gb-sxm", "nvidia-t4"
+A100, H100 = "nvidia-a100-80gb-sxm", "nvidia-h100-80gb-sxm"
 
 
 def claim(value, printed=None, **readings):
@@ -20,10 +17,6 @@ def claim(value, printed=None, **readings):
     return Claim(
         value=value, printed=shown, readings=tuple(Reading(meaning=name.replace("_", " "), value=one) for name, one in readings.items())
     )
-
-
-def gb(amount, **readings):
-    return claim(amount * 1e9, f"{amount:g} GB", **readings)
 
 
 def result(number=1, *, claims=None, labels=None, section="Table", status="ok", source=SOURCE, **conditions):
@@ -61,7 +54,7 @@ def statement(assertion, number=1, *, claims=None, labels=None):
     )
 
 
-def evidence(*records, stated_on=None, committed_on=None):
+def evidence(*records):
     """The evidence of results and statements."""
     results = [record for record in records if isinstance(record, PublishedResult)]
     document = SourceDocument(
@@ -71,61 +64,10 @@ def evidence(*records, stated_on=None, committed_on=None):
         licence="CC0-1.0",
         results=len(results),
         statements=tuple(record for record in records if isinstance(record, Statement)),
-        stated_on=date.fromisoformat(stated_on) if stated_on else None,
-        committed_on=date.fromisoformat(committed_on) if committed_on else None,
     )
     return Evidence(tuple(audited_record(record, FACTS) for record in results), (document,), FACTS)
-
-
-def pair(quantity, **more):
-    """A statement that compares result 1 with result 2."""
-    return statement({"kind": "comparison", "quantity": quantity, "records": ["900-001", "900-002"], **more})
-
-
-def several(name, *values, **conditions):
-    return [result(number, claims={name: value}, **conditions) for number, value in enumerate(values, start=1)]
-
-
-def stated(value, number, **more):
-    return statement(
-        {"kind": "stated", "setting": "gradient_accumulation", "value": value, "place": f"place {number}", "records": ["900-001"], **more},
-        number,
-    )
 
 
 def offer(price, *, used_for=(), **more):
     plain = {"kind": "offer", "provider": "aws", "accelerator": A100, "instance": "p4de", "used_for": list(used_for)}
     return statement(plain | more, claims={"price_usd_per_hour": claim(price, f"${price}")})
-
-
-def bill(number=2, *, claims, **more):
-    return statement({"kind": "bill", "offer": "900-S01", "accelerator": A100, **more}, number, claims=claims)
-
-
-def metric(counts, quantity="peak_memory_bytes", number=1, records=("900-001",), **more):
-    return statement({"kind": "metric", "quantity": quantity, "counts": counts, "records": list(records), **more}, number)
-
-
-def formula(*terms, quantity="tokens_per_s", unit="token/s", **more):
-    return statement(
-        {
-            "kind": "formula",
-            "quantity": quantity,
-            "unit": unit,
-            "terms": [dict(zip(("name", "unit", "power", "value"), term, strict=False)) for term in terms],
-            **more,
-        }
-    )
-
-
-def advice(number=1, **more):
-    return statement({"kind": "advice", "accelerators": [A100], **more}, number)
-
-
-def effect(**more):
-    return statement({"kind": "effect", "measure": "gradient-checkpointing", "quantity": "peak_memory_bytes", "printed": "30-40%", **more})
-
-
-def accuracies(first, second, relation="higher"):
-    rows = [result(number, claims={"accuracy": claim(value, f"{value:.2%}")}, **BERT) for number, value in ((1, first), (2, second))]
-    return evidence(*rows, pair("accuracy", relation=relation))

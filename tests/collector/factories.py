@@ -33,6 +33,7 @@ from tunemark.schema.records.submission import Submission, submission_name
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 RUN_ID = "0123456789abcdef0123456789abcdef"
+BARE = Path(__file__).with_name("data") / "bare_submission.json"
 SIMULATED = ("machine", "options", "ending", "rss_bytes")
 TEST_CPU = cpu_machine("Test CPU", 2, 4, 2, 8.0)
 
@@ -101,59 +102,9 @@ def bare_content(steps: int = 130, **overrides: Any) -> dict[str, Any]:
     plan = resolve("smoke-lora", FACTS, TEST_CPU, Options()).plan.model_dump(mode="json")
     trace = make_trace_content(steps, rows=plan["batch"]["global_batch"], tokens=plan["data"]["sequence_length"])
     end = trace["completed_at_s"][-1] if steps else 2.0
-    unknown = {"peak_bytes": None, "method": None, "reason": "a CPU has no device memory"}
-    content = {
-        "format": "tunemark.submission/1",
-        "run_id": RUN_ID,
-        "started_at": datetime(2026, 11, 20, 12, microsecond=1, tzinfo=UTC).isoformat(),
-        "harness": {"version": "0.1.0", "commit": "8747f0c", "dirty": False},
-        "division": "standard",
-        "overrides": [],
-        "supersedes": None,
-        "requested": {"workload": plan["workload"]},
-        "plan": plan,
-        "environment": {
-            "os": "Linux 6.1",
-            "python": "3.11.7",
-            "packages": {"torch": "2.13.0"},
-            "backend": "cpu",
-            "devices": [{"name": "Test CPU"}],
-            "cpu": "Test CPU",
-            "cpu_physical_cores": 2,
-            "cpu_logical_cores": 4,
-            "cpu_usable_cores": 2,
-            "memory_bytes": 8 * 2**30,
-        },
-        "outcome": {"status": "ok", "phase": "teardown", "last_good_step": steps, "message": None, "fix": None},
-        "timeline": [
-            {"phase": "import", "at_s": 0.0},
-            {"phase": "load", "at_s": 1.2},
-            {"phase": "data", "at_s": 1.7},
-            {"phase": "train", "at_s": 1.9},
-            {"phase": "teardown", "at_s": round(end + 0.1, 6)},
-        ],
-        "process": {"wall_s": round(end + 0.5, 6), "user_s": 9.0, "system_s": 0.5},
-        "model": {
-            "parameters": 4_300_000,
-            "trainable_parameters": 90_000,
-            "parameter_bytes": {"fp32": 17_200_000},
-            "adapter_bytes": 360_000,
-            "gradient_bytes": 360_000,
-            "optimizer_state_bytes": 720_000,
-        },
-        "trace": trace,
-        "memory": {
-            "device_allocated": unknown,
-            "device_reserved": unknown,
-            "device_used": unknown,
-            "host_rss": {"peak_bytes": 499_999_744, "method": "psutil", "reason": None},
-            "host_swap": {"peak_bytes": 0, "method": "psutil", "reason": None},
-        },
-        "utilisation": None,
-        "evaluation": None,
-        "warnings": [{"kind": "random_weights", "message": RANDOM_WEIGHTS}],
-    }
-    return with_overrides(content, overrides)
+    content = json.loads(BARE.read_bytes()) | {"requested": {"workload": plan["workload"]}, "plan": plan, "trace": trace}
+    ends = {"outcome.last_good_step": steps, "timeline.4.at_s": round(end + 0.1, 6), "process.wall_s": round(end + 0.5, 6)}
+    return with_overrides(content, {**ends, "warnings.0.message": RANDOM_WEIGHTS, **overrides})
 
 
 def make_submission(steps: int = 130, **overrides: Any) -> Submission:

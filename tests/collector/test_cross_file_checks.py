@@ -94,14 +94,15 @@ def test_a_file_alone_finds_what_it_supersedes_in_the_checkout(checkout: Path, o
 
 
 def test_a_copy_of_a_committed_run_under_an_earlier_name_does_not_displace_it() -> None:
-    copy, committed = Candidate("a", (), run_id(1), "b" * 12), Candidate("b", (), run_id(1), "a" * 12)
+    submission = make_submission()
+    copy, committed = Candidate("a", (), "b" * 12, submission), Candidate("b", (), "a" * 12, submission)
     done = accept([copy, committed], frozenset({"b"}))
     assert [kept.file for kept in done.kept] == ["b"]
     assert [(file, problem.field) for file, problem in done.problems] == [("a", "run_id")]
 
 
 def test_two_results_cannot_share_an_id() -> None:
-    files = [Candidate(name, (), run_id(number), "a" * 12) for number, name in enumerate("xy")]
+    files = [Candidate(name, (), "a" * 12, make_submission(run_id=run_id(number))) for number, name in enumerate("xy")]
     assert "is the id of x already" in str(accept(files, frozenset()).problems[0][1])
 
 

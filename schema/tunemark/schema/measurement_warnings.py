@@ -3,7 +3,9 @@
 Most follow from the record itself: the harness stores them, and the gate derives them again, so that none can be left out.
 """
 
+import re
 from collections.abc import Iterator
+from math import inf
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import MeasurementWarning, Submission
 from tunemark.schema.records.trace import DeviceUse, Gate, Probe, StepTrace
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
-from tunemark.schema.vocabulary import WarningKind, Weights
+from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, WarningKind, Weights
 
 BUSY_HOST_CORES = 0.25
 WIDE_INTERVAL = 0.02
@@ -33,6 +35,14 @@ DATA_WAIT_SHARE = 0.005
 """Share of training that may pass in waiting for samples: half of the overhead that the harness may have."""
 RANDOM_WEIGHTS = "weights are random: speed and memory are representative, loss and accuracy are not"
 Warnings = Iterator[tuple[WarningKind, str]]
+OBSERVED = {
+    # The harness warns below 2 GiB, which are printed with one digit.
+    WarningKind.LOW_DISK: r"([01]\.\d|2\.0) GiB of disk were free",
+    WarningKind.BUSY_DEVICE: r"\d+ other process(es)? used .+",
+    WarningKind.TRUNCATED_LOG: "a line of the worker's log was cut off and left out",
+    WarningKind.FALLBACK: f"{EAGER_UPDATE}:.+",
+}
+"""Warnings about circumstances that a record does not hold, and their words."""
 
 
 def warnings_of_record(submission: Submission, derived: Derived) -> Iterator[MeasurementWarning]:
@@ -45,6 +55,14 @@ def warnings_of_record(submission: Submission, derived: Derived) -> Iterator[Mea
         _circumstances(submission, derived),
     )
     yield from (MeasurementWarning(kind=kind, message=message) for warnings in kinds for kind, message in warnings)
+
+
+def warnings_now(s: Submission, derived: Derived) -> tuple[MeasurementWarning, ...]:
+    """Return the warnings that follow from a record by today's rules, and those about circumstances that it does not hold."""
+    compiled = s.plan.optimizer.stochastic_rounding and s.plan.device.backend in COMPILED_UPDATE
+    stated = (warning for warning in s.warnings if compiled or warning.kind is not WarningKind.FALLBACK)
+    observed = (warning for warning in stated if re.fullmatch(OBSERVED.get(warning.kind, "(?!)"), warning.message))
+    return (*warnings_of_record(s, derived), *observed)
 
 
 def _steps(derived: Derived) -> Warnings:
@@ -99,10 +117,6 @@ def probe_warnings(probe: Probe | None) -> Warnings:
         yield WarningKind.PEAK_ROSE, f"the matrix rate was {change:.0%} higher after training than before: {cause}"
 
 
-def _measured(step: int, derived: Derived) -> bool:
-    return derived.window is not None and step > derived.window.first
-
-
 def _circumstances(submission: Submission, derived: Derived) -> Warnings:
     rank = derived.slowest_rank
     if rank and rank.behind > SLOW_RANK:
@@ -115,7 +129,8 @@ def _circumstances(submission: Submission, derived: Derived) -> Warnings:
     waited = submission.trace.data_wait_share
     if waited is not None and waited > DATA_WAIT_SHARE:
         yield WarningKind.DATA_WAIT, f"training waited for samples in {waited:.1%} of its time; use a shorter preparation or a faster host"
-    retries = sum(event.amount for event in submission.events if event.kind == "allocator_retry" and _measured(event.step, derived))
+    steady = derived.window.first if derived.window else inf
+    retries = sum(event.amount for event in submission.events if event.kind == "allocator_retry" and event.step > steady)
     if retries:
         message = f"the allocator found no memory {counted(retries, 'time')} in the steady window and emptied its cache"
         yield WarningKind.ALLOCATOR_RETRIES, f"{message}, which waits for the device; lower batch.micro_batch"
@@ -133,31 +148,25 @@ SMOOTHED_STEPS = 5
 
 def loss_band(golden: GoldenLosses | None, plan: Plan, trace: StepTrace, *, changed: bool) -> Gate:
     """Return the gate: passed if the losses are inside the band, null with a reason if there is nothing to compare with."""
-    reason = _incomparable(golden, plan, changed=changed)
-    if golden is None or reason:
-        return Gate(name="loss_band", passed=None, detail=reason or "this workload has no reference losses")
-    reached = {step: loss for step, loss in golden.losses.items() if step <= len(trace)}
-    if not reached:
-        return Gate(name="loss_band", passed=None, detail=f"the run ended before step {min(golden.losses)}, the first that is compared")
-    off = {step: abs(smoothed_loss(trace, step) / loss - 1) for step, loss in reached.items()}
-    worst = max(off, key=lambda step: off[step])
-    detail = f"largest deviation from the reference losses: {off[worst]:.2%} at step {worst} (allowed: {golden.tolerance:.1%})"
-    return Gate(name="loss_band", passed=off[worst] <= golden.tolerance, detail=detail)
+    if golden is None:
+        reason = "this workload has no reference losses"
+    elif changed:
+        reason = "not compared: the run changes settings of the card"
+    elif plan.measurement.seed != golden.seed:
+        reason = f"not compared: the seed is {plan.measurement.seed}, and the reference losses were recorded with seed {golden.seed}"
+    elif plan.batch.global_batch != plan.batch.micro_batch * plan.batch.gradient_accumulation:
+        reason = "not compared: the reference losses are for one device"
+    elif len(trace) < min(golden.losses):
+        reason = f"the run ended before step {min(golden.losses)}, the first that is compared"
+    else:
+        off = {step: abs(smoothed_loss(trace, step) / loss - 1) for step, loss in golden.losses.items() if step <= len(trace)}
+        worst = max(off, key=lambda step: off[step])
+        detail = f"largest deviation from the reference losses: {off[worst]:.2%} at step {worst} (allowed: {golden.tolerance:.1%})"
+        return Gate(name="loss_band", passed=off[worst] <= golden.tolerance, detail=detail)
+    return Gate(name="loss_band", passed=None, detail=reason)
 
 
 def smoothed_loss(trace: StepTrace, step: int) -> float:
     """Return the mean loss of a step, counted from 1, and the four before."""
     losses = [loss if loss is not None else float("nan") for loss in trace.loss[max(0, step - SMOOTHED_STEPS) : step]]
     return float(np.mean(losses))
-
-
-def _incomparable(golden: GoldenLosses | None, plan: Plan, *, changed: bool) -> str | None:
-    if golden is None:
-        return None
-    if changed:
-        return "not compared: the run changes settings of the card"
-    if plan.measurement.seed != golden.seed:
-        return f"not compared: the seed is {plan.measurement.seed}, and the reference losses were recorded with seed {golden.seed}"
-    if plan.batch.global_batch != plan.batch.micro_batch * plan.batch.gradient_accumulation:
-        return "not compared: the reference losses are for one device"
-    return None

@@ -68,6 +68,10 @@ def test_findings_have_a_declared_verdict_and_name_known_quantities_or_condition
     assert not {name for finding in findings for name in finding.conditions} - known
 
 
+def test_every_rule_finds_something_in_the_committed_records(findings):
+    assert {finding.rule for finding in findings} == {one.id for one in RULES}
+
+
 def test_no_rule_names_a_source_or_a_record():
     """A rule that does would be an exception and no rule."""
     for path in AUDIT.rglob("*.py"):

@@ -17,7 +17,6 @@ from tunemark.collector.gate.cross_file_checks import (
     CONFIRMED_BY,
     Candidate,
     FileProblems,
-    Subject,
     accept,
     committed_files,
 )
@@ -34,12 +33,12 @@ from tunemark.collector.gate.text_checks import text_problems
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.formats import GIB, MIB
+from tunemark.schema.formats import MIB
 from tunemark.schema.processes import in_processes
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.reading import InvalidRecord, Problem, read_record
 from tunemark.schema.records.submission import LATER_FIELDS, Submission, submission_name
-from tunemark.schema.vocabulary import Status
+from tunemark.schema.records.trace import StepTrace
 
 LARGEST_FILE_BYTES = 16 * MIB
 """About 250,000 steps, more than any submission has."""
@@ -70,36 +69,10 @@ class Verdict:
 
     def candidate(self, file: str) -> Candidate:
         """Return the file in the form that the cross-file checks use."""
-        record = self.record
-        if not isinstance(record, Submission):
+        if not isinstance(self.record, Submission):
             return Candidate(file, self.problems)
-        return Candidate(
-            file,
-            self.problems,
-            run_id=record.run_id,
-            result_id=self.result_id,
-            supersedes=record.supersedes,
-            reason=record.supersedes_reason,
-            subject=_subject(record),
-            finished=record.outcome.status is Status.OK,
-            steps=len(record.trace),
-            study=record.study,
-            started_at=record.started_at,
-            wall_s=record.process.wall_s,
-            commit=record.harness.commit,
-            identity=identity_of(record),
-            outdated=self.outdated,
-            doubts=self.doubts,
-        )
-
-
-def _subject(record: Submission) -> Subject:
-    """Return the facts that a superseding run shares: its plan apart from the reasons, and the machine."""
-    e = record.environment
-    devices = ", ".join(f"{device.name} {(device.memory_bytes or 0) / GIB:.0f} GiB" for device in e.devices)
-    machine = f"{e.cpu}, {e.cpu_physical_cores} of {e.cpu_logical_cores} cores, {e.memory_bytes / GIB:.0f} GiB, {devices}"
-    plan = hashlib.sha256(record.plan.model_dump_json(exclude={"reasons"}).encode()).hexdigest()
-    return Subject(record.workload, e.devices[0].name, machine, f"{plan} {len(record.overrides)}")
+        identity, without_steps = identity_of(self.record), self.record.model_copy(update={"trace": StepTrace(), "ranks": ()})
+        return Candidate(file, self.problems, self.result_id, without_steps, identity, self.outdated, self.doubts)
 
 
 def judge(path: Path, facts: FactBase) -> Verdict:

@@ -1,16 +1,16 @@
 """Checks that need several submissions or their checkout: repeated runs, copies, superseded results, peers, commits, changed facts."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 from tunemark.collector.gate.identity import Identity, copies
 from tunemark.collector.gate.read import SUBMISSIONS, git_or_none
+from tunemark.schema.formats import GIB
 from tunemark.schema.records.reading import Problem
-from tunemark.schema.records.trace import Study
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.vocabulary import Status
 
 CLOCK = timedelta(days=1)
 """Clocks are often wrong by hours but seldom by days."""
@@ -20,16 +20,6 @@ CONFIRMED_BY = "the record stays valid, and a second run can confirm it"
 """How an accepted submission that is unlikely is marked."""
 
 
-class Subject(NamedTuple):
-    """What a result and the one that it supersedes must share, as text by name."""
-
-    workload: str = ""
-    device: str = ""
-    machine: str = ""
-    plan: str = ""
-
-
-NOTHING, UNKNOWN, LONG_AGO = Subject(), Identity(), datetime.min.replace(tzinfo=UTC)
 HARNESS = "harness"
 """Folder of the harness in a commit."""
 
@@ -40,28 +30,21 @@ class Candidate:
 
     file: str
     problems: tuple[Problem, ...]
-    run_id: str = ""
-    """Empty for a file that is not a submission."""
     result_id: str = ""
-    supersedes: str | None = None
-    reason: str | None = None
-    """Why it supersedes another result."""
-    subject: Subject = NOTHING
-    finished: bool = True
-    """True if the run succeeded."""
-    steps: int = 0
-    """Completed steps."""
-    study: Study | None = None
-    """The study that the run belongs to; None for a run of its own."""
-    started_at: datetime = LONG_AGO
-    wall_s: float = 0.0
-    """Duration of the run."""
-    commit: str | None = None
-    identity: Identity = UNKNOWN
+    record: Submission | None = None
+    """The submission without its steps; None for another file."""
+    identity: Identity = field(default_factory=Identity)
     outdated: tuple[Problem, ...] = ()
     """Changes of the facts since the run: notes for a committed file, problems for any other."""
     doubts: tuple[Problem, ...] = ()
     """Why a submission that is accepted needs a second run."""
+
+    @property
+    def run(self) -> Submission:
+        """The submission of a file that was accepted."""
+        if self.record is None:
+            raise LookupError(self.file)
+        return self.record
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +72,21 @@ def accept(
     """
     ordered = [*others, *sorted(candidates, key=lambda each: each.file not in committed)]
     settled = committed | {each.file for each in others}
-    copied = dict(copies([(each.file, each.identity) for each in ordered if each.run_id and not each.problems]))
+    copied = dict(copies([(each.file, each.identity) for each in ordered if each.record and not each.problems]))
     seen, problems = _Seen(), list[tuple[str, Problem]]()
     for candidate in ordered:
         new = candidate.file not in settled
         own = [*candidate.problems, *(candidate.outdated if new else ())]
-        own = own or list(seen.problems(candidate, copied.get(candidate.file), new=new))
+        if candidate.record is not None:
+            own = own or list(seen.problems(candidate, candidate.record, copied.get(candidate.file) if new else None))
+            if not own:
+                seen.runs[candidate.record.run_id] = seen.results[candidate.result_id] = candidate
         problems.extend((candidate.file, problem) for problem in own)
-        if not own and candidate.run_id:
-            seen.add(candidate)
     wrong = [(candidate, problem) for candidate, problem in _studies(seen.runs.values()) if candidate.file not in settled]
     wrong += _replacing(seen.runs.values())
     problems += [(candidate.file, problem) for candidate, problem in wrong]
     refused = {candidate.file for candidate, _ in wrong}
-    kept = [each for each in candidates if seen.runs.get(each.run_id) is each and each.file not in refused]
+    kept = [each for each in candidates if seen.results.get(each.result_id) is each and each.file not in refused]
     doubts = [(candidate.file, doubt) for candidate in kept for doubt in candidate.doubts]
     doubts += [] if root is None else _unknown_commits(kept, root)
     return Accepted(kept, problems, [(candidate.file, note) for candidate in kept for note in candidate.outdated], doubts)
@@ -114,26 +98,15 @@ class _Seen:
 
     runs: dict[str, Candidate] = field(default_factory=dict)
     results: dict[str, Candidate] = field(default_factory=dict)
-    begun: dict[tuple[datetime, str], str] = field(default_factory=dict)
-    """Start and machine of a run -> its file."""
 
-    def add(self, candidate: Candidate) -> None:
-        """Remember an accepted run."""
-        self.runs[candidate.run_id] = self.results[candidate.result_id] = candidate
-        if candidate.started_at.microsecond:
-            self.begun[candidate.started_at, candidate.subject.machine] = candidate.file
-
-    def problems(self, candidate: Candidate, original: str | None, *, new: bool) -> Iterator[Problem]:
+    def problems(self, candidate: Candidate, record: Submission, original: str | None) -> Iterator[Problem]:
         """Yield why a run is one that was seen already; `original` is the file of which it is a copy."""
-        same_run, same_result = self.runs.get(candidate.run_id), self.results.get(candidate.result_id)
-        at_once = self.begun.get((candidate.started_at, candidate.subject.machine)) if new else None
+        same_run, same_result = self.runs.get(record.run_id), self.results.get(candidate.result_id)
         if same_run is not None:
-            yield Problem("run_id", repr(candidate.run_id), f"is the run of {same_run.file} already; a run is submitted once")
+            yield Problem("run_id", repr(record.run_id), f"is the run of {same_run.file} already; a run is submitted once")
         elif same_result is not None:
             yield Problem("file", candidate.result_id, f"is the id of {same_result.file} already; two results cannot share an id")
-        elif at_once is not None:
-            yield Problem("started_at", candidate.started_at.isoformat(), f"{at_once} began in the same microsecond on the same machine")
-        elif new and original is not None:
+        elif original is not None:
             fix = f"its readings are those of {original}; submit a measurement of your own"
             yield Problem("trace.completed_at_s", "a copy", fix)
 
@@ -143,11 +116,12 @@ def _replacing(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Probl
     results = {candidate.result_id: candidate for candidate in accepted}
     replaced: dict[str, Candidate] = {}
     for candidate in results.values():
-        if candidate.supersedes is not None:
-            problems = list(_superseding(candidate, results.get(candidate.supersedes), replaced))
+        replaces = candidate.run.supersedes
+        if replaces is not None:
+            problems = list(_superseding(candidate.run, results.get(replaces), replaced))
             yield from ((candidate, problem) for problem in problems)
             if not problems:
-                replaced[candidate.supersedes] = candidate
+                replaced[replaces] = candidate
 
 
 def committed_files(root: Path) -> frozenset[str]:
@@ -201,59 +175,67 @@ def known_commits(root: Path, commits: Sequence[str]) -> dict[str, datetime | No
     return dict(zip(known, made_at, strict=False))
 
 
-def _superseding(candidate: Candidate, target: Candidate | None, replaced: dict[str, Candidate]) -> Iterator[Problem]:
-    """Yield each reason why a result cannot take the place of another one."""
-    shown = repr(candidate.supersedes)
-    if target is None:
+def _superseding(run: Submission, replaced: Candidate | None, known: dict[str, Candidate]) -> Iterator[Problem]:
+    """Yield each reason why a run cannot take the place of a result; `known` holds the results that others replace."""
+    shown = repr(run.supersedes)
+    if replaced is None:
         yield Problem("supersedes", shown, "there is no valid result of this id in submissions; name one, or write null")
         return
-    for name, value, replaced_value in zip(Subject._fields, candidate.subject, target.subject, strict=True):
-        if replaced_value != value:
-            what = f"its {name} is {replaced_value!r}, but this run has {value!r}" if name != "plan" else "its plan has other settings"
+    target = replaced.run
+    for name, of in SUBJECT.items():
+        value, other = of(run), of(target)
+        if value != other:
+            what = f"its {name} is {other!r}, but this run has {value!r}" if name != "plan" else "its plan has other settings"
             yield Problem("supersedes", shown, f"{what}; only a run of the same plan on the same machine replaces a result")
-    if target.finished and not candidate.finished:
+    if target.outcome.status is Status.OK and run.outcome.status is not Status.OK:
         yield Problem("supersedes", shown, "it succeeded, and this run did not; only a run that got at least as far can replace a result")
-    if not target.finished and not candidate.finished and candidate.steps < target.steps:
-        fix = f"it completed {target.steps} steps, and this run {candidate.steps}; only a run that got at least as far can replace a result"
-        yield Problem("supersedes", shown, fix)
-    if target.started_at < candidate.started_at < target.started_at + timedelta(seconds=target.wall_s):
-        yield Problem("supersedes", shown, "it was still running when this run began; two runs at once disturb each other, so run it again")
-    if candidate.started_at <= target.started_at:
+    if run.started_at <= target.started_at:
         yield Problem("supersedes", shown, f"it began later, at {target.started_at:%Y-%m-%d %H:%M}; only a newer run replaces a result")
-    if target.result_id in replaced:
-        fix = f"{replaced[target.result_id].file} supersedes it already; supersede that one"
+    if replaced.result_id in known:
+        fix = f"{known[replaced.result_id].file} supersedes it already; supersede that one"
         yield Problem("supersedes", shown, fix)
-    if not (candidate.reason or "").strip():
+    if not (run.supersedes_reason or "").strip():
         yield Problem("supersedes_reason", "null", "say why the earlier result is replaced")
 
 
+def _machine(run: Submission) -> str:
+    e = run.environment
+    devices = ", ".join(f"{device.name} {(device.memory_bytes or 0) / GIB:.0f} GiB" for device in e.devices)
+    return f"{e.cpu}, {e.cpu_physical_cores} of {e.cpu_logical_cores} cores, {e.memory_bytes / GIB:.0f} GiB, {devices}"
+
+
+SUBJECT: dict[str, Callable[[Submission], object]] = {
+    "workload": lambda run: run.workload,
+    "device": lambda run: run.environment.devices[0].name,
+    "machine": _machine,
+    "plan": lambda run: (run.plan.model_dump(exclude={"reasons"}), len(run.overrides)),
+}
+"""What a result and the one that it supersedes share."""
+
+
 def _studies(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem]]:
-    """Yield runs that contradict an earlier run of the same study. A study has one request, and its runs are made one after the other."""
-    first: dict[str, Candidate] = {}
-    in_time = sorted(((each, each.study) for each in accepted if each.study is not None), key=lambda pair: pair[0].started_at)
-    last: dict[str, int] = defaultdict(int)
-    for candidate, study in in_time:
-        known = first.setdefault(study.study_id, candidate)
-        shared = known.study
-        if shared is not None and (study.kind, study.settings_sha256) != (shared.kind, shared.settings_sha256):
-            fix = f"{known.file} is of the same study, with another kind or other settings; a study has one of each"
+    """Yield runs that contradict an earlier run of the same study, which has one request."""
+    first: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for candidate in sorted(accepted, key=lambda each: each.run.started_at):
+        if (study := candidate.run.study) is None:
+            continue
+        request = (study.kind, study.settings_sha256, candidate.run.workload)
+        file, known = first.setdefault(study.study_id, (candidate.file, request))
+        if request != known:
+            fix = f"{file} is of the same study, with another kind or other settings; a study has one of each"
             yield candidate, Problem("study.settings_sha256", study.settings_sha256, fix)
-        elif known.subject.workload != candidate.subject.workload:
-            yield candidate, Problem("study.study_id", repr(study.study_id), f"{known.file} is of the same study, with another workload")
-        elif study.position <= last[study.study_id]:
-            fix = f"runs of a study are numbered in the order in which they were made; compare with {known.file}"
-            yield candidate, Problem("study.position", str(study.position), fix)
-        last[study.study_id] = max(last[study.study_id], study.position)
 
 
 def _unknown_commits(kept: Sequence[Candidate], root: Path) -> Iterator[tuple[str, Problem]]:
     """Yield commits of the harness that the repository does not have, or that were made after the run."""
-    commits = sorted({candidate.commit for candidate in kept if candidate.commit})
-    known = known_commits(root, commits) if commits else {}
+    commits = {candidate.file: candidate.run.harness.commit or "" for candidate in kept}
+    stated = sorted(set(commits.values()) - {""})
+    known = known_commits(root, stated) if stated else {}
     for candidate in kept:
-        made_at = known.get(candidate.commit or "")
-        if candidate.commit and candidate.commit not in known:
-            yield candidate.file, Problem("harness.commit", repr(candidate.commit), "is not in the history of this repository")
-        elif made_at is not None and made_at > candidate.started_at + CLOCK:
-            fix = f"was made on {made_at:%Y-%m-%d}, after the run on {candidate.started_at:%Y-%m-%d}"
-            yield candidate.file, Problem("harness.commit", repr(candidate.commit), fix)
+        commit, started_at = commits[candidate.file], candidate.run.started_at
+        made_at = known.get(commit)
+        if commit and commit not in known:
+            yield candidate.file, Problem("harness.commit", repr(commit), "is not in the history of this repository")
+        elif made_at is not None and made_at > started_at + CLOCK:
+            fix = f"was made on {made_at:%Y-%m-%d}, after the run on {started_at:%Y-%m-%d}"
+            yield candidate.file, Problem("harness.commit", repr(commit), fix)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from packaging.version import Version
 
-from tunemark.collector.gate.machine_quantities import fewest_samples, sampled_w, version_of
 from tunemark.collector.gate.run_facts import MANY_SAMPLES, MANY_STEPS, SOME_SAMPLES, Run
+from tunemark.collector.gate.run_quantities import fewest_samples, sampled_w, version_of
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, HOST_INTERVAL_S, Status

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tunemark.collector.gate import fact_book_checks as book
-from tunemark.collector.gate import price_checks
-from tunemark.collector.gate.accelerator_checks import accelerator_problems
+from tunemark.collector.gate import fact_checks
 from tunemark.collector.gate.cross_file_checks import FileProblems
-from tunemark.collector.gate.fact_checks import Neighbours, future_days, missing, text_problems
+from tunemark.collector.gate.fact_checks import Neighbours, missing
 from tunemark.collector.gate.published_checks import rows_problems
 from tunemark.collector.gate.read import DOCUMENT, RESULT, SUBMISSIONS, read_or_none, records_in, shown_path, submission_id
 from tunemark.collector.store.fact_rows import price_id
@@ -104,7 +102,7 @@ def _file_problems(path: Path, beside: Neighbours) -> Iterator[tuple[int, Proble
     """Yield the problems of a file with their lines. No file stops the check of the others."""
     try:
         text = path.read_text(encoding="utf-8")
-        yield from (*text_problems(text), *future_days(text))
+        yield from (*fact_checks.text_problems(text), *fact_checks.future_days(text))
         if path.name == PRICES:
             yield from _prices(path, beside)
             return
@@ -133,21 +131,21 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
         for model in dict.fromkeys(card.model for card in cards):
             yield from missing("model", model, _keys(beside.root / "models"), "models")
         for card in cards:
-            yield from book.workload_problems(card, beside)
-            yield from book.setting_problems(card, beside)
+            yield from fact_checks.workload_problems(card, beside)
+            yield from fact_checks.setting_problems(card)
             if (path.parent / "golden" / f"{card.key}.toml").exists() and Neighbours(path.parents[1]).golden_losses(card.key) is None:
                 fix = f"golden/{card.key}.toml has the losses of another version of this card; record them again, or restore the card"
                 yield Problem("key", repr(card.key), fix)
     elif folder == KNOWN:
         known = read_facts(path, WorldFacts)
-        yield from book.known_problems(known, beside)
+        yield from fact_checks.known_problems(known, beside)
         yield from withdrawal_problems(known, beside.root.parent / SUBMISSIONS)
     elif folder == "accelerators":
-        yield from accelerator_problems(read_card(path, AcceleratorCard), beside)
+        yield from fact_checks.accelerator_problems(read_card(path, AcceleratorCard), beside)
     elif folder == "models":
-        yield from book.model_problems(read_card(path, ModelCard), beside)
+        yield from fact_checks.model_problems(read_card(path, ModelCard), beside)
     else:
-        yield from book.golden_problems(read_card(path, GoldenLosses), Neighbours(path.parents[2]))
+        yield from fact_checks.golden_problems(read_card(path, GoldenLosses), Neighbours(path.parents[2]))
 
 
 def withdrawal_problems(known: WorldFacts, submissions: Path) -> Iterator[Problem]:
@@ -162,7 +160,7 @@ def withdrawal_problems(known: WorldFacts, submissions: Path) -> Iterator[Proble
 
 def _prices(path: Path, beside: Neighbours) -> Iterator[tuple[int, Problem]]:
     lines: dict[str, int] = {}
-    cards, rows = _keys(beside.root / "accelerators"), list[price_checks.Row]()
+    cards, rows = _keys(beside.root / "accelerators"), list[fact_checks.Row]()
     for line, content in price_lines(path):
         try:
             row = price_of(content, str(path))
@@ -175,7 +173,7 @@ def _prices(path: Path, beside: Neighbours) -> Iterator[tuple[int, Problem]]:
         if lines.setdefault(price_id(row), line) != line:
             fix = f"is in line {lines[price_id(row)]} already; an instance has only one price per region, kind and day"
             yield line, Problem("price", repr(price_id(row)), fix)
-    yield from price_checks.price_problems(rows, beside)
+    yield from fact_checks.price_problems(rows, beside)
 
 
 def _beside_prices(path: Path) -> Iterator[Problem]:
@@ -183,8 +181,8 @@ def _beside_prices(path: Path) -> Iterator[Problem]:
     book = path.with_name(PRICES)
     offers = [row for _, row in price_lines(book)] if book.exists() else []
     if path.name == BASIS_FILE:
-        return price_checks.basis_problems(read_facts(path, PriceBasis), offers)
-    return price_checks.size_problems(read_facts(path, AwsSizes), offers)
+        return fact_checks.basis_problems(read_facts(path, PriceBasis), offers)
+    return fact_checks.size_problems(read_facts(path, AwsSizes), offers)
 
 
 def _keys(folder: Path) -> set[str]:

@@ -20,7 +20,7 @@ from tunemark.schema.records.claims import Claim
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import Conditions, PublishedResult, PublishedSet, SourceDocument, Statement, published_results
 from tunemark.schema.records.reading import Problem
-from tunemark.schema.vocabulary import BEFORE_AMPERE, Method, PublishedStatus
+from tunemark.schema.vocabulary import BEFORE_AMPERE, Method
 
 ROUNDING = 5e-6
 """Relative rounding of a printed figure: the importers of logs print six significant digits."""
@@ -33,8 +33,6 @@ COUNT_LABELS = ("num_gpus", "accelerator_count")
 """Names of labels that hold a table's words about a condition."""
 METHODS = {"lora": {Method.LORA, Method.QLORA}, "qlora": {Method.QLORA}, "full": {Method.FULL}}
 """What a word of a label can mean: tables call adapters on quantised weights LoRA too."""
-SHARES = ("accuracy", "f1", "exact_match", "token_accuracy")
-"""Shares of rows or tokens, which nothing can exceed. An MFU above 1 is a claim that the audit judges."""
 REFERENCE = re.compile(r"\{([^{}/]+)/([^{}/]+)\}")
 RECORD_ID = re.compile(r'"(\d{3}-(?:\d{3}|S\d{2,3}))"')
 
@@ -49,8 +47,6 @@ def fact_record_problems(record: BaseModel, content: bytes, path: Path, facts: F
         for problem in (*result_problems(result), *condition_problems(result.conditions, facts)):
             yield replace(problem, field=f"{result.id}: {problem.field}") if isinstance(record, PublishedSet) else problem
     if isinstance(record, SourceDocument):
-        if record.url is not None and not re.match(r"https?://", record.url):
-            yield Problem("url", repr(record.url[:80]), "must begin with https://")
         for statement in record.statements:
             for problem in result_problems(statement):
                 yield replace(problem, field=f"{statement.id}: {problem.field}")
@@ -64,15 +60,13 @@ def result_problems(result: PublishedResult | Statement) -> Iterator[Problem]:
     conditions = result.conditions if isinstance(result, PublishedResult) else None
     if isinstance(result, PublishedResult):
         yield from _labels(result)
-        if result.status in {PublishedStatus.OK, PublishedStatus.CLAIMED} and not result.claims:
-            yield Problem("claims", "", f"is empty, and the status is {result.status.value!r}; copy the figures, or correct the status")
     for quantity, claim in result.claims.items():
         for problem in claim_problems(quantity, claim, conditions):
             yield Problem(f"claims.{quantity}.{problem.field}", problem.value, problem.fix)
 
 
 def _labels(result: PublishedResult) -> Iterator[Problem]:
-    """Yield conditions that the words of the document's own table contradict: method, number of devices, tokens per row."""
+    """Yield conditions that the words of the document's own table contradict: method and number of devices."""
     labels, conditions = result.labels, result.conditions
     for name, words in _printed(labels, METHOD_LABELS, r"(?i)\b(q?lora|full)\b"):
         if conditions.method is not None and conditions.method not in METHODS[words[1].lower()]:
@@ -84,10 +78,6 @@ def _labels(result: PublishedResult) -> Iterator[Problem]:
     for name, words in counts:
         if conditions.accelerator_count not in {None, next(int(number) for number in words.groups() if number)}:
             yield Problem("conditions.accelerator_count", str(conditions.accelerator_count), f"the label {name} is {labels[name]!r}")
-    for name, words in _printed(labels, ("sequence_length", "seqlen"), r"^(\d+)([kKM]?)$"):
-        tokens = int(words[1]) * (10**6 if words[2] == "M" else 1)
-        if conditions.sequence_length not in {None, *(tokens * unit for unit in (1, 1000, 1024, 1.048576))}:
-            yield Problem("conditions.sequence_length", str(conditions.sequence_length), f"the label {name} is {labels[name]!r}")
 
 
 def _printed(labels: Mapping[str, str], names: Iterable[str], pattern: str) -> Iterator[tuple[str, re.Match[str]]]:
@@ -127,8 +117,6 @@ def claim_problems(quantity: str, claim: Claim, conditions: Conditions | None) -
     values = [claim.value, *(reading.value for reading in claim.readings)]
     if min(values) < 0:
         yield Problem("value", f"{min(values):g}", "is negative; no quantity here is")
-    if quantity.startswith(SHARES) and max(values) > 1:
-        yield Problem("value", f"{max(values):g}", "is above 1; a share of all rows is stored as 0 to 1")
     if claim.readings and claim.value not in values[1:]:
         yield Problem("readings", repr(values[1:]), f"no reading has the value, {claim.value:g}; the value must be the literal reading")
     printed = printed_value(quantity, claim.printed)
@@ -159,7 +147,7 @@ def _place(path: Path, ids: Sequence[str]) -> Iterator[Problem]:
 
 
 def rows_problems(document: SourceDocument, place: Path, beside: Neighbours) -> Iterator[Problem]:
-    """Yield references of a document to rows, figures or devices that do not exist, and rows that are there twice."""
+    """Yield references of a document to rows, figures or devices that do not exist."""
     folders: dict[str, dict[str, set[str]]] = {}
 
     def names(row: str) -> set[str] | None:
@@ -185,8 +173,3 @@ def rows_problems(document: SourceDocument, place: Path, beside: Neighbours) -> 
             if found is None or (found and part not in found):
                 what = "row" if found is None else "claim or label of this row"
                 yield Problem(f"tables.{table.id}", repr(f"{row}/{part}"), f"there is no such {what}; correct the reference")
-    known: dict[str, str] = {}
-    for result in (each for path in sorted(place.parent.glob("*.json")) for each in published_results(read_or_none(path))):
-        text = result.model_dump_json(exclude={"id", "origin"})
-        if result.claims and known.setdefault(text, result.id) != result.id:
-            yield Problem(f"{result.id}: id", repr(result.id), f"is {known[text]} again, under another id; keep one of them")

@@ -1,7 +1,7 @@
 """Judge the relations of `relations.toml`: look up the value and the bound of each row, and compare them.
 
 A name in the table is a field of the record, a field of an entry (`.name`), or a quantity: an attribute of `Run`, or a function of
-`run_quantities`, `machine_quantities` or `physics`, which takes the run, and the entry too where it is about one.
+`run_quantities` or `physics`, which takes the run, and the entry too where it is about one.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tunemark.collector.gate import machine_quantities, physics, run_quantities
+from tunemark.collector.gate import physics, run_quantities
 from tunemark.collector.gate.derive import ORIGINAL
 from tunemark.collector.gate.run_facts import Run
 from tunemark.schema.records.reading import Problem
@@ -126,7 +126,7 @@ def named(name: str, run: Run, entry: object) -> Any:  # noqa: ANN401 - any valu
 
 
 def _quantities() -> Iterator[tuple[str, tuple[Callable[..., Any], bool]]]:
-    for module in (run_quantities, machine_quantities, physics):
+    for module in (run_quantities, physics):
         for name, function in [*module.QUANTITIES.items(), *inspect.getmembers(module, inspect.isfunction)]:
             yield name, (function, len(inspect.signature(function).parameters) > 1)
 

@@ -159,8 +159,8 @@ def _headlines(submissions: list[LoadedSubmission], facts: FactBase) -> list[Row
     """Return the rows of `result_rows`; superseded and withdrawn results, and those of a changed card, stay readable and are not ranked."""
     replaced: dict[str, list[str]] = {}
     for candidate in (loaded.candidate for loaded in submissions):
-        if candidate.supersedes is not None:
-            replaced.setdefault(candidate.supersedes, []).append(candidate.result_id)
+        if candidate.run.supersedes is not None:
+            replaced.setdefault(candidate.run.supersedes, []).append(candidate.result_id)
     rows = []
     for loaded in submissions:
         row, result_id = dict(loaded.headline), loaded.candidate.result_id
