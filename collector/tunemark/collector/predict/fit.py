@@ -141,16 +141,15 @@ class Design:
                     self.factors[line, number] = [place.get(name, none) for name in row.factors[term]]
         self.effects[:, none] = 0
 
-    def linear(self, mean: Array, lines: Any = slice(None)) -> tuple[Array, Array]:  # noqa: ANN401 - an index of rows
+    def linear(self, mean: Array, lines: Sequence[int] | NDArray[np.integer[Any]]) -> tuple[Array, Array]:
         """Return log seconds of rows at these parameters, shape (rows,), and their derivatives, shape (rows, parameters)."""
-        padded, factors, slopes = np.append(mean, 0.0), self.factors[lines], self.effects[lines].copy()
+        padded, factors, slopes = np.append(mean, 0.0), self.factors[lines], self.effects[lines]
         parts = self.seconds[lines] * np.exp(padded[factors].sum(axis=2))
         total = parts.sum(axis=1)
-        every = np.arange(len(total))
+        predicted, every = np.log(total) + slopes @ padded, np.arange(len(total))
         for term in range(len(TERMS)):
             for kind in range(factors.shape[2]):
                 slopes[every, factors[:, term, kind]] += parts[:, term] / total
-        predicted = np.log(total) + self.effects[lines] @ padded
         return predicted, slopes[:, :-1]
 
 
