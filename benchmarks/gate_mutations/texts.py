@@ -14,7 +14,7 @@ from gate_mutations.corruptions import replace_at
 from gate_mutations.honest import cpu, failed, gpu
 from tunemark.harness.plan.options import Options
 from tunemark.harness.run.record import Superseded
-from tunemark.harness.run.run_outcome import judge
+from tunemark.harness.run.run_log import judge
 from tunemark.schema.vocabulary import Status
 
 

@@ -142,7 +142,7 @@ def worked(resolved, facts, device, folder):
 
 def finished(log, **changes):
     """Return a worker that ended by itself after this log."""
-    from tunemark.harness.run.run_outcome import refused_run
+    from tunemark.harness.run.record import refused_run
 
     wall_s = log.steps[-1]["completed_at_s"] + 1.0 if log.steps else 2.0
     return replace(refused_run("-"), **{"log": log, "wall_s": wall_s, "user_s": 1.0, "max_rss_bytes": 10**9, **changes})

@@ -14,10 +14,11 @@ from neuron_api import installed, read_api, reader
 from neuron_stand_in import API
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.run import process
+from tunemark.harness.run import launch
 from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import LogReader
 from tunemark.harness.studies.series import Point, written
+from tunemark.harness.vendors import neuron
 from tunemark.harness.worker import neuron_trainer
 from tunemark.harness.worker.data import Counts, MicroBatch
 from tunemark.harness.worker.loop import LossNotFinite
@@ -111,13 +112,13 @@ def test_a_plan_is_handed_over_whole(facts):
 def test_the_compiler_gets_level_and_model_type_added_to_the_users_flags(facts, tmp_path):
     plan = plan_of(facts).plan
     plan = plan.model_copy(update={"precision": plan.precision.model_copy(update={"compute": Dtype.BF16})})
-    variables = process.neuron_environment(
+    variables = neuron.environment(
         plan.model_copy(update={"neuron": NeuronSettings(optimisation_level=2)}), {"NEURON_CC_FLAGS": "--cache_dir=x"}
     )
     assert variables == {"NEURON_CC_FLAGS": "--cache_dir=x --model-type transformer -O2", "NEURON_RT_STOCHASTIC_ROUNDING_EN": "0"}
-    assert process.neuron_environment(plan, {})["NEURON_CC_FLAGS"] == "--model-type transformer"
-    assert set(process.run_environment(plan, tmp_path)) == set(variables)
-    assert process.run_environment(resolve("smoke-lora", facts, make_machine(), Options()).plan, tmp_path) == {}
+    assert neuron.environment(plan, {})["NEURON_CC_FLAGS"] == "--model-type transformer"
+    assert set(launch.run_environment(plan, tmp_path)) == set(variables)
+    assert launch.run_environment(resolve("smoke-lora", facts, make_machine(), Options()).plan, tmp_path) == {}
 
 
 def test_the_trainium_run_of_document_000_can_be_planned_with_its_own_settings(facts):

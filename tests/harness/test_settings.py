@@ -8,7 +8,8 @@ from harness_making import make_machine, trained_on
 from study_making import FACTS, make_run
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.run import process
+from tunemark.harness.run import launch
+from tunemark.harness.vendors import cuda
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.harness.worker import levers
 from tunemark.harness.worker.levers import effective, watch_compute
@@ -41,12 +42,12 @@ def test_only_the_kernel_of_the_plan_is_left_to_torch(facts, monkeypatch, kernel
 
 
 def test_segments_of_the_allocator_grow_on_cuda_unless_the_user_chose(facts, tmp_path, monkeypatch):
-    for name in process.ALLOCATOR_VARIABLES:
+    for name in cuda.ALLOCATOR_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    assert process.run_environment(planned(facts).plan, tmp_path) == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-    assert process.run_environment(planned(facts, backend=Backend.CPU).plan, tmp_path) == {}
+    assert launch.run_environment(planned(facts).plan, tmp_path) == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    assert launch.run_environment(planned(facts, backend=Backend.CPU).plan, tmp_path) == {}
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
-    assert process.run_environment(planned(facts).plan, tmp_path) == {}
+    assert launch.run_environment(planned(facts).plan, tmp_path) == {}
 
 
 def test_a_module_that_kept_its_class_and_got_the_forward_of_liger_counts_as_fused(facts):

@@ -23,7 +23,7 @@ from rich.table import Table
 from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.options import SETTINGS, Options
 from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, resolve
-from tunemark.harness.run.process import stop_signals
+from tunemark.harness.run.launch import refuse_unreachable_hub, run_once, stop_signals
 from tunemark.harness.run.record import environment, source_content, submissions, tries
 from tunemark.harness.run.show import say
 from tunemark.schema import formats
@@ -168,8 +168,6 @@ class Bench:
 
         Raises TunemarkError if `--devices` asks for more than it has. A point with too many is a result of the series.
         """
-        from tunemark.harness.run.launch import run_once  # noqa: PLC0415 - scripted benches start no process
-
         facts, machine = options.facts, detect(options.backend)
         refuse_missing_devices(options, machine)
         return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study), force)
@@ -249,8 +247,6 @@ class Series:
         its path. `runs` are those that are known in advance. Raises TunemarkError if they, or else `base`, need a hub that does not answer.
         """
         if not bench.force:
-            from tunemark.harness.run.launch import refuse_unreachable_hub  # noqa: PLC0415 - as above
-
             refuse_unreachable_hub(*(runs or (base,)))
         request = {"kind": kind, "plan": base.plan.model_dump(mode="json", exclude={"reasons"}), "points": list(points)}
         settings = sha256(canonical_json(request)).hexdigest()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, PARENT, LogWriter, Order, rank_of_this_process
+from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, PARENT, LogWriter, Order, describe, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, vendor_of
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Backend, Dtype, Phase, Strategy
@@ -51,8 +51,6 @@ def main() -> int:
         # Held until the process exits: tearing down objects that several processes share has hung.
         held = run(order, device, log, folder)
     except BaseException as error:  # noqa: BLE001 - the parent writes the record of any failure
-        from tunemark.harness.run.run_outcome import describe  # noqa: PLC0415
-
         log.event("failure", at_s=log.since_spawn(time.monotonic()), **describe(error))
         return 1
     log.event("end")

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from tunemark.harness.run.process import STOCHASTIC_ROUNDING
+from tunemark.harness.vendors.neuron import STOCHASTIC_ROUNDING
 from tunemark.harness.worker import chunked_loss
 from tunemark.harness.worker.fp8 import FrozenFp8Linear, layers_in_fp8
 from tunemark.schema.records.effective import STOCHASTIC_OPTIMIZER, TORCH_NAMES, short
