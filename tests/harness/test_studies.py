@@ -73,7 +73,7 @@ def test_the_same_command_resumes_where_it_stopped(tmp_path, capsys):
 
 def test_again_starts_another_series_which_can_be_resumed(tmp_path):
     def sweep(scripted, **more):
-        return run_sweep("smoke-lora", ["batch_size=2,4"], Options(), scripted.bench, **more)
+        return run_sweep("smoke-lora", ["batch_size=2,4"], Options(), replace(scripted.bench, **more))
 
     first = sweep(ScriptedBench(tmp_path))
     anew = sweep(ScriptedBench(tmp_path, lambda _plan, ran: {"status": Status.INTERRUPTED if ran else Status.OK}), again=True)

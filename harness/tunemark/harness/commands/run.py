@@ -7,8 +7,8 @@ import typer
 from rich.table import Column, Table
 
 from tunemark.harness.plan.machine import detect, machine_with, too_large
-from tunemark.harness.plan.options import Json, Options, Out, Workload, takes_run_options
-from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, refuse_too_large, refuse_unsupported, resolve, step_memory
+from tunemark.harness.plan.options import Force, Json, Options, Out, Workload, takes_run_options
+from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, refuse_unsupported, resolve, step_memory
 from tunemark.harness.run.report import TRACKERS, refuse_missing_tracker, report
 from tunemark.harness.run.show import answers, as_text, print_json, say, summary, table
 from tunemark.schema import formats
@@ -123,7 +123,7 @@ def run(
     report_to: Annotated[
         str | None, typer.Option("--report-to", metavar="NAME", help=f"Also log the finished run to {', '.join(TRACKERS)}.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Run even if memory is too small, or the model hub does not answer.")] = False,
+    force: Force = False,
     as_json: Json = False,
     options: Options,
 ) -> None:
@@ -144,7 +144,7 @@ def run(
 
     - `tunemark run smoke-lora --repeats 5`
     """
-    from tunemark.harness.run.launch import help_another_node, refuse_unreachable_hub, run_once, superseded  # noqa: PLC0415 - only a run needs processes
+    from tunemark.harness.run.launch import help_another_node, refuse_hopeless, run_once, superseded  # noqa: PLC0415 - only a run needs processes
     from tunemark.harness.run.record import is_submission  # noqa: PLC0415
     from tunemark.harness.run.show import print_summary  # noqa: PLC0415
 
@@ -163,9 +163,8 @@ def run(
     resolved = resolve(workload, facts, machine, options)
     warn_of_plan(resolved, facts, machine)
     refuse_missing_devices(options, machine)
-    if not (force or resolved.unsupported):
-        refuse_too_large(resolved.plan, facts.model(resolved.plan.model.key), machine)
-        refuse_unreachable_hub(resolved)
+    if not force:
+        refuse_hopeless([resolved], facts, machine)
     if resolved.node_rank:
         raise typer.Exit(Exit.UNTRUSTWORTHY if help_another_node(resolved, facts, machine) else Exit.OK)
     replaced = superseded(supersedes, reason, resolved.plan, out)

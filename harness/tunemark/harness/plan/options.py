@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple
 
 import typer
 import yaml
@@ -25,6 +25,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard outpu
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="FOLDER", help="Write the submissions there. Default: submissions/ of the checkout.")
 ]
+FORCE = "Start although the memory model says that nothing fits, or the model hub does not answer."
+Force = Annotated[bool, typer.Option("--force", help=FORCE)]
 Workload = Annotated[str, typer.Argument(help="A name of `tunemark workloads`, your card (.toml), or options (.yml).")]
 
 
@@ -197,7 +199,7 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
 
     Its errors name options and settings as the user typed them.
     """
-    hints, parameters = get_type_hints(command, include_extras=True), inspect.signature(command).parameters
+    parameters = inspect.signature(command, eval_str=True).parameters
     shared = {name: option for name, option in SHARED.items() if name not in parameters}
 
     def run(**arguments: Any) -> None:  # noqa: ANN401 - what typer read
@@ -224,7 +226,7 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
             # Of the request: an empty text, which no record may hold.
             raise _refused(error, OPTIONS) from error
 
-    own = [parameters[name].replace(annotation=hints[name]) for name in parameters if name != "options"]
+    own = [parameters[name] for name in parameters if name != "options"]
     for name, (option, text, metavar, kind, _, parser) in shared.items():
         info = typer.Option(option, help=text, metavar=metavar, parser=parser, rich_help_panel="What is run", show_default=False)
         default = (Options.model_fields[name].default or None) if name in Options.model_fields else None

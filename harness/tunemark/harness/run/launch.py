@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ import psutil
 from pydantic import BaseModel, ValidationError
 
 from tunemark.harness.plan.machine import hub
-from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
+from tunemark.harness.plan.resolve import Resolved, refuse_too_large, refuse_unsupported, step_memory
 from tunemark.harness.run import run_log
 from tunemark.harness.run.record import CacheState, Finished, Superseded, assemble, refused_run, submissions, write
 from tunemark.harness.run.show import RunProgress
@@ -123,8 +123,15 @@ def refuse_identity(resolved: Resolved) -> None:
         raise TunemarkError(field, value, f"looks like {what}, which no submission may hold; give local data with --data file:PATH")
 
 
-def refuse_unreachable_hub(*runs: Resolved) -> None:
-    """Raise TunemarkError if any of the runs would wait for a hub that does not answer: libraries try again for a minute, for each file."""
+def refuse_hopeless(runs: Sequence[Resolved], facts: FactBase, machine: Machine, *, searched: bool = False) -> None:
+    """Raise TunemarkError if by the memory model none of the runs fits, or if one would wait for a hub that does not answer.
+
+    Libraries ask the hub again for a minute, for each file. `searched` is a run whose series searches for what fits.
+    """
+    possible = [each.plan for each in runs if not (each.unsupported or searched)]
+    if all(step_memory(plan, facts.model(plan.model.key), machine).too_large for plan in possible):
+        for plan in possible[:1]:
+            refuse_too_large(plan, facts.model(plan.model.key), machine)
     state = hub() if any(hub_cache(each) == "cold" for each in runs if not each.unsupported) else "reachable"
     if not state.startswith("reachable"):
         fix = "not all weights and data are in the cache of this machine; give --weights pretrained:DIRECTORY, --weights random or --data file:PATH"
