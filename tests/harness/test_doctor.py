@@ -75,8 +75,9 @@ def test_states_that_gpus_offload_must_fit_into_host_memory(facts):
     assert [memory(gib).too_large for gib in (64, 128, None)] == [True, False, False]
 
 
-def test_a_plan_that_does_not_fit_is_refused_before_anything_is_loaded_unless_forced(tmp_path):
-    done = tunemark("run", "full-8b", "--steps", 1, "--out", tmp_path)
+@pytest.mark.parametrize("command", ["run full-8b", "run full-8b --repeats 2", "ab full-8b --a compile=none --b compile=blocks"])
+def test_a_plan_that_does_not_fit_is_refused_before_anything_is_loaded_unless_forced(tmp_path, command):
+    done = tunemark(*command.split(), "--steps", 40, "--out", tmp_path)
     assert done.returncode == 5
     assert "'full-8b': a step needs about " in done.stderr
     assert "--force" in done.stderr

@@ -9,7 +9,7 @@ from tunemark.schema.physics.architecture import FAMILIES, block_linears, head_w
 from tunemark.schema.plan.capabilities import USED, WITHOUT_FP8, Generation, Machine
 from tunemark.schema.records.effective import NEURON_ATTENTION
 from tunemark.schema.records.plan import DeviceChoice, Plan, needless_rounding
-from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task
+from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task, Weights
 
 SOFT_CAP = "the model soft-caps attention scores, which torch's {} kernel does not support{}; use attention=eager"
 SINKS = "the model attends to learned sinks, which torch's {} kernel does not support; use attention=eager"
@@ -62,8 +62,7 @@ def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generatio
 
 
 def _too_few_devices(device: DeviceChoice, machine: Machine) -> Iterator[str]:
-    missing = missing_devices(device.count, device.nodes, machine)
-    if missing is not None:
+    if (missing := missing_devices(device.count, device.nodes, machine)) is not None:
         yield f"{device.count} devices{f' on {device.nodes} nodes' * (device.nodes > 1)}: {missing}"
 
 
@@ -244,6 +243,8 @@ def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str
     # A model with rotary positions can read rows longer than its context length.
     if FAMILIES[card.family].learned_positions and plan.data.sequence_length > card.context_length:
         yield f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
+    if FAMILIES[card.family].overflows_fp16 and plan.precision.compute is Dtype.FP16 and plan.model.weights is Weights.PRETRAINED:
+        yield f"activations of {card.key} with its pretrained weights are beyond the range of fp16; use compute=bf16 where there is, else compute=fp32"
     cause = ATTENTION_WITHOUT.get(plan.model.attention, {}).get(card.family)
     if cause is not None:
         yield f"{card.key} with attention={plan.model.attention}: {cause}"
