@@ -243,8 +243,6 @@ def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str
     # A model with rotary positions can read rows longer than its context length.
     if FAMILIES[card.family].learned_positions and plan.data.sequence_length > card.context_length:
         yield f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
-    if FAMILIES[card.family].overflows_fp16 and plan.precision.compute is Dtype.FP16 and plan.model.weights is Weights.PRETRAINED:
-        yield f"activations of {card.key} with its pretrained weights are beyond the range of fp16; use compute=bf16 where there is, else compute=fp32"
     cause = ATTENTION_WITHOUT.get(plan.model.attention, {}).get(card.family)
     if cause is not None:
         yield f"{card.key} with attention={plan.model.attention}: {cause}"
@@ -262,13 +260,15 @@ def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str
         yield f"Liger has no kernels for {card.family}; use fused_kernels=none"
     if plan.model.loss == "chunked":
         yield from (f"loss=chunked: {reason}; use loss=whole" for reason, applies in WHOLE_LOSS.items() if applies(plan, card))
-    yield from _expert_conflicts(plan, card, packages)
+    yield from _weight_conflicts(plan, card, packages)
     if plan.model.fp8_products:
         yield from _fp8_shape_conflicts(card)
 
 
-def _expert_conflicts(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:
-    """Yield a problem for 4-bit experts: in a test, transformers 5.23 with bitsandbytes 0.50 left them in 16 bits."""
+def _weight_conflicts(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:
+    """Yield formats that weights do not allow: fp16, and 4 bits for experts, which transformers 5.23 with bitsandbytes 0.50 left in 16."""
+    if FAMILIES[card.family].overflows_fp16 and plan.precision.compute is Dtype.FP16 and plan.model.weights is Weights.PRETRAINED:
+        yield f"activations of {card.key} with its pretrained weights are beyond the range of fp16; use compute=bf16 where there is, else compute=fp32"
     release = packages.get("transformers", "").partition(".")[0]
     if plan.method is Method.QLORA and card.experts and not (release.isdecimal() and int(release) < FUSED_EXPERTS):
         cause = "transformers 5 keeps all experts of a layer in one parameter, which bitsandbytes does not quantise"
