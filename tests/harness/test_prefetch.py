@@ -16,8 +16,7 @@ from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker import data
 from tunemark.harness.worker.data import STEPS_AHEAD, Counts, MicroBatch, StepsAhead, bytes_of, pinned
-from tunemark.harness.worker.entry import prepare, train_between_probes
-from tunemark.harness.worker.loop import StopRule, train
+from tunemark.harness.worker.loop import StopRule, prepare, train, train_between_probes
 
 
 def batch(number, values=1):
