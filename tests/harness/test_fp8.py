@@ -158,6 +158,7 @@ def test_pretrained_weights_are_stored_layer_by_layer(facts, tmp_path):
     assert float(model(**batch.tensors).loss) == pytest.approx(float(base(**batch.tensors).loss), rel=5e-3)
 
 
+@pytest.mark.nightly
 @multiplies_rows
 def test_a_run_with_frozen_weights_in_fp8_is_a_valid_submission_inside_the_loss_band(tmp_path, facts):
     done, submission = run_of(tmp_path, "smoke-lora", FROZEN, "probe=false", steps=10)

@@ -29,6 +29,7 @@ def folder(tmp_path):
     return made
 
 
+@pytest.mark.nightly
 def test_a_run_trains_the_model_of_a_folder(folder, tmp_path):
     done, record = run_of(tmp_path / "out", "smoke-lora", model=str(folder), steps="12")
     assert done.returncode == 0

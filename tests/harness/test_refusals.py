@@ -10,7 +10,6 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import help_another_node
 from tunemark.harness.run.show import print_summary
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.files import refuse_unwritable
 from tunemark.schema.records.reading import read_record
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype, Status
@@ -57,10 +56,3 @@ def test_brackets_in_a_message_are_shown_and_are_no_markup(capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "[enforce fail at x.cpp:1] y[/b] [red]" in shown
     assert "[place]" in shown
-
-
-def test_a_folder_that_cannot_be_written_is_refused_before_a_run(tmp_path):
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(TunemarkError, match=r"--out.*cannot be written"):
-        refuse_unwritable("--out", tmp_path / "file")
-    refuse_unwritable("--out", tmp_path / "new" / "folder")
