@@ -6,9 +6,9 @@ from harness_making import make_machine, problems_of, run_of, trained_on
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.worker.fp8 import FrozenFp8Linear, layers_in_fp8, rounded
+from tunemark.harness.worker.fp8 import FrozenFp8Linear, rounded
 from tunemark.harness.worker.gates import adapter_gradient
-from tunemark.harness.worker.levers import blocks, compile_model, compiled_graphs, effective
+from tunemark.harness.worker.levers import blocks, compile_model, compiled_graphs, effective, layers_in_fp8
 from tunemark.harness.worker.models import build_model, model_facts
 from tunemark.harness.worker.optimizers import build_optimizer
 from tunemark.schema.physics.memory_states import state_lines

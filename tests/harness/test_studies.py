@@ -86,7 +86,7 @@ def test_again_starts_another_series_which_can_be_resumed(tmp_path):
 
 def test_repeats_are_runs_of_one_point_with_median_and_ends(tmp_path):
     scripted = ScriptedBench(tmp_path, lambda _plan, ran: {"step_s": (0.1, 0.2, 0.4)[ran], "noise": 0.0})
-    result = run_sweep("smoke-lora", [], Options(), scripted.bench, repeats=3)
+    result = run_repeats("smoke-lora", Options(), scripted.bench, 3)
     (row,) = result.points
     assert (result.kind, row.runs, row.ok) == ("repeat", 3, 3)
     assert (row.step_time_s, row.tokens_per_s) == (pytest.approx(0.2), pytest.approx(2560))

@@ -72,8 +72,6 @@ def sweep(
     - `tunemark sweep smoke-bert --over batch_size=8,16,32,48,64`
 
     - `tunemark sweep smoke-lora --over seq=64,128 --over rank=8,16`
-
-    - `tunemark sweep smoke-lora --repeats 5`
     """
     bench = Bench.here(options, out, again=again, force=force)
     answer(run_sweep(workload, over or (), options, bench, repeats=repeats), as_json=as_json)

@@ -81,9 +81,7 @@ def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Benc
     """Run all points that are not done yet. Raises TunemarkError before anything runs for an unknown name, or if nothing varies."""
     card = card_with(bench.facts.workload(workload), options)
     if not overs and not card.axes and not card.points:
-        if repeats > 1:
-            return run_repeats(workload, options, bench, repeats)
-        fix = f"is missing, and {card.key} has no axes of its own; name what to vary, such as --over batch_size=8,16,32, or repeat it with --repeats N"
+        fix = f"is missing, and {card.key} has no axes of its own; name what to vary, such as --over batch_size=8,16,32, or use `tunemark run --repeats N`"
         raise TunemarkError("--over", None, fix)
     base = bench.plan(workload, options)
     points = grid([axis_of(text, card) for text in overs]) if overs else star_of_card(card)
