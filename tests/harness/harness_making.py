@@ -17,6 +17,7 @@ import psutil
 from filelock import FileLock
 
 from tunemark.collector.gate.check import judge
+from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cuda import THROTTLE_REASONS
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.facts.fact_base import FactBase
@@ -56,6 +57,17 @@ def make_machine(**changes):
     if target:
         plain["devices"] = tuple(device.model_copy(update={"target": target}) for device in plain["devices"])
     return Machine(**plain)
+
+
+def gpus(name="A GPU that no card knows", count=1, *, gib=None, backend=Backend.CUDA, **changes):
+    """Return a machine with some devices of one name, which are GPUs unless another family is named."""
+    device = DeviceFacts(name=name, memory_bytes=gib and int(gib * 2**30))
+    return make_machine(backend=backend, devices=(device,) * count, **changes)
+
+
+def planned(workload, *settings, machine=None, **options):
+    """Return what a workload resolves to with settings for `--set` and other options, on a plain CPU unless another machine is given."""
+    return resolve(workload, FACTS, machine or make_machine(), Options(overrides=settings, **options))
 
 
 def fields_of_mixture(card):
