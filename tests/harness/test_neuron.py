@@ -34,15 +34,6 @@ CORE = DeviceFacts(name="Trainium1 core (1 of 2)", memory_bytes=2**34)
 SMALL = ("data.sequence_length=16", "batch.micro_batch=2", "batch.gradient_accumulation=2", "compute=fp32")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Several threads for a tiny model only wait for one another where other tests run beside."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def make_neuron(cores=1, **changes):
     packages = {"torch": "2.8.0", "optimum-neuron": "0.4.5", "torch-xla": "2.8.1"}
     return make_machine(
@@ -169,8 +160,13 @@ def recorded(resolved, log):
     return assemble(resolved, make_neuron(), finished(log))
 
 
-def test_what_the_trainer_calls_back_becomes_a_valid_submission(facts, tmp_path, monkeypatch):
-    submission = recorded(*trained(facts, tmp_path, monkeypatch))
+@pytest.fixture(scope="module")
+def submission(facts, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patched:
+        return recorded(*trained(facts, tmp_path_factory.mktemp("trainer"), patched))
+
+
+def test_what_the_trainer_calls_back_becomes_a_valid_submission(submission):
     again = read_record(submission.model_dump_json().encode())
     assert again.outcome.status is Status.OK
     assert len(again.trace) == 40
@@ -182,8 +178,7 @@ def test_what_the_trainer_calls_back_becomes_a_valid_submission(facts, tmp_path,
     assert [mark.phase.value for mark in again.timeline] == ["import", "data", "load", "train", "teardown"]
 
 
-def test_the_record_shows_what_was_trained_and_which_gates_were_not_checked(facts, tmp_path, monkeypatch):
-    submission = recorded(*trained(facts, tmp_path, monkeypatch, steps=3))
+def test_the_record_shows_what_was_trained_and_which_gates_were_not_checked(submission):
     model = submission.model
     assert model.adapter_bytes == 4 * model.trainable_parameters == model.gradient_bytes
     assert 0 <= model.optimizer_state_bytes - 2 * model.gradient_bytes < 10_000

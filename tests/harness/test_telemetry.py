@@ -411,7 +411,7 @@ def test_macmon_reports_power_without_root_in_the_names_of_its_versions():
 
 
 def test_a_tool_reads_its_configuration_from_a_file_that_is_deleted_with_it():
-    stream = LineStream(["sh", "-c", 'cat "$1"; echo; echo "$1"; sleep 60', "sh"], config={"period": "1s"})
+    stream = LineStream(["sh", "-c", 'cat "$1"; echo; echo "$1"; exec sleep 60', "sh"], config={"period": "1s"})
     deadline, lines = time.monotonic() + 10, []
     while len(lines) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -125,7 +125,7 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> Trainer:
     # After the gates, so that compilation is part of the first step that needs it.
     compile_model(plan, model)
     trainer = prepare(plan, model, device, log, stop_rule(plan, samples.training_rows, folder), accelerator, drawn=drawn)
-    gradients = train_between_probes(plan, trainer, batches)
+    gradients = train_between_probes(trainer, batches)
     log.event("model", **model_facts(trainer.engine.model, trainer.engine.optimizer, gradients))
     log.event("effective", **trainer.effective, optimizer_states_on=states_of(trainer.engine.optimizer))
 
@@ -194,9 +194,9 @@ def prepare(
     )
 
 
-def train_between_probes(plan: Plan, trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
+def train_between_probes(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
     """Train, and measure the device's matrix rate before and after; return the size of the gradients."""
-    device, log = trainer.device, trainer.log
+    plan, device, log = trainer.plan, trainer.device, trainer.log
 
     def probe(when: str) -> None:
         if plan.measurement.probe:
