@@ -142,7 +142,7 @@ def trained_on(plan, card, folder=Path()):
 def worked(resolved, facts, device, folder):
     """Run the worker of a plan in this process on a scripted device; return its log."""
     from tunemark.harness.run.run_log import LogReader, LogWriter, Order
-    from tunemark.harness.worker.loop import run
+    from tunemark.harness.worker.entry import run
 
     log = LogWriter(folder / "log.jsonl", spawned_at_s=0.0)
     log.event("phase", phase="import", at_s=0.0)

@@ -79,7 +79,7 @@ def test_a_plan_that_does_not_fit_is_refused_before_anything_is_loaded_unless_fo
     done = tunemark(*command.split(), "--steps", 40, "--out", tmp_path)
     assert done.returncode == 5
     assert "'full-8b': a step needs about " in done.stderr
-    assert "--force" in done.stderr
+    assert "--set force=true" in done.stderr
     assert not list(tmp_path.rglob("*.json"))
 
 

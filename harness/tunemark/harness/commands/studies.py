@@ -8,7 +8,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.markup import escape
 
-from tunemark.harness.plan.options import Force, Json, Options, Out, Workload, count, fraction, takes_run_options
+from tunemark.harness.plan.options import Json, Options, Out, Workload, count, fraction, takes_run_options
 from tunemark.harness.run.show import answers, print_json, say, table
 from tunemark.harness.studies.ab_test import run_ab
 from tunemark.harness.studies.frontier import Over, run_frontier
@@ -58,7 +58,6 @@ def sweep(
     repeats: Annotated[int, _study("--repeats", "Run each point N times, alternating between points.", "N", min=1)] = 1,
     out: Out = None,
     again: Again = False,
-    force: Force = False,
     as_json: Json = False,
     options: Options,
 ) -> None:
@@ -73,7 +72,7 @@ def sweep(
 
     - `tunemark sweep smoke-lora --over seq=64,128 --over rank=8,16`
     """
-    bench = Bench.here(options, out, again=again, force=force)
+    bench = Bench.here(options, out, again=again)
     answer(run_sweep(workload, over or (), options, bench, repeats=repeats), as_json=as_json)
 
 
@@ -94,7 +93,6 @@ def frontier(
     within: Annotated[str | None, _study("--within", "Stop within this tolerance, such as 10%. Default: exact.", "SHARE")] = None,
     out: Out = None,
     again: Again = False,
-    force: Force = False,
     as_json: Json = False,
     options: Options,
 ) -> None:
@@ -113,7 +111,7 @@ def frontier(
     """
     question = {"over": over, "lengths": seq, "most": most, "within": fraction("--within", within) if within else 0.0}
     limit_bytes = None if limit_memory is None else int(limit_memory * formats.GIB)
-    bench = Bench.here(options, out, again=again, force=force)
+    bench = Bench.here(options, out, again=again)
     answer(run_frontier(workload, options, bench, limit_bytes=limit_bytes, **question), as_json=as_json)
 
 
@@ -130,7 +128,6 @@ def tune(
     ] = 3,
     out: Out = None,
     again: Again = False,
-    force: Force = False,
     as_json: Json = False,
     options: Options,
 ) -> None:
@@ -149,7 +146,7 @@ def tune(
 
     - `tunemark tune full-8b --devices 8 --set compile=none --json`
     """
-    bench = Bench.here(options, out, again=again, force=force)
+    bench = Bench.here(options, out, again=again)
     answer(run_tune(workload, options, bench, budget_s=60 * minutes, runs=repeats), as_json=as_json)
 
 
@@ -163,7 +160,6 @@ def ab(
     repeats: Annotated[int, _study("--repeats", "Run each setting N times; a verdict needs three.", "N", min=FEWEST_PAIRS)] = 5,
     out: Out = None,
     again: Again = False,
-    force: Force = False,
     as_json: Json = False,
     options: Options,
 ) -> None:
@@ -179,7 +175,7 @@ def ab(
 
     - `tunemark ab smoke-lora --a attention=eager --b attention=sdpa --repeats 8`
     """
-    bench = Bench.here(options, out, again=again, force=force)
+    bench = Bench.here(options, out, again=again)
     answer(run_ab(workload, a, b, options, bench, pairs=repeats), as_json=as_json)
 
 

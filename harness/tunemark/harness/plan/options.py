@@ -25,8 +25,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard outpu
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="FOLDER", help="Write the submissions there. Default: submissions/ of the checkout.")
 ]
-FORCE = "Start although the memory model says that nothing fits, or the model hub does not answer."
-Force = Annotated[bool, typer.Option("--force", help=FORCE)]
 Workload = Annotated[str, typer.Argument(help="A name of `tunemark workloads`, your card (.toml), or options (.yml).")]
 
 
@@ -63,6 +61,8 @@ class Options(RunOptions):
     """Number of this machine. Machine 0 writes the submission."""
     rendezvous: str | None = None
     """HOST:PORT of the first of several machines."""
+    force: bool = False
+    """Start although the memory model says that nothing fits, or the model hub does not answer."""
     facts: Annotated[FactBase, SkipValidation] = Field(default_factory=FactBase.of_project)
     """The facts of the project, with cards of the user's own."""
 

@@ -23,7 +23,6 @@ from rich.table import Table
 from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.options import SETTINGS, Options
 from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, resolve
-from tunemark.harness.run.launch import refuse_hopeless, run_once, stop_signals
 from tunemark.harness.run.record import environment, source_content, submissions, tries
 from tunemark.harness.run.show import say
 from tunemark.schema import formats
@@ -165,14 +164,16 @@ class Bench:
     """Start a series although nothing fits by the memory model, or the model hub does not answer."""
 
     @classmethod
-    def here(cls, options: Options, out: Path | None, **asked: bool) -> "Bench":
+    def here(cls, options: Options, out: Path | None, *, again: bool = False) -> "Bench":
         """Return the bench of this machine: fresh processes, and submissions in a folder.
 
         Raises TunemarkError if `--devices` asks for more than it has. A point with too many is a result of the series.
         """
+        from tunemark.harness.run.launch import run_once  # noqa: PLC0415 - scripted benches start no process
+
         facts, machine = options.facts, detect(options.backend)
         refuse_missing_devices(options, machine)
-        return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study), **asked)
+        return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study), again, options.force)
 
     def plan(self, workload: str, options: Options) -> Resolved:
         """Return the plan of a run of the series."""
@@ -249,6 +250,8 @@ class Series:
         known in advance. Raises TunemarkError if none of them fits into memory, or if they, or else `base`, need a hub that does not answer.
         """
         if not bench.force:
+            from tunemark.harness.run.launch import refuse_hopeless  # noqa: PLC0415 - as above
+
             refuse_hopeless(runs or (base,), bench.facts, bench.machine, searched=not runs)
         request = {"kind": kind, "plan": base.plan.model_dump(mode="json", exclude={"reasons"}), "points": list(points)}
         settings = sha256(canonical_json(request)).hexdigest()
@@ -274,6 +277,8 @@ class Series:
         `ended` then holds the reason. Raises TunemarkError when another command of this user runs the same
         points into the same folder: both would disturb each other.
         """
+        from tunemark.harness.run.launch import stop_signals  # noqa: PLC0415 - as above
+
         folder = self.bench.out.resolve() if self.bench.out else ""
         name = sha256(f"{getpass.getuser()} {self.settings_sha256} {folder}".encode()).hexdigest()
         try:

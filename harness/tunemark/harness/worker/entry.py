@@ -1,7 +1,6 @@
 """The worker process: `python -m tunemark.harness.worker.entry FOLDER`, with an order in the folder.
 
-`loop.run` loads, checks, trains and evaluates. The last line of the log is the end or the failure. Heavy imports are inside `main`, since
-the time they take is the phase `import`.
+The last line of the log is the end or the failure. Heavy imports are inside functions, since the time they take is the phase `import`.
 """
 
 import os
@@ -14,8 +13,8 @@ from pathlib import Path
 import psutil
 
 from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, PARENT, LogWriter, Order, describe, rank_of_this_process
-from tunemark.harness.vendors.protocol import vendor_of
-from tunemark.schema.vocabulary import Phase
+from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, vendor_of
+from tunemark.schema.vocabulary import Backend, Phase
 
 PARENT_CHECK_S = 1.0
 
@@ -39,8 +38,6 @@ def main() -> int:
         transformers.logging.set_verbosity_error()
         place = order.plan.device
         device = vendor_of(place.backend).device.open(place.threads, int(os.environ.get("LOCAL_RANK", "0")))
-        from tunemark.harness.worker.loop import run  # noqa: PLC0415
-
         # Held until the process exits: tearing down objects that several processes share has hung.
         held = run(order, device, log, folder)
     except BaseException as error:  # noqa: BLE001 - the parent writes the record of any failure
@@ -68,6 +65,29 @@ def exit_now(code: int, *_held: object) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def run(order: Order, device: Device, log: LogWriter, folder: Path) -> object:
+    """Load the samples, and train in our own loop or by optimum-neuron's trainer. Return the objects to keep alive until the process ends."""
+    from tunemark.harness.worker.data import load_samples  # noqa: PLC0415 - the import phase is over
+    from tunemark.harness.worker.loop import run_by_loop  # noqa: PLC0415
+
+    plan = order.plan
+    if device.name() not in {None, order.device_name}:
+        msg = f"torch uses {device.name()!r}, the plan is for {order.device_name!r}; choose the device with CUDA_VISIBLE_DEVICES"
+        raise DeviceUnavailable(msg)
+
+    log.event("stack", versions=device.stack())
+    log.phase(Phase.DATA, device.now())
+    samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
+    if samples.lengths is not None:
+        log.event("row_lengths", **samples.lengths)
+    log.phase(Phase.LOAD, device.now())
+    if plan.device.backend is Backend.NEURON_XLA:
+        from tunemark.harness.worker.neuron_trainer import run_by_trainer  # noqa: PLC0415
+
+        return run_by_trainer(order, samples, device, log, folder)
+    return run_by_loop(order, samples, device, log, folder)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A run in the worker: load, check, train, evaluate.
+"""A run in the worker: build the model, check, train, evaluate.
 
 The training loop takes a step's micro-batches, forward, backward, update, mark, and reads the marks once they are reached.
 """
@@ -21,16 +21,16 @@ import torch
 from transformers import get_scheduler
 
 from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter, Order, rank_of_this_process
-from tunemark.harness.vendors.protocol import AllocatorState, Device, DeviceUnavailable, Stamp
+from tunemark.harness.vendors.protocol import AllocatorState, Device, Stamp
 from tunemark.harness.worker.attention import lengths_vary
-from tunemark.harness.worker.data import Counts, MicroBatch, StepsAhead, load_samples, micro_batches, shape_of
+from tunemark.harness.worker.data import Counts, MicroBatch, Samples, StepsAhead, micro_batches, shape_of
 from tunemark.harness.worker.engines import Engine, open_accelerator, save_weights, shapes_only, shard, wrap
 from tunemark.harness.worker.gates import check, evaluate, matrix_rate, to_device
 from tunemark.harness.worker.levers import blocks, cache_state, compile_model, compiled_graphs, effective, states_of, watch_compute
 from tunemark.harness.worker.models import NO_GRADIENTS, Gradients, build_model, drawn_on_device, loaded_sharded, model_facts
 from tunemark.harness.worker.optimizers import build_optimizer, fused_adamw
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Backend, Dtype, Phase, Strategy
+from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Dtype, Phase, Strategy
 
 AHEAD = 2
 """Steps between the vote to stop and the last step. All processes stop after the same step."""
@@ -89,23 +89,9 @@ class SubmittedStep:
         return (*self.micro[:-1], *own, *self.micro[-1:], self.stamp)
 
 
-def run(order: Order, device: Device, log: LogWriter, folder: Path) -> Trainer:
-    """Load, check, train and evaluate; log the measurements. Return the objects to keep alive until the process ends."""
+def run_by_loop(order: Order, samples: Samples, device: Device, log: LogWriter, folder: Path) -> Trainer:
+    """Build the model, check, train and evaluate; log the measurements. Return the objects to keep alive until the process ends."""
     plan, rank = order.plan, rank_of_this_process()
-    if device.name() not in {None, order.device_name}:
-        msg = f"torch uses {device.name()!r}, the plan is for {order.device_name!r}; choose the device with CUDA_VISIBLE_DEVICES"
-        raise DeviceUnavailable(msg)
-
-    log.event("stack", versions=device.stack())
-    log.phase(Phase.DATA, device.now())
-    samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
-    if samples.lengths is not None:
-        log.event("row_lengths", **samples.lengths)
-    log.phase(Phase.LOAD, device.now())
-    if plan.device.backend is Backend.NEURON_XLA:
-        from tunemark.harness.worker.neuron_trainer import run_by_trainer  # noqa: PLC0415
-
-        return run_by_trainer(order, samples, device, log, folder)
     drawn = drawn_on_device(plan, order.card, device)
     scratch, empty = folder / f"weights-{rank}", shapes_only(plan, rank, drawn=drawn)
     # DeepSpeed must know its settings before transformers builds a model that it shards.
