@@ -149,8 +149,7 @@ def facts() -> "FactBase":
 def prepare() -> None:
     """Make the packages importable, install the carried wheels that it lacks, and start again.
 
-    In a copy without git's history, write the carried commit to the file in which an installed package has it. Remove the history of a copy
-    first if it is older than its files.
+    In a copy whose git history does not have the carried commit, records state that commit, by the file in which an installed package has it.
     """
     if os.environ.get(PREPARED) == str(ROOT):
         return
@@ -168,8 +167,10 @@ def prepare() -> None:
             pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--target", str(folder)]
             subprocess.run([*pip, *map(str, chosen)], check=True)  # noqa: S603 - fixed arguments
     carried = WHEELS / BUILT_FROM.name
-    if carried.exists() and not (ROOT / ".git").exists():
+    if carried.exists() and not in_history(json.loads(carried.read_bytes())["commit"]):
         shutil.copyfile(carried, BUILT_FROM)
+        # The files are newer than the history, so git is not asked.
+        os.environ["GIT_DIR"] = os.devnull
     paths = [
         *(str(ROOT / room) for room in ROOMS),
         *([str(SITE / "all")] if (SITE / "all").exists() else []),
@@ -177,6 +178,12 @@ def prepare() -> None:
     ]
     os.environ |= {"PYTHONPATH": os.pathsep.join(paths), "TUNEMARK_ROOT": str(ROOT), PREPARED: str(ROOT)}
     os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - this program again
+
+
+def in_history(commit: str) -> bool:
+    """Return True if HEAD of this checkout is a commit or a later one."""
+    git = ["git", "-C", str(ROOT), "merge-base", "--is-ancestor", commit, "HEAD"]
+    return shutil.which("git") is not None and subprocess.run(git, check=False, capture_output=True).returncode == 0  # noqa: S603 - fixed arguments
 
 
 # Run
@@ -190,7 +197,6 @@ class Campaign:
 
         self.work, self.out, self.deadline_s, self.version = work, out, deadline_s, VERSION
         self.entries: list[Entry] = []
-        self.held = finished_here(ROOT / "submissions", VERSION)
         self.log = work / LOG
         work.mkdir(parents=True, exist_ok=True)
         out.mkdir(parents=True, exist_ok=True)
@@ -215,9 +221,6 @@ class Campaign:
         if earlier and earlier.version == self.version and earlier.ended in FINISHED:
             return earlier
         entry = Entry(run.name, stage, command, self.version, "")
-        if run.command == "run" and "--repeats" not in run.args and (run.workload, tuple(run.set)) in self.held:
-            entry.ended, entry.said = "done", "submissions/ has it, of this accelerator and version"
-            return entry
         left_s = self.deadline_s - time.monotonic()
         if left_s < LEAST_S:
             entry.ended = "no time left"
@@ -275,20 +278,6 @@ def read(folder: Path) -> Iterator["Submission"]:
 
     records = [read_submission(path, path.read_bytes()) for path in sorted(folder.rglob("*.json"))]
     yield from sorted((record for record in records if record is not None), key=lambda record: record.started_at)
-
-
-def finished_here(folder: Path, version: str) -> set[tuple[str, tuple[str, ...]]]:
-    """Return workload and settings of the ranked results of a folder that this accelerator gave with this version of the harness."""
-    from tunemark.harness.plan.machine import detect  # noqa: PLC0415 - importable only once prepared
-    from tunemark.schema.derive import derive  # noqa: PLC0415
-
-    machine = detect()
-    here = facts().recognise_device(machine.devices[0].name, machine.backend)
-    return {
-        (record.requested.workload, record.requested.overrides)
-        for record in read(folder)
-        if record.harness.version == version and here and record.plan.device.accelerator == here.key and derive(record).rankable
-    }
 
 
 def report(records: list["Submission"], entries: list[Entry]) -> Iterator[str]:

@@ -41,8 +41,7 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.run_log import LogWriter
 from tunemark.harness.vendors.protocol import Device, vendor_of
 from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
-from tunemark.harness.worker.entry import prepare
-from tunemark.harness.worker.loop import StopRule, collector_at_rest, train
+from tunemark.harness.worker.loop import StopRule, collector_at_rest, prepare, train
 from tunemark.harness.worker.models import build_model, config_of
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase

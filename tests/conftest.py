@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,16 @@ def environment_restored() -> Iterator[None]:
     for name in os.environ.keys() - before.keys():
         del os.environ[name]
     os.environ.update(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _git_is_asked_once() -> Iterator[None]:
+    """Scripted runs are assembled by the hundred, and each asks git four times for the state of the same source."""
+    from tunemark.harness.run import record
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(record, "_git", cache(record._git))
+        yield
 
 
 @pytest.fixture

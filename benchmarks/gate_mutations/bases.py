@@ -11,7 +11,7 @@ from typing import Any
 
 from gate_mutations.simulated import H100, ROOT, Ending, Scenario, gpu_machine, simulate
 from tunemark.harness.plan.options import Options
-from tunemark.harness.run.run_outcome import LESS_MEMORY
+from tunemark.harness.run.run_log import LESS_MEMORY
 from tunemark.schema.records.base import canonical_json, content_id
 
 Content = dict[str, Any]

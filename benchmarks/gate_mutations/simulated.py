@@ -19,9 +19,8 @@ from tunemark.collector.gate import derive
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved, resolve
 from tunemark.harness.run.launch import SteadinessJudge
-from tunemark.harness.run.record import Superseded, assemble
+from tunemark.harness.run.record import Finished, Superseded, assemble, refused_run
 from tunemark.harness.run.run_log import RunLog
-from tunemark.harness.run.run_outcome import Finished, refused_run
 from tunemark.harness.run.telemetry import DeviceSeries, Moment, Sample, Telemetry
 from tunemark.harness.vendors.protocol import Device, DeviceReading, Feature, vendor_of
 from tunemark.schema.facts.fact_base import FactBase

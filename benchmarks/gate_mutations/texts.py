@@ -15,7 +15,7 @@ from gate_mutations.honest import cpu, gpu
 from gate_mutations.simulated import Ending
 from tunemark.harness.plan.options import Options
 from tunemark.harness.run.record import Superseded
-from tunemark.harness.run.run_outcome import judge
+from tunemark.harness.run.run_log import judge
 from tunemark.schema.vocabulary import Status
 
 

@@ -1,6 +1,7 @@
 """The campaign on a GPU machine: its stages fit, its runs are valid, it skips what is done, and a rehearsal runs without a hand on it."""
 
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -20,11 +21,8 @@ from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import resolve
 from tunemark.harness.studies.series import read_submission
 from tunemark.harness.worker.models import config_of
-from tunemark.schema import VERSION
 from tunemark.schema.formats import MISSING
 from tunemark.schema.plan.overrides import apply_overrides
-from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import Backend
 
 CONTENT = gpu_campaign.campaign()
 STAGES = gpu_campaign.stages(CONTENT)
@@ -102,28 +100,27 @@ def test_a_wheel_has_the_version_of_the_lock():
     assert carry_wheels.requirement("liger-kernel", lock).startswith("liger-kernel")
 
 
-@pytest.mark.parametrize("has_history", [True, False])
-def test_a_copy_without_history_gets_the_commit_that_was_carried(tmp_path, monkeypatch, has_history):
+@pytest.mark.parametrize(("history", "carried"), [(None, True), ("older", True), ("newer", False)])
+def test_a_copy_whose_history_lacks_the_carried_commit_states_that_commit(tmp_path, monkeypatch, history, carried):
+    def git(*words):
+        identity = ("-c", "user.name=n", "-c", "user.email=e")
+        return subprocess.run(["git", "-C", tmp_path, *identity, *words], check=True, capture_output=True, text=True).stdout.strip()
+
+    commit = "a" * 40
+    if history:
+        git("init")
+        git("commit", "--allow-empty", "-m", "first")
+        if history == "newer":
+            commit = git("rev-parse", "HEAD")
+            git("commit", "--allow-empty", "-m", "second")
     for name, path in (("ROOT", tmp_path), ("WHEELS", tmp_path / ".wheels"), ("BUILT_FROM", tmp_path / "built_from.json")):
         monkeypatch.setattr(gpu_campaign, name, path)
     monkeypatch.setattr(gpu_campaign.os, "execv", lambda *_: None)
     monkeypatch.delenv(gpu_campaign.PREPARED, raising=False)
     (tmp_path / ".wheels").mkdir()
-    (tmp_path / ".wheels" / "built_from.json").write_text('{"commit": "abc", "dirty": false}', encoding="utf-8")
-    if has_history:
-        (tmp_path / ".git").mkdir()
+    (tmp_path / ".wheels" / "built_from.json").write_text(json.dumps({"commit": commit, "dirty": False}), encoding="utf-8")
     gpu_campaign.prepare()
-    assert gpu_campaign.BUILT_FROM.exists() is not has_history
-
-
-def test_runs_whose_results_the_project_has_of_this_accelerator_are_known(monkeypatch):
-    machine = make_machine(backend=Backend.CUDA, devices=(DeviceFacts(name="NVIDIA H200", memory_bytes=141 * 2**30),))
-    monkeypatch.setattr("tunemark.harness.plan.machine.detect", lambda: machine)
-    held = gpu_campaign.finished_here(ROOT / "submissions", VERSION)
-    run = next(run for run in RUNS if run.name == "lora-8b compiled")
-    assert (run.workload, tuple(run.set)) in held
-    assert ("smoke-lora", ()) not in held
-    assert gpu_campaign.finished_here(ROOT / "submissions", "0.0.1") == set()
+    assert (gpu_campaign.BUILT_FROM.exists(), "GIT_DIR" in os.environ) == (carried, carried)
 
 
 def test_a_run_that_outlasts_its_limit_is_stopped_so_that_it_can_write():

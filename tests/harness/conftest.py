@@ -6,7 +6,11 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
+import torch
 from harness_making import FACTS, make_machine
+
+# Several threads for a tiny model only wait for one another where other tests run beside.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ import psutil
 from filelock import FileLock
 
 from tunemark.collector.gate.check import judge
+from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cuda import THROTTLE_REASONS
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.facts.fact_base import FactBase
@@ -56,6 +57,17 @@ def make_machine(**changes):
     if target:
         plain["devices"] = tuple(device.model_copy(update={"target": target}) for device in plain["devices"])
     return Machine(**plain)
+
+
+def gpus(name="A GPU that no card knows", count=1, *, gib=None, backend=Backend.CUDA, **changes):
+    """Return a machine with some devices of one name, which are GPUs unless another family is named."""
+    device = DeviceFacts(name=name, memory_bytes=gib and int(gib * 2**30))
+    return make_machine(backend=backend, devices=(device,) * count, **changes)
+
+
+def planned(workload, *settings, machine=None, **options):
+    """Return what a workload resolves to with settings for `--set` and other options, on a plain CPU unless another machine is given."""
+    return resolve(workload, FACTS, machine or make_machine(), Options(overrides=settings, **options))
 
 
 def fields_of_mixture(card):
@@ -129,8 +141,8 @@ def trained_on(plan, card, folder=Path()):
 
 def worked(resolved, facts, device, folder):
     """Run the worker of a plan in this process on a scripted device; return its log."""
-    from tunemark.harness.run.run_log import LogReader, LogWriter
-    from tunemark.harness.worker.entry import Order, run
+    from tunemark.harness.run.run_log import LogReader, LogWriter, Order
+    from tunemark.harness.worker.entry import run
 
     log = LogWriter(folder / "log.jsonl", spawned_at_s=0.0)
     log.event("phase", phase="import", at_s=0.0)
@@ -142,7 +154,7 @@ def worked(resolved, facts, device, folder):
 
 def finished(log, **changes):
     """Return a worker that ended by itself after this log."""
-    from tunemark.harness.run.run_outcome import refused_run
+    from tunemark.harness.run.record import refused_run
 
     wall_s = log.steps[-1]["completed_at_s"] + 1.0 if log.steps else 2.0
     return replace(refused_run("-"), **{"log": log, "wall_s": wall_s, "user_s": 1.0, "max_rss_bytes": 10**9, **changes})

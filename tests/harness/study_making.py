@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 from harness_making import FACTS, make_machine
 
-from tunemark.harness.run.record import assemble, write
+from tunemark.harness.run.record import assemble, refused_run, write
 from tunemark.harness.run.run_log import RunLog
-from tunemark.harness.run.run_outcome import refused_run
 from tunemark.harness.studies.series import Bench
 from tunemark.schema.vocabulary import Phase, Status
 

@@ -270,7 +270,7 @@ def test_compiled_blocks_take_any_number_of_pieces_in_one_graph(facts, monkeypat
     model.to(torch.bfloat16).to("meta")
     levers.compile_model(plan, model)
     engine = SimpleNamespace(model=model, processes=1, exchange=lambda **_: nullcontext(), backward=lambda loss, **_: loss.backward())
-    trainer = SimpleNamespace(engine=engine, device=SimpleNamespace(torch_name="meta", free_marks=False), compiled=True, cuda_graphs=False)
+    trainer = SimpleNamespace(engine=engine, device=SimpleNamespace(torch_name="meta", free_marks=False), plan=plan)
     micro_batches, before = list(islice(batches, 4)), levers.compiled_graphs()
     assert len({len(each.tensors["cu_seq_lens_q"]) for each in micro_batches}) > 1
     accumulate_gradients(trainer, micro_batches)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from harness_making import run_of
 
-from tunemark.harness.run import process
+from tunemark.harness.run import launch
 from tunemark.harness.worker import levers
 from tunemark.schema.vocabulary import Status
 
@@ -29,9 +29,9 @@ def test_a_compiled_run_names_the_step_and_one_with_cold_compiles_again_and_leav
 
 def test_a_cold_run_overrules_a_cache_folder_in_the_flags_of_the_neuron_compiler(monkeypatch, tmp_path):
     monkeypatch.setenv("NEURON_CC_FLAGS", "--cache_dir=/var/shared -O1")
-    assert process.fresh(tmp_path)["NEURON_CC_FLAGS"] == "-O1"
+    assert launch.fresh(tmp_path)["NEURON_CC_FLAGS"] == "-O1"
     monkeypatch.setenv("NEURON_CC_FLAGS", "--cache_dir=/var/shared")
-    assert process.fresh(tmp_path)["NEURON_CC_FLAGS"] == ""
+    assert launch.fresh(tmp_path)["NEURON_CC_FLAGS"] == ""
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 import typer
-from harness_making import make_machine, tunemark
+from harness_making import gpus, make_machine, tunemark
 
 from tunemark.harness.commands import doctor as commands
 from tunemark.harness.commands.doctor import doctor, runnable, self_tests
@@ -66,8 +66,7 @@ def test_processes_on_a_cpu_share_its_memory_and_offload_frees_none_of_it(facts)
 
 def test_states_that_gpus_offload_must_fit_into_host_memory(facts):
     def memory(gib):
-        gpus = (DeviceFacts(name="NVIDIA H200", memory_bytes=141 * 10**9),) * 2
-        here = make_machine(backend=Backend.CUDA, devices=gpus, target="9.0", memory_bytes=gib and gib * 2**30)
+        here = gpus("NVIDIA H200", 2, gib=131, target="9.0", memory_bytes=gib and gib * 2**30)
         plan = resolve(OFFLOADED, facts, here, Options()).plan
         return step_memory(plan, facts.model(plan.model.key), here)
 
@@ -75,11 +74,12 @@ def test_states_that_gpus_offload_must_fit_into_host_memory(facts):
     assert [memory(gib).too_large for gib in (64, 128, None)] == [True, False, False]
 
 
-def test_a_plan_that_does_not_fit_is_refused_before_anything_is_loaded_unless_forced(tmp_path):
-    done = tunemark("run", "full-8b", "--steps", 1, "--out", tmp_path)
+@pytest.mark.parametrize("command", ["run full-8b", "run full-8b --repeats 2", "ab full-8b --a compile=none --b compile=blocks"])
+def test_a_plan_that_does_not_fit_is_refused_before_anything_is_loaded_unless_forced(tmp_path, command):
+    done = tunemark(*command.split(), "--steps", 40, "--out", tmp_path)
     assert done.returncode == 5
     assert "'full-8b': a step needs about " in done.stderr
-    assert "--force" in done.stderr
+    assert "--set force=true" in done.stderr
     assert not list(tmp_path.rglob("*.json"))
 
 
@@ -117,8 +117,7 @@ def test_a_working_device_has_its_rate_and_slow_workloads_have_the_time_of_their
 
 
 def test_each_gpu_is_tested_and_one_that_fails_is_named_with_the_fix(monkeypatch, capsys):
-    h100 = DeviceFacts(name="NVIDIA H100 80GB HBM3", memory_bytes=80 * 2**30)
-    two = make_machine(backend=Backend.CUDA, devices=(h100, h100), compute_dtypes=(Dtype.BF16, Dtype.FP32), target="9.0", packages=REQUIRED)
+    two = gpus("NVIDIA H100 80GB HBM3", 2, gib=80, target="9.0", packages=REQUIRED)
     answers = {0: {"flop_per_s": 6e14}, 1: {"problem": "no kernel image is available", "fix": "install another build"}}
     monkeypatch.setattr(commands, "detect", lambda: two)
     monkeypatch.setattr(commands, "ask_process", lambda _, place, *__: answers[place])

@@ -10,8 +10,8 @@ from study_making import FACTS, make_run
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import Watchdog
-from tunemark.harness.run.run_log import RunLog
-from tunemark.harness.run.run_outcome import Finished, describe, outcome_of
+from tunemark.harness.run.record import Finished, outcome_of
+from tunemark.harness.run.run_log import RunLog, describe
 from tunemark.harness.run.show import print_summary, summary
 from tunemark.harness.run.telemetry import Telemetry
 from tunemark.harness.vendors.protocol import DeviceUnavailable

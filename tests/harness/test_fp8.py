@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from harness_making import make_machine, problems_of, run_of, trained_on
+from harness_making import make_machine, planned, problems_of, run_of, trained_on
 
-from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.worker.fp8 import FrozenFp8Linear, layers_in_fp8, rounded
+from tunemark.harness.worker.fp8 import FrozenFp8Linear, rounded
 from tunemark.harness.worker.gates import adapter_gradient
-from tunemark.harness.worker.levers import blocks, compile_model, compiled_graphs, effective
+from tunemark.harness.worker.levers import blocks, compile_model, compiled_graphs, effective, layers_in_fp8
 from tunemark.harness.worker.models import build_model, model_facts
 from tunemark.harness.worker.optimizers import build_optimizer
 from tunemark.schema.physics.memory_states import state_lines
@@ -28,12 +27,8 @@ multiplies_rows = pytest.mark.skipif(
 FROZEN, TRAINED = "frozen_weights=fp8", "fp8_training=rowwise"
 
 
-def planned(facts, *settings, workload="smoke-lora", machine=None, **options):
-    return resolve(workload, facts, machine or make_machine(), Options(overrides=settings, **options))
-
-
 def built(facts, *settings, machine=None):
-    plan = planned(facts, *TINY, *settings, machine=machine).plan
+    plan = planned("smoke-lora", *TINY, *settings, machine=machine).plan
     model, batches = trained_on(plan, facts.model("tiny-llama"))
     return plan, model, next(batches)
 
@@ -149,7 +144,7 @@ def test_pretrained_weights_are_stored_layer_by_layer(facts, tmp_path):
     _, plain, batch = built(facts, "compute=bf16")
     base = plain.unload()
     base.save_pretrained(tmp_path)
-    plan = planned(facts, *TINY, FROZEN, weights=f"pretrained:{tmp_path}").plan
+    plan = planned("smoke-lora", *TINY, FROZEN, weights=f"pretrained:{tmp_path}").plan
     model = build_model(plan, facts.model("tiny-llama"), str(tmp_path), None, tmp_path, Cpu())
     linear = [module for unit in blocks(base) for module in unit.modules() if type(module) is torch.nn.Linear]
     assert len(linear) == len(layers_in_fp8(model))
@@ -158,6 +153,7 @@ def test_pretrained_weights_are_stored_layer_by_layer(facts, tmp_path):
     assert float(model(**batch.tensors).loss) == pytest.approx(float(base(**batch.tensors).loss), rel=5e-3)
 
 
+@pytest.mark.nightly
 @multiplies_rows
 def test_a_run_with_frozen_weights_in_fp8_is_a_valid_submission_inside_the_loss_band(tmp_path, facts):
     done, submission = run_of(tmp_path, "smoke-lora", FROZEN, "probe=false", steps=10)

@@ -1,12 +1,11 @@
 """A plan uses what a device's generation and its installed packages have: formats, kernels, names and cards of CPUs."""
 
 import pytest
-from harness_making import make_machine
+from harness_making import gpus, make_machine, planned
 from typer.testing import CliRunner
 
 from tunemark.harness.commands.run import app
 from tunemark.harness.plan.machine import machine_with
-from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.harness.vendors.support import support_matrix
 from tunemark.harness.vendors.vendor_tools import cpu_model
@@ -15,33 +14,26 @@ from tunemark.schema.physics.memory_states import state_lines
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.base import canonical_json
-from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
-
-
-def make_gpu(name="A GPU that no card knows", target=None, backend=Backend.CUDA):
-    return make_machine(backend=backend, devices=(DeviceFacts(name=name),), compute_dtypes=vendor_of(backend).formats, target=target)
-
-
-def planned(facts, machine, *settings, **options):
-    return resolve("smoke-lora", facts, machine, Options(overrides=settings, **options))
 
 
 @pytest.mark.parametrize(("name", "target"), [("Tesla T4", "7.5"), ("Tesla V100-SXM2-16GB", None)])
 def test_auto_takes_fp16_on_volta_and_turing_and_says_why_and_bf16_since_ampere(facts, name, target):
-    plan = planned(facts, make_gpu(name, target)).plan
+    plan = planned("smoke-lora", machine=gpus(name, target=target)).plan
     assert (plan.precision.compute, plan.precision.parameters, plan.trained, plan.autocast) == (Dtype.FP16, Dtype.FP16, Dtype.FP32, True)
-    full = resolve("smoke-full", facts, make_gpu(name, target), Options()).plan
+    full = planned("smoke-full", machine=gpus(name, target=target)).plan
     assert (full.precision.parameters, full.trained, full.autocast) == (Dtype.FP32, Dtype.FP32, True)
     assert plan.reasons["precision.compute"].startswith("the fastest format of a Volta or Turing GPU; bf16: ")
-    assert planned(facts, machine_with(facts, "nvidia-t4", 1, 1)).plan.precision.compute is Dtype.FP16
-    assert {planned(facts, make_gpu(target=newer)).plan.precision.compute for newer in ("8.0", "9.0", "12.0", None)} == {Dtype.BF16}
+    assert planned("smoke-lora", machine=machine_with(facts, "nvidia-t4", 1, 1)).plan.precision.compute is Dtype.FP16
+    assert {planned("smoke-lora", machine=gpus(target=newer)).plan.precision.compute for newer in ("8.0", "9.0", "12.0", None)} == {
+        Dtype.BF16
+    }
 
 
 @pytest.mark.parametrize("workload", ["smoke-lora", "smoke-full"])
 def test_zero_stores_all_weights_in_fp16_and_updates_fp32_copies(facts, workload):
     """DeepSpeed casts every weight, with its optimizer states and copies in fp32: bytes as measured by a run on two CPU processes."""
-    plan = resolve(workload, facts, machine_with(facts, "nvidia-t4", 2, 1), Options(devices=2, strategy="zero2")).plan
+    plan = planned(workload, machine=machine_with(facts, "nvidia-t4", 2, 1), devices=2, strategy="zero2").plan
     assert (plan.precision.parameters, plan.trained, plan.autocast) == (Dtype.FP16, Dtype.FP16, False)
     assert plan.reasons["precision.parameters"].endswith("updates fp32 copies of the trained ones")
     lines = {line.key: line.bytes for line in state_lines(shape_of_plan(plan, facts.model(plan.model.key)))}
@@ -55,10 +47,10 @@ def test_zero_stores_all_weights_in_fp16_and_updates_fp32_copies(facts, workload
     ("target", "compute"),
     [("gfx906", Dtype.FP16), ("gfx1030", Dtype.FP16), ("gfx908", Dtype.BF16), ("gfx942", Dtype.BF16), ("gfx1201", Dtype.BF16)],
 )
-def test_amd_gpus_get_bf16_since_they_have_matrix_units_for_it(facts, target, compute):
-    machine = make_gpu("AMD Radeon", target, Backend.ROCM)
-    assert planned(facts, machine).plan.precision.compute is compute
-    assert (planned(facts, machine, "compute=bf16").unsupported is None) is (compute is Dtype.BF16)
+def test_amd_gpus_get_bf16_since_they_have_matrix_units_for_it(target, compute):
+    machine = gpus("AMD Radeon", backend=Backend.ROCM, target=target)
+    assert planned("smoke-lora", machine=machine).plan.precision.compute is compute
+    assert (planned("smoke-lora", "compute=bf16", machine=machine).unsupported is None) is (compute is Dtype.BF16)
 
 
 def test_no_card_contradicts_its_architectures_generation(facts):
@@ -72,10 +64,6 @@ def test_no_card_contradicts_its_architectures_generation(facts):
 
 
 ARM = "processor\t: 0\nBogoMIPS\t: 2100.00\nCPU implementer\t: {}\nCPU architecture: 8\nCPU part\t: {}\n"
-
-
-def cpu_machine(name, **changes):
-    return make_machine(devices=(DeviceFacts(name=name, memory_bytes=8 * 2**30),), cpu=name, **changes)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +84,8 @@ def test_an_arm_cpu_is_named_by_its_core_and_the_maker_of_the_machine(tmp_path, 
 
 
 @pytest.mark.parametrize("name", ["Intel(R) Xeon(R) Processor", "AMD EPYC"])
-def test_an_anonymous_cpu_has_no_card_and_the_reason_says_why(facts, name):
-    plan = resolve("smoke-lora", facts, cpu_machine(name), Options()).plan
+def test_an_anonymous_cpu_has_no_card_and_the_reason_says_why(name):
+    plan = planned("smoke-lora", machine=gpus(name, backend=Backend.CPU, cpu=name)).plan
     assert plan.device.accelerator is None
     assert "which many models share; peaks and prices are unknown" in plan.reasons["device.accelerator"]
 

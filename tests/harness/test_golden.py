@@ -75,15 +75,14 @@ class Capped(Cpu):
         return self.clock_s
 
 
-@pytest.mark.parametrize(("slower", "expected_ms"), [(3.0, 3.0), (1.0, 1.0)])
-def test_the_probe_lasts_half_a_second_and_does_not_count_the_burst_before_a_power_cap(monkeypatch, slower, expected_ms):
+def test_the_probe_lasts_half_a_second_and_does_not_count_the_burst_before_a_power_cap(monkeypatch):
     device = Capped()
 
     def timed(*_, out):
-        device.clock_s += 0.001 * (slower if device.clock_s > 0.1 else 1.0)
+        device.clock_s += 0.003 if device.clock_s > 0.1 else 0.001
         return out
 
     monkeypatch.setattr(torch, "matmul", timed)
     found = matrix_rate(device, Backend.CPU, Dtype.FP32)
     assert device.clock_s >= 0.5
-    assert found["flop_per_s"] == pytest.approx(2 * 1024**3 / (expected_ms / 1e3))
+    assert found["flop_per_s"] == pytest.approx(2 * 1024**3 / 0.003)

@@ -7,9 +7,8 @@ import pytest
 from harness_making import finished, make_machine
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.run.record import LOW_DISK_BYTES, assemble
+from tunemark.harness.run.record import LOW_DISK_BYTES, assemble, outcome_of
 from tunemark.harness.run.run_log import RunLog
-from tunemark.harness.run.run_outcome import outcome_of
 from tunemark.harness.run.telemetry import Sample, Telemetry
 from tunemark.schema.measurement_warnings import BUSY_HOST_CORES, SLOW_RANK
 from tunemark.schema.records.plan import Measurement

@@ -5,7 +5,7 @@ import torch
 import torch.utils.checkpoint
 from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
-from harness_making import make_machine, run_of, trained_on
+from harness_making import gpus, planned, run_of, trained_on
 from peft.tuners.lora import LoraLayer
 
 from tunemark.harness.plan.resolve import Options, resolve
@@ -14,12 +14,10 @@ from tunemark.harness.worker.gates import adapter_gradient, check
 from tunemark.harness.worker.levers import effective
 from tunemark.harness.worker.models import gradients_of, is_four_bit, model_facts, switch_to_evaluation
 from tunemark.harness.worker.optimizers import build_optimizer, parameter_groups
-from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory_states import state_lines
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.plan import Precision
-from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import Backend, Dtype, Status
+from tunemark.schema.vocabulary import Dtype, Status
 
 TINY = ("data.sequence_length=32", "batch.micro_batch=2")
 
@@ -66,14 +64,11 @@ def test_qlora_stores_frozen_weights_in_four_bits_and_trains_the_adapters(prepar
     assert gate["passed"], gate
 
 
-T4 = {"backend": Backend.CUDA, "devices": (DeviceFacts(name="Tesla T4", memory_bytes=15 * GIB),), "target": "7.5"}
-
-
 @pytest.mark.parametrize("settings", [("method=lora",), ("method=qlora",), ("method=lora", "gradient_checkpointing=full")])
 def test_on_fp16_devices_frozen_weights_are_in_fp16_and_their_gradients_are_those_of_fp32(facts, tmp_path, settings):
     """The tensors of a T4's plan have the bytes of the memory model, and a scaled step under autocast gives the adapters fp32's gradients."""
-    card, machine = facts.model("tiny-llama"), make_machine(**T4, packages={"torch": "2.13.0", "bitsandbytes": "0", "peft": "0"})
-    plan = resolve("smoke-lora", facts, machine, Options(overrides=(*TINY, *settings))).plan
+    card, packages = facts.model("tiny-llama"), {"torch": "2.13.0", "bitsandbytes": "0", "peft": "0"}
+    plan = planned("smoke-lora", *TINY, *settings, machine=gpus("Tesla T4", gib=15, target="7.5", packages=packages)).plan
     assert plan.precision.parameters is Dtype.FP16
     model, batches = trained_on(plan, card, tmp_path / "half")
     exact = plan.model_copy(update={"precision": Precision(parameters=Dtype.FP32, compute=Dtype.FP32)})

@@ -91,6 +91,7 @@ def test_weights_and_states_were_on_the_device_and_its_peak_is_known(submission)
     assert sum(submission.model.parameter_bytes.values()) < allocated.peak_bytes < 2**30
 
 
+@pytest.mark.nightly
 def test_it_learns_what_the_host_learns(submission, tmp_path):
     """The arithmetic is the host's, so that data, seeds, gradients and updates went through the device unchanged."""
     _, here = run_of(tmp_path, "smoke-lora", *SETTINGS, steps=STEPS)

@@ -14,10 +14,11 @@ from neuron_api import installed, read_api, reader
 from neuron_stand_in import API
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.run import process
+from tunemark.harness.run import launch
 from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import LogReader
 from tunemark.harness.studies.series import Point, written
+from tunemark.harness.vendors import neuron
 from tunemark.harness.worker import neuron_trainer
 from tunemark.harness.worker.data import Counts, MicroBatch
 from tunemark.harness.worker.loop import LossNotFinite
@@ -31,15 +32,6 @@ from tunemark.schema.vocabulary import Backend, Dtype, Status
 
 CORE = DeviceFacts(name="Trainium1 core (1 of 2)", memory_bytes=2**34)
 SMALL = ("data.sequence_length=16", "batch.micro_batch=2", "batch.gradient_accumulation=2", "compute=fp32")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Several threads for a tiny model only wait for one another where other tests run beside."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def make_neuron(cores=1, **changes):
@@ -111,13 +103,13 @@ def test_a_plan_is_handed_over_whole(facts):
 def test_the_compiler_gets_level_and_model_type_added_to_the_users_flags(facts, tmp_path):
     plan = plan_of(facts).plan
     plan = plan.model_copy(update={"precision": plan.precision.model_copy(update={"compute": Dtype.BF16})})
-    variables = process.neuron_environment(
+    variables = neuron.environment(
         plan.model_copy(update={"neuron": NeuronSettings(optimisation_level=2)}), {"NEURON_CC_FLAGS": "--cache_dir=x"}
     )
     assert variables == {"NEURON_CC_FLAGS": "--cache_dir=x --model-type transformer -O2", "NEURON_RT_STOCHASTIC_ROUNDING_EN": "0"}
-    assert process.neuron_environment(plan, {})["NEURON_CC_FLAGS"] == "--model-type transformer"
-    assert set(process.run_environment(plan, tmp_path)) == set(variables)
-    assert process.run_environment(resolve("smoke-lora", facts, make_machine(), Options()).plan, tmp_path) == {}
+    assert neuron.environment(plan, {})["NEURON_CC_FLAGS"] == "--model-type transformer"
+    assert set(launch.run_environment(plan, tmp_path)) == set(variables)
+    assert launch.run_environment(resolve("smoke-lora", facts, make_machine(), Options()).plan, tmp_path) == {}
 
 
 def test_the_trainium_run_of_document_000_can_be_planned_with_its_own_settings(facts):
@@ -168,8 +160,13 @@ def recorded(resolved, log):
     return assemble(resolved, make_neuron(), finished(log))
 
 
-def test_what_the_trainer_calls_back_becomes_a_valid_submission(facts, tmp_path, monkeypatch):
-    submission = recorded(*trained(facts, tmp_path, monkeypatch))
+@pytest.fixture(scope="module")
+def submission(facts, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patched:
+        return recorded(*trained(facts, tmp_path_factory.mktemp("trainer"), patched))
+
+
+def test_what_the_trainer_calls_back_becomes_a_valid_submission(submission):
     again = read_record(submission.model_dump_json().encode())
     assert again.outcome.status is Status.OK
     assert len(again.trace) == 40
@@ -181,8 +178,7 @@ def test_what_the_trainer_calls_back_becomes_a_valid_submission(facts, tmp_path,
     assert [mark.phase.value for mark in again.timeline] == ["import", "data", "load", "train", "teardown"]
 
 
-def test_the_record_shows_what_was_trained_and_which_gates_were_not_checked(facts, tmp_path, monkeypatch):
-    submission = recorded(*trained(facts, tmp_path, monkeypatch, steps=3))
+def test_the_record_shows_what_was_trained_and_which_gates_were_not_checked(submission):
     model = submission.model
     assert model.adapter_bytes == 4 * model.trainable_parameters == model.gradient_bytes
     assert 0 <= model.optimizer_state_bytes - 2 * model.gradient_bytes < 10_000

@@ -4,16 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from harness_making import changed_settings, make_machine, problems_of, run_of
+from harness_making import changed_settings, gpus, planned, problems_of, run_of
 
-from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.record import observed_warnings
 from tunemark.harness.worker import optimizers
 from tunemark.harness.worker.levers import compiled_graphs
 from tunemark.harness.worker.optimizers import MasterAdamW, StochasticAdamW, key, random_bits, rounded_stochastically, rounding_seed
 from tunemark.schema.records.division import division_of
-from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import EAGER_UPDATE, Backend, Division, Dtype, WarningKind
+from tunemark.schema.vocabulary import EAGER_UPDATE, Division, WarningKind
 
 
 @pytest.mark.parametrize("chunk", [1, 2**26])
@@ -38,10 +36,6 @@ def test_the_copies_follow_adamw_in_fp32_and_the_weights_are_their_rounding(monk
 
 
 ROUNDED = ("compute=bf16", "optimizer.stochastic_rounding=true")
-
-
-def planned(facts, *settings, workload="smoke-full", machine=None, **options):
-    return resolve(workload, facts, machine or make_machine(), Options(overrides=settings, **options))
 
 
 def generator(seed=0):
@@ -176,10 +170,10 @@ def test_over_many_tiny_updates_the_mean_weight_moves_as_in_fp32_and_rounding_to
     assert mean_move(StochasticAdamW, torch.bfloat16, seed=0) == pytest.approx(exact, abs=4 * (1e-3 * 2**-8 / 20_000) ** 0.5)
 
 
-def test_each_shard_has_bits_of_its_own_and_replicas_have_the_same(facts, monkeypatch):
+def test_each_shard_has_bits_of_its_own_and_replicas_have_the_same(monkeypatch):
     seeds = {}
     for strategy in ("ddp", "fsdp2"):
-        plan = planned(facts, *ROUNDED, devices=2, strategy=strategy, seed=5).plan
+        plan = planned("smoke-full", *ROUNDED, devices=2, strategy=strategy, seed=5).plan
         for rank in ("0", "1"):
             monkeypatch.setenv("RANK", rank)
             seeds[strategy, rank] = rounding_seed(plan)
@@ -187,11 +181,7 @@ def test_each_shard_has_bits_of_its_own_and_replicas_have_the_same(facts, monkey
     assert seeds["fsdp2", "0"] != seeds["fsdp2", "1"]
 
 
-GPUS = make_machine(
-    backend=Backend.CUDA,
-    devices=(DeviceFacts(name="NVIDIA H100 80GB HBM3", memory_bytes=80 * 2**30),) * 2,
-    compute_dtypes=(Dtype.BF16, Dtype.FP16, Dtype.FP32),
-)
+GPUS = gpus("NVIDIA H100 80GB HBM3", 2, gib=80)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +204,7 @@ GPUS = make_machine(
 def test_the_cards_of_full_fine_tuning_round_so_unless_something_else_keeps_small_updates(
     facts, settings, options, rounds, reason, division
 ):
-    resolved = planned(facts, *settings, workload="full-1b", machine=GPUS, **options)
+    resolved = planned("full-1b", *settings, machine=GPUS, **options)
     plan = resolved.plan
     assert plan.optimizer.stochastic_rounding is rounds
     assert plan.reasons.get("optimizer.stochastic_rounding") == reason

@@ -29,6 +29,7 @@ def folder(tmp_path):
     return made
 
 
+@pytest.mark.nightly
 def test_a_run_trains_the_model_of_a_folder(folder, tmp_path):
     done, record = run_of(tmp_path / "out", "smoke-lora", model=str(folder), steps="12")
     assert done.returncode == 0
@@ -93,7 +94,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def hub(monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         yield

@@ -1,7 +1,6 @@
 """A plan is inert and complete, and gives a reason for each derived value."""
 
 import pytest
-from harness_making import make_machine
 
 from tunemark.harness.plan.machine import machine_with
 from tunemark.harness.plan.resolve import Options, resolve
@@ -9,8 +8,7 @@ from tunemark.harness.run.launch import refuse_identity
 from tunemark.harness.vendors.vendor_tools import UnusableMask, visible_indexes
 from tunemark.harness.worker.models import FIXED_SHAPE, config_of, refuse_another_architecture
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import Backend, Dtype, Padding
+from tunemark.schema.vocabulary import Padding
 
 
 def test_other_data_is_a_declared_override(facts, machine):
@@ -75,26 +73,6 @@ def test_weights_of_another_architecture_are_refused_by_the_fields_that_differ(f
     refuse_another_architecture(config_of(card, vocabulary=77), card)
 
 
-def gpu(name, **packages):
-    packages = {"torch": "2.13.0", "transformers": "5.0", "peft": "0.19", "accelerate": "1.9", **packages}
-    formats = (Dtype.BF16, Dtype.FP16, Dtype.FP32)
-    memory = 80 * 2**30
-    return make_machine(
-        backend=Backend.CUDA, devices=(DeviceFacts(name=name, memory_bytes=memory),), compute_dtypes=formats, packages=packages
-    )
-
-
-def test_a_card_of_packed_rows_with_auto_attention_uses_varlen_where_supported(facts, machine):
-    plan = resolve("lora-8b", facts, gpu("NVIDIA H100 80GB HBM3"), Options()).plan
-    assert plan.model.attention == "varlen"
-    assert plan.reasons["model.attention"] == "packed documents are kept apart by their lengths, without a mask"
-    for other in (machine, gpu("Tesla T4")):
-        resolved = resolve("lora-8b", facts, other, Options())
-        assert resolved.plan.model.attention == "sdpa"
-        assert "attention" not in {override.field for override in resolved.overrides}
-        assert "model.attention" not in resolved.plan.reasons
-
-
 @pytest.mark.parametrize(
     ("card", "torch", "attention"),
     [
@@ -112,3 +90,4 @@ def test_every_device_family_gets_the_fastest_kernel_for_packed_rows_that_torch_
     there = there.model_copy(update={"packages": there.packages | {"torch": torch}})
     resolved = resolve("lora-1b", facts, there, Options())
     assert resolved.plan.model.attention == attention
+    assert "attention" not in {override.field for override in resolved.overrides}

@@ -16,8 +16,7 @@ from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker import data
 from tunemark.harness.worker.data import STEPS_AHEAD, Counts, MicroBatch, StepsAhead, bytes_of, pinned
-from tunemark.harness.worker.entry import prepare, train_between_probes
-from tunemark.harness.worker.loop import StopRule, train
+from tunemark.harness.worker.loop import StopRule, prepare, train, train_between_probes
 
 
 def batch(number, values=1):
@@ -133,10 +132,6 @@ def trained(facts, folder, device, *settings, steps=6, workload="smoke-lora"):
     return trainer, stream
 
 
-def no_probe(facts):
-    return resolve("smoke-lora", facts, make_machine(), Options(probe=False)).plan
-
-
 SMALL = ("data.sequence_length=16", "batch.micro_batch=1", "batch.gradient_accumulation=2")
 
 
@@ -165,6 +160,6 @@ def test_the_garbage_collector_rests_during_training_and_works_again_after_it(fa
             return super().stamp()
 
     trainer, stream = trained(facts, tmp_path, Watching(), *SMALL)
-    train_between_probes(no_probe(facts), trainer, stream)
+    train_between_probes(trainer, stream)
     assert set(states) == {False}
     assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)

@@ -3,22 +3,14 @@
 import re
 
 import pytest
-from harness_making import make_machine, tunemark
-from study_making import FACTS, make_run
+from harness_making import gpus, planned, tunemark
+from study_making import make_run
 
-from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import help_another_node
 from tunemark.harness.run.show import print_summary
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.files import refuse_unwritable
 from tunemark.schema.records.reading import read_record
-from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import Backend, Dtype, Status
-
-
-def make_gpus(count):
-    gpu = DeviceFacts(name="NVIDIA A10G", memory_bytes=24 * 2**30)
-    return make_machine(backend=Backend.CUDA, devices=(gpu,) * count, compute_dtypes=(Dtype.BF16, Dtype.FP32))
+from tunemark.schema.vocabulary import Status
 
 
 @pytest.mark.parametrize("command", [("run",), ("run", "--repeats", 3), ("frontier",)])
@@ -29,38 +21,31 @@ def test_more_devices_than_there_are_is_refused_at_once_with_the_number_there_is
     assert not list(tmp_path.iterdir())
 
 
-def test_the_record_of_a_refused_run_lists_the_devices_found(facts):
-    machine = make_gpus(2)
-    submission = make_run(resolve("smoke-full", facts, machine, Options(devices=8)), machine=machine)
+def test_the_record_of_a_refused_run_lists_the_devices_found():
+    machine = gpus("NVIDIA A10G", 2, gib=24)
+    submission = make_run(planned("smoke-full", machine=machine, devices=8), machine=machine)
     assert (submission.plan.device.count, len(submission.environment.devices)) == (8, 2)
     assert read_record(submission.model_dump_json().encode()) == submission
 
 
 def test_a_machine_that_cannot_do_its_part_of_several_starts_nothing(facts):
-    machine = make_gpus(2)
-    resolved = resolve("smoke-full", facts, machine, Options(devices=8, nodes=2))
+    machine = gpus("NVIDIA A10G", 2, gib=24)
+    resolved = planned("smoke-full", machine=machine, devices=8, nodes=2)
     with pytest.raises(TunemarkError, match="8 devices on 2 nodes: this machine has 2 cuda devices; give --devices 4 or less") as caught:
         help_another_node(resolved, facts, machine)
     assert caught.value.exit_code is Exit.UNSUPPORTED
 
 
-def test_what_people_call_a_setting_works_in_set_too_and_lists_need_no_json(facts, machine):
-    plan = resolve("smoke-lora", facts, machine, Options(overrides=("batch_size=4", "lora.target_modules=q_proj, v_proj"))).plan
+def test_what_people_call_a_setting_works_in_set_too_and_lists_need_no_json():
+    plan = planned("smoke-lora", "batch_size=4", "lora.target_modules=q_proj, v_proj").plan
     assert plan.batch.micro_batch == 4
     assert plan.lora.target_modules == ("q_proj", "v_proj")
 
 
 def test_brackets_in_a_message_are_shown_and_are_no_markup(capsys):
-    submission = make_run(resolve("smoke-lora", FACTS, make_machine(), Options()), status=Status.CRASH)
+    submission = make_run(planned("smoke-lora"), status=Status.CRASH)
     outcome = submission.outcome.model_copy(update={"message": "[enforce fail at x.cpp:1] y[/b] [red]"})
     print_summary(submission.model_copy(update={"outcome": outcome}), "[place]")
     shown = " ".join(capsys.readouterr().out.split())
     assert "[enforce fail at x.cpp:1] y[/b] [red]" in shown
     assert "[place]" in shown
-
-
-def test_a_folder_that_cannot_be_written_is_refused_before_a_run(tmp_path):
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(TunemarkError, match=r"--out.*cannot be written"):
-        refuse_unwritable("--out", tmp_path / "file")
-    refuse_unwritable("--out", tmp_path / "new" / "folder")

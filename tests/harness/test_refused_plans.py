@@ -1,11 +1,9 @@
 """What a machine cannot run is refused before anything runs, with the reason and the setting to use instead; all else is planned."""
 
 import pytest
-from harness_making import make_machine
+from harness_making import gpus, make_machine
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.vendors.protocol import vendor_of
-from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
 
 PACKAGES = {"torch": "2.13.0", "transformers": "5.23.0", "deepspeed": "0.19.8", "bitsandbytes": "0.50.2", "torchao": "0.18.0"}
@@ -13,9 +11,7 @@ KERNELS = {"liger-kernel": "0.8.5", "flash-attn": "2.8", "flash-attn-3": "3.0"}
 
 
 def device(backend, name, target=None, **packages):
-    device = DeviceFacts(name=name, memory_bytes=80 * 2**30)
-    formats = vendor_of(backend).formats
-    return make_machine(backend=backend, devices=(device,) * 2, target=target, compute_dtypes=formats, packages=PACKAGES | packages)
+    return gpus(name, 2, gib=80, backend=backend, target=target, packages=PACKAGES | packages)
 
 
 H100 = device(Backend.CUDA, "NVIDIA H100 80GB HBM3", "9.0", **KERNELS)
@@ -97,6 +93,9 @@ PLANNED = None
         ("t4", "smoke-lora", "", {"devices": 2, "strategy": "fsdp2"}, "fsdp2"),
         ("t4", "smoke-lora", "", {"devices": 2, "strategy": "ddp"}, PLANNED),
         ("cpu", "smoke-lora", "compute=fp16", {}, "use compute=bf16"),
+        ("t4", "smoke-lora", "model=gemma-3-1b", {"weights": "pretrained"}, "beyond the range of fp16; use compute=bf16"),
+        ("t4", "smoke-lora", "model=gemma-3-1b compute=fp32", {"weights": "pretrained"}, PLANNED),
+        ("t4", "smoke-lora", "model=gemma-3-1b", {}, PLANNED),
         ("h100", "smoke-lora", FROZEN, {}, PLANNED),
         ("h100", "smoke-lora", TRAINED, {}, PLANNED),
         ("mi300x", "smoke-lora", FROZEN, {}, PLANNED),

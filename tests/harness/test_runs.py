@@ -92,7 +92,7 @@ def test_a_loss_that_is_finite_in_training_and_not_in_evaluation_is_nan(tmp_path
 
 
 def test_too_large_a_batch_is_out_of_memory_with_exit_code_5(tmp_path):
-    done, submission = run_of(tmp_path, "smoke-full", "batch.micro_batch=300000", "data.name=random-tokens", steps=2, force=True)
+    done, submission = run_of(tmp_path, "smoke-full", "batch.micro_batch=300000", "data.name=random-tokens", "force=true", steps=2)
     assert submission.outcome.status is Status.OOM_HOST, submission.outcome
     assert done.returncode == 5
     assert "batch.micro_batch" in submission.outcome.fix

@@ -4,53 +4,42 @@ from types import FunctionType, MethodType
 
 import pytest
 import torch
-from harness_making import make_machine, trained_on
-from study_making import FACTS, make_run
+from harness_making import gpus, planned, trained_on
+from study_making import make_run
 
-from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.run import process
-from tunemark.harness.vendors.protocol import vendor_of
+from tunemark.harness.run import launch
+from tunemark.harness.vendors import cuda
 from tunemark.harness.worker import levers
 from tunemark.harness.worker.levers import effective, watch_compute
 from tunemark.schema.records.effective import compared
-from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.records.trace import Effective
-from tunemark.schema.vocabulary import Backend
 
-
-def planned(facts, *settings, backend=Backend.CUDA, target="9.0"):
-    machine = make_machine(
-        backend=backend,
-        devices=(DeviceFacts(name="A GPU that no card knows"),),
-        compute_dtypes=vendor_of(backend).formats,
-        target=target if backend is Backend.CUDA else None,
-    )
-    return resolve("smoke-lora", facts, machine, Options(overrides=settings))
+GPU = gpus(target="9.0")
 
 
 @pytest.mark.parametrize(("kernel", "left"), [("cudnn", "cudnn"), ("efficient", "mem_efficient"), ("flash", "flash"), ("math", "math")])
-def test_only_the_kernel_of_the_plan_is_left_to_torch(facts, monkeypatch, kernel, left):
+def test_only_the_kernel_of_the_plan_is_left_to_torch(monkeypatch, kernel, left):
     states = {}
     for name in ("flash", "mem_efficient", "cudnn", "math"):
         monkeypatch.setattr(torch.backends.cuda, f"enable_{name}_sdp", lambda on, name=name: states.update({name: on}))
-    levers.limit_sdpa(planned(facts).plan)
+    levers.limit_sdpa(planned("smoke-lora", machine=GPU).plan)
     assert states == {}
-    levers.limit_sdpa(planned(facts, f"sdpa_kernel={kernel}").plan)
+    levers.limit_sdpa(planned("smoke-lora", f"sdpa_kernel={kernel}", machine=GPU).plan)
     assert [name for name, on in states.items() if on] == [left]
     assert len(states) == 4
 
 
-def test_segments_of_the_allocator_grow_on_cuda_unless_the_user_chose(facts, tmp_path, monkeypatch):
-    for name in process.ALLOCATOR_VARIABLES:
+def test_segments_of_the_allocator_grow_on_cuda_unless_the_user_chose(tmp_path, monkeypatch):
+    for name in cuda.ALLOCATOR_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    assert process.run_environment(planned(facts).plan, tmp_path) == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-    assert process.run_environment(planned(facts, backend=Backend.CPU).plan, tmp_path) == {}
+    assert launch.run_environment(planned("smoke-lora", machine=GPU).plan, tmp_path) == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    assert launch.run_environment(planned("smoke-lora").plan, tmp_path) == {}
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
-    assert process.run_environment(planned(facts).plan, tmp_path) == {}
+    assert launch.run_environment(planned("smoke-lora", machine=GPU).plan, tmp_path) == {}
 
 
 def test_a_module_that_kept_its_class_and_got_the_forward_of_liger_counts_as_fused(facts):
-    plan = planned(facts).plan
+    plan = planned("smoke-lora", machine=GPU).plan
     model, _ = trained_on(plan, facts.model("tiny-llama"))
 
     def kernels():
@@ -75,20 +64,11 @@ AS_ASKED = Effective(
     optimizer_states_on=("cpu",),
     processes=1,
 )
-ASKED = make_run(resolve("smoke-lora", FACTS, make_machine(), Options()))
+ASKED = make_run(planned("smoke-lora"))
 
 
-def verdicts(plan=ASKED.plan, trace=ASKED.trace, **seen):
-    return {lever.setting: lever.agrees for lever in compared(plan, AS_ASKED.model_copy(update=seen), trace)}
-
-
-def on(backend, **device):
-    changed = ASKED.plan.device.model_copy(update={"backend": backend, **device})
-    return ASKED.plan.model_copy(update={"device": changed})
-
-
-def test_a_run_that_did_all_that_was_asked_differs_in_nothing():
-    assert set(verdicts().values()) == {True}
+def verdicts(**seen):
+    return {lever.setting: lever.agrees for lever in compared(ASKED.plan, AS_ASKED.model_copy(update=seen), ASKED.trace)}
 
 
 @pytest.mark.parametrize(
@@ -102,8 +82,9 @@ def test_a_run_that_did_all_that_was_asked_differs_in_nothing():
         ("stochastic_rounding", {"stochastic_rounding": True}),
     ],
 )
-def test_a_lever_that_is_not_as_asked_is_seen(setting, seen):
+def test_a_lever_that_is_not_as_asked_is_seen_and_no_other(setting, seen):
     assert [name for name, agrees in verdicts(**seen).items() if not agrees] == [setting]
+    assert all(verdicts().values())
 
 
 def test_the_format_of_the_first_product_is_what_autocast_makes_it():

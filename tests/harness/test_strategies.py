@@ -3,7 +3,6 @@
 import contextlib
 import os
 import subprocess
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -14,7 +13,6 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import merge_failures
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.worker.engines import stepped
 from tunemark.harness.worker.models import build_model, model_facts
 from tunemark.schema.vocabulary import Phase, Status
 
@@ -110,12 +108,6 @@ def test_a_killed_process_is_named_by_its_rank_and_the_others_are_ended(tmp_path
     assert both.outcome.message == "rank 1 was killed by SIGKILL"
     assert len(both.trace) > 0
     assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in workers)
-
-
-@pytest.mark.parametrize(("scaler", "bare"), [(None, True), (object(), False)])
-def test_the_wrapper_of_accelerate_is_stepped_only_where_it_scales_losses(scaler, bare):
-    wrapper = SimpleNamespace(optimizer=object(), scaler=scaler)
-    assert stepped(wrapper) is (wrapper.optimizer if bare else wrapper)
 
 
 def test_a_parameter_that_zero_3_has_emptied_is_weighed_by_the_part_kept_aside():

@@ -73,7 +73,7 @@ def test_the_same_command_resumes_where_it_stopped(tmp_path, capsys):
 
 def test_again_starts_another_series_which_can_be_resumed(tmp_path):
     def sweep(scripted, **more):
-        return run_sweep("smoke-lora", ["batch_size=2,4"], Options(), scripted.bench, **more)
+        return run_sweep("smoke-lora", ["batch_size=2,4"], Options(), replace(scripted.bench, **more))
 
     first = sweep(ScriptedBench(tmp_path))
     anew = sweep(ScriptedBench(tmp_path, lambda _plan, ran: {"status": Status.INTERRUPTED if ran else Status.OK}), again=True)
@@ -86,7 +86,7 @@ def test_again_starts_another_series_which_can_be_resumed(tmp_path):
 
 def test_repeats_are_runs_of_one_point_with_median_and_ends(tmp_path):
     scripted = ScriptedBench(tmp_path, lambda _plan, ran: {"step_s": (0.1, 0.2, 0.4)[ran], "noise": 0.0})
-    result = run_sweep("smoke-lora", [], Options(), scripted.bench, repeats=3)
+    result = run_repeats("smoke-lora", Options(), scripted.bench, 3)
     (row,) = result.points
     assert (result.kind, row.runs, row.ok) == ("repeat", 3, 3)
     assert (row.step_time_s, row.tokens_per_s) == (pytest.approx(0.2), pytest.approx(2560))
@@ -281,18 +281,6 @@ def test_both_gives_the_micro_batch_at_each_length_that_fits(tmp_path):
     assert "scripted crash" in frontier(failing).ended
 
 
-def test_a_stopped_search_resumes_with_its_results(tmp_path):
-    def interrupted(plan, ran):
-        return {"status": Status.INTERRUPTED} if ran == 3 else fits_tokens(128 * 11)(plan, ran)
-
-    assert "the same command resumes" in frontier(ScriptedBench(tmp_path, interrupted)).ended
-    later = ScriptedBench(tmp_path, fits_tokens(128 * 11))
-    search = frontier(later)
-    assert search.ended is None
-    assert search.edges[0].micro_batch == 11
-    assert len(later.ran) == 3
-
-
 def test_a_run_that_ends_above_the_limit_does_not_fit(tmp_path):
     # Each scripted run has a peak of half a GiB.
     below = frontier(ScriptedBench(tmp_path / "below", fits_tokens(1024)), limit_bytes=2**28)
@@ -430,20 +418,6 @@ def test_no_trial_may_take_longer_than_what_is_left_and_one_that_the_budget_ende
     assert "attention=eager" not in [tried.settings for tried in result.tries]
     _, scripted = tuned(tmp_path, clock.script, budget_s=300.0)
     assert ended in scripted.ran
-
-
-def test_an_interrupted_search_resumes_at_the_try(tmp_path):
-    def interrupted(plan, ran):
-        return {"status": Status.INTERRUPTED} if ran == 2 else speed()(plan, ran)
-
-    stopped, _ = tuned(tmp_path, interrupted)
-    assert "the same command resumes the series" in stopped.ended
-    assert stopped.exit_code is Exit.UNTRUSTWORTHY
-    result, scripted = tuned(tmp_path, speed())
-    assert result.best == "compile=blocks"
-    assert "gradient_checkpointing=selective, batch.gradient_accumulation=1" not in [
-        point.partition(", memory")[0] for point in scripted.ran
-    ]
 
 
 def test_the_rate_of_a_long_step_follows_from_its_micro_steps_and_its_update():

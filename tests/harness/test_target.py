@@ -26,7 +26,7 @@ def test_the_plan_for_other_machines_is_shown_as_one_for_this_machine_with_a_not
 )
 def test_a_plan_begins_with_its_verdict_and_the_advice_that_helps(asked, advice):
     first, second, *_ = tunemark("plan", *asked, "--accelerator", "nvidia-l4").stdout.splitlines()
-    assert first.startswith(f"{asked[0]}: is too large, and `tunemark run` refuses it without --force; {advice}choose --method")
+    assert first.startswith(f"{asked[0]}: is too large, and `tunemark run` refuses it without --set force=true; {advice}choose --method")
     assert second.endswith("GiB on each device, and each device has 22.5 GiB by the memory model.")
 
 

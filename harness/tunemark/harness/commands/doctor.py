@@ -17,7 +17,7 @@ from rich.table import Table
 from tunemark.harness.plan.machine import detect, hub
 from tunemark.harness.plan.options import Json, Options
 from tunemark.harness.plan.resolve import StepMemory, resolve, step_memory
-from tunemark.harness.run.run_outcome import describe, judge
+from tunemark.harness.run.run_log import describe, judge
 from tunemark.harness.run.show import answers, print_json
 from tunemark.harness.vendors.protocol import DeviceUnavailable, vendor_of
 from tunemark.schema import formats

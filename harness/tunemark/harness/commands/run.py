@@ -8,7 +8,7 @@ from rich.table import Column, Table
 
 from tunemark.harness.plan.machine import detect, machine_with, too_large
 from tunemark.harness.plan.options import Json, Options, Out, Workload, takes_run_options
-from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, refuse_too_large, refuse_unsupported, resolve, step_memory
+from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, refuse_unsupported, resolve, step_memory
 from tunemark.harness.run.report import TRACKERS, refuse_missing_tracker, report
 from tunemark.harness.run.show import answers, as_text, print_json, say, summary, table
 from tunemark.schema import formats
@@ -82,7 +82,7 @@ def plan(
     else:
         verdict = f"cannot run: {resolved.unsupported}" if resolved.unsupported else "can run"
         if memory.too_large and not resolved.unsupported:
-            verdict = f"is too large, and `tunemark run` refuses it without --force; {memory.fix}"
+            verdict = f"is too large, and `tunemark run` refuses it without --set force=true; {memory.fix}"
         answers().print(*as_text(f"{workload}: {verdict}"), soft_wrap=True)
         if memory.words:
             answers().print(*as_text(f"A step {memory.words} by the memory model."), soft_wrap=True)
@@ -123,7 +123,6 @@ def run(
     report_to: Annotated[
         str | None, typer.Option("--report-to", metavar="NAME", help=f"Also log the finished run to {', '.join(TRACKERS)}.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Run even if memory is too small, or the model hub does not answer.")] = False,
     as_json: Json = False,
     options: Options,
 ) -> None:
@@ -144,7 +143,7 @@ def run(
 
     - `tunemark run smoke-lora --repeats 5`
     """
-    from tunemark.harness.run.launch import help_another_node, refuse_unreachable_hub, run_once, superseded  # noqa: PLC0415 - only a run needs processes
+    from tunemark.harness.run.launch import help_another_node, refuse_hopeless, run_once, superseded  # noqa: PLC0415 - only a run needs processes
     from tunemark.harness.run.record import is_submission  # noqa: PLC0415
     from tunemark.harness.run.show import print_summary  # noqa: PLC0415
 
@@ -156,16 +155,15 @@ def run(
         for option, value in (("--supersedes", supersedes), ("--report-to", report_to)):
             if value is not None:
                 raise TunemarkError(option, value, "is for a single run; remove --repeats")
-        answer(run_repeats(workload, options, Bench.here(options, out, force=force), repeats), as_json=as_json)
+        answer(run_repeats(workload, options, Bench.here(options, out), repeats), as_json=as_json)
     if report_to is not None:
         refuse_missing_tracker(report_to)
     facts, machine = options.facts, detect(options.backend)
     resolved = resolve(workload, facts, machine, options)
     warn_of_plan(resolved, facts, machine)
     refuse_missing_devices(options, machine)
-    if not (force or resolved.unsupported):
-        refuse_too_large(resolved.plan, facts.model(resolved.plan.model.key), machine)
-        refuse_unreachable_hub(resolved)
+    if not options.force:
+        refuse_hopeless([resolved], facts, machine)
     if resolved.node_rank:
         raise typer.Exit(Exit.UNTRUSTWORTHY if help_another_node(resolved, facts, machine) else Exit.OK)
     replaced = superseded(supersedes, reason, resolved.plan, out)

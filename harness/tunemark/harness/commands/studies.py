@@ -71,10 +71,9 @@ def sweep(
     - `tunemark sweep smoke-bert --over batch_size=8,16,32,48,64`
 
     - `tunemark sweep smoke-lora --over seq=64,128 --over rank=8,16`
-
-    - `tunemark sweep smoke-lora --repeats 5`
     """
-    answer(run_sweep(workload, over or (), options, Bench.here(options, out), repeats=repeats, again=again), as_json=as_json)
+    bench = Bench.here(options, out, again=again)
+    answer(run_sweep(workload, over or (), options, bench, repeats=repeats), as_json=as_json)
 
 
 def counts(text: str | tuple[int, ...]) -> tuple[int, ...]:
@@ -112,7 +111,8 @@ def frontier(
     """
     question = {"over": over, "lengths": seq, "most": most, "within": fraction("--within", within) if within else 0.0}
     limit_bytes = None if limit_memory is None else int(limit_memory * formats.GIB)
-    answer(run_frontier(workload, options, Bench.here(options, out), limit_bytes=limit_bytes, again=again, **question), as_json=as_json)
+    bench = Bench.here(options, out, again=again)
+    answer(run_frontier(workload, options, bench, limit_bytes=limit_bytes, **question), as_json=as_json)
 
 
 @app.command()
@@ -146,7 +146,8 @@ def tune(
 
     - `tunemark tune full-8b --devices 8 --set compile=none --json`
     """
-    answer(run_tune(workload, options, Bench.here(options, out), budget_s=60 * minutes, runs=repeats, again=again), as_json=as_json)
+    bench = Bench.here(options, out, again=again)
+    answer(run_tune(workload, options, bench, budget_s=60 * minutes, runs=repeats), as_json=as_json)
 
 
 @app.command()
@@ -174,7 +175,8 @@ def ab(
 
     - `tunemark ab smoke-lora --a attention=eager --b attention=sdpa --repeats 8`
     """
-    answer(run_ab(workload, a, b, options, Bench.here(options, out), pairs=repeats, again=again), as_json=as_json)
+    bench = Bench.here(options, out, again=again)
+    answer(run_ab(workload, a, b, options, bench, pairs=repeats), as_json=as_json)
 
 
 @app.command()

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple
 
 import typer
 import yaml
@@ -61,6 +61,8 @@ class Options(RunOptions):
     """Number of this machine. Machine 0 writes the submission."""
     rendezvous: str | None = None
     """HOST:PORT of the first of several machines."""
+    force: bool = False
+    """Start although the memory model says that nothing fits, or the model hub does not answer."""
     facts: Annotated[FactBase, SkipValidation] = Field(default_factory=FactBase.of_project)
     """The facts of the project, with cards of the user's own."""
 
@@ -197,7 +199,7 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
 
     Its errors name options and settings as the user typed them.
     """
-    hints, parameters = get_type_hints(command, include_extras=True), inspect.signature(command).parameters
+    parameters = inspect.signature(command, eval_str=True).parameters
     shared = {name: option for name, option in SHARED.items() if name not in parameters}
 
     def run(**arguments: Any) -> None:  # noqa: ANN401 - what typer read
@@ -224,7 +226,7 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
             # Of the request: an empty text, which no record may hold.
             raise _refused(error, OPTIONS) from error
 
-    own = [parameters[name].replace(annotation=hints[name]) for name in parameters if name != "options"]
+    own = [parameters[name] for name in parameters if name != "options"]
     for name, (option, text, metavar, kind, _, parser) in shared.items():
         info = typer.Option(option, help=text, metavar=metavar, parser=parser, rich_help_panel="What is run", show_default=False)
         default = (Options.model_fields[name].default or None) if name in Options.model_fields else None

@@ -195,5 +195,5 @@ def refuse_too_large(plan: Plan, card: ModelCard, machine: Machine) -> None:
     """Raise TunemarkError if the plan needs more memory than each device has, or more for offloaded states than the host has."""
     memory = step_memory(plan, card, machine)
     if memory.too_large:
-        fix = f"a step {memory.words} by the memory model; {memory.fix}, or try it anyway with --force"
+        fix = f"a step {memory.words} by the memory model; {memory.fix}, or try it anyway with --set force=true"
         raise TunemarkError("memory", plan.workload, fix, exit_code=Exit.OUT_OF_MEMORY)

@@ -4,40 +4,45 @@ The record of a run whose parent was killed is written later, from its folder.
 """
 
 import contextlib
+import math
 import os
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import psutil
 from pydantic import BaseModel, ValidationError
 
 from tunemark.harness.plan.machine import hub
-from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
+from tunemark.harness.plan.resolve import Resolved, refuse_too_large, refuse_unsupported, step_memory
 from tunemark.harness.run import run_log
-from tunemark.harness.run.process import POLL_S, Worker, processes_of, stop_signals
-from tunemark.harness.run.record import Superseded, assemble, submissions, write
-from tunemark.harness.run.run_outcome import LOOK, CacheState, Finished, refused_run
+from tunemark.harness.run.record import CacheState, Finished, Superseded, assemble, refused_run, submissions, write
 from tunemark.harness.run.show import RunProgress
 from tunemark.harness.run.telemetry import Telemetry, open_sampler
+from tunemark.harness.vendors.neuron import CACHE_FLAG
+from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import files
 from tunemark.schema.derive import rates_over
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names
-from tunemark.schema.records.plan import Measurement, Plan
+from tunemark.schema.records.plan import DeviceChoice, Measurement, Plan
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
 from tunemark.schema.statistics.steady_state import settled_after, steady_window
-from tunemark.schema.vocabulary import DataSource, Phase, Status
+from tunemark.schema.vocabulary import Backend, DataSource, Phase, Status
 
 OUTPUT_TAIL_BYTES = 8_000
 NOTE_FILE = "recovery.json"
@@ -83,7 +88,7 @@ def run_once(
         golden = facts.golden_losses(resolved.plan.workload)
         submission = assemble(resolved, machine, finished, supersedes=supersedes, study=study, golden=golden)
         failure = finished.log.failure
-        if submission.outcome.status is Status.CRASH and finished.output_tail.strip() and (not failure or failure["fix"] == LOOK):
+        if submission.outcome.status is Status.CRASH and finished.output_tail.strip() and (not failure or failure["fix"] == run_log.LOOK):
             # It may contain paths, so it is printed on the terminal and never recorded.
             sys.stderr.write(f"--- the worker's last output\n{finished.output_tail.rstrip()}\n---\n")
         try:
@@ -118,8 +123,15 @@ def refuse_identity(resolved: Resolved) -> None:
         raise TunemarkError(field, value, f"looks like {what}, which no submission may hold; give local data with --data file:PATH")
 
 
-def refuse_unreachable_hub(*runs: Resolved) -> None:
-    """Raise TunemarkError if any of the runs would wait for a hub that does not answer: libraries try again for a minute, for each file."""
+def refuse_hopeless(runs: Sequence[Resolved], facts: FactBase, machine: Machine, *, searched: bool = False) -> None:
+    """Raise TunemarkError if by the memory model none of the runs fits, or if one would wait for a hub that does not answer.
+
+    Libraries ask the hub again for a minute, for each file. `searched` is a run whose series searches for what fits.
+    """
+    possible = [each.plan for each in runs if not (each.unsupported or searched)]
+    if all(step_memory(plan, facts.model(plan.model.key), machine).too_large for plan in possible):
+        for plan in possible[:1]:
+            refuse_too_large(plan, facts.model(plan.model.key), machine)
     state = hub() if any(hub_cache(each) == "cold" for each in runs if not each.unsupported) else "reachable"
     if not state.startswith("reachable"):
         fix = "not all weights and data are in the cache of this machine; give --weights pretrained:DIRECTORY, --weights random or --data file:PATH"
@@ -139,6 +151,168 @@ def superseded(identity: str | None, reason: str | None, plan: Plan, out: Path |
         suggestion = did_you_mean(identity, known) if known else "there is none yet"
         raise TunemarkError("--supersedes", identity, f"no result of {plan.workload} has this id; {suggestion}")
     return Superseded(identity, reason or "")
+
+
+# The worker's process: its command line, environment and end, and the signals that ask a run to stop
+
+LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "ACCELERATE_")
+"""Variables of an enclosing distributed job. The worker would mistake the processes of that job for its own."""
+WORKER = "tunemark.harness.worker.entry"
+POLL_S = 0.1
+GRACE_S = 5.0
+LIMIT = "import os, resource, sys; most = int(sys.argv[1]); resource.setrlimit(resource.RLIMIT_DATA, (most, most)); os.execv(sys.argv[2], sys.argv[2:])"
+"""Limits data memory, not address space: libraries reserve far more addresses than they use."""
+
+
+class Ended(NamedTuple):
+    """The end of a worker as the operating system reports it."""
+
+    exit_code: int
+    """Negative: the signal that ended it."""
+    user_s: float
+    system_s: float
+    max_rss_bytes: int
+
+
+class Worker:
+    """A worker in a fresh process. It leads a process group of its own."""
+
+    def __init__(self, resolved: Resolved, folder: Path) -> None:
+        # Excess use fails in the worker and not on the whole machine. The limit is set in a process that becomes the worker: a function
+        # between fork and exec may hang where there are threads.
+        limit = [sys.executable, "-c", LIMIT, str(resolved.limit_memory_bytes)] if resolved.limit_memory_bytes is not None else []
+        with (folder / run_log.OUTPUT_FILE).open("wb") as output:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                [*limit, *command(resolved, folder)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                # An interactive Ctrl-C reaches only this process.
+                start_new_session=True,
+                env=environment(resolved.plan.device) | run_environment(resolved.plan, folder) | {run_log.PARENT: str(os.getpid())},
+            )
+        self.pid = self._process.pid
+
+    def poll(self) -> Ended | None:
+        """Return its end, or None while it runs; not called again after its end."""
+        done, status, usage = os.wait4(self.pid, os.WNOHANG)
+        if not done:
+            return None
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        return Ended(self._process.returncode, usage.ru_utime, usage.ru_stime, usage.ru_maxrss * run_log.MAXRSS_UNIT)
+
+    def end(self) -> Ended:
+        """End its process group: first with a request, after some seconds by force."""
+        for number, grace_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, math.inf)):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+            until_s = time.monotonic() + grace_s
+            while time.monotonic() < until_s:
+                ended = self.poll()
+                if ended is not None:
+                    return ended
+                time.sleep(POLL_S)
+        raise AssertionError
+
+
+def command(resolved: Resolved, folder: Path) -> list[str]:
+    """Return the command that runs the worker: python for one process, torchrun or accelerate for several."""
+    device, (host, _, port) = resolved.plan.device, (resolved.rendezvous or "").rpartition(":")
+    # The Neuron stack needs a process group for one process too.
+    if device.launcher is None and device.backend is not Backend.NEURON_XLA:
+        return [sys.executable, "-m", WORKER, str(folder)]
+    if device.launcher == "accelerate":
+        launcher = ["accelerate.commands.launch", f"--num_processes={device.count}", f"--num_machines={device.nodes}"]
+        # With --cpu it requires MPI; with --multi_gpu it starts plain processes, whatever they compute on.
+        launcher += ["--mixed_precision=no", "--dynamo_backend=no", "--multi_gpu"]
+        if resolved.rendezvous is not None:
+            launcher += [f"--machine_rank={resolved.node_rank}", f"--main_process_ip={host}", f"--main_process_port={port}"]
+        return [sys.executable, "-m", *launcher, "--module", WORKER, str(folder)]
+    processes = device.count // device.nodes
+    launcher = ["torch.distributed.run", f"--nproc-per-node={processes}", f"--nnodes={device.nodes}", "--max-restarts=0"]
+    if resolved.rendezvous is None:
+        launcher += ["--standalone"]
+    else:
+        # The first node writes the record, so ranks follow the given node numbers.
+        launcher += [f"--node-rank={resolved.node_rank}", f"--master-addr={host}", f"--master-port={port}"]
+    return [sys.executable, "-m", *launcher, "-m", WORKER, str(folder)]
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """Return the processes that work on a run: launchers start them in sessions of their own, and the folder is an argument of each."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if str(folder) in process.cmdline():
+                found.append(process)
+    return found
+
+
+def environment(device: DeviceChoice) -> dict[str, str]:
+    """Return the worker's environment: the parent's, with devices in PCI order and without noise from libraries."""
+    threads = {"OMP_NUM_THREADS": str(device.threads)} if device.threads and device.count > 1 else {}
+    # Spin-waiting threads slow a step several-fold when other processes use the cores.
+    passive = {"DS_ACCELERATOR": "cpu", "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_VARIABLES)},
+        **threads,
+        **(passive if vendor_of(device.backend).on_host else {}),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+    }
+
+
+def run_environment(plan: Plan, folder: Path) -> dict[str, str]:
+    """Return the variables that only this run has: its own compile caches, and settings of its device family."""
+    caches = fresh(folder / "caches") if plan.measurement.cold else {}
+    return caches | vendor_of(plan.device.backend).environment(plan, {**os.environ, **caches})
+
+
+def fresh(folder: Path) -> dict[str, str]:
+    """Return environment variables that move all compile caches to an empty folder of the run, which is removed with it."""
+    flags = CACHE_FLAG.sub("", os.environ.get("NEURON_CC_FLAGS", "")).strip()
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+        "CUDA_CACHE_PATH": str(folder / "cuda"),
+        "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
+        "NEURON_COMPILE_CACHE_URL": str(folder / "neuron"),
+        **({"NEURON_CC_FLAGS": flags} if "NEURON_CC_FLAGS" in os.environ else {}),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _StopOnSignal:
+    """A signal handler that only notes the request to stop."""
+
+    stopped: threading.Event
+
+    def __call__(self, *_: object) -> None:
+        self.stopped.set()
+
+
+@contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """Turn Ctrl-C, SIGTERM and a closed terminal into an event, so that no signal interrupts the writing of a record.
+
+    A nested call returns the same event: a request that arrives as a series starts its next run ends that run too.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if isinstance(handler, _StopOnSignal):
+        yield handler.stopped
+        return
+    stopped = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+    before = {number: signal.signal(number, _StopOnSignal(stopped)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield stopped
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 # Start a worker and wait for its end

@@ -1,41 +1,50 @@
-"""Assemble the submission from log, plan and machine. The parent does this, so that it also works after the worker has died."""
+"""Assemble the submission from log, plan and machine: how the run ended, what it measured, and the source that measured.
+
+The parent does this, so that it also works after the worker has died.
+"""
 
 import json
+import re
 import shutil
+import signal
 import subprocess
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tunemark.harness.run.run_outcome import Finished, outcome_of
-from tunemark.harness.run.telemetry import memory_used, utilisation, window_times
+from tunemark.harness.run.run_log import RunLog, judge
+from tunemark.harness.run.telemetry import Telemetry, memory_used, utilisation, window_times
 from tunemark.schema import VERSION
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.files import project_root, write_atomically
-from tunemark.schema.formats import GIB
+from tunemark.schema.formats import GIB, counted
 from tunemark.schema.measurement_warnings import loss_band, warnings_of_record
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names, scrub
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.division import division_of
-from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.plan import Measurement, Plan
 from tunemark.schema.records.submission import (
+    RECOVERED,
     Environment,
     Harness,
     MeasurementWarning,
     Memory,
     MemoryReading,
+    Outcome,
     PhaseStart,
     Submission,
     Utilisation,
     submission_name,
 )
 from tunemark.schema.records.trace import Energy, StepTrace, Study
-from tunemark.schema.statistics.steady_state import SteadyWindow
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS, SteadyWindow
 from tunemark.schema.vocabulary import EAGER_UPDATE, HOST_INTERVAL_S, Division, Phase, Status, WarningKind
 
 if TYPE_CHECKING:
@@ -49,6 +58,116 @@ SUBMISSIONS, TRIES = "submissions", Path("build") / "tries"
 LOW_DISK_BYTES = 2 * GIB
 MEASURING = ("schema", "harness", "data/models")
 """Folders of the checkout that a measurement depends on. A commit of results or of pages changes none of them."""
+
+
+# How a run ended
+
+CacheState = Literal["cold", "warm", "none"]
+Ending = tuple[Status, str | None, str | None]
+"""Status, message, and what to do."""
+KILLED_RANK = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*-(\d+)")
+"""Torchrun's message about a process that a signal ended."""
+PARTIAL_RECORD = "run it again; the steps so far are in this record"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Evidence about a worker that has ended."""
+
+    log: RunLog
+    telemetry: Telemetry
+    started_at: datetime
+    wall_s: float = 0.0
+    user_s: float = 0.0
+    system_s: float = 0.0
+    max_rss_bytes: int = 0
+    exit_code: int = 0
+    """Negative: the signal that ended it."""
+    ended_by: str | None = None
+    """`interrupted`, `timeout` or `no step` when the parent ended the worker, `parent killed` for a recovered run."""
+    host_oom_kills: int = 0
+    """Processes that the kernel killed for lack of memory while the worker ran."""
+    model_cache: CacheState = "none"
+    """State of the hub's cache before the run."""
+    output_tail: str = ""
+    """The last output of the worker."""
+
+
+def refused_run(reason: str) -> Finished:
+    """Return the result of a run that was refused before it began: status `unsupported`, with the reason."""
+    fix = "choose another method, setting or device; `tunemark doctor` lists what runs here"
+    failure = {"status": Status.UNSUPPORTED.value, "message": reason, "fix": fix}
+    return Finished(log=RunLog(failure=failure), telemetry=Telemetry(), started_at=datetime.now(UTC))
+
+
+def outcome_of(finished: Finished, rules: Measurement) -> Outcome:
+    """Return the outcome of a run that was to be measured by these rules."""
+    log = finished.log
+    status, message, fix = _ending(finished, rules)
+    phase = Phase(log.phases[-1]["phase"]) if log.phases else Phase.IMPORT
+    return Outcome(status=status, phase=phase, last_good_step=len(log.steps), message=scrub(message) if message else None, fix=fix)
+
+
+def _ending(finished: Finished, rules: Measurement) -> Ending:
+    log, killed = finished.log, killed_by(finished)
+    if finished.ended_by == "interrupted":
+        return Status.INTERRUPTED, "stopped by the user", PARTIAL_RECORD
+    if finished.ended_by == "timeout":
+        fix = "raise --set timeout=SECONDS, or find out what hangs in this phase"
+        return Status.TIMEOUT, f"not finished after {finished.wall_s:.0f} s", fix
+    if finished.ended_by == "parent killed":
+        return Status.CRASH, RECOVERED, PARTIAL_RECORD
+    if finished.ended_by is not None:
+        message = f"no progress: ended after {finished.wall_s:.0f} s with {counted(len(log.steps), 'completed step')}"
+        fix = "find out what hangs in this phase, or allow slow steps more time with --set no_step_timeout=SECONDS"
+        return Status.TIMEOUT, message, fix
+
+    # The other processes failed only because one was killed.
+    if log.failure and not (killed and finished.exit_code > 0):
+        return Status(log.failure["status"]), log.failure["message"], log.failure["fix"]
+    if log.ended and finished.exit_code == 0:
+        return _completed(log, rules)
+    if killed:
+        name, number = killed
+        if finished.host_oom_kills and number == signal.SIGKILL:
+            fix = "lower batch.micro_batch, or free memory on this machine"
+            return Status.OOM_HOST, f"the kernel killed {name} for lack of memory", fix
+        return Status.CRASH, f"{name} was killed by {number.name}", PARTIAL_RECORD
+
+    # The worker could not log its failure. A full disk, for example, prevents that too.
+    printed = finished.output_tail.strip().splitlines()
+    last = next((line for line in reversed(printed) if "Error" in line), printed[-1] if printed else "it printed nothing")
+    status, fix = judge(finished.output_tail) or (Status.CRASH, "run `tunemark doctor`")
+    return status, f"the worker ended with exit code {finished.exit_code}: {last[:300]}", fix
+
+
+def _completed(log: RunLog, rules: Measurement) -> Ending:
+    if log.evaluation and log.evaluation["loss"] is None:
+        fix = "lower optimizer.learning_rate, or use a wider number format"
+        return Status.NAN, "the loss on the evaluation rows is not a finite number", fix
+    if not log.steps:
+        return Status.CRASH, "no step was completed: the samples end before the first", "give more rows or a smaller global batch"
+    steady = max(0, len(log.steps) - rules.min_warmup_steps)
+    planned = rules.epochs is not None or (rules.max_steps is not None and len(log.steps) >= rules.max_steps)
+    if steady >= RANKABLE_STEPS:
+        return Status.OK, None, None
+    if rules.max_train_s is not None and not planned:
+        message = f"the time limit of {rules.max_train_s:g} s left {steady} steps after warm-up; a result needs {RANKABLE_STEPS}"
+        return Status.TIMEOUT, message, "raise the limit with --set seconds=N, or set the number of steps with --steps"
+    message = f"not rankable: {counted(steady, 'step')} after warm-up, and a rank needs {RANKABLE_STEPS}"
+    return Status.OK, message, f"train {rules.min_warmup_steps + RANKABLE_STEPS} steps or more, or leave out --steps"
+
+
+def killed_by(finished: Finished) -> tuple[str, signal.Signals] | None:
+    """Return the process that a signal ended, and the signal; None without one."""
+    if finished.exit_code < 0:
+        return "the worker", signal.Signals(-finished.exit_code)
+    # The launcher itself ends the other processes with SIGTERM.
+    killed = [(rank, int(number)) for rank, number in KILLED_RANK.findall(finished.output_tail) if int(number) != signal.SIGTERM]
+    return (f"rank {killed[0][0]}", signal.Signals(killed[0][1])) if killed and finished.exit_code else None
+
+
+# The record
 
 
 class Superseded(NamedTuple):

@@ -83,7 +83,7 @@ class Comparison(StudyResult):
             yield f"compiling pays off after {steps} with {caches}"
 
 
-def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pairs: int = 5, again: bool = False) -> Comparison:
+def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pairs: int = 5) -> Comparison:
     """Run A B, B A, A B, .. for a number of pairs, and compare them.
 
     Raises TunemarkError before anything runs: for an unknown setting or value, arms that do not differ, and an arm that this
@@ -107,7 +107,7 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
     def name_of(arm: str, pair: int = 0) -> str:
         return ArmRun(arm, arms[arm].text, pair).point
 
-    series = Series.find("ab", base, [name_of(arm) for arm in ARMS], bench, *plans.values(), again=again)
+    series = Series.find("ab", base, [name_of(arm) for arm in ARMS], bench, *plans.values())
     say(f"{workload}: A/B {series.study_id}, {formats.counted(pairs, 'pair')}")
     with series.stoppable():
         for pair in range(1, pairs + 1):

@@ -77,7 +77,6 @@ def run_frontier(
     bench: Bench,
     *,
     limit_bytes: int | None = None,
-    again: bool = False,
     **question: Any,  # noqa: ANN401 - fields of `Search`
 ) -> FrontierResult:
     """Find all edges that are not known yet. The question consists of other fields of `Search`.
@@ -89,7 +88,7 @@ def run_frontier(
     limit_bytes = limit_bytes or host_limit(bench.machine)
     base = limited(bench.plan(workload, tried), limit_bytes)
     refuse_unsupported(base)
-    series = Series.find("frontier", base, [f"memory {base.limit_memory_bytes}"], bench, again=again)
+    series = Series.find("frontier", base, [f"memory {base.limit_memory_bytes}"], bench)
     say(f"{workload}: frontier {series.study_id}")
     search = Search(card, tried, bench, series, limit_bytes, **question)
     with series.stoppable():

@@ -23,7 +23,6 @@ from rich.table import Table
 from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.options import SETTINGS, Options
 from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, resolve
-from tunemark.harness.run.process import stop_signals
 from tunemark.harness.run.record import environment, source_content, submissions, tries
 from tunemark.harness.run.show import say
 from tunemark.schema import formats
@@ -159,11 +158,13 @@ class Bench:
     out: Path | None
     runner: Runner
     """Runs in a fresh process."""
+    again: bool = False
+    """Start a new series instead of resuming an earlier one."""
     force: bool = False
-    """Start a series although the model hub does not answer."""
+    """Start a series although nothing fits by the memory model, or the model hub does not answer."""
 
     @classmethod
-    def here(cls, options: Options, out: Path | None, *, force: bool = False) -> "Bench":
+    def here(cls, options: Options, out: Path | None, *, again: bool = False) -> "Bench":
         """Return the bench of this machine: fresh processes, and submissions in a folder.
 
         Raises TunemarkError if `--devices` asks for more than it has. A point with too many is a result of the series.
@@ -172,7 +173,7 @@ class Bench:
 
         facts, machine = options.facts, detect(options.backend)
         refuse_missing_devices(options, machine)
-        return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study), force)
+        return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study), again, options.force)
 
     def plan(self, workload: str, options: Options) -> Resolved:
         """Return the plan of a run of the series."""
@@ -242,16 +243,16 @@ class Series:
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
-    def find(cls, kind: Kind, base: Resolved, points: Sequence[str], bench: Bench, *runs: Resolved, again: bool) -> "Series":
+    def find(cls, kind: Kind, base: Resolved, points: Sequence[str], bench: Bench, *runs: Resolved) -> "Series":
         """Return the series of these points: the newest of the same settings by this source and software on this machine, or a new one.
 
-        With `again`, it is a new one. The request is hashed as a plan, since options may hold paths, and a file's content counts, not
-        its path. `runs` are those that are known in advance. Raises TunemarkError if they, or else `base`, need a hub that does not answer.
+        The request is hashed as a plan, since options may hold paths, and a file's content counts, not its path. `runs` are those that are
+        known in advance. Raises TunemarkError if none of them fits into memory, or if they, or else `base`, need a hub that does not answer.
         """
         if not bench.force:
-            from tunemark.harness.run.launch import refuse_unreachable_hub  # noqa: PLC0415 - as above
+            from tunemark.harness.run.launch import refuse_hopeless  # noqa: PLC0415 - as above
 
-            refuse_unreachable_hub(*(runs or (base,)))
+            refuse_hopeless(runs or (base,), bench.facts, bench.machine, searched=not runs)
         request = {"kind": kind, "plan": base.plan.model_dump(mode="json", exclude={"reasons"}), "points": list(points)}
         settings = sha256(canonical_json(request)).hexdigest()
         facts = environment(bench.machine, base.plan.device.count).model_dump(mode="json")
@@ -262,7 +263,7 @@ class Series:
             return cls(kind, identity, settings, bench, _runs_of(identity, base.plan.workload, bench.out))
 
         begun = list(itertools.takewhile(lambda each: each.earlier, map(series, itertools.count())))
-        return series(len(begun)) if again or not begun else begun[-1]
+        return series(len(begun)) if bench.again or not begun else begun[-1]
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -276,6 +277,8 @@ class Series:
         `ended` then holds the reason. Raises TunemarkError when another command of this user runs the same
         points into the same folder: both would disturb each other.
         """
+        from tunemark.harness.run.launch import stop_signals  # noqa: PLC0415 - as above
+
         folder = self.bench.out.resolve() if self.bench.out else ""
         name = sha256(f"{getpass.getuser()} {self.settings_sha256} {folder}".encode()).hexdigest()
         try:

@@ -77,13 +77,11 @@ class SweepResult(StudyResult):
             yield ONE_RUN
 
 
-def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Bench, *, repeats: int = 1, again: bool = False) -> SweepResult:
+def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Bench, *, repeats: int = 1) -> SweepResult:
     """Run all points that are not done yet. Raises TunemarkError before anything runs for an unknown name, or if nothing varies."""
     card = card_with(bench.facts.workload(workload), options)
     if not overs and not card.axes and not card.points:
-        if repeats > 1:
-            return run_repeats(workload, options, bench, repeats, again=again)
-        fix = f"is missing, and {card.key} has no axes of its own; name what to vary, such as --over batch_size=8,16,32, or repeat it with --repeats N"
+        fix = f"is missing, and {card.key} has no axes of its own; name what to vary, such as --over batch_size=8,16,32, or use `tunemark run --repeats N`"
         raise TunemarkError("--over", None, fix)
     base = bench.plan(workload, options)
     points = grid([axis_of(text, card) for text in overs]) if overs else star_of_card(card)
@@ -94,20 +92,20 @@ def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Benc
         for point, resolved in plans.items():
             first.setdefault(resolved.plan.model_dump_json(exclude={"reasons"}), point)
         plans = {point: plans[point] for point in first.values()}
-    return _run_points("sweep", base, bench, plans, repeats, again=again)
+    return _run_points("sweep", base, bench, plans, repeats)
 
 
-def run_repeats(workload: str, options: Options, bench: Bench, repeats: int, *, again: bool = False) -> SweepResult:
+def run_repeats(workload: str, options: Options, bench: Bench, repeats: int) -> SweepResult:
     """Run the workload as requested, `repeats` times, in fresh processes."""
     base = bench.plan(workload, options)
-    return _run_points("repeat", base, bench, {Point(()): base}, repeats, again=again)
+    return _run_points("repeat", base, bench, {Point(()): base}, repeats)
 
 
-def _run_points(kind: Kind, base: Resolved, bench: Bench, plans: dict[Point, Resolved], repeats: int, *, again: bool) -> SweepResult:
+def _run_points(kind: Kind, base: Resolved, bench: Bench, plans: dict[Point, Resolved], repeats: int) -> SweepResult:
     # All points once, then all again, so a drift of the machine affects all points equally.
     turns = [(number, point) for number in range(1, repeats + 1) for point in plans]
     names = [f"{point.text}, repeat {number}" if repeats > 1 or kind == "repeat" else point.text for number, point in turns]
-    series = Series.find(kind, base, names, bench, *plans.values(), again=again)
+    series = Series.find(kind, base, names, bench, *plans.values())
     total, workload = formats.counted(len(turns), "run"), base.plan.workload
     say(f"{workload}: {kind} {series.study_id}, {total}")
     groups: dict[str, list[Run]] = {}

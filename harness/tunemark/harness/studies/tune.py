@@ -125,12 +125,12 @@ class OutOfTime(Exception):
 class Tuner:
     """A search on one bench, which resumes an earlier one with the same options, and has what that one left of the budget."""
 
-    def __init__(self, workload: str, options: Options, bench: Bench, budget_s: float, *, again: bool = False) -> None:
+    def __init__(self, workload: str, options: Options, bench: Bench, budget_s: float) -> None:
         self.card = card_with(bench.facts.workload(workload), options)
         self.bench = bench
         self.options = short(options, max_steps=TRY_STEPS, epochs=None, max_train_s=None, cold=False)
         base = bench.plan(workload, self.options)
-        self.series = Series.find("tune", base, [AS_GIVEN], bench, again=again)
+        self.series = Series.find("tune", base, [AS_GIVEN], bench)
         self.until_s = time.monotonic() + budget_s - sum(run.submission.process.wall_s for run in self.series.earlier)
         self.tries: list[Try] = []
         self.measured: dict[str, Try] = {}
@@ -260,14 +260,12 @@ def rate_of_try(submission: Submission, micro_steps: float) -> float | None:
     return median(rates) if rates else None
 
 
-def run_tune(
-    workload: str, options: Options, bench: Bench, *, budget_s: float = math.inf, runs: int = 3, again: bool = False
-) -> TuneResult:
+def run_tune(workload: str, options: Options, bench: Bench, *, budget_s: float = math.inf, runs: int = 3) -> TuneResult:
     """Search within a budget of seconds, then measure the best settings beside the card's, `runs` times each.
 
     Raises TunemarkError before anything runs if this machine cannot run the workload at all.
     """
-    tuner = Tuner(workload, options, bench, budget_s, again=again)
+    tuner = Tuner(workload, options, bench, budget_s)
     limit = f"for at most {budget_s / 60:g} min " if math.isfinite(budget_s) else ""
     say(f"searches {limit}with short trials, then measures the best settings and the card's with up to {2 * runs} full runs")
     tuner.search()
@@ -284,10 +282,10 @@ def run_tune(
         reason = next((tried.reason for tried in tries if tried.reason), "nothing was tried")
         raise TunemarkError("workload", workload, f"no configuration ran: {reason}", exit_code=Exit.UNSUPPORTED)
     if not best or standard.tokens_per_s is None:
-        repeats = run_repeats(workload, point_of(best).applied(options), bench, runs, again=again)
+        repeats = run_repeats(workload, point_of(best).applied(options), bench, runs)
         files = tuple(name for row in repeats.points for name in row.files)
         return found(ended="stopped" if repeats.missing else None, runs=files)
     own = tuner.given | ({"attention": "auto"} if tuner.card.attention == "auto" else {})
     a, b = (",".join(f"{name}={settings[name]}" for name in sorted(best)) for settings in (own, best))
-    comparison = run_ab(workload, a, b, options, bench, pairs=runs, again=again)
+    comparison = run_ab(workload, a, b, options, bench, pairs=runs)
     return found(ended=comparison.ended, comparison=comparison, runs=comparison.runs)

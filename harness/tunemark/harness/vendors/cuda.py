@@ -178,7 +178,8 @@ class NvmlMonitor(protocol.LibraryMonitor):
         return [protocol.FoundDevice(place, DeviceFacts(driver=self.driver(), **self.described(place, places))) for place in places]
 
 
-EXPANDABLE = "expandable_segments:True"
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Settings of torch's allocator: the name since torch 2.9, and the older one."""
 VENDOR = protocol.Vendor(
     **protocol.declared(Backend.CUDA),
     device=Cuda,
@@ -188,5 +189,7 @@ VENDOR = protocol.Vendor(
     preference=50,
     monitor=NvmlMonitor.open,
     # Rows of changing length would otherwise leave holes that no later tensor fits into.
-    environment={"PYTORCH_ALLOC_CONF": EXPANDABLE},
+    environment=lambda _, given: (
+        {} if any(name in given for name in ALLOCATOR_VARIABLES) else {ALLOCATOR_VARIABLES[0]: "expandable_segments:True"}
+    ),
 )

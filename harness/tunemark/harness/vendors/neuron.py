@@ -9,7 +9,9 @@ read, and it is read one step late, so that the device always has work (definiti
 """
 
 import os
+import re
 from collections import defaultdict
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
@@ -18,12 +20,16 @@ from tunemark.harness.vendors import native, protocol
 from tunemark.harness.vendors import vendor_tools as tools
 from tunemark.schema.facts.names import CORE_OF_CHIP
 from tunemark.schema.plan.capabilities import Feature
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
 
 DRIVER_INFO = Path("/sys/devices/virtual/neuron_device/neuron0/info/architecture")
 DRIVER_VERSION = Path("/sys/module/neuron/version")
 MASK = "NEURON_RT_VISIBLE_CORES"
+STOCHASTIC_ROUNDING = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
+CACHE_FLAG = re.compile(r"--cache_dir[= ]\s*(\S+)")
+"""In NEURON_CC_FLAGS, where it overrides NEURON_COMPILE_CACHE_URL."""
 
 
 class Fetched:
@@ -114,6 +120,18 @@ def parse(answer: Any, chip: str | None, driver: str | None) -> list[protocol.Fo
     return [protocol.FoundDevice(index, cores[index]) for index in tools.visible_indexes(len(cores), MASK)]
 
 
+def environment(plan: Plan, already: Mapping[str, str]) -> dict[str, str]:
+    """Return settings of the Neuron compiler and runtime, added to the flags that the user has set."""
+    settings = plan.neuron
+    flags = [already.get("NEURON_CC_FLAGS", ""), "--model-type transformer"]
+    if plan.precision.compute is Dtype.FP32 and "--auto-cast" not in flags[0]:
+        # fp32 is fp32, whatever the compiler's default is.
+        flags.append("--auto-cast none")
+    if settings and settings.optimisation_level is not None:
+        flags.append(f"-O{settings.optimisation_level}")
+    return {"NEURON_CC_FLAGS": " ".join(filter(None, flags)), STOCHASTIC_ROUNDING: str(int(plan.rounds_stochastically))}
+
+
 METRICS = [{"type": "neuroncore_counters"}, {"type": "memory_used"}]
 CONFIG = {"period": "1s", "neuron_runtimes": [{"tag_filter": ".*", "metrics": METRICS}], "system_metrics": []}
 
@@ -168,6 +186,7 @@ XLA = protocol.Vendor(
     preference=30,
     monitor=NeuronMonitor.open,
     masks=(MASK,),
+    environment=environment,
     probe_size=None,  # The compiler keeps one of several equal products in a graph, so the rate would be a multiple.
 )
 NATIVE = native.vendor(Backend.NEURON, find=lambda: [] if through_xla() else find(), monitor=NeuronMonitor.open, masks=(MASK,))

@@ -8,7 +8,7 @@ import contextlib
 import pkgutil
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +20,7 @@ from tunemark.harness.vendors.vendor_tools import LineStream
 from tunemark.schema.facts.fact_base import validated
 from tunemark.schema.plan.capabilities import Family, Feature, Generation, Need
 from tunemark.schema.records.base import Frozen, Pattern
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -482,8 +483,8 @@ class Vendor(Family):
     """The found family with the highest preference is used unless `--set backend` names another."""
     monitor: Callable[[Sequence[int]], DeviceMonitor] | None = None
     """Open a monitor of some devices, or raise MonitorUnavailable."""
-    environment: dict[str, str] = field(default_factory=dict)
-    """Variables of the worker's environment, where the user has set none of them."""
+    environment: Callable[[Plan, Mapping[str, str]], dict[str, str]] = lambda _plan, _given: {}
+    """Return further variables of the worker's environment, given those that the user has set."""
     usable_bytes: Callable[[int, bool], int] = lambda memory, _here: memory
     """Return the bytes that a process may use of a device's memory, of this machine or of one to plan for."""
     probe_size: int | None = 8192

@@ -110,11 +110,6 @@ def store_frozen(units: list[Any], device: str) -> None:
             setattr(unit.get_submodule(parent), name, FrozenFp8Linear(unit.get_submodule(path), device))
 
 
-def layers_in_fp8(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
-    """Return the layers with frozen weights in fp8."""
-    return [module for module in model.modules() if isinstance(module, FrozenFp8Linear)]
-
-
 def train_in_fp8(units: list[Any], recipe: str) -> None:
     """Let torchao replace the linear layers of some blocks. All three products of a layer are in fp8; weights keep their format."""
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training  # noqa: PLC0415 - an optional package

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from tunemark.harness.run.process import STOCHASTIC_ROUNDING
+from tunemark.harness.vendors.neuron import STOCHASTIC_ROUNDING
 from tunemark.harness.worker import chunked_loss
-from tunemark.harness.worker.fp8 import FrozenFp8Linear, layers_in_fp8
+from tunemark.harness.worker.fp8 import FrozenFp8Linear
 from tunemark.schema.records.effective import STOCHASTIC_OPTIMIZER, TORCH_NAMES, short
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import ATTENTION_KERNELS, NATIVE, SDPA_KERNELS, Backend, Checkpointing
@@ -80,6 +80,11 @@ def blocks(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
 
     lists: list[Any] = [module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module)]
     return list(max(lists, key=weights)) if lists else []
+
+
+def layers_in_fp8(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
+    """Return the layers with frozen weights in fp8."""
+    return [module for module in model.modules() if isinstance(module, FrozenFp8Linear)]
 
 
 COMPILERS = {Backend.NEURON: "neuron", Backend.TPU: "tpu", Backend.HPU: "hpu_backend"}

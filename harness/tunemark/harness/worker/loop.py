@@ -1,4 +1,7 @@
-"""The training loop: take a step's micro-batches, forward, backward, update, mark; read the marks once they are reached."""
+"""A run in the worker: build the model, check, train, evaluate.
+
+The training loop takes a step's micro-batches, forward, backward, update, mark, and reads the marks once they are reached.
+"""
 
 import gc
 import math
@@ -10,20 +13,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import get_scheduler
 
-from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter
+from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import AllocatorState, Device, Stamp
 from tunemark.harness.worker.attention import lengths_vary
-from tunemark.harness.worker.data import Counts, MicroBatch, StepsAhead
-from tunemark.harness.worker.engines import Engine
-from tunemark.harness.worker.gates import to_device
-from tunemark.harness.worker.levers import compiled_graphs
-from tunemark.harness.worker.models import NO_GRADIENTS, Gradients
+from tunemark.harness.worker.data import Counts, MicroBatch, Samples, StepsAhead, micro_batches, shape_of
+from tunemark.harness.worker.engines import Engine, open_accelerator, save_weights, shapes_only, shard, wrap
+from tunemark.harness.worker.gates import check, evaluate, matrix_rate, to_device
+from tunemark.harness.worker.levers import blocks, cache_state, compile_model, compiled_graphs, effective, states_of, watch_compute
+from tunemark.harness.worker.models import NO_GRADIENTS, Gradients, build_model, drawn_on_device, loaded_sharded, model_facts
+from tunemark.harness.worker.optimizers import build_optimizer, fused_adamw
 from tunemark.schema.records.plan import Plan
+from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Dtype, Phase, Strategy
 
 AHEAD = 2
 """Steps between the vote to stop and the last step. All processes stop after the same step."""
@@ -47,14 +54,9 @@ class Trainer:
     scheduler: Any
     device: Device
     log: LogWriter
-    gradient_accumulation: int
+    plan: Plan
     stop: "StopRule"
     rank: int = 0
-    strict: bool = False
-    """Wait for the device after each step."""
-    compiled: bool = False
-    cuda_graphs: bool = False
-    """The compiled model replays CUDA graphs, whose results live until the next micro-batch."""
     effective: dict[str, Any] = field(default_factory=dict)
     """The settings in effect, as `submission.effective` holds them."""
     own_work_s: list[float] = field(default_factory=list)
@@ -87,12 +89,127 @@ class SubmittedStep:
         return (*self.micro[:-1], *own, *self.micro[-1:], self.stamp)
 
 
+def run_by_loop(order: Order, samples: Samples, device: Device, log: LogWriter, folder: Path) -> Trainer:
+    """Build the model, check, train and evaluate; log the measurements. Return the objects to keep alive until the process ends."""
+    plan, rank = order.plan, rank_of_this_process()
+    drawn = drawn_on_device(plan, order.card, device)
+    scratch, empty = folder / f"weights-{rank}", shapes_only(plan, rank, drawn=drawn)
+    # DeepSpeed must know its settings before transformers builds a model that it shards.
+    accelerator = open_accelerator(plan, device, load_sharded=True) if loaded_sharded(plan, order.card) else None
+    model = build_model(plan, order.card, order.weights_from, samples.vocabulary, scratch, device, empty=empty)
+    log.event("model", **model_facts(model))
+
+    shape = shape_of(plan, order.card)
+    batches = micro_batches(plan, samples.training, shape, rank, plan.batch.data_parallel)
+    if plan.measurement.gates:
+        # With the first micro-batch, which is then trained on too. The model moves to the device.
+        log.phase(Phase.CHECK, device.now())
+        first = next(batches)
+        for gate in check(plan, model, device, first):
+            log.event("gate", **gate)
+        batches = chain([first], batches)
+    # After the gates, so that compilation is part of the first step that needs it.
+    compile_model(plan, model)
+    trainer = prepare(plan, model, device, log, stop_rule(plan, samples.training_rows, folder), accelerator, drawn=drawn)
+    gradients = train_between_probes(trainer, batches)
+    log.event("model", **model_facts(trainer.engine.model, trainer.engine.optimizer, gradients))
+    log.event("effective", **trainer.effective, optimizer_states_on=states_of(trainer.engine.optimizer))
+
+    if samples.evaluation:
+        log.phase(Phase.EVAL, device.now())
+        log.event("evaluation", split=samples.evaluation_split, **evaluate(plan, trainer.engine.model, shape, device, samples.evaluation))
+    if plan.measurement.save:
+        log.phase(Phase.SAVE, device.now())
+        log.event("saved", bytes=save_weights(trainer.engine, folder / "saved", rank=rank))
+    log.phase(Phase.TEARDOWN, device.now())
+    log.event("compile_cache", **cache_state(plan))
+    report_ranks(trainer)
+    trainer.engine.close()
+    return trainer
+
+
+def prepare(
+    plan: Plan,
+    model: Any,  # noqa: ANN401 - a torch module
+    device: Device,
+    log: LogWriter,
+    stop: "StopRule",
+    accelerator: Any = None,  # noqa: ANN401 - accelerate's, if it had to be opened earlier
+    *,
+    drawn: bool = False,
+) -> Trainer:
+    """Return the trainer: model, optimizer and schedule as the plan's strategy wraps them. Log the settings in effect.
+
+    `drawn` says that the processes draw the weights of a sharded model themselves.
+    """
+    # fp32 is fp32 unless the plan has tf32: a GPU would silently round its inputs otherwise.
+    torch.set_float32_matmul_precision("high" if plan.precision.compute is Dtype.TF32 else "highest")
+    # Preparation is a part of loading, even after the gates: weights are sharded, and updates compiled.
+    log.phase(Phase.LOAD, device.now())
+    accelerator = accelerator or open_accelerator(plan, device)
+    if plan.device.strategy is Strategy.FSDP2:
+        shard(plan, model, device, drawn=drawn)
+    elif plan.optimizer.master_weights or (plan.optimizer_rounds_stochastically and plan.device.backend in COMPILED_UPDATE):
+        # Copies are made, and updates compiled, where the weights are; without gates the model is still on the host.
+        model.to(device.torch_name)
+    optimizer = build_optimizer(plan, model, fused=fused_adamw(device.torch_name))
+    if getattr(optimizer, "eager_reason", None) is not None:
+        log.event("note", source=EAGER_UPDATE, level="warning", message=optimizer.eager_reason)
+    engine = wrap(plan, accelerator, model, optimizer)
+    # A falling schedule needs an end; without one it is stretched over more steps than any run takes.
+    scheduler = get_scheduler(plan.optimizer.scheduler, optimizer, plan.optimizer.warmup_steps, stop.steps or ENDLESS)
+    group = torch.distributed.get_backend() if engine.processes > 1 else None
+    settings = effective(plan, engine.model, optimizer, engine.processes, group, engine.sharding)
+    log.event("effective", **settings)
+
+    def log_compute(number_format: str) -> None:
+        settings["compute"] = number_format
+        log.event("effective", **settings)
+
+    # The number format is known after the first step, the place of the states after training.
+    watch_compute(engine.bare, blocks(engine.bare), log_compute)
+    return Trainer(
+        engine=engine,
+        scheduler=scheduler,
+        device=device,
+        log=log,
+        plan=plan,
+        stop=stop,
+        rank=rank_of_this_process(),
+        effective=settings,
+    )
+
+
+def train_between_probes(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
+    """Train, and measure the device's matrix rate before and after; return the size of the gradients."""
+    plan, device, log = trainer.plan, trainer.device, trainer.log
+
+    def probe(when: str) -> None:
+        if plan.measurement.probe:
+            log.phase(Phase.PROBE, device.now())
+            log.event("probe", when=when, result=matrix_rate(device, plan.device.backend, plan.precision.compute))
+
+    probe("before")
+    with collector_at_rest():
+        log.phase(Phase.TRAIN, device.now())
+        try:
+            gradients = train(trainer, batches)
+        finally:
+            peaks = device.memory()
+            log.event("memory", allocated=peaks.allocated.model_dump(), reserved=peaks.reserved.model_dump())
+    probe("after")
+    return gradients
+
+
+# The loop
+
+
 def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
     """Train until the stop rule or the end of the batches; log each completed step and return the size of the gradients.
 
     Raises LossNotFinite after logging a step with a loss that is not a finite number.
     """
-    with StepsAhead(batches, trainer.gradient_accumulation, trainer.device) as steps:
+    with StepsAhead(batches, trainer.plan.batch.gradient_accumulation, trainer.device) as steps:
         try:
             return train_steps(trainer, steps)
         finally:
@@ -142,7 +259,7 @@ def train_steps(trainer: Trainer, steps: StepsAhead) -> Gradients:
         step_started_s = now_s
         result = device.host_copy(agree(trainer, loss, wants=trainer.stop.wants(now_s - started_s - compiling_s, step)))
         pending.append(SubmittedStep(device.stamp(), own, result, counts, graphs - graphs_before, device.allocator(), micro))
-        if trainer.strict:
+        if trainer.plan.measurement.timing == "strict":
             device.synchronise()
         reader.log_reached()
         gc.collect(OLDEST_GENERATION if step % COLLECT_ALL_EVERY == 0 else 0)
@@ -165,10 +282,11 @@ def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> t
     micro: list[Stamp] = []
     for number, micro_batch in enumerate(micro_batches, start=1):
         tensors = to_device(micro_batch.tensors, trainer.device.torch_name)
-        if trainer.compiled:
+        if trainer.plan.model.compile != "none":
             lengths_vary(tensors)
         last = number == len(micro_batches)
-        if trainer.cuda_graphs:
+        if trainer.plan.model.compile_mode == "reduce-overhead":
+            # The results of CUDA graphs live until the next micro-batch.
             torch.compiler.cudagraph_mark_step_begin()
         with engine.exchange(last=last):
             loss = engine.model(**tensors).loss

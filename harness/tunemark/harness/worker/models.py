@@ -14,8 +14,8 @@ from torch.nn.utils import skip_init
 
 from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HOST, Device
 from tunemark.harness.worker.attention import prepare_transformers
-from tunemark.harness.worker.fp8 import FrozenFp8Linear, layers_in_fp8, store_frozen, train_in_fp8
-from tunemark.harness.worker.levers import blocks, fuse, limit_sdpa, recompute
+from tunemark.harness.worker.fp8 import FrozenFp8Linear, store_frozen, train_in_fp8
+from tunemark.harness.worker.levers import blocks, fuse, layers_in_fp8, limit_sdpa, recompute
 from tunemark.schema.facts.any_model import fields_of
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import block_kinds

@@ -67,12 +67,11 @@ def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWrite
         scheduler=None,
         device=device,
         log=log,
-        gradient_accumulation=plan.batch.gradient_accumulation,
+        plan=plan,
         stop=stop_rule(plan, samples.training_rows, folder),
         rank=rank_of_this_process(),
-        strict=plan.measurement.timing == "strict",
     )
-    recorder = Recorder(plan, trainer, rows)
+    recorder = Recorder(trainer, rows)
     theirs = NeuronTrainer(model=model, args=arguments, train_dataset=rows, data_collator=collate, callbacks=[recorder])
     theirs.training_step = recorder.watching(theirs.training_step)
     log.phase(Phase.TRAIN, device.now())
@@ -201,8 +200,8 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
     without a gap.
     """
 
-    def __init__(self, plan: Plan, trainer: Trainer, rows: Rows) -> None:
-        self._plan, self._trainer, self._rows = plan, trainer, rows
+    def __init__(self, trainer: Trainer, rows: Rows) -> None:
+        self._plan, self._trainer, self._rows = trainer.plan, trainer, rows
         self._losses: list[Any] = []
         self._pending: deque[SubmittedStep] = deque()
         self._last: tuple[Any, Counts] | None = None
@@ -258,8 +257,8 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
         # Summed over all processes: of a pipeline's stages only the last has a loss, and tensor-parallel ones have the same.
         result = agree(trainer, sum(self._losses) / replicas, wants=wants)
         self._losses.clear()
-        self._last = (trainer.device.host_copy(result), self._rows.take(trainer.gradient_accumulation))
-        if trainer.strict:
+        self._last = (trainer.device.host_copy(result), self._rows.take(trainer.plan.batch.gradient_accumulation))
+        if trainer.plan.measurement.timing == "strict":
             self._mark()
             trainer.device.synchronise()
         if trainer.votes and trainer.votes[-1]:

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from tunemark.harness.run.run_log import rank_of_this_process
-from tunemark.harness.run.run_outcome import describe
+from tunemark.harness.run.run_log import describe, rank_of_this_process
 from tunemark.harness.worker.levers import blocks
 from tunemark.harness.worker.models import bytes_here, local
 from tunemark.schema.records.plan import Plan

@@ -9,7 +9,7 @@ from tunemark.schema.physics.architecture import FAMILIES, block_linears, head_w
 from tunemark.schema.plan.capabilities import USED, WITHOUT_FP8, Generation, Machine
 from tunemark.schema.records.effective import NEURON_ATTENTION
 from tunemark.schema.records.plan import DeviceChoice, Plan, needless_rounding
-from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task
+from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task, Weights
 
 SOFT_CAP = "the model soft-caps attention scores, which torch's {} kernel does not support{}; use attention=eager"
 SINKS = "the model attends to learned sinks, which torch's {} kernel does not support; use attention=eager"
@@ -62,8 +62,7 @@ def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generatio
 
 
 def _too_few_devices(device: DeviceChoice, machine: Machine) -> Iterator[str]:
-    missing = missing_devices(device.count, device.nodes, machine)
-    if missing is not None:
+    if (missing := missing_devices(device.count, device.nodes, machine)) is not None:
         yield f"{device.count} devices{f' on {device.nodes} nodes' * (device.nodes > 1)}: {missing}"
 
 
@@ -261,13 +260,15 @@ def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str
         yield f"Liger has no kernels for {card.family}; use fused_kernels=none"
     if plan.model.loss == "chunked":
         yield from (f"loss=chunked: {reason}; use loss=whole" for reason, applies in WHOLE_LOSS.items() if applies(plan, card))
-    yield from _expert_conflicts(plan, card, packages)
+    yield from _weight_conflicts(plan, card, packages)
     if plan.model.fp8_products:
         yield from _fp8_shape_conflicts(card)
 
 
-def _expert_conflicts(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:
-    """Yield a problem for 4-bit experts: in a test, transformers 5.23 with bitsandbytes 0.50 left them in 16 bits."""
+def _weight_conflicts(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:
+    """Yield formats that weights do not allow: fp16, and 4 bits for experts, which transformers 5.23 with bitsandbytes 0.50 left in 16."""
+    if FAMILIES[card.family].overflows_fp16 and plan.precision.compute is Dtype.FP16 and plan.model.weights is Weights.PRETRAINED:
+        yield f"activations of {card.key} with its pretrained weights are beyond the range of fp16; use compute=bf16 where there is, else compute=fp32"
     release = packages.get("transformers", "").partition(".")[0]
     if plan.method is Method.QLORA and card.experts and not (release.isdecimal() and int(release) < FUSED_EXPERTS):
         cause = "transformers 5 keeps all experts of a layer in one parameter, which bitsandbytes does not quantise"
