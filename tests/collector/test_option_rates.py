@@ -156,7 +156,7 @@ def test_no_other_plan_that_fits_is_predicted_to_be_more_than_a_percent_faster(
         other = replace(step, micro_batch=rows, checkpointing=kept, sharding=sharding)
         if kept is not Checkpointing.SELECTIVE and not (sharding == "ddp" and method is Method.FULL):
             slower = seconds(card, devices, other) > 0.99 * seconds(card, devices, best.shape)
-            assert slower or memory_on(other, "hf").fit_on(card.device_bytes)[0] in {"tight", "no"}
+            assert slower or memory_on(other, "hf").fit_on(card.usable_bytes)[0] in {"tight", "no"}
 
 
 def test_without_a_plan_that_fits_the_one_that_is_tight_is_shown_or_what_the_smallest_lacks() -> None:
@@ -232,7 +232,7 @@ def test_an_estimate_has_the_figure_or_the_reason_that_a_recommendation_has(
 def test_a_chip_with_several_devices_of_torch_has_a_worker_on_each_with_its_part_of_the_memory() -> None:
     chip = FACTS.accelerators["aws-trainium1"]
     step = step_on(chip, MODEL, Method.LORA, 2048, 2)
-    assert (step.world_size, step.sharding, chip.device_bytes) == (4, "fsdp1", 16 * 2**30)
+    assert (step.world_size, step.sharding, chip.usable_bytes) == (4, "fsdp1", 16 * 2**30)
     assert combination_on(chip, step, "plain").devices == 2
 
 

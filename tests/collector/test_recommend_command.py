@@ -115,7 +115,7 @@ def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark) ->
 
 def test_a_method_without_data_names_the_methods_that_have_some(tunemark: Tunemark) -> None:
     shown = tunemark("recommend", "-m", "bert-base-uncased", "--tokens", "1M", "--method", "lora").out
-    assert "There are rates for full fine-tuning." in shown
+    assert "There are predictions for full fine-tuning." in shown
 
 
 @pytest.mark.parametrize(

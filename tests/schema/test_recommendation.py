@@ -284,11 +284,11 @@ def test_no_data_names_what_has_rates() -> None:
         rate("elsewhere", 900.0, method="full"),
     ]
     offers = [offer("slow", 1.0)]
-    assert headline(QUESTION, recommend(QUESTION, rates, offers)).endswith("There are rates for QLoRA, or with tuned software.")
+    assert headline(QUESTION, recommend(QUESTION, rates, offers)).endswith("There are predictions for QLoRA, or with tuned software.")
     vendor = replace(QUESTION, software="vendor")
-    assert headline(vendor, recommend(vendor, rates, offers)).endswith("There are rates with tuned software.")
+    assert headline(vendor, recommend(vendor, rates, offers)).endswith("There are predictions with tuned software.")
     strict = replace(QUESTION, trust="published")
-    assert headline(strict, recommend(strict, rates, offers)).endswith("There are rates with tuned software.")
+    assert headline(strict, recommend(strict, rates, offers)).endswith("There are predictions with tuned software.")
 
 
 def test_an_own_machine_that_has_no_rate_says_why() -> None:

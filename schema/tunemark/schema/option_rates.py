@@ -17,7 +17,7 @@ from itertools import product
 from typing import Any
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.formats import gib
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
@@ -40,8 +40,6 @@ SHORT, SHORT_ENCODED = 512, 128
 """Tokens of a decoder's, and of an encoder's, row that results usually have at least."""
 RANK = 16
 """Rank of adapters, on all linear layers."""
-APPLE = "Apple"
-"""The vendor of which only one device trains."""
 SMALLEST_PART, LARGEST_TIMES = 0.5, 2
 """Rows may be shorter or longer than any calibration row, and devices more than with any result of a level of software, by these factors."""
 EVIDENCE_TABLES = ("known_rates", "throughput_model", "throughput_covariances")
@@ -237,12 +235,12 @@ def best_of(card: AcceleratorCard, plans: Sequence[Candidate], stack: str | None
         plans = sorted(plans, key=lambda plan: round(100 * plan.seconds(limits) / first))
     tried: list[tuple[Candidate, MemoryVerdict]] = []
     for plan in plans:
-        verdict = plan.fit_on(card.device_bytes)
+        verdict = plan.fit_on(card.usable_bytes)
         if verdict in FITS:
             return plan, verdict
         tried.append((plan, verdict))
     plan, verdict = min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
-    return plan, "tight" if stack is None and plan.other_stacks(card.device_bytes) else verdict
+    return plan, "tight" if stack is None and plan.other_stacks(card.usable_bytes) else verdict
 
 
 def best_plan(
@@ -410,12 +408,12 @@ def option_rates(
                 step = with_software(step_on(card, model, method, length, devices, asked), card, level, asked)
                 plans[alike_plans] = plans_with_work(evidence.effects, combination_on(card, step, level, asked), asked)
             plan, verdict = best_of(card, plans[alike_plans], asked.stack)
-            rate = _planned(rate, plan, verdict, card.device_bytes)
+            rate = _planned(rate, plan, verdict, card.usable_bytes)
             if verdict not in FITS and not asked.stack:
-                rate = replace(rate, other_stacks=plan.other_stacks(card.device_bytes))
+                rate = replace(rate, other_stacks=plan.other_stacks(card.usable_bytes))
             missing = None if direct else reason(method, card, plan.shape.slots)
             if rate.memory == "no":
-                missing = f"does not fit: each device lacks {gib(plan.needed_bytes - card.device_bytes)}"
+                missing = f"does not fit: each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
         if missing is None:
             estimate = predict(evidence.effects, combination_on(card, plan.shape, level, asked), plan.work)
             if isinstance(estimate, Missing):

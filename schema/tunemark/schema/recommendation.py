@@ -127,8 +127,8 @@ class Offer:
     """Name of the provider for readers."""
     watts: float | None = None
     """Power limit of one accelerator, or the power of the reader's own one."""
-    arm_host: bool = False
-    """True if the host has Arm CPUs."""
+    caution: str | None = None
+    """What training on it needs that other accelerators do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ def offers_of(prices: Iterable[Mapping[str, object]], cards: Mapping[str, Accele
         key = (str(row["provider"]), str(row["instance"]), str(row["kind"]))
         region = str(row["region"]) if row["region"] else None
         dated = (usd, region, str(row["dated"]))
-        shown = (provider_name(key[0]), card.tdp_w, card.arm_host)
+        shown = (provider_name(key[0]), card.tdp_w, card.caution)
         offer = Offer(card.key, card.name, int(count), *key, *dated, row["fabric"] is not None, *shown)
         known = cheapest.get(key)
         if known is None or (usd, offer.region or "") < (known.usd_per_hour, known.region or ""):

@@ -172,11 +172,10 @@ def not_separated(rate: Rate) -> str:
 
 
 def needs(option: Option) -> list[str]:
-    """Return the memory and the energy that an option needs, and what its host needs, a sentence each."""
-    arm = "The host has an Arm CPU: packages need builds for aarch64." if option.offer.arm_host else ""
+    """Return the memory and the energy that an option needs, and what it needs besides, a sentence each."""
     fitting = f" {_methods_fit(option.fitting)}." if option.fitting else ""
     memory_line = f"Memory {memory(option)} ({configuration(option)}).{with_stacks(option.rate.other_stacks)}{fitting}"
-    return [line for line in (memory_line, energy(option), arm) if line]
+    return [line for line in (memory_line, energy(option), option.offer.caution) if line]
 
 
 def with_stacks(stacks: Sequence[str]) -> str:
@@ -229,11 +228,21 @@ def _nothing(question: Question, answer: Answer) -> str:
         others = f" There are offers at {kinds} prices." if kinds else ""
         return f"No offer matches these providers, kinds of price, accelerators and numbers of devices. Allow more of one of them.{others}"
     if answer.too_large and not answer.no_data:
-        return "Training does not fit in the memory of any accelerator offered. QLoRA, shorter sequences and more devices need less memory per device."
+        return f"Training does not fit in the memory of any accelerator that the question allows. {_what_fits(answer)}"
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"
     if answer.too_large:
-        return f"Training does not fit in the memory of some of the accelerators offered, and there is no similar result for the others{trusted}.{_instead(answer)}"
-    return f"No data: there is no similar result for any accelerator offered{trusted}.{_instead(answer)}"
+        return f"Training does not fit in the memory of some of these accelerators, and there is no similar result for the others{trusted}.{_instead(answer)}"
+    return f"No data: there is no similar result for any accelerator that the question allows{trusted}.{_instead(answer)}"
+
+
+def _what_fits(answer: Answer) -> str:
+    """Return the methods and the software with which some hardware is large enough, or else what needs less memory."""
+    methods = list(dict.fromkeys(name for each in answer.too_large for name in each.fitting))
+    stacks = list(dict.fromkeys(name for each in answer.too_large for name in each.stacks))
+    parts = [f"{_methods_fit(methods)} on some of it." if methods else "", with_stacks(stacks).strip()]
+    return (
+        " ".join(part for part in parts if part) or "Shorter sequences need less memory; so do more devices that share weights and states."
+    )
 
 
 def _instead(answer: Answer) -> str:
@@ -243,7 +252,7 @@ def _instead(answer: Answer) -> str:
         ("with {} software", list(answer.other_software)),
     ]
     known = ", or ".join(words.format(" or ".join(names)) for words, names in parts if names)
-    return f" There are rates {known}." if known else ""
+    return f" There are predictions {known}." if known else ""
 
 
 def excess(question: Question, option: Option) -> float:
@@ -373,7 +382,10 @@ def not_fitting(answer: Answer) -> str:
     for each in answer.too_large:
         if (each.accelerator, each.devices) not in answered and (each.name not in most or each.devices > most[each.name].devices):
             most[each.name] = each
-    names = [f"{name} {TIMES} {each.devices} ({each.reason.removeprefix(NO_ROOM)})" for name, each in most.items()]
+    names = [
+        f"{name} {TIMES} {each.devices} ({each.reason.removeprefix(NO_ROOM)}{f'; fits with {each.stacks[0]}' if each.stacks else ''})"
+        for name, each in most.items()
+    ]
     return f"Does not fit: {_listed(names, 2 * SHOWN)}." if names else ""
 
 

@@ -48,9 +48,7 @@ def answer_html(
     own = [line.partition(". ") for line in words.own_hardware(question, answer)]
     parts = [f"<p><strong>{escape(first)}{end.strip()}</strong> {escape(rest)}</p>" for first, end, rest in own]
     if answer.best is None:
-        results = (
-            f' <a href="{escape(model_page)}">All results of this model</a>, also those that no prediction rests on.' if model_page else ""
-        )
+        results = f' <a href="{escape(model_page)}">Its page</a> has all results of this model, if there are any.' if model_page else ""
         parts.append(f'<p class="tm-headline">{escape(words.headline(question, answer))}{results}</p>')
     if answer.best is not None:
         parts = [*parts, *_best(question, answer, answer.best), _table("Options, best first", answer.ranked[:SHOWN], question)]

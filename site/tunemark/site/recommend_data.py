@@ -21,13 +21,13 @@ MODELS = """
     from models order by lower(name), key
 """
 ACCELERATORS = """
-    select accelerator as key, name, vendor, architecture, unit, devices_per_unit, trains, memory_gib, inline_ecc, arm_host,
+    select accelerator as key, name, vendor, architecture, unit, devices_per_unit, trains, memory_gib, inline_ecc, caution,
         memory_bandwidth_gb_s, interconnect_gb_s, tdp_w,
         columns('peak_(.*)_tf?l?ops') as '\\1'
     from accelerators where unit <> 'cpu' order by vendor, name, accelerator
 """
 OFFERS = "select *, concat_ws(', ', known_on, known_on_mark) as dated from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region, effective_on desc, price"
-DERIVED = ("device_bytes", "why_no_training")
+DERIVED = ("usable_bytes", "why_no_training")
 """Properties of a card that the script reads."""
 Read = Callable[..., list[Row]]
 """Returns the rows of a query with its parameters."""

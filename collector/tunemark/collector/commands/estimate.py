@@ -230,6 +230,15 @@ def _print_fits(found: "Sequence[Estimate]") -> None:
     print_table(["accelerator", "plan", "needs", "has", "fits"], verdicts)
 
 
+def _offer(each: "Estimate") -> str:
+    """Return the price by the hour, and how many devices are paid for if that is more than are used."""
+    price, used = each.price, each.rate.devices
+    if price is None:
+        return ""
+    idle = f", for all of its {price.accelerator_count:g} devices" if price.accelerator_count != used else ""
+    return f"{price.usd_per_hour:g}/h {provider_name(price.provider)} {price.instance}{idle}"
+
+
 def _print_speeds(found: "Sequence[Estimate]", title: str) -> None:
     predicted = [(each, each.tokens_per_s) for each in found if each.tokens_per_s is not None]
     predicted.sort(key=lambda pair: -pair[1].value)
@@ -242,8 +251,7 @@ def _print_speeds(found: "Sequence[Estimate]", title: str) -> None:
             "" if each.tuned_tokens_per_s is None else formats.significant(each.tuned_tokens_per_s.value),
             *_with_interval(each.seconds, formats.estimated_duration),
             *_with_interval(each.usd, formats.estimated_usd),
-            each.no_price
-            or (f"{each.price.usd_per_hour:g}/h {provider_name(each.price.provider)} {each.price.instance}" if each.price else ""),
+            each.no_price or _offer(each),
         )
         for each, rate in predicted
     ]

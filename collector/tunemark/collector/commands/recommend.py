@@ -205,7 +205,7 @@ def _own(facts: FactBase, own: str, figures: str | None) -> tuple[Offer, Acceler
         if not 0 < hourly < inf:
             raise TunemarkError("--owned", figures, "must be a cost above 0 US dollars per hour")
     offer = Offer(
-        card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, watts=watts or card.tdp_w, arm_host=card.arm_host
+        card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, watts=watts or card.tdp_w, caution=card.caution
     )
     return offer, card
 
@@ -262,7 +262,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, remarks: Iterabl
             _print_options(question, f"{title}: {min(SHOWN, len(options))} of {len(options)}", options[:SHOWN])
     if answer.best is None and not answer.may_exceed and card.key in FactBase.of_project().models:
         query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
-        remarks = [*remarks, f'All results of this model: tunemark query "{query}"']
+        remarks = [*remarks, f'Results of this model, if there are any: tunemark query "{query}"']
     shown = list(filter(None, (words.ORDER if answer.ranked else "", *remarks)))
     for line in ("", *shown) if shown else ():
         typer.echo(line)

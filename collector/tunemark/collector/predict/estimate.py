@@ -226,8 +226,8 @@ def estimates(
     """
     if usd_per_hour is not None and not 0 < usd_per_hour < math.inf:
         raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0, and not infinite")
-    cards = sorted(accelerators, key=lambda card: (card.device_bytes, card.key))
-    if cards and not cards[0].device_bytes:
+    cards = sorted(accelerators, key=lambda card: (card.usable_bytes, card.key))
+    if cards and not cards[0].usable_bytes:
         raise TunemarkError("--accelerator", cards[0].key, f"has no memory that is known: {no_training(cards[0], devices)}")
     places = [(card, devices) for card in cards]
     # The comparison is with any tuned loop, also for the loop of a document.
@@ -237,7 +237,7 @@ def estimates(
     )
     for card in cards:
         plan, verdict = best_plan(evidence.effects, card, step_on(card, model, method, length, devices, asked), level, asked)
-        memory, size, rate = memory_on(plan.shape, asked.stack, plan.fixed, level), card.device_bytes, of_level[card.key]
+        memory, size, rate = memory_on(plan.shape, asked.stack, plan.fixed, level), card.usable_bytes, of_level[card.key]
         speed = _range(rate)
         seconds = None if tokens is None or speed is None else speed.under(tokens)
         price = facts.price_basis.offer(facts.prices, card.key, devices) if usd_per_hour is None and speed else None

@@ -25,7 +25,7 @@ create table accelerators (
     trains boolean,
     memory_gib double,
     inline_ecc boolean,
-    arm_host boolean,
+    caution varchar,
     memory_bandwidth_gb_s double,
     memory_bus_bits integer,
     peak_clock_mhz double,
@@ -52,7 +52,7 @@ comment on column accelerators.accelerator is 'Key of the accelerator.';
 comment on column accelerators.aliases is 'Names that devices report and documents use.';
 comment on column accelerators.unit is 'device | chip | core | cpu: what one accelerator is.';
 comment on column accelerators.devices_per_unit is 'Devices of torch in one accelerator, each with its part of the memory and the peak.';
-comment on column accelerators.arm_host is 'True if it is built together with an Arm CPU.';
+comment on column accelerators.caution is 'What training on it needs that other accelerators do not.';
 comment on column accelerators.trains is 'False if its vendor supports it for inference alone.';
 comment on column accelerators.peak_bf16_tflops is 'Dense peak, as are the other peaks.';
 comment on column accelerators.cpu_cores is 'Physical cores of a CPU.';

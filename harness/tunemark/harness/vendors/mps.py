@@ -11,7 +11,7 @@ from typing import Any, Self
 from tunemark.harness.vendors import cpu, protocol
 from tunemark.harness.vendors import vendor_tools as tools
 from tunemark.harness.vendors.protocol import Device, DeviceMemory, DeviceUnavailable, FoundDevice, Vendor
-from tunemark.schema.formats import GIB
+from tunemark.schema.facts.cards import metal_bytes
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import MemoryReading
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, Backend
@@ -65,15 +65,12 @@ def find() -> list[FoundDevice]:
 
 
 LIMIT = "import torch; print(torch.mps.recommended_max_memory())"
-LARGE_BYTES = 32 * GIB
-"""Memory above which Metal recommends 3/4 of it instead of 2/3: 10,922.67 MB of 16 GB (abetlen/llama-cpp-python#687), 21,845.34 MB of 32 GB
-(ollama/ollama#434), 49,152.00 MB of 64 GB (ggml-org/llama.cpp#1870). Newer systems recommend up to 84% of 128 GB (antirez/ds4#893)."""
 
 
 def usable_bytes(memory: int, here: bool) -> int:  # noqa: FBT001 - as in `Vendor`
     """Return the bytes that Metal recommends a process to use at most: as torch reports them here, else by the size of the memory."""
     reported = tools.positive((tools.ask(sys.executable, "-c", LIMIT) or "").strip()) if here else None
-    return int(reported or (memory * 3 / 4 if memory > LARGE_BYTES else memory * 2 / 3))
+    return int(reported or metal_bytes(memory))
 
 
 class MacmonMonitor(protocol.LineMonitor):

@@ -13,6 +13,10 @@ from tunemark.schema.vocabulary import Dtype, PriceKind
 
 VERSION = re.compile(r"\bv\d+(?:\.\d+)*\b|\b[0-9a-f]{7,40}\b")
 """A catalogue version, or a commit."""
+APPLE = "Apple"
+LARGE_MAC_BYTES = 32 * GIB
+"""Memory above which Metal recommends 3/4 of it instead of 2/3: 10,922.67 MB of 16 GB (abetlen/llama-cpp-python#687), 21,845.34 MB of 32 GB
+(ollama/ollama#434), 49,152.00 MB of 64 GB (ggml-org/llama.cpp#1870). Newer systems recommend up to 84% of 128 GB (antirez/ds4#893)."""
 INLINE_ECC_KEEPS = 15 / 16
 """Share of the memory that is left beside checks: drivers list 15,360 MiB of 16 GiB (T4), 23,028 of 24 (A10) and 46,068 of 48 (L40S)."""
 
@@ -115,6 +119,11 @@ class CpuFacts(Frozen):
         return max(1.0, *factors) if len(factors) == len(clocks) else None
 
 
+def metal_bytes(memory: int) -> int:
+    """Return the bytes that Metal recommends a process to use at most on a Mac of this memory."""
+    return int(memory * 3 / 4 if memory > LARGE_MAC_BYTES else memory * 2 / 3)
+
+
 class AcceleratorCard(Frozen):
     """An accelerator, or a CPU. Peaks are dense, in TFLOP/s, per unit as defined by `unit`."""
 
@@ -150,8 +159,8 @@ class AcceleratorCard(Frozen):
     """Power of a board, chip or socket in watts."""
     interconnect_gb_s: float | None = Field(default=None, ge=8, le=8000)
     """Bandwidth to its peers in GB/s, both directions together: from PCIe 3.0 x8 to the next NVLink."""
-    arm_host: bool = False
-    """True if it is built together with a CPU of another instruction set than x86 (Grace), for which packages need builds of their own."""
+    caution: Text | None = None
+    """What training on it needs that other accelerators do not, in a sentence that answers show."""
     launch_year: int | None = Field(default=None, ge=2010, le=2030)
     msrp_usd: float | None = Field(default=None, ge=100, le=100_000)
     """List price at launch."""
@@ -161,6 +170,11 @@ class AcceleratorCard(Frozen):
         """Bytes of memory of a device of torch; 0 if they are not known."""
         kept = INLINE_ECC_KEEPS if self.inline_ecc else 1.0
         return int((self.memory_gib or 0) * kept * GIB / self.devices_per_unit)
+
+    @property
+    def usable_bytes(self) -> int:
+        """The part of `device_bytes` that one process may use."""
+        return metal_bytes(self.device_bytes) if self.vendor == APPLE else self.device_bytes
 
     @property
     def why_no_training(self) -> str | None:

@@ -114,8 +114,9 @@ class MemoryLedger:
 
     @property
     def needed_low(self) -> int:
-        """Lower end of the 90% interval of `needed`."""
-        return int(self.peak_allocated * self.error[0]) + self.outside
+        """Lower end of the 90% interval of `needed`: not below the weights and states that are always there, whose bytes are exact."""
+        always = sum(line.bytes for line in self.lines if line.moments == MOMENTS)
+        return max(int(self.peak_allocated * self.error[0]), always) + self.outside
 
     @property
     def needed_high(self) -> int:
@@ -131,9 +132,8 @@ class MemoryLedger:
         - `tight`: the lower end fits.
         - `no`: not even that.
         """
-        peak, (low, high) = self.peak_allocated, self.error
-        probably = int(peak * high) + self.outside
-        return {"fits": max(probably, self.peak_reserved + self.outside), "probably": probably, "tight": int(peak * low) + self.outside}
+        fits = max(self.needed_high, self.peak_reserved + self.outside)
+        return {"fits": fits, "probably": self.needed_high, "tight": self.needed_low}
 
     def fit_on(self, device_bytes: int) -> MemoryVerdict:
         """Return the verdict on a device of this memory; see `fit_limits`."""

@@ -130,12 +130,12 @@
     const own = [];
     if (field("own").value) {
       const hours = read("own_usd", from0);
-      const key = field("own").value, { name, tdp_w: limit, arm_host } = index.accelerators[key];
+      const key = field("own").value, { name, tdp_w: limit, caution } = index.accelerators[key];
       const devices = read("own_devices", whole_number);
       // The board power is known where no power is given.
       const watts = read("watts", from0) / devices || limit, electricity = ((watts * devices) / 1000) * read("kwh", from0);
       // A cost of 0 means that it is unknown: the answer then has a time but no rank.
-      const owned = { accelerator: key, name, devices, provider: OWN, instance: name, kind: "owned", usd_per_hour: hours + electricity, provider_name: OWN, watts, arm_host };
+      const owned = { accelerator: key, name, devices, provider: OWN, instance: name, kind: "owned", usd_per_hour: hours + electricity, provider_name: OWN, watts, caution };
       own.push(make(Offer, [], owned));
     }
     return make(Question, [], {
