@@ -64,6 +64,7 @@ TEXTS: dict[str, Format] = {
     "provider": provider_name,
     "sentence_case": wording.sentence,
     "series": _named(wording.SERIES),
+    "task_name": _named(wording.TASKS),
     "text": wording.plain,
     "words": wording.words,
 }
@@ -71,8 +72,8 @@ TEXTS: dict[str, Format] = {
 FORMATS = NUMBERS | TEXTS
 
 
-def _quantity_text(key: str, value: float) -> str:
-    return QUANTITIES[key].text(value) if key in QUANTITIES else wording.plain(value)
+def _quantity_text(key: str, value: float | None) -> str | None:
+    return None if value is None else QUANTITIES[key].text(value) if key in QUANTITIES else wording.plain(value)
 
 
 def _part(part: float | None, whole: float | None) -> str:
@@ -80,10 +81,10 @@ def _part(part: float | None, whole: float | None) -> str:
 
 
 OF_SEVERAL: dict[str, tuple[Callable[..., str | None], list[str]]] = {
-    "condition_label": (wording.condition, ["VARCHAR"]),
     "part": (_part, ["DOUBLE"] * 2),
     "offer": (wording.offer_text, ["DOUBLE", "VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR"]),
     "quantity_label": (lambda key: QUANTITIES[key].label if key in QUANTITIES else wording.words(key), ["VARCHAR"]),
+    "quantity_meaning": (lambda key: QUANTITIES[key].meaning if key in QUANTITIES else "", ["VARCHAR"]),
     "quantity_text": (_quantity_text, ["VARCHAR", "DOUBLE"]),
     "rate": (wording.rate, ["DOUBLE"] * 3),
     "recorded": (wording.recorded, ["VARCHAR"] * 3),

@@ -55,6 +55,13 @@ select
     trust_label(trust, source) as trust_shown,
     trust as trust_badge,
     trust_meaning(trust, source) as trust_explained,
+    concat_ws(', ', coalesce(model_name, 'Model unknown'), case method when 'full' then 'full fine-tuning' else method(method) end, 'fp8 ' || nullif(fp8, 'none'), devices) as title,
+    case when failed then 'Failed: ' || words(status) else coalesce(nullif(array_to_string(list_transform(list_filter([
+        {'key': 'tokens_per_s', 'value': tokens_per_s}, {'key': 'samples_per_s', 'value': samples_per_s}, {'key': 'step_time_s', 'value': step_time_s},
+        {'key': 'peak_memory_bytes', 'value': peak_memory_bytes}, {'key': 'mfu', 'value': mfu}, {'key': 'train_time_s', 'value': train_time_s},
+        {'key': 'epoch_time_s', 'value': epoch_time_s}, {'key': 'accuracy', 'value': accuracy}, {'key': 'eval_loss', 'value': eval_loss}, {'key': 'train_loss', 'value': train_loss}
+    ], lambda figure: figure.value is not null)[:4], lambda figure: quantity_label(figure.key) || ' ' || quantity_text(figure.key, figure.value)), '; '), ''), 'No figures')
+        || case when impossible then '. The audit refutes a figure' else '' end end || '. ' || trust_explained as summary, -- the first figures of a result, or why it failed
     division as trust_small,
     case when source = 'measured' then workload else source end as origin,
     case when source <> 'measured' then 'documents/' || source else 'workloads/' || workload end as origin_href,
@@ -264,31 +271,3 @@ from listed_results r
 left join facts using (result_id)
 left join counts using (result_id)
 where trust = 'converted';
-
--- At most ten finished results with a rate beside each result: of its comparability group, else of the same model, method and devices.
-create temp table peers as
-with usable as (
-    select * from listed_results where not last and (tokens_per_s is not null or samples_per_s is not null)
-), pairs as (
-    select r.result_id, p.result_id as peer
-    from listed_results r join usable p using (comparability_group)
-    union
-    select r.result_id, p.result_id as peer
-    from listed_results r join usable p using (model, method, accelerator, accelerator_count)
-    where r.source <> 'measured'
-)
-select
-    pairs.result_id, pairs.peer,
-    p.tokens_per_s, p.tokens_per_s_shown, p.tokens_per_s_small, p.samples_per_s, p.samples_per_s_shown, p.samples_per_s_small,
-    p.devices || ', ' || case when p.source <> 'measured' then p.source_title else concat_ws('; ', 'measured on ' || p.started_on, p.changed) end as peer_small,
-    coalesce(p.comparability_group = r.comparability_group, false) as same_group
-from pairs
-join listed_results r using (result_id)
-join usable p on p.result_id = pairs.peer
-where pairs.peer <> pairs.result_id
-qualify row_number() over (
-    partition by pairs.result_id
-    order by not same_group, r.sequence_length is null or r.sequence_length is distinct from p.sequence_length,
-        (r.model is distinct from p.model)::integer + (r.task is distinct from p.task)::integer + (r.method is distinct from p.method)::integer + (r.dataset is distinct from p.dataset)::integer + (r.sequence_length is distinct from p.sequence_length)::integer + (r.padding is distinct from p.padding)::integer + (r.packing is distinct from p.packing)::integer + (r.global_batch is distinct from p.global_batch)::integer + (r.precision is distinct from p.precision)::integer + (r.optimizer is distinct from p.optimizer)::integer + (r.step_definition is distinct from p.step_definition)::integer,
-        peer
-) <= 10;

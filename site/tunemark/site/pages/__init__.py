@@ -16,10 +16,9 @@ from tunemark.schema.records.json_schema import field_reference
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Environment, Submission
 from tunemark.schema.vocabulary import MLPERF_LABEL, Status, WarningKind
-from tunemark.site import data_files, documents, feed, home, python_module, reproduce, studies, wording
+from tunemark.site import charts, data_files, documents, feed, home, python_module, reproduce, studies, wording
 from tunemark.site.page import Page
 from tunemark.site.queries import Catalogue
-from tunemark.site.result import ResultPages
 from tunemark.site.sql_page import STUDY, Runner, page_files
 
 RECORDS: dict[str, type[BaseModel]] = {"submission": Submission, "published": PublishedResult, "environment": Environment}
@@ -63,7 +62,9 @@ def runner(catalogue: Catalogue) -> Runner:
         database,
         {
             **CONSTANTS,
-            **ResultPages(database).functions(),
+            "step_time_chart": charts.step_time_chart,
+            "loss_chart": charts.loss_chart,
+            "loss_of_runs": charts.loss_of_runs,
             "first_answer": lambda: home.first_answer(database),
             "site_url": catalogue.url,
             "sources": catalogue.source_rows,
