@@ -21,12 +21,13 @@ from mkdocs.exceptions import Abort, MkDocsException
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import refuse_unwritable, replace_folder
 from tunemark.schema.formats import counted
-from tunemark.site import charts, compare, costs, data_files, explorer, feed, heads, recommend_data, reproduce, script, share, stamp
+from tunemark.site import charts, data_files, feed, heads, recommend_data, reproduce, script, share, stamp
 from tunemark.site.database import Database
 from tunemark.site.page import DEFAULT_URL, FEED
 from tunemark.site.pages import other_pages, result_pages
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import markdown
+from tunemark.site.script_data import script_data
 
 REMOVERS = 4
 """Threads that delete a folder."""
@@ -87,9 +88,7 @@ def _write_data(catalogue: Catalogue, folder: Path) -> None:
     files = {row["result_id"]: reproduce.downloads(row) for row in catalogue.results}
     data_files.write(database, folder, {result: {"record": each.record, "steps": each.steps} for result, each in files.items()})
     texts = {
-        compare.DATA_PATH: compare.compare_json(database),
-        costs.DATA_PATH: costs.cost_json(database),
-        explorer.DATA_PATH: explorer.explorer_json(database),
+        **script_data(database),
         "data/prediction_errors.csv": data_files.csv_text(
             database.rows("from throughput_errors order by left_out, left_out_group, result_id")
         ),

@@ -88,6 +88,7 @@ OF_SEVERAL: dict[str, tuple[Callable[..., str | None], list[str]]] = {
     "quantity_text": (_quantity_text, ["VARCHAR", "DOUBLE"]),
     "rate": (wording.rate, ["DOUBLE"] * 3),
     "recorded": (wording.recorded, ["VARCHAR"] * 3),
+    "recorded_value": (wording.code, ["VARCHAR"]),
     "setting": (wording.setting, ["VARCHAR"]),
     "short_commits": (wording.short_commits, ["VARCHAR"]),
     "trust_label": (wording.trust_label, ["VARCHAR"] * 2),
