@@ -19,7 +19,7 @@ from tunemark.site.commands import open_server
 from tunemark.site.database import Database
 from tunemark.site.page import Page
 from tunemark.site.pages import other_pages, result_pages
-from tunemark.site.queries import Catalogue
+from tunemark.site.records import Catalogue
 from tunemark.site.render import markdown
 from tunemark.site.script import script
 

@@ -14,7 +14,7 @@ from tunemark.cli import COMMANDS
 from tunemark.schema.formats import MISSING
 from tunemark.site.page import Page
 from tunemark.site.pages import FOLDER, runner
-from tunemark.site.queries import Catalogue
+from tunemark.site.records import Catalogue
 from tunemark.site.render import markdown
 from tunemark.site.sql_page import page_files
 from tunemark.site.text import escape

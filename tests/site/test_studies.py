@@ -23,7 +23,7 @@ from tunemark.schema.statistics.intervals import share_error
 from tunemark.site import functions, heads, recommend_data, share, studies
 from tunemark.site.database import Database
 from tunemark.site.pages import STUDY_DEFAULTS, other_pages
-from tunemark.site.queries import Catalogue
+from tunemark.site.records import Catalogue
 from tunemark.site.render import markdown
 from tunemark.site.sql_page import LEAST, OPEN_FINDINGS, Runner, page_files
 from tunemark.site.tables import Row

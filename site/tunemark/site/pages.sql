@@ -157,6 +157,19 @@ from prices p
 left join accelerators a using (accelerator)
 left join current_prices c using (price);
 
+-- Additions to the data with the day of each, newest first: for the feed, and for the page of changes.
+create temp table additions as
+select strftime(make_timestamp(started_us), '%Y-%m-%dT%H:%M:%S') as day, 'results/' || result_id as path, 'Result: ' || title as title, summary
+from listed_results where source = 'measured' and started_us is not null and workload not in (select workload from workloads where tier = 'smoke')
+union all
+select cast(read_on as varchar), 'documents/' || s.source, 'Source: ' || s.title, whole(count(r.result_id)) || ' result' || case when count(r.result_id) = 1 then '' else 's' end || '. ' || s.summary
+from sources s left join results r using (source) where read_on is not null group by s.source, read_on, s.title, s.summary
+union all
+select effective_on, 'cost#' || provider || '-' || effective_on, 'Prices: ' || whole(count(*)) || ' price' || case when count(*) = 1 then '' else 's' end || ' from ' || provider(provider) || ', in force from ' || effective_on,
+    'Accelerators: ' || array_to_string(list_sort(list(distinct accelerator_name)), ', ') || '.'
+from listed_prices group by provider, effective_on
+order by day desc, path;
+
 -- Series of runs with a page: those of a workload that does more than test an installation.
 create temp table listed_series as from studies where workload not in (select workload from workloads where tier = 'smoke');
 

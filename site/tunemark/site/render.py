@@ -18,7 +18,7 @@ from tunemark.schema.formats import counted
 from tunemark.site.columns import FORMATS
 from tunemark.site.page import ENDING, Page
 from tunemark.site.tables import Cell, Column, Row, Table, TableRow
-from tunemark.site.text import code_spans, escape, title_text
+from tunemark.site.text import code_spans, escape, one_line, title_text
 from tunemark.site.wording import VERDICTS, web_link
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -51,6 +51,7 @@ def file_name(key: str) -> str:
 
 FILE_ENDINGS = frozenset({".csv", ".duckdb", ".js", ".json", ".mjs", ".parquet", ".svg", ".txt", ".xml"})
 """Endings of paths that are files already, not pages."""
+BIBTEX = re.compile(r"[\\{}%&#$_~^]")
 CITATION = re.compile(r"definitions&#35;([a-z][a-z-]*)")
 
 
@@ -59,6 +60,11 @@ def markdown(page: Page) -> str:
     text = _environment().get_template(page.template).render(page.context, page=page)
     lines = (line.rstrip() for line in text.splitlines())
     return "\n".join(_without_repeated_blanks(lines)).strip() + "\n"
+
+
+def feed(entries: Sequence[Row], url: str) -> str:
+    """Return additions to the data as an Atom feed for a site at this address."""
+    return _environment().get_template("feed.xml.j2").render(entries=entries, url=url)
 
 
 @cache
@@ -72,7 +78,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(front_matter=front_matter, script_json=script_json, here=_here, trusted=_trusted, cited=_cited, cells=_cells)
-    environment.filters.update(FORMATS, code_spans=code_spans, counted=counted, listed=listed, phrases=phrases, spread=spread)
+    environment.filters.update(
+        FORMATS, bibtex=bibtex, code_spans=code_spans, counted=counted, listed=listed, phrases=phrases, spread=spread
+    )
     environment.globals.update(VERDICTS=VERDICTS, as_installed=as_installed, PUBLISHED=PUBLISHED)
     return environment
 
@@ -96,6 +104,11 @@ def _inline(text: str) -> Template:
 def macros(page: Page) -> Any:  # noqa: ANN401 - the macros are attributes
     """Return the macros of macros.html.j2 for use in Python, with links relative to a page."""
     return _environment().get_template("macros.html.j2").make_module({"page": page})
+
+
+def bibtex(text: str) -> str:
+    """Return text for a field of BibTeX, without the characters that are active there or with a backslash before them."""
+    return BIBTEX.sub(lambda match: "" if match[0] in "\\{}~^" else f"\\{match[0]}", one_line(str(text)))
 
 
 def listed(names: Sequence[object]) -> Markup:

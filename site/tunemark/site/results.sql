@@ -250,3 +250,63 @@ select
     coalesce(array_to_string(conditions[:3], '; ') || case when len(conditions) > 3 then '; ' || len(conditions) - 3 || ' more' else '' end, 'none') as differing
 from peers p join rates using (result_id) left join different d on d.result_id = p.result_id and d.peer = p.peer
 order by result_id, nearness;
+
+-- How to run each result again: a measured one by its request, another by the workload card of its task and method with the nearest model and length.
+create temp table reproductions as
+with sizes as (
+    select model, ln(parameters) as size from models where parameters > 0
+), nearest as (
+    select
+        r.result_id, w.*, w.model = r.model as same_model, case when same_model then 0 else abs(ws.size - rs.size) + 0.01 end as distance
+    from results r
+    join workloads w on w.method = r.method and w.task = r.task
+    left join sizes rs on rs.model = r.model
+    left join sizes ws on ws.model = w.model
+    where r.source <> 'measured' and distance < ln(2)
+    qualify row_number() over (partition by r.result_id order by distance, abs(ln(w.sequence_length / r.sequence_length)) nulls first, w.workload) = 1
+), settings as (
+    select n.result_id,
+        string_agg(' --set ' || field || '=' || stated, '' order by place) filter (stated <> own) as options,
+        string_agg(words(split_part(field, '.', 2)), ', ' order by place) filter (stated is null) as unstated
+    from nearest n join results r using (result_id), lateral (values
+        (1, 'data.sequence_length', r.sequence_length, n.sequence_length), (2, 'batch.micro_batch', r.micro_batch, n.micro_batch),
+        (3, 'batch.gradient_accumulation', r.gradient_accumulation, n.gradient_accumulation)
+    ) as compared(place, field, stated, own)
+    group by all
+), facts as (
+    select
+        result_id, map_from_entries(list((topic || '/' || name, value))) as fact,
+        -- The first place that the source gives for its configuration.
+        arg_min(case when contains(value, '/') then value else reason end, name) filter (topic = 'origin' and (contains(value, '/') or contains(reason, '/'))) as reference
+    from result_facts where topic in ('requested', 'plan', 'entry', 'origin') group by all
+)
+select
+    r.result_id, s.title as document, s.authors, s.published_on, s.read_on, s.url, s.origin_repository,
+    list_max(regexp_extract_all(s.published_on, '\b(?:19|20)\d\d\b')) as published_in, left(coalesce(s.read_on::varchar, r.started_on), 4) as year,
+    case when r.source <> 'measured' then coalesce(fact['entry/folder'], reference, s.origin_repository, r.section, '–') end as origin, web_link(s.url) as origin_href,
+    case when r.source = 'measured' then fact['requested/command']
+        else 'tunemark run ' || n.workload || case when same_model then coalesce(options, '') else '' end || case when r.accelerator_count <> n.devices then ' --devices ' || r.accelerator_count else '' end
+    end as command,
+    case when r.harness_commit <> '' then ['git checkout ' || r.harness_commit, 'make setup-run'] else [] end as before,
+    w.title as workload, 'workloads/' || w.workload as workload_href,
+    list_filter(case
+        when r.source = 'measured' then [
+            'Measured with ' || nullif(r.software, '') || '. All versions are in the full record.',
+            case when fact['plan/model.local'] = 'true' then 'The weights came from a local directory, whose path is not recorded: replace DIRECTORY.' end,
+            case when fact['plan/data.source'] = 'file' then 'The data is a local file; its SHA-256 is ' || fact['plan/data.sha256'] || '.' end,
+            case when r.nodes <> 1 then 'Run it on each machine, with node_rank and rendezvous of its own in --set.' end
+        ]
+        when n.workload is null then ['No workload card is near this result.']
+        when not same_model then ['No workload card has this model; the nearest has ' || n.model || '.']
+        else [
+            'The nearest workload card, with the conditions that the source states.',
+            'The source does not state ' || unstated || ': the card''s value is used.',
+            case when r.dataset <> n.dataset then 'The source trains on ' || r.dataset || ', the card on ' || n.dataset || '.' end
+        ]
+    end, lambda note: note is not null) as notes
+from listed_results r
+left join facts using (result_id)
+left join nearest n using (result_id)
+left join settings using (result_id)
+left join sources s on s.source = r.source
+left join workloads w on w.workload = case when r.source = 'measured' then r.workload else n.workload end;
