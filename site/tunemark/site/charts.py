@@ -12,7 +12,7 @@ import altair as alt
 import vl_convert
 
 from tunemark.schema.formats import duration
-from tunemark.site.tables import Row
+from tunemark.site.page import Row
 
 HEIGHT = 260
 FALLBACK_WIDTH = 640

@@ -20,9 +20,8 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.json_schema import schema_files
 from tunemark.schema.safe_text import is_formula
 from tunemark.site.database import Database, grouped
-from tunemark.site.page import ENDING, NAME, QUESTION, address, result_path
+from tunemark.site.page import ENDING, NAME, QUESTION, Row, address, result_path
 from tunemark.site.render import compact_json, file_name
-from tunemark.site.tables import Row
 from tunemark.site.text import one_line
 
 FOLDER, API = "data", "api/v1"

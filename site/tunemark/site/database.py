@@ -8,7 +8,7 @@ import duckdb
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site import columns, functions
-from tunemark.site.tables import Row
+from tunemark.site.page import Row
 
 Key = TypeVar("Key", bound=Hashable)
 TABLES = [Path(__file__).with_name(name) for name in ("pages.sql", "results.sql")]

@@ -284,3 +284,43 @@ from listed_results r
 left join facts using (result_id)
 left join counts using (result_id)
 where trust = 'converted';
+
+-- Rows of the tables of source documents, rebuilt digit for digit from what the records printed. A cell of `cells` is `c1`, `c2`, ...: its template refers
+-- to a printed figure or label as `{record/name}`. Each row links each of its results once; impossible and suspicious figures are marked.
+create temp table printed_rows as
+with printed as (
+    select record_id || '/' || name as reference, arg_max(printed, rank) as printed
+    from (select record_id, label as name, printed, 1 as rank from labels union all select record_id, quantity, printed, 2 from claims) group by all
+), marks as (
+    select record || '/' || name as reference, arg_min(verdict, severity) as verdict, any_value(href) as href
+    from listed_findings, unnest(case when len(quantities) > 0 then quantities else conditions end) as about(name)
+    where verdict = 'impossible' or (verdict = 'suspicious' and is_first and len(quantities) > 0)
+    group by all
+), parts as (
+    select
+        source, table_id, row_number, column_number, unnest(regexp_split_to_array(template, '\{[^{}/]+/[^{}/]+\}')) as part,
+        unnest(regexp_extract_all(template, '\{([^{}/]+/[^{}/]+)\}', 1)) as reference, generate_subscripts(regexp_split_to_array(template, '\{[^{}/]+/[^{}/]+\}'), 1) as place
+    from document_cells
+), texts as (
+    select
+        source, table_id, row_number, column_number, string_agg(part || coalesce(p.printed, '{' || reference || '}', ''), '' order by place) as text,
+        arg_min(m.verdict, (m.verdict, place)) as mark, arg_min(m.href || case when contains(m.href, '#') then '' else '#audit-findings' end, (m.verdict, place)) as mark_href
+    from parts left join printed p using (reference) left join marks m using (reference) group by all
+), links as (
+    select source, table_id, row_number, column_number, arg_min(result_id, place) as result_id
+    from (
+        from (select source, table_id, row_number, column_number, unnest(result_ids) as result_id, generate_subscripts(result_ids, 1) as place from document_cells)
+        semi join results using (result_id)
+        qualify min(column_number) over (partition by source, table_id, row_number, result_id) = column_number
+    ) group by all
+)
+select
+    t.source, t.table_id, r.row_number,
+    map_from_entries(flatten(list([
+        ('c' || number, coalesce(nullif(text, ''), ' ')), ('c' || number || '_href', 'results/' || result_id), ('c' || number || '_mark', mark), ('c' || number || '_mark_href', mark_href)
+    ]))) as cells
+from document_tables t
+join (select distinct source, table_id, row_number from document_cells) r using (source, table_id), unnest(range(1, len(t.columns) + 1)) as numbers(number)
+left join texts c on c.source = t.source and c.table_id = t.table_id and c.row_number = r.row_number and c.column_number = number
+left join links l on l.source = t.source and l.table_id = t.table_id and l.row_number = r.row_number and l.column_number = number
+group by all order by t.source, t.table_id, r.row_number;

@@ -11,9 +11,8 @@ from pathlib import Path
 from tunemark.schema.files import project_root
 from tunemark.schema.records.published import FORMAT, SET_FORMAT
 from tunemark.site.database import Database
-from tunemark.site.page import DEFAULT_URL
+from tunemark.site.page import DEFAULT_URL, Row
 from tunemark.site.render import file_name
-from tunemark.site.tables import Row
 
 RECORDS = "data/records"
 FILES = """

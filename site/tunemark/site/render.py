@@ -15,9 +15,8 @@ from markupsafe import Markup
 from tunemark.schema import PUBLISHED, as_installed
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import counted
-from tunemark.site.columns import FORMATS
-from tunemark.site.page import ENDING, Page
-from tunemark.site.tables import Cell, Column, Row, Table, TableRow
+from tunemark.site.columns import FORMATS, Cell, Column, Table, cell
+from tunemark.site.page import ENDING, Page, Row
 from tunemark.site.text import code_spans, escape, one_line, title_text
 from tunemark.site.wording import VERDICTS, web_link
 
@@ -161,22 +160,21 @@ def _cited(context: Context, value: object) -> Markup:
 
 
 @pass_context
-def _cells(context: Context, row: TableRow, table: Table) -> Markup:
+def _cells(context: Context, row: Row, table: Table) -> Markup:
     """Return the cells of a table's row, one on each line. Pages are mostly cells, and a template takes five times as long for one."""
-    pairs = zip(row.cells, table.columns, strict=True)
-    cells = (_cell(context, cell, column, first=not number, stacked=table.stacked) for number, (cell, column) in enumerate(pairs))
+    cells = (_cell(context, cell(name, column, row), column, table, first=not place) for place, (name, column) in enumerate(table.columns))
     return Markup("\n".join(cells))  # noqa: S704 - each part is escaped
 
 
-def _cell(context: Context, cell: Cell, column: Column[Any], *, first: bool, stacked: bool) -> str:
+def _cell(context: Context, cell: Cell, column: Column, table: Table, *, first: bool) -> str:
     tag, classes = "th" if first else "td", ["tm-num"] if column.numeric else []
     parts = ["<th scope=row" if first else "<td"]
     if classes:
         parts.append(f' class="{" ".join(classes)}"')
-    if cell.sort is not None:
+    if cell.sort is not None and table.interactive:
         parts.append(f' data-sort="{escape(cell.sort)}"')
-    if stacked:
-        parts.append(f' data-head="{escape(column.head)}"')
+    if table.stacked:
+        parts.append(f' data-head="{escape(column.heading)}"')
     parts.append(">")
     if cell.badge:
         explained = f' title="{escape(cell.explained)}"' if cell.explained else ""

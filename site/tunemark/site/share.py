@@ -16,8 +16,7 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.site import data_files
 from tunemark.site.charts import Chart
 from tunemark.site.database import Database
-from tunemark.site.page import NAME, QUESTION, Page, address
-from tunemark.site.tables import Row
+from tunemark.site.page import NAME, QUESTION, Page, Row, address
 
 INK = "--md-default-fg-color"
 """Variable of the page that is the colour of text."""

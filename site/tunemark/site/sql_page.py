@@ -56,9 +56,8 @@ from markupsafe import Markup
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site import charts, columns, render, wording
 from tunemark.site.database import Database, grouped
-from tunemark.site.page import Fact, Page
+from tunemark.site.page import Fact, Page, Row
 from tunemark.site.recommend_data import TABLES
-from tunemark.site.tables import Row
 
 ENDING = ".md.j2"
 FENCE = "+++\n"
@@ -76,7 +75,6 @@ LONG = 60
 """A table with more rows is folded."""
 RESULT_COLUMNS = ("result_id", "result_ids")
 """Endings of the columns that name results."""
-TITLED = "select result_id, model_name, method, accelerator_name, accelerator_count from results"
 AMBIGUOUS = "select count(*) as number from results where ambiguous and list_contains($cited, result_id)"
 
 
@@ -119,7 +117,7 @@ class Runner:
     @cached_property
     def titles(self) -> dict[str, str]:
         """The title of each result."""
-        return {row["result_id"]: wording.result_title(row) for row in self.database.rows(TITLED)}
+        return {row["result_id"]: row["title"] for row in self.database.rows("select result_id, title from listed_results")}
 
     def pages(self, folder: Path | Traversable, **defaults: Any) -> Iterator[Page]:  # noqa: ANN401 - values of descriptions
         """Yield the pages of a folder. `defaults` are values for descriptions that lack them."""

@@ -16,7 +16,7 @@ from tunemark.schema.records.json_schema import field_reference
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Environment, Submission
 from tunemark.schema.vocabulary import MLPERF_LABEL, Status, WarningKind
-from tunemark.site import charts, data_files, documents, home, python_module, studies, wording
+from tunemark.site import charts, data_files, home, python_module, studies, wording
 from tunemark.site.page import Page
 from tunemark.site.records import Catalogue
 from tunemark.site.sql_page import STUDY, Runner, page_files
@@ -69,7 +69,6 @@ def runner(catalogue: Catalogue) -> Runner:
             "site_url": catalogue.url,
             "files": catalogue.files,
             "python_api": lambda: list(python_module.public_functions("tunemark.collector.api")),
-            "printed_tables": lambda source: documents.printed_tables(database, source),
             "published_tables": lambda: data_files.published_tables(database),
             "fields_of": lambda table: data_files.fields(database, table),
             "record_fields": lambda name: [
