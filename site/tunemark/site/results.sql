@@ -310,3 +310,45 @@ left join nearest n using (result_id)
 left join settings using (result_id)
 left join sources s on s.source = r.source
 left join workloads w on w.workload = case when r.source = 'measured' then r.workload else n.workload end;
+
+-- Offers for the accelerator of a result: the default basis, the instance of the run, and the cheapest others.
+create temp table result_offers as
+select
+    c.*, coalesce(case when instances > 1 then whole(instances) || chr(160) || '×' || chr(160) end, '') || c.instance as instance_shown,
+    concat_ws(', ', provider(c.provider), c.region, case when c.price = r.price then 'default basis' end, case when c.instance = r.instance then 'used for this run' end) as instance_small,
+    cast(c.effective_on as varchar) as dated, 'dated by the ' || c.dated_by as dated_small, 'accelerators/' || r.accelerator || '#prices' as dated_href,
+    count(*) over (partition by result_id) as number
+from costs c join listed_results r using (result_id) where not r.last
+qualify row_number() over (
+    partition by result_id order by c.price is distinct from r.price, c.instance is distinct from r.instance, c.usd_per_hour, c.provider, c.instance, c.kind, c.region, c.price
+) <= 12
+order by result_id, c.price is distinct from r.price, c.instance is distinct from r.instance, c.usd_per_hour, c.provider, c.instance, c.kind, c.region, c.price;
+
+-- The versions of torch and transformers of each result, with the number of minor releases behind the newest one that is known.
+create temp table software_ages as
+with versions as (
+    select result_id, name, value, regexp_extract(value, '^v?(\d+)\.(\d+)(?:\.\d+)*(?:[+.-].*)?$', ['major', 'minor']) as minor
+    from result_facts where topic = 'packages' and name in ('torch', 'transformers')
+), seen as (
+    select distinct name, minor.major::integer as major, minor.minor::integer as minor from versions where minor.major <> ''
+    union
+    select library, regexp_extract(version, '^(\d+)\.(\d+)', 1)::integer, regexp_extract(version, '^(\d+)\.(\d+)', 2)::integer
+    from releases where library in ('torch', 'transformers') and released_on <= (select as_of from collection)
+), aged as (
+    select v.result_id, v.name, v.value, count(s.name) as behind, max((s.major, s.minor)) as newest
+    from versions v left join seen s on s.name = v.name and (s.major, s.minor) > (v.minor.major::integer, v.minor.minor::integer)
+    where v.minor.major <> '' group by all
+)
+select result_id, name || ' ' || value || case behind when 0 then ', the newest minor release' when 1 then ', 1 minor release behind ' || newest[1] || '.' || newest[2]
+    else ', ' || behind || ' minor releases behind ' || newest[1] || '.' || newest[2] end as text
+from aged order by result_id, name;
+
+-- The evaluations and the runs of MLPerf entries.
+create temp table loss_curves as
+select c.*, seconds / 60 as minutes, eval_loss as loss, case when r.time_to_target_s is not null then 'reached the target' else 'no time to target' end as reached
+from run_curves c left join runs r on r.result_id = c.result_id and r.run = c.run order by c.result_id, c.run, evaluation;
+
+create temp table entry_runs as
+select *, 'Run ' || run as run_shown, file as run_small, status <> 'ok' as last, case status when 'ok' then 'ok' else 'failed' end as status_badge,
+    case status when 'ok' then 'reached' when 'missed' then 'missed the target' else words(status) end as status_shown
+from runs order by result_id, status <> 'ok', run;
