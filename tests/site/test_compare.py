@@ -1,5 +1,7 @@
 """The comparison page: its script computes ratios, intervals and expected effects, and says what it does not know."""
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -241,3 +243,10 @@ def test_an_interval_of_a_ratio_adds_both_intervals_on_a_logarithmic_scale(opene
 def test_every_finished_result_can_be_compared(built: Path, listed: list[dict[str, Any]]) -> None:
     text = (built / "site" / DATA_PATH).read_text(encoding="utf-8")
     assert all(row["result_id"] in text for row in listed if not row["failed"])
+
+
+def test_every_condition_is_named_in_words(built: Path) -> None:
+    """The page showed names such as `devices.0.max_memory_clock_mhz`."""
+    labels = json.loads((built / "site" / DATA_PATH).read_text(encoding="utf-8"))["labels"]
+    assert "Machine: memory" in labels.values()
+    assert not [label for label in labels.values() if re.search(r"_|\.\d", label)]
