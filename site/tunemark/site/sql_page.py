@@ -33,7 +33,7 @@ A file `<name>.md.j2` begins with its description in TOML between two lines `+++
   facts, `m` the macros of macros.html.j2.
 - `finding(rows, ...)` writes a sentence with links to the results it rests on: those in the columns `result_id`, `result_ids`, or
   with a name that ends with one of these. It writes nothing for fewer than two results, so a finding disappears with its rows.
-- `{% call(row) findings(rows) %}` writes one for each row, `{% call(key, rows) findings(rows | groupby("key")) %}` one for each group.
+- `{% call(row) each_finding(rows) %}` writes one for each row, `{% call(key, rows) each_finding(rows | groupby("key")) %}` one for each group.
 - `{% call main_point(rows) %}` gives a study its title: the main point with its figure. Without its rows the study keeps its `title`.
   A title about several values gives `values | spread(format)`: the median with the full range.
 - Five findings are shown and the others folded below them.
@@ -213,7 +213,7 @@ class Writer:
             "results_table": self.results_table,
             "facts": self.facts,
             "finding": self.finding,
-            "findings": self.findings_of,
+            "each_finding": self.each_finding,
             "main_point": self.main_point,
             "chart": self.chart,
         }
@@ -279,7 +279,7 @@ class Writer:
         self.further.append(shown)
         return Markup(FURTHER) if len(self.further) == 1 else Markup()  # noqa: S704 - our own words
 
-    def findings_of(self, rows: Iterable[Any], *others: Row | Sequence[Row], caller: Callable[..., Markup]) -> Markup:
+    def each_finding(self, rows: Iterable[Any], *others: Row | Sequence[Row], caller: Callable[..., Markup]) -> Markup:
         """Return a finding for each row, or for each group of rows by `groupby`."""
         groups = [each if isinstance(each, tuple) else (each,) for each in rows]
         return Markup("\n\n").join(self.finding(each[-1], *others, caller=partial(caller, *each)) for each in groups)
