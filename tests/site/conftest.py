@@ -3,23 +3,21 @@
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fixture_database import ROOT, make_database
+from fixture_database import ROOT, make_database, served
 from playwright.sync_api import Browser, sync_playwright
 from playwright.sync_api import Page as BrowserPage
 
 from tunemark.site.build import build_site
-from tunemark.site.commands import open_server
 from tunemark.site.database import Database
 from tunemark.site.page import Page
 from tunemark.site.pages import other_pages, result_pages
-from tunemark.site.queries import Catalogue
+from tunemark.site.records import Catalogue
 from tunemark.site.render import markdown
 from tunemark.site.script import script
 
@@ -112,12 +110,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def address(built: Path) -> Iterator[str]:
     """Return the address of the built site, served."""
-    with open_server(built / "site", 0) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join()
+    with served(built / "site") as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

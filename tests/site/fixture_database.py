@@ -10,6 +10,9 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from factories import bare_submission, run_id, save, with_overrides
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.comparison import ArmRun
+from tunemark.site.commands import open_server
 
 AS_OF = "2026-11-22"
 HOSTILE = """<script>window.hacked=1</script> | [x](javascript:alert(1)) `tick` *star* <img src=x onerror=window.hacked=1> {{ 7*7 }} "quote" &amp;"""
@@ -332,3 +336,14 @@ def make_empty(database: Path, path: Path) -> Path:
         for (name,) in connection.sql("select table_name from duckdb_tables()").fetchall():
             connection.execute(f'delete from "{name}"')  # noqa: S608 - a table of the collector
     return path
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a built site and yield its address."""
+    with open_server(folder, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()

@@ -1,6 +1,5 @@
 """From the database to the built site."""
 
-import csv
 import re
 import subprocess
 import sys
@@ -72,14 +71,6 @@ def test_every_link_within_the_site_has_a_target(built: Path) -> None:
             address = urldefrag(unescape(target))[0].partition("?")[0]
             if address and not re.match(r"[a-z]+:", address):
                 assert (path.parent / address).exists(), f"{path.relative_to(site)} links to {target}"
-
-
-def test_results_can_be_downloaded_as_csv(built: Path) -> None:
-    with (built / "site" / "data" / "results.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["result_id"] for row in rows] == sorted(row["result_id"] for row in rows)
-    crashed = next(row for row in rows if row["status"] == "crash")
-    assert crashed["tokens_per_s"] == ""
 
 
 def test_only_pages_with_charts_load_the_chart_script(built: Path) -> None:

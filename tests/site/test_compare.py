@@ -1,5 +1,7 @@
 """The comparison page: its script computes ratios, intervals and expected effects, and says what it does not know."""
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,9 +10,9 @@ import pytest
 from fixture_database import H100, MEASURED, STRANGE
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tunemark.site import compare
-from tunemark.site.compare import READINGS, Json
-
+Json = dict[str, Any]
+DATA_PATH = "data/compare.json"
+READINGS = "several readings"
 TIMES = "\N{MULTIPLICATION SIGN}"
 CARDS = {
     key: {
@@ -35,7 +37,8 @@ LABELS = {
     "level": "Software level",
     "work": "FLOPs per token",
 }
-INCONSISTENT, AMBIGUOUS = ("inconsistent", "rows-of-a-step", 1), ("ambiguous", READINGS, 1)
+INCONSISTENT = {"verdict": "inconsistent", "reason": "rows-of-a-step", "refuses": True}
+AMBIGUOUS = {"verdict": "ambiguous", "reason": READINGS, "refuses": True}
 
 
 def result(name: str, **others: Any) -> Json:
@@ -81,12 +84,12 @@ def opened(browser: Browser, address: str) -> Iterator[Open]:
         contexts.append(context)
         page = context.new_page()
         if results:
-            text = compare.encoded(results, LABELS, EFFECTS, CARDS)
 
             def answer(route: Route) -> None:
-                route.fulfill(body=text, content_type="application/json")
+                known = [{name: value for name, value in each.items() if value is not None} for each in results]
+                route.fulfill(json=route.fetch().json() | {"results": known, "labels": LABELS, "effects": EFFECTS, "cards": CARDS})
 
-            page.route(f"**/{compare.DATA_PATH}", answer)
+            page.route(f"**/{DATA_PATH}", answer)
         page.goto(f"{address}compare.html{choice}")
         if scripts:
             page.wait_for_selector("#tm-compare[data-ready]")
@@ -185,7 +188,7 @@ def test_the_cards_of_chosen_results_are_compared_by_themselves(opened: Open) ->
 
 def test_missing_data_give_a_message(browser: Browser, address: str) -> None:
     page = browser.new_page()
-    page.route(f"**/{compare.DATA_PATH}", lambda route: route.fulfill(status=404, body=""))
+    page.route(f"**/{DATA_PATH}", lambda route: route.fulfill(status=404, body=""))
     page.goto(f"{address}compare.html")
     expect(page.get_by_role("alert")).to_contain_text("could not be loaded (404)")
     page.close()
@@ -238,5 +241,12 @@ def test_an_interval_of_a_ratio_adds_both_intervals_on_a_logarithmic_scale(opene
 
 
 def test_every_finished_result_can_be_compared(built: Path, listed: list[dict[str, Any]]) -> None:
-    text = (built / "site" / compare.DATA_PATH).read_text(encoding="utf-8")
+    text = (built / "site" / DATA_PATH).read_text(encoding="utf-8")
     assert all(row["result_id"] in text for row in listed if not row["failed"])
+
+
+def test_every_condition_is_named_in_words(built: Path) -> None:
+    """The page showed names such as `devices.0.max_memory_clock_mhz`."""
+    labels = json.loads((built / "site" / DATA_PATH).read_text(encoding="utf-8"))["labels"]
+    assert "Machine: memory" in labels.values()
+    assert not [label for label in labels.values() if re.search(r"_|\.\d", label)]

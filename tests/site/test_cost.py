@@ -10,7 +10,6 @@ from playwright.sync_api import Browser, Route
 from test_browser import Visit
 
 from tunemark.schema.owned_hardware import OwnedHardware
-from tunemark.site import costs
 
 
 def test_without_javascript_the_default_basis_is_there(browser: Browser, address: str) -> None:
@@ -131,7 +130,7 @@ def test_the_script_and_the_database_choose_the_same_offers(browser: Browser, ad
 
 
 def test_the_data_has_all_dated_prices_and_no_impossible_result(built: Path, listed: list[dict[str, Any]]) -> None:
-    data = json.loads((built / "site" / costs.DATA_PATH).read_text(encoding="utf-8"))
+    data = json.loads((built / "site" / "data/cost.json").read_text(encoding="utf-8"))
     assert data["as_of"] == AS_OF
     found = set(data["results"]["columns"]["result_id"])
     assert found

@@ -26,7 +26,7 @@ from tunemark.site.data_files import API, MAIN, TABLES
 from tunemark.site.page import DEFAULT_URL, FEED
 from tunemark.site.page import address as address_of
 from tunemark.site.pages import FOLDER
-from tunemark.site.queries import Catalogue
+from tunemark.site.records import Catalogue
 from tunemark.site.sql_page import read
 
 QUERIES = read(FOLDER.joinpath("data.md.j2")).head["examples"]

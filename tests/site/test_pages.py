@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from factories import assert_golden
-from fixture_database import AB, CRASHED, ENTRY, H100, MEASURED, ROUND, STRANGE
+from fixture_database import AB, CRASHED, ENTRY, H100, MEASURED, ROUND
 
 from tunemark.cli import COMMANDS
 from tunemark.schema.formats import MISSING
 from tunemark.site.page import Page
 from tunemark.site.pages import FOLDER, runner
-from tunemark.site.queries import Catalogue
+from tunemark.site.records import Catalogue
 from tunemark.site.render import markdown
 from tunemark.site.sql_page import page_files
 from tunemark.site.text import escape
@@ -174,7 +174,3 @@ def test_each_command_of_the_devices_page_exists(shown: Shown) -> None:
 def test_files_that_were_not_loaded_are_listed(shown: Shown, catalogue: Catalogue) -> None:
     assert catalogue.database.rows("from load_problems")
     assert "Files that were not loaded" in shown("results/index")
-
-
-def test_the_page_of_a_stranger_has_its_title_escaped(pages: dict[str, Page]) -> None:
-    assert "<script>" not in markdown(pages[f"results/{STRANGE}"]).partition("## ")[0]

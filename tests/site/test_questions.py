@@ -5,15 +5,13 @@ estimates are matched exactly.
 """
 
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fixture_database import served
 from playwright.sync_api import Browser
 from test_browser import Visit
-
-from tunemark.site.commands import open_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 MAX_CLICKS = 2
@@ -114,12 +112,8 @@ QUESTIONS: dict[str, tuple[tuple[Step, ...], tuple[str, ...]]] = {
 @pytest.fixture(scope="module")
 def address(whole_site: Path) -> Iterator[str]:
     """Serve the site of the committed data and return its address."""
-    with open_server(whole_site / "site", 0) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join()
+    with served(whole_site / "site") as found:
+        yield found
 
 
 def take(visit: Visit, step: Step) -> None:

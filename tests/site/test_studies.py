@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from factories import assert_golden
-from fixture_database import AB, ROOT
+from fixture_database import AB, MEASURED, ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,11 +22,11 @@ from tunemark.schema.owned_hardware import OwnedHardware
 from tunemark.schema.statistics.intervals import share_error
 from tunemark.site import functions, heads, recommend_data, share, studies
 from tunemark.site.database import Database
+from tunemark.site.page import Row
 from tunemark.site.pages import STUDY_DEFAULTS, other_pages
-from tunemark.site.queries import Catalogue
+from tunemark.site.records import Catalogue
 from tunemark.site.render import markdown
 from tunemark.site.sql_page import LEAST, OPEN_FINDINGS, Runner, page_files
-from tunemark.site.tables import Row
 from tunemark.site.text import escape
 
 PUBLISHED = ("000", "001", "002", "003", "004", "017", "021")
@@ -209,6 +209,13 @@ def test_accuracies_of_two_arms_within_two_standard_errors_do_not_differ(
     text = written(edited(*judged, of=database))[AB]
     assert said in text
     assert "standard error 2.8 points" in text
+
+
+def test_the_title_of_a_result_names_its_fp8_weights(database: Path, edited: Callable[..., Path]) -> None:
+    """Two results of one workload had one title, and the search did not find fp8."""
+    weights = f"update result_rows set fp8 = 'frozen weights' where result_id = '{MEASURED}'"  # noqa: S608 - our own id
+    (row,) = rows(edited(weights, of=database), f"select title from listed_results where result_id = '{MEASURED}'")  # noqa: S608 - our own id
+    assert ", LoRA, fp8 frozen weights, " in str(row["title"])
 
 
 # The runner ----------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class Derived:
     """Compile overhead in seconds; null without a steady window. See definitions#compile-overhead."""
     slowest_rank: "SlowestRank | None"
     usable: bool
-    """True if the run ended well, no gate failed, and its rate is that of enough steps."""
+    """True if the run completed, no gate failed, and its rate is that of enough steps."""
 
     @property
     def rankable(self) -> bool:

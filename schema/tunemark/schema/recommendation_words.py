@@ -200,14 +200,14 @@ def within_error(option: Option) -> str:
 
 
 def badge(option: Option) -> tuple[str, str]:
-    """Return the kind of evidence and its words: the number of results of the same step, or the half width of the 90% interval."""
+    """Return the kind of evidence and its words: the number of results of the same step, or the 90% interval of the speed."""
     rate = option.rate
     if rate.evidence in EVIDENCE and rate.trust:
         kind = "measured" if rate.trust in {"measured", "reproduced"} else rate.trust
         similar = "" if rate.evidence == "direct" else " similar"
         return kind, f"{'measured on' if kind == 'measured' else kind} {rate.results:,}{similar}"
-    middle, low, high = (rate.tokens_per_s or 1.0, rate.tokens_per_s_low or 1.0, rate.tokens_per_s_high or 1.0)
-    return "predicted", f"speed predicted \N{PLUS-MINUS SIGN}{50 * (middle / low - middle / high):.0f}%"
+    low, high = rate.tokens_per_s_low or 0.0, rate.tokens_per_s_high or 0.0
+    return "predicted", f"speed predicted: {significant(low)} to {significant(high)} tokens/s"
 
 
 def _nothing(question: Question, answer: Answer) -> str:

@@ -21,15 +21,21 @@ from mkdocs.exceptions import Abort, MkDocsException
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import refuse_unwritable, replace_folder
 from tunemark.schema.formats import counted
-from tunemark.site import charts, compare, costs, data_files, explorer, feed, heads, recommend_data, reproduce, script, share, stamp
+from tunemark.site import charts, data_files, heads, recommend_data, script, share, stamp
 from tunemark.site.database import Database
 from tunemark.site.page import DEFAULT_URL, FEED
 from tunemark.site.pages import other_pages, result_pages
-from tunemark.site.queries import Catalogue
-from tunemark.site.render import markdown
+from tunemark.site.records import Catalogue
+from tunemark.site.render import feed, markdown
+from tunemark.site.script_data import script_data
 
 REMOVERS = 4
 """Threads that delete a folder."""
+ADDITIONS = """
+    select title, summary, day || case when length(day) = 10 then 'T00:00:00' else '' end || '+00:00' as updated,
+        regexp_replace(path, '(#|$)', '.html\\1') as address
+    from additions limit 50
+"""
 Progress = Callable[[str], None]
 Made = TypeVar("Made")
 OWN_FILE = Path("assets/tunemark.css")
@@ -84,12 +90,9 @@ def build_site(database: Path, out: Path, config: Path, *, strict: bool, progres
 def _write_data(catalogue: Catalogue, folder: Path) -> None:
     """Write all data files below a folder: for other tools and sites, and for the scripts of pages. MkDocs does not see them."""
     database = catalogue.database
-    files = {row["result_id"]: reproduce.downloads(row) for row in catalogue.results}
-    data_files.write(database, folder, {result: {"record": each.record, "steps": each.steps} for result, each in files.items()})
+    data_files.write(database, folder, catalogue.files)
     texts = {
-        compare.DATA_PATH: compare.compare_json(database),
-        costs.DATA_PATH: costs.cost_json(database),
-        explorer.DATA_PATH: explorer.explorer_json(database),
+        **script_data(database),
         "data/prediction_errors.csv": data_files.csv_text(
             database.rows("from throughput_errors order by left_out, left_out_group, result_id")
         ),
@@ -97,8 +100,8 @@ def _write_data(catalogue: Catalogue, folder: Path) -> None:
     }
     for path, text in texts.items():
         _write(folder / path, text)
-    reproduce.write_files(catalogue, folder)
-    (folder / FEED).write_bytes(feed.atom(database, catalogue.url))
+    catalogue.write_files(folder)
+    _write(folder / FEED, feed(database.rows(ADDITIONS), catalogue.url))
 
 
 def _with_dataset(catalogue: Catalogue, laid_out: list[heads.Head]) -> list[heads.Head]:

@@ -6,24 +6,19 @@ Altair copies and checks all data of a chart again and again, so a chart names i
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import altair as alt
 import vl_convert
 
-from tunemark.schema.formats import MINUTE_S, duration
-from tunemark.site.tables import Row
-
-if TYPE_CHECKING:
-    import altair as alt
+from tunemark.schema.formats import duration
+from tunemark.site.page import Row
 
 HEIGHT = 260
 FALLBACK_WIDTH = 640
-MOST_POINTS = 2_000
 HEADROOM = 1.6
 """Top of the scale as a multiple of the longest steady step."""
 GLOBAL = "window.vegaEmbed = vegaEmbed;"
-WINDOWS = {"warmup": "warm-up", "steady": "steady"}
 # CSS variables of the page, so that charts follow light and dark mode without being drawn again.
 WARMUP, STEADY, ACCENT, GRID = "var(--tm-warmup)", "var(--tm-steady)", "var(--tm-accent)", "var(--tm-line)"
 INK = "currentColor"
@@ -42,63 +37,59 @@ class Chart:
     """The same at a fixed width; empty on pages of results, which are thousands."""
 
 
-# Charts --------------------------------------------------------------------------------------------
+# Charts of a result --------------------------------------------------------------------------------
 
 
 def step_time_chart(steps: list[Row]) -> Chart:
-    """Return step time over steps, with warm-up and steady steps distinguished and the median of the steady window marked."""
-    import altair as alt  # noqa: PLC0415
-
-    steady = [row["step_time_s"] for row in steps if row["label"] == "steady"]
-    top = HEADROOM * max(steady or [row["step_time_s"] for row in steps])
-    above = [row["step_time_s"] for row in steps if row["step_time_s"] > top]
-    rows = {"steps": _points(steps, top)}
-    names = list(WINDOWS.values())
-    colour = alt.Color("window:N", title=None, scale=alt.Scale(domain=names, range=[WARMUP, STEADY]))
-    shape = alt.Shape("window:N", title=None, scale=alt.Scale(domain=names, range=["diamond", "circle"]))
-    y = alt.Y("drawn:Q", title="step time (s)", scale=alt.Scale(domain=[0, top]))
-    points = alt.Chart(of("steps")).mark_point(filled=True, size=34, opacity=0.85)
-    layers = [points.encode(x=_steps(), y=y, color=colour, shape=shape, tooltip=_tips("step:Q", "seconds:Q", "window:N"))]
-    caption = "Step time of each optimizer step."
-    if steady:
-        rows["median"] = [{"median": median(steady)}]
-        layers.append(_dashed("median").encode(y=alt.Y("median:Q")))
-        caption = "Step time of each optimizer step; the dashed line is the median of the steady window."
+    """Return `seconds` over `step`, with the windows `warm-up` and `steady` distinguished and the median of the steady one marked."""
+    steady = [row["seconds"] for row in steps if row["window"] == "steady"]
+    top = HEADROOM * max(steady or [row["seconds"] for row in steps])
+    above = [row["seconds"] for row in steps if row["seconds"] > top]
+    windows = ["warm-up", "steady"]
+    marks = alt.Chart(of("steps")).mark_point(filled=True, size=34, opacity=0.85)
+    points = marks.encode(
+        x=_steps(),
+        # A first step that compiles can take as long as a hundred steady steps. It is drawn at the edge to keep the others visible.
+        y=alt.Y("seconds:Q", title="step time (s)", scale=alt.Scale(domain=[0, top], clamp=True)),
+        color=alt.Color("window:N", title=None, scale=alt.Scale(domain=windows, range=[WARMUP, STEADY])),
+        shape=alt.Shape("window:N", title=None, scale=alt.Scale(domain=windows, range=["diamond", "circle"])),
+        tooltip=_tips("step:Q", "seconds:Q", "window:N"),
+    )
+    middle = _dashed("steps").transform_filter("datum.window == 'steady'").encode(y=alt.Y("median(seconds):Q"))
+    caption = f"Step time of each optimizer step{'; the dashed line is the median of the steady window' if steady else ''}."
     if above:
         caption += f" {len(above)} step{'s' * (len(above) > 1)} at the upper edge exceed the scale, up to {duration(max(above))}."
-    return drawn("step-time", caption, alt.layer(*layers), rows)
+    return drawn("step-time", caption, alt.layer(points, *([middle] if steady else [])), {"steps": steps})
 
 
-def _points(steps: list[Row], top: float) -> list[Row]:
-    # A first step that compiles can take as long as a hundred steady steps. It is drawn at the edge to keep the others visible.
-    return [
-        {
-            "step": row["step"],
-            "seconds": row["step_time_s"],
-            "drawn": min(row["step_time_s"], top),
-            "window": WINDOWS.get(row["label"], row["label"]),
-        }
-        for row in _thinned(steps)
-    ]
-
-
-def _dashed(name: str, mark: str = "rule") -> "alt.Chart":
-    """Return a dashed line of reference."""
-    import altair as alt  # noqa: PLC0415
-
-    return alt.Chart(of(name), mark=alt.MarkDef(mark, strokeDash=[5, 4], color=INK, opacity=0.7))
-
-
-def loss_chart(steps: list[Row]) -> Chart | None:
-    """Return training loss over steps, or None without a finite loss."""
-    import altair as alt  # noqa: PLC0415
-
-    values = [{"step": row["step"], "loss": row["loss"]} for row in _thinned(steps) if row["loss"] is not None]
-    if not values:
-        return None
+def loss_chart(steps: list[Row]) -> Chart:
+    """Return the training `loss` over `step`."""
     y = alt.Y("loss:Q", title="training loss", scale=alt.Scale(zero=False))
     line = alt.Chart(of("steps")).mark_line(color=ACCENT, strokeWidth=1.6).encode(x=_steps(), y=y, tooltip=_tips("step:Q", "loss:Q"))
-    return drawn("loss", "Training loss of each optimizer step.", line, {"steps": values})
+    return drawn("loss", "Training loss of each optimizer step.", line, {"steps": steps})
+
+
+def loss_of_runs(curves: list[Row], target: float | None) -> Chart:
+    """Return eval `loss` over `minutes` with a line for each `run`, coloured by whether it `reached` the target, which is dashed."""
+    reached = alt.Scale(domain=["reached the target", "no time to target"], range=[ACCENT, WARMUP])
+    legend = alt.Legend() if len({row["reached"] for row in curves}) > 1 else None
+    lines = alt.Chart(of("runs")).mark_line(strokeWidth=1.1, opacity=0.75, point={"size": 14, "opacity": 0.8})
+    layers = [
+        lines.encode(
+            x=alt.X("minutes:Q", title="minutes", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False)),
+            y=alt.Y("loss:Q", title="eval loss", scale=alt.Scale(zero=False)),
+            color=alt.Color("reached:N", title=None, legend=legend, scale=reached),
+            detail=alt.Detail("run:N"),
+            tooltip=_tips("run:Q", "minutes:Q", "samples:Q", "loss:Q"),
+        )
+    ]
+    caption = "Eval loss over minutes since the benchmark clock started, one line per run."
+    if target is not None:
+        layers.append(_dashed("target").encode(y=alt.Y("target:Q")))
+        caption += f" The dashed line is the target, {target:g}."
+    if len(curves) == len({row["run"] for row in curves}):
+        caption += " Each run was evaluated once."
+    return drawn("eval-loss", caption, alt.layer(*layers), {"runs": curves, "target": [{"target": target}]})
 
 
 def bundle() -> str:
@@ -106,33 +97,27 @@ def bundle() -> str:
     return vl_convert.javascript_bundle(GLOBAL)
 
 
-def _steps() -> "alt.X":
-    import altair as alt  # noqa: PLC0415
-
+def _steps() -> alt.X:
     return alt.X("step:Q", title="optimizer step", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False, tickMinStep=1))
 
 
-def of(name: str) -> "alt.NamedData":
+def of(name: str) -> alt.NamedData:
     """Return the data of a layer: rows that `drawn` is given by this name."""
-    import altair as alt  # noqa: PLC0415
-
     return alt.NamedData(name=name)
 
 
-def _tips(*columns: str) -> "list[alt.Tooltip]":
-    """Return the columns that a mark shows when it is pointed at. Altair takes long to find the channel of a bare name."""
-    import altair as alt  # noqa: PLC0415
+def _dashed(name: str, mark: str = "rule") -> alt.Chart:
+    """Return a dashed line of reference."""
+    return alt.Chart(of(name), mark=alt.MarkDef(mark, strokeDash=[5, 4], color=INK, opacity=0.7))
 
+
+def _tips(*columns: str) -> list[alt.Tooltip]:
+    """Return the columns that a mark shows when it is pointed at. Altair takes long to find the channel of a bare name."""
     return [alt.Tooltip(column) for column in columns]
 
 
-def _thinned(steps: list[Row]) -> list[Row]:
-    stride = -(-len(steps) // MOST_POINTS) or 1
-    return steps[::stride]
-
-
 def drawn(
-    name: str, caption: str, drawing: "alt.Chart | alt.LayerChart", rows: dict[str, list[Row]], height: int = HEIGHT, *, svg: bool = False
+    name: str, caption: str, drawing: alt.Chart | alt.LayerChart, rows: dict[str, list[Row]], height: int = HEIGHT, *, svg: bool = False
 ) -> Chart:
     """Return a chart of rows, by the name of their data, in the palette of the page. The height is in pixels."""
     spec = drawing.properties(height=height, description=caption).to_dict(validate=False)
@@ -166,52 +151,6 @@ _CONFIG: dict[str, Any] = {
         "columns": 2,
     },
 }
-
-
-REACHED, MISSED = "reached the target", "no time to target"
-
-
-def loss_of_runs(curves: list[Row], reached: set[int], target: float | None) -> Chart | None:
-    """Return eval loss over minutes with a line per run and the target dashed, or None without evaluations."""
-    import altair as alt  # noqa: PLC0415
-
-    if not curves:
-        return None
-    values = _evaluations(curves, reached)
-    rows = {"runs": values}
-    colours = {name: colour for name, colour in ((REACHED, ACCENT), (MISSED, WARMUP)) if any(value["end"] == name for value in values)}
-    legend = alt.Legend() if len(colours) > 1 else None
-    lines = alt.Chart(of("runs")).mark_line(strokeWidth=1.1, opacity=0.75, point={"size": 14, "opacity": 0.8})
-    layers = [
-        lines.encode(
-            x=alt.X("minutes:Q", title="minutes", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False)),
-            y=alt.Y("loss:Q", title="eval loss", scale=alt.Scale(zero=False)),
-            color=alt.Color("end:N", title=None, legend=legend, scale=alt.Scale(domain=list(colours), range=list(colours.values()))),
-            detail=alt.Detail("run:N"),
-            tooltip=_tips("run:Q", "minutes:Q", "samples:Q", "loss:Q"),
-        )
-    ]
-    caption = "Eval loss over minutes since the benchmark clock started, one line per run."
-    if target is not None:
-        rows["target"] = [{"target": target}]
-        layers.append(_dashed("target").encode(y=alt.Y("target:Q")))
-        caption += f" The dashed line is the target, {target:g}."
-    if len(curves) == len({row["run"] for row in curves}):
-        caption += " Each run was evaluated once."
-    return drawn("eval-loss", caption, alt.layer(*layers), rows)
-
-
-def _evaluations(curves: list[Row], reached: set[int]) -> list[Row]:
-    return [
-        {
-            "run": row["run"],
-            "minutes": row["seconds"] / MINUTE_S,
-            "samples": row["samples"],
-            "loss": row["eval_loss"],
-            "end": REACHED if row["run"] in reached else MISSED,
-        }
-        for row in curves
-    ]
 
 
 # Charts of rows ------------------------------------------------------------------------------------
@@ -265,9 +204,7 @@ def row_chart(
 
 def _over(
     x: str, y: str, series: str, scale: str, *, lines: bool, named: bool, beside: float | None, rule: bool, diagonal: bool
-) -> "alt.LayerChart":
-    import altair as alt  # noqa: PLC0415
-
+) -> alt.LayerChart:
     # Speed-ups of many families overlap: their lines are thin, and device counts are powers of two.
     options = {"type": scale, "nice": False, "padding": 12} | ({"base": 2} if diagonal else {})
     axis, across = alt.Scale(**options), alt.Scale(**options, **({} if beside is None else {"domainMin": beside}))
@@ -312,9 +249,7 @@ def _apart(named: list[Row], rows: list[Row], *, log: bool) -> list[Row]:
     return [row for _, _, row in kept]
 
 
-def _bars(labels: list[str], x: str, series: str) -> "alt.Chart":
-    import altair as alt  # noqa: PLC0415
-
+def _bars(labels: list[str], x: str, series: str) -> alt.Chart:
     marks = alt.Chart(of("rows")).mark_bar(opacity=0.85)
     return marks.encode(
         y=alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(**LABELS)),
@@ -325,9 +260,7 @@ def _bars(labels: list[str], x: str, series: str) -> "alt.Chart":
     )
 
 
-def _ranges(labels: list[str], x: str, series: str, scale: str) -> "alt.LayerChart":
-    import altair as alt  # noqa: PLC0415
-
+def _ranges(labels: list[str], x: str, series: str, scale: str) -> alt.LayerChart:
     points = alt.Chart(of("rows"))
     y = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(**LABELS))
     across = alt.X(

@@ -12,8 +12,8 @@ from tunemark.schema import formats
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.recommendation import provider_name
 from tunemark.schema.recommendation_words import KINDS_OF_EVIDENCE
-from tunemark.site import tables, wording
-from tunemark.site.tables import Cell, Row, Table
+from tunemark.site import wording
+from tunemark.site.page import Row
 from tunemark.site.text import code_spans
 
 Format = Callable[[Any], str]
@@ -64,6 +64,7 @@ TEXTS: dict[str, Format] = {
     "provider": provider_name,
     "sentence_case": wording.sentence,
     "series": _named(wording.SERIES),
+    "task_name": _named(wording.TASKS),
     "text": wording.plain,
     "words": wording.words,
 }
@@ -71,8 +72,8 @@ TEXTS: dict[str, Format] = {
 FORMATS = NUMBERS | TEXTS
 
 
-def _quantity_text(key: str, value: float) -> str:
-    return QUANTITIES[key].text(value) if key in QUANTITIES else wording.plain(value)
+def _quantity_text(key: str, value: float | None) -> str | None:
+    return None if value is None else QUANTITIES[key].text(value) if key in QUANTITIES else wording.plain(value)
 
 
 def _part(part: float | None, whole: float | None) -> str:
@@ -80,13 +81,14 @@ def _part(part: float | None, whole: float | None) -> str:
 
 
 OF_SEVERAL: dict[str, tuple[Callable[..., str | None], list[str]]] = {
-    "condition_label": (wording.condition, ["VARCHAR"]),
     "part": (_part, ["DOUBLE"] * 2),
     "offer": (wording.offer_text, ["DOUBLE", "VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR"]),
     "quantity_label": (lambda key: QUANTITIES[key].label if key in QUANTITIES else wording.words(key), ["VARCHAR"]),
+    "quantity_meaning": (lambda key: QUANTITIES[key].meaning if key in QUANTITIES else "", ["VARCHAR"]),
     "quantity_text": (_quantity_text, ["VARCHAR", "DOUBLE"]),
     "rate": (wording.rate, ["DOUBLE"] * 3),
     "recorded": (wording.recorded, ["VARCHAR"] * 3),
+    "recorded_value": (wording.code, ["VARCHAR"]),
     "setting": (wording.setting, ["VARCHAR"]),
     "short_commits": (wording.short_commits, ["VARCHAR"]),
     "trust_label": (wording.trust_label, ["VARCHAR"] * 2),
@@ -121,6 +123,49 @@ class Column:
     link: str = ""
     """Path of the page that a cell links to, made of other columns of the row, such as `results/{result_id}`."""
     explained: str = ""
+    """One sentence, shown on hover and read by screen readers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table: its main text and the details around it."""
+
+    text: str
+    small: str
+    """Secondary text below the main text."""
+    href: str | None
+    """Path of a page of the site, or a web address."""
+    sort: float | str | None
+    """Sort value; None is sorted last in both directions."""
+    badge: str | None
+    """Kind of badge, if the text is shown as one."""
+    explained: str
+    """One sentence about a badge, shown on hover and read by screen readers."""
+    mark: str
+    """A warning shown next to the text, such as `ambiguous`."""
+    mark_href: str | None
+    """Path of the page that explains the warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of a query under columns; its HTML is in templates/macros.html.j2. `name` is its accessible caption."""
+
+    name: str
+    columns: list[tuple[str, Column]]
+    """Each with its name in the rows."""
+    rows: Sequence[Row]
+    """Those with a true column `last` stay below the others, for example failed runs."""
+    interactive: bool = False
+    """Add sorting and a text filter with tables.js."""
+    searchable: bool = True
+    """Index the text for the site search. Off for large tables that repeat the pages they link to."""
+    stacked: bool = False
+    """On a phone, show each row as a list of cells, so that long text in late columns is visible."""
+    left_out: int = 0
+    """Rows beyond the most that a page shows."""
+    all_rows: tuple[str, str] | None = None
+    """Label and path of the place that has all rows."""
 
 
 # name | heading | format | link | explanation
@@ -213,14 +258,6 @@ def _link(link: str, row: Mapping[str, object]) -> str | None:
     return None if not link or "None" in made else made
 
 
-def table(name: str, rows: Sequence[Row], chosen: Sequence[Chosen], **options: Any) -> Table:  # noqa: ANN401 - options of tables.table
-    """Return a table of the rows of a query. A column `last` of a row keeps it below the others."""
-    made = [_shown_column(*column(each)) for each in chosen]
-    return tables.table(name, made, rows, last=lambda row: bool(row.get("last")), **options)
-
-
-def _shown_column(name: str, declared: Column) -> tables.Column[Row]:
-    def of_row(row: Row) -> Cell:
-        return cell(name, declared, row)
-
-    return tables.Column(declared.heading, of_row, numeric=declared.numeric, explained=declared.explained)
+def table(name: str, rows: Sequence[Row], chosen: Sequence[Chosen], *, most: int | None = None, **options: Any) -> Table:  # noqa: ANN401 - fields of Table
+    """Return a table of the rows of a query, of at most the first `most`."""
+    return Table(name, [column(each) for each in chosen], rows[:most], left_out=len(rows) - len(rows[:most]), **options)

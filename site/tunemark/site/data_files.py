@@ -20,9 +20,8 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.json_schema import schema_files
 from tunemark.schema.safe_text import is_formula
 from tunemark.site.database import Database, grouped
-from tunemark.site.page import ENDING, NAME, QUESTION, address, result_path
+from tunemark.site.page import ENDING, NAME, QUESTION, Row, address, result_path
 from tunemark.site.render import compact_json, file_name
-from tunemark.site.tables import Row
 from tunemark.site.text import one_line
 
 FOLDER, API = "data", "api/v1"
@@ -111,7 +110,7 @@ def published_tables(database: Database) -> list[Row]:
 # Files ---------------------------------------------------------------------------------------------
 
 
-def write(database: Database, folder: Path, links: Mapping[str, Row]) -> None:
+def write(database: Database, folder: Path, links: Mapping[str, Mapping[str, str]]) -> None:
     """Write all files below the folder of a site. `links` are the paths of the files of each result."""
     for name in (FOLDER, f"{API}/results", "schema"):
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -138,7 +137,7 @@ def write(database: Database, folder: Path, links: Mapping[str, Row]) -> None:
         (folder / "schema" / name).write_text(text, encoding="utf-8")
 
 
-def _write_results(database: Database, links: Mapping[str, Row], rows: Sequence[Row], folder: Path) -> None:
+def _write_results(database: Database, links: Mapping[str, Mapping[str, str]], rows: Sequence[Row], folder: Path) -> None:
     """Write the file of each result: its row, links, and what was printed, doubted and recorded."""
     details = {}
     for key, table in DETAILS.items():
@@ -146,7 +145,7 @@ def _write_results(database: Database, links: Mapping[str, Row], rows: Sequence[
         details[key] = grouped(found, lambda row: str(row.get("record_id") or row["result_id"]))
     for row in rows:
         result = row["result_id"]
-        pages = {"page": f"{result_path(result)}{ENDING}", **links[result]}
+        pages = {"page": f"{result_path(result)}{ENDING}", "record": None, "steps": None, **links.get(result, {})}
         owned = {
             key: [{name: value for name, value in each.items() if name not in OWNERS} for each in found.get(result, [])]
             for key, found in details.items()

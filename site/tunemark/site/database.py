@@ -1,4 +1,4 @@
-"""The database, opened read-only. Its views are documented in the collector's views.sql; tables of pages are in pages.sql."""
+"""The database, opened read-only. Its views are documented in the collector's views.sql; tables of pages are in pages.sql and results.sql."""
 
 from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
@@ -8,14 +8,14 @@ import duckdb
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site import columns, functions
-from tunemark.site.tables import Row
+from tunemark.site.page import Row
 
 Key = TypeVar("Key", bound=Hashable)
-PAGES = Path(__file__).with_name("pages.sql")
+TABLES = [Path(__file__).with_name(name) for name in ("pages.sql", "results.sql")]
 
 
 class Database:
-    """The collector's database, open for reading, with the formats of values as functions and with the tables of pages.sql."""
+    """The collector's database, open for reading, with the formats of values as functions and with the tables of pages."""
 
     def __init__(self, path: Path) -> None:
         """Open the file. Raise TunemarkError if it is missing or is not a database of this version."""
@@ -29,7 +29,8 @@ class Database:
         self._connection.execute("set threads to 1")
         columns.add_to(self._connection)
         functions.add_to(self._connection)
-        self.rows(PAGES.read_text(encoding="utf-8"))
+        for file in TABLES:
+            self.rows(file.read_text(encoding="utf-8"))
 
     def __enter__(self) -> Self:
         """Return itself."""

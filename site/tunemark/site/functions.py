@@ -1,11 +1,13 @@
 """Functions of SQL for what SQL cannot say: the statistics and the arithmetic of the ground floor."""
 
+import json
 import re
 from contextlib import suppress
 from typing import Any
 
 from duckdb import CatalogException, DuckDBPyConnection
 
+from tunemark.schema.comparability import configuration
 from tunemark.schema.owned_hardware import OwnedHardware
 from tunemark.schema.statistics import intervals
 from tunemark.schema.statistics.comparison import paired_change
@@ -34,6 +36,7 @@ def add_to(connection: DuckDBPyConnection) -> None:
             (exponent_of_length, ["double", "double", "double", "double"], "double"),
             (break_even_hours, ["double", "double", "double", "double", "double"], "double"),
             (rounded_half, ["varchar"], "double"),
+            (configuration_of_any_software, ["json"], "varchar"),
         ):
             connection.create_function(function.__name__, function, parameters, returned, null_handling="special")
 
@@ -115,3 +118,8 @@ def rounded_half(printed: str | None) -> float | None:
         return None
     places = len(digits[1]) - 1 if digits[1] else len(number.rstrip("0")) - len(number)
     return float(0.5 * 10.0**-places / float(number))
+
+
+def configuration_of_any_software(row: str) -> str | None:
+    """Return the name of a run's configuration, equal for all versions of the software; NULL without a comparability group."""
+    return configuration(json.loads(row), any_software=True)

@@ -2,6 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+"""A row of the database, by column."""
 
 Crumb = tuple[str, str]
 """Label and path of a parent page."""
@@ -46,21 +50,6 @@ class Fact:
 def result_path(result_id: str) -> str:
     """Return the path of a result's page."""
     return f"results/{result_id}"
-
-
-def api_path(name: str) -> str:
-    """Return the path of a file of the API, such as `results/003-001`."""
-    return f"api/v1/{name}.json"
-
-
-def workload_path(workload: str) -> str:
-    """Return the path of a workload's page."""
-    return f"workloads/{workload}"
-
-
-def document_path(source: str) -> str:
-    """Return the path of a source document's page."""
-    return f"documents/{source}"
 
 
 def address(url: str, path: str) -> str:

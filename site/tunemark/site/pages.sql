@@ -55,6 +55,13 @@ select
     trust_label(trust, source) as trust_shown,
     trust as trust_badge,
     trust_meaning(trust, source) as trust_explained,
+    concat_ws(', ', coalesce(model_name, 'Model unknown'), case method when 'full' then 'full fine-tuning' else method(method) end, 'fp8 ' || nullif(fp8, 'none'), devices) as title,
+    case when failed then 'Failed: ' || words(status) else coalesce(nullif(array_to_string(list_transform(list_filter([
+        {'key': 'tokens_per_s', 'value': tokens_per_s}, {'key': 'samples_per_s', 'value': samples_per_s}, {'key': 'step_time_s', 'value': step_time_s},
+        {'key': 'peak_memory_bytes', 'value': peak_memory_bytes}, {'key': 'mfu', 'value': mfu}, {'key': 'train_time_s', 'value': train_time_s},
+        {'key': 'epoch_time_s', 'value': epoch_time_s}, {'key': 'accuracy', 'value': accuracy}, {'key': 'eval_loss', 'value': eval_loss}, {'key': 'train_loss', 'value': train_loss}
+    ], lambda figure: figure.value is not null)[:4], lambda figure: quantity_label(figure.key) || ' ' || quantity_text(figure.key, figure.value)), '; '), ''), 'No figures')
+        || case when impossible then '. The audit refutes a figure' else '' end end || '. ' || trust_explained as summary, -- the first figures of a result, or why it failed
     division as trust_small,
     case when source = 'measured' then workload else source end as origin,
     case when source <> 'measured' then 'documents/' || source else 'workloads/' || workload end as origin_href,
@@ -149,6 +156,19 @@ select
 from prices p
 left join accelerators a using (accelerator)
 left join current_prices c using (price);
+
+-- Additions to the data with the day of each, newest first: for the feed, and for the page of changes.
+create temp table additions as
+select strftime(make_timestamp(started_us), '%Y-%m-%dT%H:%M:%S') as day, 'results/' || result_id as path, 'Result: ' || title as title, summary
+from listed_results where source = 'measured' and started_us is not null and workload not in (select workload from workloads where tier = 'smoke')
+union all
+select cast(read_on as varchar), 'documents/' || s.source, 'Source: ' || s.title, whole(count(r.result_id)) || ' result' || case when count(r.result_id) = 1 then '' else 's' end || '. ' || s.summary
+from sources s left join results r using (source) where read_on is not null group by s.source, read_on, s.title, s.summary
+union all
+select effective_on, 'cost#' || provider || '-' || effective_on, 'Prices: ' || whole(count(*)) || ' price' || case when count(*) = 1 then '' else 's' end || ' from ' || provider(provider) || ', in force from ' || effective_on,
+    'Accelerators: ' || array_to_string(list_sort(list(distinct accelerator_name)), ', ') || '.'
+from listed_prices group by provider, effective_on
+order by day desc, path;
 
 -- Series of runs with a page: those of a workload that does more than test an installation.
 create temp table listed_series as from studies where workload not in (select workload from workloads where tier = 'smoke');
@@ -265,30 +285,42 @@ left join facts using (result_id)
 left join counts using (result_id)
 where trust = 'converted';
 
--- At most ten finished results with a rate beside each result: of its comparability group, else of the same model, method and devices.
-create temp table peers as
-with usable as (
-    select * from listed_results where not last and (tokens_per_s is not null or samples_per_s is not null)
-), pairs as (
-    select r.result_id, p.result_id as peer
-    from listed_results r join usable p using (comparability_group)
-    union
-    select r.result_id, p.result_id as peer
-    from listed_results r join usable p using (model, method, accelerator, accelerator_count)
-    where r.source <> 'measured'
+-- Rows of the tables of source documents, rebuilt digit for digit from what the records printed. A cell of `cells` is `c1`, `c2`, ...: its template refers
+-- to a printed figure or label as `{record/name}`. Each row links each of its results once; impossible and suspicious figures are marked.
+create temp table printed_rows as
+with printed as (
+    select record_id || '/' || name as reference, arg_max(printed, rank) as printed
+    from (select record_id, label as name, printed, 1 as rank from labels union all select record_id, quantity, printed, 2 from claims) group by all
+), marks as (
+    select record || '/' || name as reference, arg_min(verdict, severity) as verdict, any_value(href) as href
+    from listed_findings, unnest(case when len(quantities) > 0 then quantities else conditions end) as about(name)
+    where verdict = 'impossible' or (verdict = 'suspicious' and is_first and len(quantities) > 0)
+    group by all
+), parts as (
+    select
+        source, table_id, row_number, column_number, unnest(regexp_split_to_array(template, '\{[^{}/]+/[^{}/]+\}')) as part,
+        unnest(regexp_extract_all(template, '\{([^{}/]+/[^{}/]+)\}', 1)) as reference, generate_subscripts(regexp_split_to_array(template, '\{[^{}/]+/[^{}/]+\}'), 1) as place
+    from document_cells
+), texts as (
+    select
+        source, table_id, row_number, column_number, string_agg(part || coalesce(p.printed, '{' || reference || '}', ''), '' order by place) as text,
+        arg_min(m.verdict, (m.verdict, place)) as mark, arg_min(m.href || case when contains(m.href, '#') then '' else '#audit-findings' end, (m.verdict, place)) as mark_href
+    from parts left join printed p using (reference) left join marks m using (reference) group by all
+), links as (
+    select source, table_id, row_number, column_number, arg_min(result_id, place) as result_id
+    from (
+        from (select source, table_id, row_number, column_number, unnest(result_ids) as result_id, generate_subscripts(result_ids, 1) as place from document_cells)
+        semi join results using (result_id)
+        qualify min(column_number) over (partition by source, table_id, row_number, result_id) = column_number
+    ) group by all
 )
 select
-    pairs.result_id, pairs.peer,
-    p.tokens_per_s, p.tokens_per_s_shown, p.tokens_per_s_small, p.samples_per_s, p.samples_per_s_shown, p.samples_per_s_small,
-    p.devices || ', ' || case when p.source <> 'measured' then p.source_title else concat_ws('; ', 'measured on ' || p.started_on, p.changed) end as peer_small,
-    coalesce(p.comparability_group = r.comparability_group, false) as same_group
-from pairs
-join listed_results r using (result_id)
-join usable p on p.result_id = pairs.peer
-where pairs.peer <> pairs.result_id
-qualify row_number() over (
-    partition by pairs.result_id
-    order by not same_group, r.sequence_length is null or r.sequence_length is distinct from p.sequence_length,
-        (r.model is distinct from p.model)::integer + (r.task is distinct from p.task)::integer + (r.method is distinct from p.method)::integer + (r.dataset is distinct from p.dataset)::integer + (r.sequence_length is distinct from p.sequence_length)::integer + (r.padding is distinct from p.padding)::integer + (r.packing is distinct from p.packing)::integer + (r.global_batch is distinct from p.global_batch)::integer + (r.precision is distinct from p.precision)::integer + (r.optimizer is distinct from p.optimizer)::integer + (r.step_definition is distinct from p.step_definition)::integer,
-        peer
-) <= 10;
+    t.source, t.table_id, r.row_number,
+    map_from_entries(flatten(list([
+        ('c' || number, coalesce(nullif(text, ''), ' ')), ('c' || number || '_href', 'results/' || result_id), ('c' || number || '_mark', mark), ('c' || number || '_mark_href', mark_href)
+    ]))) as cells
+from document_tables t
+join (select distinct source, table_id, row_number from document_cells) r using (source, table_id), unnest(range(1, len(t.columns) + 1)) as numbers(number)
+left join texts c on c.source = t.source and c.table_id = t.table_id and c.row_number = r.row_number and c.column_number = number
+left join links l on l.source = t.source and l.table_id = t.table_id and l.row_number = r.row_number and l.column_number = number
+group by all order by t.source, t.table_id, r.row_number;

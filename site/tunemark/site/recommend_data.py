@@ -12,8 +12,8 @@ from tunemark.schema.recommendation import ANY, Offer, Option, Question, Rate, o
 from tunemark.schema.recommendation_words import hardware, place
 from tunemark.schema.throughput import architecture_of
 from tunemark.schema.vocabulary import Dtype, PriceKind
+from tunemark.site.page import Row
 from tunemark.site.render import compact_json
-from tunemark.site.tables import Row
 
 DATA_PATH = "data/recommend.json"
 MODELS = """

@@ -15,10 +15,9 @@ from markupsafe import Markup
 from tunemark.schema import PUBLISHED, as_installed
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import counted
-from tunemark.site.columns import FORMATS
-from tunemark.site.page import ENDING, Page
-from tunemark.site.tables import Cell, Column, Row, Table, TableRow
-from tunemark.site.text import code_spans, escape, title_text
+from tunemark.site.columns import FORMATS, Cell, Column, Table, cell
+from tunemark.site.page import ENDING, Page, Row
+from tunemark.site.text import code_spans, escape, one_line, title_text
 from tunemark.site.wording import VERDICTS, web_link
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -51,6 +50,7 @@ def file_name(key: str) -> str:
 
 FILE_ENDINGS = frozenset({".csv", ".duckdb", ".js", ".json", ".mjs", ".parquet", ".svg", ".txt", ".xml"})
 """Endings of paths that are files already, not pages."""
+BIBTEX = re.compile(r"[\\{}%&#$_~^]")
 CITATION = re.compile(r"definitions&#35;([a-z][a-z-]*)")
 
 
@@ -59,6 +59,11 @@ def markdown(page: Page) -> str:
     text = _environment().get_template(page.template).render(page.context, page=page)
     lines = (line.rstrip() for line in text.splitlines())
     return "\n".join(_without_repeated_blanks(lines)).strip() + "\n"
+
+
+def feed(entries: Sequence[Row], url: str) -> str:
+    """Return additions to the data as an Atom feed for a site at this address."""
+    return _environment().get_template("feed.xml.j2").render(entries=entries, url=url)
 
 
 @cache
@@ -72,7 +77,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(front_matter=front_matter, script_json=script_json, here=_here, trusted=_trusted, cited=_cited, cells=_cells)
-    environment.filters.update(FORMATS, code_spans=code_spans, counted=counted, listed=listed, phrases=phrases, spread=spread)
+    environment.filters.update(
+        FORMATS, bibtex=bibtex, code_spans=code_spans, counted=counted, listed=listed, phrases=phrases, spread=spread
+    )
     environment.globals.update(VERDICTS=VERDICTS, as_installed=as_installed, PUBLISHED=PUBLISHED)
     return environment
 
@@ -96,6 +103,11 @@ def _inline(text: str) -> Template:
 def macros(page: Page) -> Any:  # noqa: ANN401 - the macros are attributes
     """Return the macros of macros.html.j2 for use in Python, with links relative to a page."""
     return _environment().get_template("macros.html.j2").make_module({"page": page})
+
+
+def bibtex(text: str) -> str:
+    """Return text for a field of BibTeX, without the characters that are active there or with a backslash before them."""
+    return BIBTEX.sub(lambda match: "" if match[0] in "\\{}~^" else f"\\{match[0]}", one_line(str(text)))
 
 
 def listed(names: Sequence[object]) -> Markup:
@@ -148,22 +160,21 @@ def _cited(context: Context, value: object) -> Markup:
 
 
 @pass_context
-def _cells(context: Context, row: TableRow, table: Table) -> Markup:
+def _cells(context: Context, row: Row, table: Table) -> Markup:
     """Return the cells of a table's row, one on each line. Pages are mostly cells, and a template takes five times as long for one."""
-    pairs = zip(row.cells, table.columns, strict=True)
-    cells = (_cell(context, cell, column, first=not number, stacked=table.stacked) for number, (cell, column) in enumerate(pairs))
+    cells = (_cell(context, cell(name, column, row), column, table, first=not place) for place, (name, column) in enumerate(table.columns))
     return Markup("\n".join(cells))  # noqa: S704 - each part is escaped
 
 
-def _cell(context: Context, cell: Cell, column: Column[Any], *, first: bool, stacked: bool) -> str:
+def _cell(context: Context, cell: Cell, column: Column, table: Table, *, first: bool) -> str:
     tag, classes = "th" if first else "td", ["tm-num"] if column.numeric else []
     parts = ["<th scope=row" if first else "<td"]
     if classes:
         parts.append(f' class="{" ".join(classes)}"')
-    if cell.sort is not None:
+    if cell.sort is not None and table.interactive:
         parts.append(f' data-sort="{escape(cell.sort)}"')
-    if stacked:
-        parts.append(f' data-head="{escape(column.head)}"')
+    if table.stacked:
+        parts.append(f' data-head="{escape(column.heading)}"')
     parts.append(">")
     if cell.badge:
         explained = f' title="{escape(cell.explained)}"' if cell.explained else ""

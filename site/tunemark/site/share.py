@@ -4,7 +4,9 @@ import os
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
+from functools import cache
 from html import escape
+from importlib import resources
 from pathlib import Path
 
 import vl_convert
@@ -14,24 +16,18 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.site import data_files
 from tunemark.site.charts import Chart
 from tunemark.site.database import Database
-from tunemark.site.page import NAME, QUESTION, Page, address
-from tunemark.site.tables import Row
+from tunemark.site.page import NAME, QUESTION, Page, Row, address
 
-INKS = {
-    "var(--tm-warmup)": "#b45309",
-    "var(--tm-steady)": "#0f766e",
-    "var(--tm-accent)": "#0f766e",
-    "var(--tm-line)": "#d9dee3",
-    "currentColor": "#17202a",
-}
-"""The page's variables -> its light palette (tunemark.css): a picture is outside the page."""
+INK = "--md-default-fg-color"
+"""Variable of the page that is the colour of text."""
+COLOUR = re.compile(r"(--[\w-]+): (#[0-9a-f]+);")
 WIDTH, HEIGHT = 1200, 630
 """Pixels of the picture that OpenGraph recommends."""
 LETTERS, LINES = 44, 3
 """Letters of the title in a line of the picture, and its lines."""
 SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)" height="([\d.]+)"')
-CARD = """<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}"><rect width="{w}" height="{h}" fill="#fff"/><rect width="12" height="{h}" fill="#0f766e"/>
-<g font-family="system-ui, DejaVu Sans, sans-serif" fill="#17202a">{title}<text x="56" y="{foot}" font-size="24" fill="#5b6670">{foot_text}</text></g>{chart}</svg>"""
+CARD = """<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}"><rect width="{w}" height="{h}" fill="#fff"/><rect width="12" height="{h}" fill="var(--tm-accent)"/>
+<g font-family="system-ui, DejaVu Sans, sans-serif" fill="currentColor">{title}<text x="56" y="{foot}" font-size="24" fill="var(--tm-quiet)">{foot_text}</text></g>{chart}</svg>"""
 SCHEMA_TYPES = {"results": "Dataset", "studies": "Report", "accelerators": "Product"}
 """Folder -> type of schema.org of its pages."""
 FACTS = {
@@ -69,9 +65,21 @@ def pictures(page: Page, url: str) -> Iterator[tuple[str, bytes]]:
 
 def standalone(svg: str) -> str:
     """Return a drawing of a page with its own colours, on white, for use in other documents."""
-    for name, colour in INKS.items():
-        svg = svg.replace(name, colour)
-    return svg.replace(">", '><rect width="100%" height="100%" fill="#fff"/>', 1)
+    return _inked(svg).replace(">", '><rect width="100%" height="100%" fill="#fff"/>', 1)
+
+
+def _inked(svg: str) -> str:
+    """Return a drawing with the page's light colours in place of its variables, which are known on pages only."""
+    inks = _light_colours()
+    svg = svg.replace("currentColor", inks[INK])
+    return re.sub(r"var\((--[\w-]+)\)", lambda match: inks[match[1]], svg)
+
+
+@cache
+def _light_colours() -> dict[str, str]:
+    """Return the colours of the style sheet by name. It gives those of the light palette first."""
+    found = COLOUR.findall(resources.files("tunemark.site").joinpath("assets", "tunemark.css").read_text(encoding="utf-8"))
+    return dict(reversed(found))
 
 
 def card(title: str, svg: str, foot: str) -> str:
@@ -84,7 +92,7 @@ def card(title: str, svg: str, foot: str) -> str:
     width, height = (float(part) for part in size.groups()) if size else (WIDTH, HEIGHT)
     scale = min((WIDTH - 112) / width, (HEIGHT - 76 - top) / height)
     chart = f'<g transform="translate({(WIDTH - width * scale) / 2:.1f} {top}) scale({scale:.4f})">{standalone(svg)}</g>'
-    return CARD.format(w=WIDTH, h=HEIGHT, title=shown, foot=HEIGHT - 28, foot_text=escape(f"{NAME}  ·  {foot}"), chart=chart)
+    return _inked(CARD.format(w=WIDTH, h=HEIGHT, title=shown, foot=HEIGHT - 28, foot_text=escape(f"{NAME}  ·  {foot}"), chart=chart))
 
 
 def linked_data(page: Page, title: str, description: str, url: str) -> Row | None:

@@ -33,6 +33,7 @@ A file `<name>.md.j2` begins with its description in TOML between two lines `+++
   facts, `m` the macros of macros.html.j2.
 - `finding(rows, ...)` writes a sentence with links to the results it rests on: those in the columns `result_id`, `result_ids`, or
   with a name that ends with one of these. It writes nothing for fewer than two results, so a finding disappears with its rows.
+- `{% call(row) each_finding(rows) %}` writes one for each row, `{% call(key, rows) each_finding(rows | groupby("key")) %}` one for each group.
 - `{% call main_point(rows) %}` gives a study its title: the main point with its figure. Without its rows the study keeps its `title`.
   A title about several values gives `values | spread(format)`: the median with the full range.
 - Five findings are shown and the others folded below them.
@@ -42,9 +43,9 @@ A file `<name>.md.j2` begins with its description in TOML between two lines `+++
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,8 @@ from markupsafe import Markup
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site import charts, columns, render, wording
 from tunemark.site.database import Database, grouped
-from tunemark.site.page import Fact, Page
+from tunemark.site.page import Fact, Page, Row
 from tunemark.site.recommend_data import TABLES
-from tunemark.site.tables import Row
 
 ENDING = ".md.j2"
 FENCE = "+++\n"
@@ -76,7 +76,6 @@ LONG = 60
 """A table with more rows is folded."""
 RESULT_COLUMNS = ("result_id", "result_ids")
 """Endings of the columns that name results."""
-TITLED = "select result_id, model_name, method, accelerator_name, accelerator_count from results"
 AMBIGUOUS = "select count(*) as number from results where ambiguous and list_contains($cited, result_id)"
 
 
@@ -119,7 +118,7 @@ class Runner:
     @cached_property
     def titles(self) -> dict[str, str]:
         """The title of each result."""
-        return {row["result_id"]: wording.result_title(row) for row in self.database.rows(TITLED)}
+        return {row["result_id"]: row["title"] for row in self.database.rows("select result_id, title from listed_results")}
 
     def pages(self, folder: Path | Traversable, **defaults: Any) -> Iterator[Page]:  # noqa: ANN401 - values of descriptions
         """Yield the pages of a folder. `defaults` are values for descriptions that lack them."""
@@ -214,6 +213,7 @@ class Writer:
             "results_table": self.results_table,
             "facts": self.facts,
             "finding": self.finding,
+            "each_finding": self.each_finding,
             "main_point": self.main_point,
             "chart": self.chart,
         }
@@ -278,6 +278,11 @@ class Writer:
             return shown
         self.further.append(shown)
         return Markup(FURTHER) if len(self.further) == 1 else Markup()  # noqa: S704 - our own words
+
+    def each_finding(self, rows: Iterable[Any], *others: Row | Sequence[Row], caller: Callable[..., Markup]) -> Markup:
+        """Return a finding for each row, or for each group of rows by `groupby`."""
+        groups = [each if isinstance(each, tuple) else (each,) for each in rows]
+        return Markup("\n\n").join(self.finding(each[-1], *others, caller=partial(caller, *each)) for each in groups)
 
     def main_point(self, *rows: Row | Sequence[Row], caller: Callable[[], Markup]) -> str:
         """Make a sentence the title of the page, if it rests on enough results."""

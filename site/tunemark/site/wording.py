@@ -7,7 +7,6 @@ from tunemark.schema.formats import MISSING, duration, gib, significant
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.recommendation import provider_name
 from tunemark.schema.vocabulary import MLPERF_LABEL
-from tunemark.site.tables import Row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 METHODS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA", "peft": "other PEFT"}
@@ -45,33 +44,6 @@ VERDICTS = {
     "ambiguous": "The figure has several meanings, and the document does not say which one it uses.",
 }
 """Verdicts of the audit with their meaning, worst first."""
-CONDITIONS = {
-    "model": "Model",
-    "method": "Method",
-    "task": "Task",
-    "accelerator": "Accelerator",
-    "accelerator_count": "Device count",
-    "instance": "Instance",
-    "backend": "Backend",
-    "strategy": "Strategy",
-    "dataset": "Dataset",
-    "sequence_length": "Sequence length",
-    "padding": "Padding",
-    "packing": "Packing",
-    "micro_batch": "Micro-batch",
-    "gradient_accumulation": "Gradient accumulation",
-    "global_batch": "Global batch",
-    "precision": "Precision",
-    "quantisation": "Quantisation",
-    "optimizer": "Optimizer",
-    "step_definition": "Meaning of a step",
-    "weights": "Weights",
-    "parameters": "Parameters",
-    "trainable_parameters": "Trainable parameters",
-    "steps": "Steps",
-    "epochs": "Epochs",
-}
-"""Condition of a result -> its label, in the order of a page."""
 MLPERF = "mlperf-"
 """Prefix of MLPerf sources."""
 MLPERF_SHORT = "MLPerf, unofficial"
@@ -79,13 +51,6 @@ MAX_DIGITS = 5
 COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
 LINK = re.compile(r"https?://[^\s<>\"'`\\{}|^]+")
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
-
-SUMMARY = (
-    *("tokens_per_s", "samples_per_s", "step_time_s", "peak_memory_bytes", "mfu"),
-    *("train_time_s", "epoch_time_s", "accuracy", "eval_loss", "train_loss"),
-)
-"""Figures of a result in a few words: the first ones that it has."""
-SUMMARY_LENGTH = 4
 
 
 SETTINGS = {
@@ -150,11 +115,6 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def condition(key: str) -> str:
-    """Return the label of a condition of a result."""
-    return CONDITIONS.get(key, words(key))
-
-
 def setting(key: str) -> str:
     """Return the name of a recorded setting."""
     return SETTINGS.get(key, words(key))
@@ -163,11 +123,6 @@ def setting(key: str) -> str:
 def code(value: str) -> str:
     """Return a recorded value in words, if it is a known name of a function or constant or a key such as `p_tuning`."""
     return CODES.get(value) or (words(value) if KEY.fullmatch(value) else value)
-
-
-def in_sentence(label: str) -> str:
-    """Return a label for running text: `Peak memory` -> `peak memory`. Abbreviations are unchanged."""
-    return label if label[1:2].isupper() else label[:1].lower() + label[1:]
 
 
 def short_commits(text: str | None) -> str | None:
@@ -216,26 +171,9 @@ def trust_meaning(trust: str, source: str) -> str:
     return f"{MLPERF_LABEL}." if trust_label(trust, source) == MLPERF_SHORT else TRUST.get(trust, "")
 
 
-def trust_in_full(row: Row) -> str:
-    """Return the meaning of a result's trust label."""
-    return trust_meaning(row["trust"], row["source"])
-
-
 def backend(key: str) -> str:
     """Return the common name of a device family."""
     return BACKENDS.get(key, key)
-
-
-def method(row: Row) -> str:
-    """Return the common spelling of the fine-tuning method."""
-    return METHODS.get(row["method"], str(row["method"]))
-
-
-def devices(row: Row) -> str:
-    """Return the accelerator with its device count."""
-    name = row["accelerator_name"] or "accelerator unknown"
-    count = row["accelerator_count"]
-    return f"{name}{TIMES}{count}" if count is not None else name
 
 
 def moment(started_us: int | None) -> str:
@@ -266,11 +204,6 @@ def interval(low: float | None, high: float | None) -> str:
     return f"{significant(low, digits)} to {significant(high, digits)}"
 
 
-def seconds(value: float | None) -> str:
-    """Return a duration in readable units."""
-    return MISSING if value is None else duration(value)
-
-
 def _digits(low: float | None, high: float | None) -> int:
     if low is None or high is None:
         return 3
@@ -283,23 +216,3 @@ def offer_text(instances: float | None, provider: str | None, instance: str | No
         return ""
     several = f"{instances:.0f}{TIMES}" if instances and instances > 1 else ""
     return f"{several}{provider_name(provider)} {instance}, {words(kind)}, {effective_on}"
-
-
-def result_title(row: Row) -> str:
-    """Return the title of a result: model, method, devices."""
-    label = "full fine-tuning" if row["method"] == "full" else method(row)
-    return f"{row['model_name'] or 'Model unknown'}, {label}, {devices(row)}"
-
-
-def summary(row: Row) -> str:
-    """Return a summary of a result: its first figures, or why it failed, and its evidence."""
-    if row["failed"]:
-        return f"Failed: {words(row['status'])}. {trust_in_full(row)}"
-    known = [name for name in SUMMARY if row[name] is not None][:SUMMARY_LENGTH]
-    figures = "; ".join(f"{QUANTITIES[name].label} {QUANTITIES[name].text(row[name])}" for name in known) or "No figures"
-    return f"{figures}. {'The audit refutes a figure. ' if row['impossible'] else ''}{trust_in_full(row)}"
-
-
-def standard_error(key: str, error: float) -> str:
-    """Return the standard error of a quality figure; for an accuracy in percentage points."""
-    return f"{100 * error:.1f} points" if key == "accuracy" else f"{error:.2g}"

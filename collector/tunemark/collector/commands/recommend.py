@@ -34,6 +34,7 @@ from tunemark.collector.commands.terminal import (
     say,
 )
 from tunemark.collector.predict.estimate import read_evidence
+from tunemark.collector.store.database import OLD_PRICE_DAYS
 from tunemark.collector.store.fact_rows import price_rows
 from tunemark.schema import formats, recommendation_words
 from tunemark.schema.errors import TunemarkError
@@ -217,17 +218,13 @@ def _usd(figures: str, cost: str) -> float:
         raise TunemarkError("--owned", figures, "give a number of US dollars") from error
 
 
-OLD_DAYS = 30
-"""Age above which a price shows it, as in the view `current_prices`."""
-
-
 def read_offers(facts: FactBase) -> list[Offer]:
     """Return today's offers."""
     today = date_option("--on", None)
     prices = price_rows(current_prices(facts.prices, today), facts.price_basis)
     for row in prices:
         age = (today - row["effective_on"]).days
-        row["dated"] = f"{row['effective_on']}, {age} days old" if age > OLD_DAYS else str(row["effective_on"])
+        row["dated"] = f"{row['effective_on']}, {age} days old" if age > OLD_PRICE_DAYS else str(row["effective_on"])
     return offers_of(prices, facts.accelerators)
 
 

@@ -42,6 +42,8 @@ def merge(target: Rows, added: Rows) -> None:
 
 SQL_FILE = Path(__file__).with_name("views.sql")
 """Tables, views and the comments that describe them."""
+OLD_PRICE_DAYS = 30
+"""Age above which a price shows it: a reader should look an older one up before renting."""
 CLOSED: dict[str, Any] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -56,7 +58,7 @@ def empty_database() -> "duckdb.DuckDBPyConnection":
     import duckdb
 
     connection = duckdb.connect(config=CLOSED)
-    connection.execute(SQL_FILE.read_text(encoding="utf-8"))
+    connection.execute(SQL_FILE.read_text(encoding="utf-8").replace("OLD_PRICE_DAYS", str(OLD_PRICE_DAYS)))
     return connection
 
 
@@ -94,7 +96,7 @@ def build_database(path: Path, tables: "Mapping[str, pa.Table]") -> None:
     refuse_unwritable_database(path)
     try:
         with replacing(path) as partial, duckdb.connect(str(partial), config=CLOSED) as connection:
-            connection.execute(SQL_FILE.read_text(encoding="utf-8"))
+            connection.execute(SQL_FILE.read_text(encoding="utf-8").replace("OLD_PRICE_DAYS", str(OLD_PRICE_DAYS)))
             for name, table in tables.items():
                 _insert(connection, name, table)
     except (duckdb.IOException, duckdb.TransactionException, OSError) as error:

@@ -1032,8 +1032,7 @@ create view current_prices as
 with today as (select coalesce((select max(as_of) from collection), current_date) as day)
 select
     prices.*,
-    -- A reader should look an older price up before renting.
-    cast(effective_on as varchar) || case when day - effective_on > 30 then ', ' || (day - effective_on) || ' days old' else '' end as dated
+    cast(effective_on as varchar) || case when day - effective_on > OLD_PRICE_DAYS then ', ' || (day - effective_on) || ' days old' else '' end as dated
 from prices, today
 where effective_on <= day
 qualify row_number() over (partition by provider, instance, region, kind order by effective_on desc, price) = 1;
@@ -1309,7 +1308,7 @@ comment on column sources.origin_repository is 'Repository with the code of the 
 comment on column sources.summary is 'Contents in one sentence.';
 comment on column sources.caveats is 'Limits of the source that affect its results.';
 
-comment on column current_prices.dated is 'Day of the price, with its age on `collection.as_of` if that is above 30 days.';
+comment on column current_prices.dated is 'Day of the price, with its age on `collection.as_of` if that is above OLD_PRICE_DAYS days.';
 comment on column costs.result_id is 'Key of the result.';
 comment on column costs.price is 'Price that the cost columns use, a key of `prices`; null if no offer fits.';
 comment on column costs.provider is 'Company that rents out the instance.';

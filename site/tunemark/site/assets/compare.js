@@ -1,4 +1,4 @@
-// The comparison page: its data is written by compare.py, its arithmetic is here alone. It needs common.js.
+// The comparison page: its data is written by script_data/compare.sql, its arithmetic is here alone. It needs common.js.
 (() => {
   const root = document.getElementById("tm-compare");
   if (!root) return;
@@ -53,12 +53,11 @@
 
   // A property that a result does not have is not known.
   const decoded = (data) => {
-    const unknown = { accelerator: null, precision: null, level: null, count: null, flop_per_s: null, recompute: null, runs: "" };
+    const unknown = { accelerator: null, precision: null, level: null, count: null, flop_per_s: null, recompute: null, runs: "", objections: {} };
     const subjects = data.results.map((result) => ({
       ...unknown,
       ...result,
-      figures: mapped(result.figures, estimate),
-      objections: mapped(result.objections, (all) => all.map(([verdict, cause, refuses]) => ({ verdict, reason: cause, refuses: refuses === 1 }))),
+      figures: mapped(result.figures ?? {}, estimate),
     }));
     return {
       subjects: new Map(subjects.map((subject) => [subject.id, subject])),
@@ -305,7 +304,7 @@
       const notes = spec.key === "usd_per_hour" && value !== null ? [card.offer] : [];
       if (value !== null && card.unverified.includes(spec.key)) notes.push("unverified");
       const ratio = place && spec.kind !== "text" && spec.kind !== "whole" && value && first ? value / first : null;
-      const text = value === null ? NOT_KNOWN : spec.kind === "text" ? value : one(spec.kind, value) + spec.unit;
+      const text = value === null ? NOT_KNOWN : spec.kind === "text" ? value : [one(spec.kind, value), spec.unit].join(" ").trim();
       return { text, small: notes.join("; "), ratio, ratio_text: ratio === null ? "" : times(ratio) };
     };
     const rows = known.cardRows

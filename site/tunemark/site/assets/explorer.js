@@ -1,5 +1,5 @@
 // The explorer of all results: exact filters with counts, free text, columns, sorting, and CSV of what is shown.
-// It reads one columnar file (explorer.py) and keeps its state in the address. It needs common.js.
+// It reads one columnar file (script_data/explorer.sql) and keeps its state in the address. It needs common.js.
 (() => {
   const root = document.querySelector(".tm-explorer");
   if (!root) return;

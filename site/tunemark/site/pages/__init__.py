@@ -16,10 +16,9 @@ from tunemark.schema.records.json_schema import field_reference
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Environment, Submission
 from tunemark.schema.vocabulary import MLPERF_LABEL, Status, WarningKind
-from tunemark.site import data_files, documents, feed, home, python_module, reproduce, studies, wording
+from tunemark.site import charts, data_files, home, python_module, studies, wording
 from tunemark.site.page import Page
-from tunemark.site.queries import Catalogue
-from tunemark.site.result import ResultPages
+from tunemark.site.records import Catalogue
 from tunemark.site.sql_page import STUDY, Runner, page_files
 
 RECORDS: dict[str, type[BaseModel]] = {"submission": Submission, "published": PublishedResult, "environment": Environment}
@@ -63,17 +62,13 @@ def runner(catalogue: Catalogue) -> Runner:
         database,
         {
             **CONSTANTS,
-            **ResultPages(database).functions(),
+            "step_time_chart": charts.step_time_chart,
+            "loss_chart": charts.loss_chart,
+            "loss_of_runs": charts.loss_of_runs,
             "first_answer": lambda: home.first_answer(database),
             "site_url": catalogue.url,
-            "sources": catalogue.source_rows,
-            "reproduced": lambda row: (reproduce.of_measured if row["source"] == "measured" else reproduce.of_published)(catalogue, row),
-            "citations": lambda row: reproduce.citations(catalogue, row),
+            "files": catalogue.files,
             "python_api": lambda: list(python_module.public_functions("tunemark.collector.api")),
-            "study_citation": lambda path, title: reproduce.study_citation(catalogue, path, title),
-            "downloads": reproduce.downloads,
-            "printed_tables": lambda source: documents.printed_tables(database, source),
-            "additions": lambda: feed.additions(database),
             "published_tables": lambda: data_files.published_tables(database),
             "fields_of": lambda table: data_files.fields(database, table),
             "record_fields": lambda name: [
