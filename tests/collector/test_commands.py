@@ -150,6 +150,12 @@ def test_a_table_of_prices_says_how_they_are_dated_and_ordered(tunemark: Tunemar
     assert "is in the future; these are the newest prices known today" in tunemark("prices", "nvidia-l4", "--on", "2999-01-01").err
 
 
+def test_a_part_of_a_name_shows_the_prices_of_all_accelerators_with_it(tunemark: Tunemark) -> None:
+    shown = {row["accelerator"] for row in json.loads(tunemark("prices", "h100", "--json").out)}
+    assert {"nvidia-h100-80gb-sxm", "nvidia-h100-80gb-pcie"} <= shown
+    assert all("h100" in name for name in shown)
+
+
 OWNED = "purchase=800,years=3,utilisation=0.5,watts=285,electricity=0.30"
 
 

@@ -209,7 +209,7 @@ def fit(rows: Iterable[Observed]) -> Fit:
 def posterior_of(fitted: Fit, lines: NDArray[np.integer[Any]]) -> Posterior:
     """Return the posterior given some of the rows, by Gauss-Newton steps with the weights of Student's t distribution.
 
-    The steps begin at the mean of the prior: rows that are left out have no influence at all. Parameters that all rows have in common, such as
+    The steps begin at the mean of the prior: rows that are left out have no influence at all. Parameters that change every row alike, such as
     the effects of a document and of its only accelerator, are fitted as their sum, of which each gets its share of the prior variance.
     """
     priors = [prior_of(name) for name in fitted.names]
