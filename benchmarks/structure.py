@@ -49,7 +49,7 @@ BUDGETS = (
     Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_620, 3_400),
     Budget("site", "site", PYTHON, 4_110, 4_600),
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_615, 2_600),
-    Budget("site, templates", "site", (".j2",), 4_415, 4_000),
+    Budget("site, templates", "site", (".j2",), 4_416, 4_000),
     # Pages of results, tables of documents and the data of page scripts are queries now; they were 1,450 lines of Python.
     Budget("collector and site, SQL", "collector site", (".sql",), 2_420, 2_600),
     Budget("tests", "tests", PYTHON, 19_220, 16_000),
