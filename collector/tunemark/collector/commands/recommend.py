@@ -173,16 +173,7 @@ def _accelerators(facts: FactBase, names: list[str] | None, most_memory_gib: str
 
 
 OWN_DEVICES = re.compile(r"([0-9]+)\s*[xX*]\s*")
-OWN_MAC = re.compile(r"((?:apple\W)?m[0-9].*?)\s+([0-9]+)\s*GI?B", re.IGNORECASE)
-"""A chip of Apple, which comes with several sizes of memory, and the size."""
 HOURLY = "usd_per_hour"
-
-
-def _own_card(facts: FactBase, name: str) -> AcceleratorCard:
-    """Return the reader's own accelerator, of a Mac with the memory in its name: `M4 Max 64GB`."""
-    mac = OWN_MAC.fullmatch(name)
-    (card,) = named_accelerators(facts, [mac[1] if mac else name], "--own")
-    return card.model_copy(update={"memory_gib": float(mac[2]), "name": f"{card.name} with {mac[2]} GB"}) if mac else card
 
 
 def _own(facts: FactBase, own: str, figures: str | None) -> tuple[Offer, AcceleratorCard]:
@@ -191,7 +182,7 @@ def _own(facts: FactBase, own: str, figures: str | None) -> tuple[Offer, Acceler
 
     counted = OWN_DEVICES.match(own)
     devices, name = (int(counted[1]), own[counted.end() :]) if counted else (1, own)
-    card, watts, hourly = _own_card(facts, name), None, 0.0
+    (card,), watts, hourly = named_accelerators(facts, [name], "--own"), None, 0.0
     if devices < 1:
         raise TunemarkError("--own", own, "must be 1 accelerator or more")
     if figures is not None:

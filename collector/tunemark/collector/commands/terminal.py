@@ -1,6 +1,7 @@
 """Options and output that all commands share: rich tables, JSON and CSV for programs, messages."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -115,9 +116,18 @@ def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[st
     return settings
 
 
+MAC = re.compile(r"((?:apple\W)?m[0-9].*?)\s+([0-9]+)\s*GI?B", re.IGNORECASE)
+"""A chip of Apple, which comes with several sizes of memory, and the size: `M4 Max 64GB`."""
+
+
 def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCELERATOR) -> list[AcceleratorCard]:
     """Return the cards of accelerators, and say how a part of a name was read. Raises TunemarkError about the option for a name without a card."""
-    found = [(name, facts.accelerator(name, option, usual=True)) for name in names]
+    found = []
+    for name in names:
+        mac = MAC.fullmatch(name)
+        card = facts.accelerator(mac[1] if mac else name, option, usual=True)
+        sized = {"memory_gib": float(mac[2]), "name": f"{card.name} with {mac[2]} GB"} if mac else {}
+        found.append((name, card.model_copy(update=sized)))
     for name, card in found:
         if facts.recognise_accelerator(name) is None:
             say(f"tunemark: {option}: {name!r} is read as {card.name}")
