@@ -346,7 +346,7 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
             missing = _why_missing(known, question.trust)
             if missing is None:
                 fitting = _fitting(table, offer.accelerator, known.devices) if known.memory == "tight" else ()
-                yield replace(_option(question, known, offer, instances), fitting=fitting)
+                yield _option(question, known, offer, instances, fitting)
             elif known.memory == "no":
                 fitting = _fitting(table, offer.accelerator, known.devices)
                 stacks = known.other_stacks
@@ -421,7 +421,7 @@ def _fitting(table: Mapping[tuple[str, str, int], Rate], accelerator: str, devic
     return tuple(method for method, rate in found.items() if rate is not None and rate.memory in FITS)
 
 
-def _option(question: Question, rate: Rate, offer: Offer, instances: int) -> Option:
+def _option(question: Question, rate: Rate, offer: Offer, instances: int, fitting: tuple[str, ...]) -> Option:
     if rate.tokens_per_s is None or rate.tokens_per_s_low is None or rate.tokens_per_s_high is None:
         raise ValueError(f"{rate.accelerator} x {rate.devices} has no rate")
     speeds = (rate.tokens_per_s, rate.tokens_per_s_high, rate.tokens_per_s_low)
@@ -433,7 +433,7 @@ def _option(question: Question, rate: Rate, offer: Offer, instances: int) -> Opt
     if rate.memory == "tight":
         limits.append("memory")
     usd, usd_low, usd_high = (each * usd_per_s for each in (middle, low, high))
-    return Option(rate, offer, instances, middle, low, high, usd, usd_low, usd_high, tuple(limits), tuple(exceeds))
+    return Option(rate, offer, instances, middle, low, high, usd, usd_low, usd_high, tuple(limits), tuple(exceeds), fitting=fitting)
 
 
 def in_order(options: Sequence[Option], objective: Objective) -> list[Option]:

@@ -38,8 +38,8 @@ def data_file(read: Read) -> str:
     evidence = Evidence.of_database(read)
     content = {
         "accelerators": {
-            row["key"]: row | {name: getattr(card, name) for name in DERIVED}
-            for card, row in zip(accelerators(read).values(), accelerator_rows(read), strict=True)
+            row["key"]: row | {name: getattr(AcceleratorCard.model_construct(**row), name) for name in DERIVED}
+            for row in accelerator_rows(read)
         },
         "models": {row["key"]: row for row in read(MODELS)},
         "limits": limits(),

@@ -151,12 +151,11 @@ def recommend(
         print_json({"question": {"model": card.key} | asdict(question)} | said | asdict(answer))
         return
     workloads = [(each.key, each.method.value, each.data.sequence_length) for each in facts.workloads.values() if each.model == card.key]
-    _print(
-        card,
-        question,
-        answer,
-        [*changes, words.not_fitting(answer), words.unknown(answer), words.fill_gap(answer, words.workload_for(workloads, question))],
-    )
+    remarks = [*changes, words.not_fitting(answer), words.unknown(answer), words.fill_gap(answer, words.workload_for(workloads, question))]
+    if answer.best is None and not answer.may_exceed and card.key in facts.models:
+        query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
+        remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
+    _print(card, question, answer, remarks)
 
 
 def _accelerators(facts: FactBase, names: list[str] | None, most_memory_gib: str) -> tuple[str, ...]:
@@ -248,9 +247,6 @@ def _print(card: ModelCard, question: Question, answer: Answer, remarks: Iterabl
     ):
         if options:
             _print_options(question, f"{title}: {min(SHOWN, len(options))} of {len(options)}", options[:SHOWN])
-    if answer.best is None and not answer.may_exceed and card.key in FactBase.of_project().models:
-        query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
-        remarks = [*remarks, f'Results of this model, if there are any: tunemark query "{query}"']
     shown = list(filter(None, (words.ORDER if answer.ranked else "", *remarks)))
     for line in ("", *shown) if shown else ():
         typer.echo(line)

@@ -126,12 +126,12 @@ def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCE
     for name in names:
         mac = MAC.fullmatch(name)
         card = facts.accelerator(mac[1] if mac else name, option, usual=True)
-        sized = {"memory_gib": float(mac[2]), "name": f"{card.name} with {mac[2]} GB"} if mac else {}
-        found.append((name, card.model_copy(update=sized)))
-    for name, card in found:
+        if mac:
+            card = card.model_copy(update={"memory_gib": float(mac[2]), "name": f"{card.name} with {mac[2]} GB"})
         if facts.recognise_accelerator(name) is None:
             say(f"tunemark: {option}: {name!r} is read as {card.name}")
-    return [card for _, card in found]
+        found.append(card)
+    return found
 
 
 def row_length(card: ModelCard, text: str | None = None) -> int:
