@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import LATENT, MIXTURES, SHARED, ModelCard
+from tunemark.schema.facts.cards import DENSE_FIRST, HYBRID, LATENT, MIXTURES, SHARED, ModelCard
 from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.architecture import group
 from tunemark.schema.physics.memory import estimate_memory
@@ -97,7 +97,13 @@ def small(family: str) -> ModelCard:
     if family in MIXTURES:
         content |= {"experts": 4, "active_experts": 2}
     if family in SHARED:
-        content |= {"shared_experts": 1, "dense_intermediate_size": 480, "dense_layers": 1}
+        content |= {"shared_experts": 1}
+    if family in DENSE_FIRST:
+        content |= {"dense_intermediate_size": 480, "dense_layers": 1}
+    if family in HYBRID:
+        content |= {"full_attention_every": 2, "linear_key_heads": 2, "linear_value_heads": 4, "linear_head_dim": 16}
+    if family == "gemma4_text":
+        content |= {"sliding_window": 64, "full_attention_every": 2, "wide_head_dim": 64, "wide_key_value_heads": 1, "shared_experts": 3}
     if family in LATENT:
         # A CPU has no fused attention for values that are narrower than keys.
         content |= {
@@ -118,7 +124,7 @@ def small(family: str) -> ModelCard:
     [
         *("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "olmo3", "gpt2", "bert"),
         *("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "llama4_text"),
-        *("apertus", "seed_oss", "ministral3", "exaone4", "glm4", "glm4_moe", "minimax_m2"),
+        *("apertus", "seed_oss", "ministral3", "exaone4", "glm4", "glm4_moe", "minimax_m2", "gemma4_text", *HYBRID),
     ],
 )
 def test_the_activations_of_a_block_are_what_autograd_saves(family: str) -> None:
@@ -129,7 +135,8 @@ def test_the_activations_of_a_block_are_what_autograd_saves(family: str) -> None
 
 
 @pytest.mark.parametrize(
-    "family", ["llama", "qwen3", "gemma", "gemma3_text", "olmo2", "qwen3_moe", "deepseek_v2", "deepseek_v3", "llama4_text"]
+    "family",
+    ["llama", "qwen3", "gemma", "gemma3_text", "olmo2", "qwen3_moe", "deepseek_v2", "deepseek_v3", "llama4_text", "gemma4_text", *HYBRID],
 )
 def test_the_activations_of_a_block_with_adapters_are_what_autograd_saves(family: str) -> None:
     shape = TrainingShape(small(family), Method.LORA, 64, 2, lora_rank=4, lora_targets=group(small(family), "all-linear"))

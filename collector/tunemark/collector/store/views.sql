@@ -83,6 +83,11 @@ create table models (
     tied_embeddings boolean not null,
     sliding_window integer,
     full_attention_every integer,
+    wide_head_dim integer,
+    wide_key_value_heads integer,
+    linear_key_heads integer,
+    linear_value_heads integer,
+    linear_head_dim integer,
     experts integer,
     active_experts integer,
     shared_experts integer,
@@ -98,7 +103,12 @@ comment on table models is 'Cards of data/models.';
 comment on column models.aliases is 'Names in documents and mirrors.';
 comment on column models.matrix_parameters is 'N_mm: weights in matrix products; head once, active experts only.';
 comment on column models.sliding_window is 'Attention span in tokens, where it is limited; in Llama 4, the length of a chunk.';
-comment on column models.full_attention_every is 'N if every N-th layer attends to all tokens in spite of the window; NULL if none does.';
+comment on column models.full_attention_every is 'N if every N-th layer attends to all tokens, the others within a window or with a state; NULL if none does.';
+comment on column models.wide_head_dim is 'Width of a head in the layers that attend to all tokens, where it is another one.';
+comment on column models.wide_key_value_heads is 'Heads of keys in these layers; the keys are the values, too.';
+comment on column models.linear_key_heads is 'Heads of queries and keys in the layers that keep a state of earlier tokens (gated delta rule).';
+comment on column models.linear_value_heads is 'Heads of values in these layers; each has a state.';
+comment on column models.linear_head_dim is 'Width of the heads of these layers.';
 comment on column models.dense_intermediate_size is 'Width of the feed-forward layer in the blocks of a mixture that have no experts.';
 comment on column models.rotary_head_dim is 'Further width of queries and keys, which holds positions; that of keys is the same in all heads.';
 comment on column models.value_head_dim is 'Width of values of a head; NULL if it is that of keys.';

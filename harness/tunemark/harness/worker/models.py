@@ -17,8 +17,8 @@ from tunemark.harness.worker.attention import prepare_transformers
 from tunemark.harness.worker.fp8 import FrozenFp8Linear, store_frozen, train_in_fp8
 from tunemark.harness.worker.levers import blocks, fuse, layers_in_fp8, limit_sdpa, recompute
 from tunemark.schema.facts.any_model import fields_of
-from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import block_kinds
+from tunemark.schema.facts.cards import HYBRID, ModelCard
+from tunemark.schema.physics.architecture import blocks_with_experts, limited_blocks
 from tunemark.schema.records.effective import TORCH_NAMES, short
 from tunemark.schema.records.plan import LoraSettings, Plan, Precision, Quantisation
 from tunemark.schema.vocabulary import (
@@ -52,7 +52,20 @@ def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | N
         # Cards hold no groups of experts: a token chooses among all of them.
         settings |= {"n_group": 1, "topk_group": 1}
     if hasattr(made, "mlp_layer_types"):
-        settings["mlp_layer_types"] = ["sparse" if place in block_kinds(card)[1] else "dense" for place in range(card.layers)]
+        settings["mlp_layer_types"] = ["sparse" if place in blocks_with_experts(card) else "dense" for place in range(card.layers)]
+    if card.shared_experts and hasattr(made, "shared_expert_intermediate_size"):
+        settings["shared_expert_intermediate_size"] = card.shared_experts * card.intermediate_size
+    if card.family == "gemma4_text":
+        settings |= {"hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "enable_moe_block": card.experts is not None}
+        settings |= {
+            "final_logit_softcapping": 30.0,
+            "global_head_dim": card.wide_head_dim,
+            "num_global_key_value_heads": card.wide_key_value_heads,
+        }
+        settings["intermediate_size"] = card.intermediate_size * (card.shared_experts or 1)
+    if hasattr(made, "layer_types") and card.family in (*HYBRID, "gemma4_text"):
+        limited = "linear_attention" if card.family in HYBRID else "sliding_attention"
+        settings["layer_types"] = [limited if place in limited_blocks(card) else "full_attention" for place in range(card.layers)]
     # Cards hold no special token ids; padding must be inside any vocabulary.
     settings |= {"pad_token_id": NO_TOKEN, "bos_token_id": NO_TOKEN, "eos_token_id": NO_TOKEN}
     return type(made)(**settings)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import DEEPSEEK, LATENT, LATENT_FIELDS, SHARED, SHARED_FIELDS, ModelCard
+from tunemark.schema.facts.cards import DEEPSEEK, DENSE_FIRST, DENSE_FIRST_FIELDS, HYBRID, LATENT, LATENT_FIELDS, SHARED, ModelCard
 from tunemark.schema.facts.fact_base import FactBase, validated
 from tunemark.schema.facts.names import not_modelled, suggest_card
 from tunemark.schema.physics.architecture import FAMILIES, count_parameters
@@ -35,11 +35,17 @@ CONFIG_FIELDS = {
         ("tied_embeddings", "tie_word_embeddings"),
         ("sliding_window", "sliding_window attention_chunk_size"),
         ("experts", "num_experts num_local_experts n_routed_experts"),
-        ("active_experts", "num_experts_per_tok"),
+        ("active_experts", "num_experts_per_tok top_k_experts"),
         ("shared_experts", "n_shared_experts"),
         ("dense_intermediate_size", "intermediate_size_mlp"),
         ("dense_layers", "first_k_dense_replace"),
         ("mixture_every", "interleave_moe_layer_step"),
+        ("wide_head_dim", "global_head_dim"),
+        ("wide_key_value_heads", "num_global_key_value_heads"),
+        ("linear_key_heads", "linear_num_key_heads"),
+        ("linear_value_heads", "linear_num_value_heads"),
+        ("linear_head_dim", "linear_key_head_dim linear_value_head_dim"),
+        ("full_attention_every", "full_attention_interval"),
     )
     for theirs in names.split()
 }
@@ -56,14 +62,31 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "glm4_moe_lite": {"dense_layers": 1},
     "llama4_text": {"full_attention_every": 4, "sliding_window": 8192, "mixture_every": 1, "dense_layers": 0, "shared_experts": 1}
     | {"head_dim": 128, "experts": 16, "active_experts": 1, "intermediate_size": 8192, "dense_intermediate_size": 16_384},
+    "gemma4_text": {"tied_embeddings": True, "head_dim": 256, "wide_head_dim": 512, "full_attention_every": 6, "vocabulary": 262_144}
+    | {"context_length": 131_072},
     "smollm3": {"tied_embeddings": True},
     "gpt2": {"tied_embeddings": True, "vocabulary": 50_257, "context_length": 1024},
 }
+DEFAULTS |= {
+    family: {"full_attention_every": 4, "head_dim": 256, "linear_key_heads": 16, "linear_value_heads": 32, "linear_head_dim": 128}
+    for family in HYBRID
+}
 """Family -> what its configuration class in transformers 5.23 completes, where files on the hub leave it out and it is not the usual."""
-TEXT_PART = {"gemma3": "gemma3_text", "llama4": "llama4_text", "kimi_k2": "deepseek_v3", "internlm3": "llama", "ministral": "mistral"}
+TEXT_PART = {
+    "gemma3": "gemma3_text",
+    "llama4": "llama4_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "gemma4": "gemma4_text",
+    "kimi_k2": "deepseek_v3",
+    "internlm3": "llama",
+    "ministral": "mistral",
+}
 TEXT_PART |= {"qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
 TEXT_PART |= dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), "qwen2")
 """Model type -> that of its language model, or of the architecture that it has."""
+WIDE_HEADS = {"global_head_dim": "head_dim", "num_global_key_value_heads": "num_key_value_heads"}
+"""Keys for the layers that attend to all tokens -> the keys by layer that stand for them."""
 NEEDED = ("hidden_size", "layers", "attention_heads", "vocabulary", "context_length")
 NULLABLE = "q_lora_rank"
 """The key that is needed, and may be null: queries are then computed from the residual stream."""
@@ -162,14 +185,26 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
         raise TunemarkError(f"{place}: model_type", kind, f"{why}; known: {', '.join(FAMILIES)}")
     names = fields_of(family)
     given = {theirs: ours for theirs, ours in names.items() if part.get(theirs) is not None or (theirs == NULLABLE and theirs in part)}
+    if family == "gemma4_text":
+        _refuse_small_gemma(part, place)
+        if not part.get("enable_moe_block"):
+            given = {
+                theirs: ours for theirs, ours in given.items() if theirs not in ("num_experts", "top_k_experts", "moe_intermediate_size")
+            }
+        # As transformers writes what `global_head_dim` and `num_global_key_value_heads` say.
+        wide: Mapping[str, Any] = next(iter((part.get("per_layer_config") or {}).values()), {})
+        part = part | {key: wide[name] for key, name in WIDE_HEADS.items() if name in wide}
+        given = given | {key: CONFIG_FIELDS[key] for key in WIDE_HEADS if part.get(key) is not None}
     fields = DEFAULTS.get(family, {}) | {ours: part[theirs] for theirs, ours in given.items()}
     needed = [*NEEDED, *((*LATENT_FIELDS, "query_rank", "head_dim") if family in LATENT else ())]
-    needed += [*SHARED_FIELDS, "intermediate_size", "experts", "active_experts"] if family in SHARED else []
+    needed += [*DENSE_FIRST_FIELDS, "shared_experts"] if family in DENSE_FIRST else []
+    needed += ["intermediate_size", "experts", "active_experts"] if family in SHARED else []
+    needed += ["wide_key_value_heads"] if family == "gemma4_text" else []
     missing = [ours for ours in needed if ours not in fields]
     if missing:
         known = " or ".join(theirs for theirs, ours in names.items() if ours == missing[0])
         raise TunemarkError(f"{place}: {known}", None, "is missing; give the configuration that lies beside the weights")
-    fields = _completed(fields, part) | {"family": family}
+    fields = _completed(fields, part, family) | {"family": family}
     if "interleave_moe_layer_step" in given and isinstance(fields["mixture_every"], int):
         # Of each group of this many layers, the last one has experts.
         fields["dense_layers"] = max(0, fields["mixture_every"] - 1)
@@ -192,7 +227,14 @@ def fields_of(family: str) -> dict[str, str]:
     return {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs != "head_dim" or family not in LATENT} | dense
 
 
-def _completed(fields: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+def _refuse_small_gemma(config: Mapping[str, Any], place: str) -> None:
+    for key, usual in (("hidden_size_per_layer_input", 256), ("num_kv_shared_layers", 0)):
+        if config.get(key, usual):
+            fix = "layers with embeddings of their own, or with the keys and values of other layers, are not modelled"
+            raise TunemarkError(f"{place}: {key}", config.get(key, usual), fix)
+
+
+def _completed(fields: Mapping[str, Any], config: Mapping[str, Any], family: str) -> dict[str, Any]:
     """Return fields with what follows where a configuration leaves them out, as transformers completes them."""
     full = dict(fields)
     if all(isinstance(full[name], int) and full[name] > 0 for name in ("hidden_size", "attention_heads")):
@@ -203,12 +245,17 @@ def _completed(fields: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str
     if config.get("use_sliding_window") is False or (isinstance(window, int) and isinstance(context, int) and window >= context):
         window = None
         full["sliding_window"] = None
-    elif window and isinstance(kinds, list):
+    elif (window or family in HYBRID) and isinstance(kinds, list):
         full["full_attention_every"] = len(kinds) // kinds.count("full_attention") if "full_attention" in kinds else None
     elif window and config.get("sliding_window_pattern"):
         full["full_attention_every"] = config["sliding_window_pattern"]
-    if not window:
+    if not window and family not in HYBRID:
         full["full_attention_every"] = None
+    # One wider expert for all tokens is as many of the usual width.
+    shared = config.get("shared_expert_intermediate_size") if family in HYBRID else config.get("intermediate_size")
+    inner = full.get("intermediate_size")
+    if full.get("experts") and family in (*HYBRID, "gemma4_text") and isinstance(shared, int) and isinstance(inner, int) and inner > 0:
+        full["shared_experts"] = shared // inner
     return full
 
 

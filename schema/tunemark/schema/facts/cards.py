@@ -26,20 +26,35 @@ Dense = Literal[
     "llama", "mistral", "ministral3", "qwen2", "qwen3", Gemma, "phi3", "granite", "smollm3", "olmo2", "olmo3", "seed_oss", "glm4", "exaone4"
 ]
 Latent = Literal["deepseek_v2", "deepseek_v3", "glm4_moe_lite"]
-ModelFamily = Literal[Dense, "gpt2", "bert", "apertus", "mixtral", "qwen3_moe", "minimax_m2", Latent, "glm4_moe", "llama4_text", "gpt_oss"]
+Hybrid = Literal["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
+Mixture = Literal["mixtral", "qwen3_moe", "minimax_m2", Latent, "glm4_moe", "llama4_text", "gpt_oss"]
+ModelFamily = Literal[Dense, "gpt2", "bert", "apertus", "gemma4_text", Mixture, Hybrid]
 """Architecture name in transformers."""
 LATENT = get_args(Latent)
 """Families whose keys and values are computed from a vector of low rank."""
 DEEPSEEK = (*LATENT, "glm4_moe")
-"""Families with DeepSeek's feed-forward layers, which peft takes for experts of transformers 4."""
-SHARED = (*DEEPSEEK, "llama4_text")
-"""Families with experts for all tokens beside those for some, and with blocks without experts."""
+"""Families with DeepSeek's feed-forward layers."""
+TAKEN_FOR_EXPERTS = (*DEEPSEEK, "qwen3_next")
+"""Families whose layers for all tokens have names that peft takes for those of experts in transformers 4."""
+HYBRID = get_args(Hybrid)
+"""Families that attend to all tokens in some blocks; the others keep a state of the tokens so far (gated delta rule)."""
+SHARED = (*DEEPSEEK, "llama4_text", "qwen3_next", "qwen3_5_moe_text")
+"""Families with experts for all tokens beside those for some."""
 LATENT_FIELDS = ("key_value_rank", "rotary_head_dim", "value_head_dim")
-SHARED_FIELDS = ("shared_experts", "dense_intermediate_size", "dense_layers")
-OF_FAMILIES = ((LATENT, LATENT_FIELDS, ("query_rank",)), (SHARED, SHARED_FIELDS, ("mixture_every",)))
+DENSE_FIRST = (*DEEPSEEK, "llama4_text")
+"""Families with blocks without experts."""
+DENSE_FIRST_FIELDS = ("dense_intermediate_size", "dense_layers")
+HYBRID_FIELDS = ("linear_key_heads", "linear_value_heads", "linear_head_dim")
+OF_FAMILIES = (
+    (LATENT, LATENT_FIELDS, ("query_rank",)),
+    ((*SHARED, "gemma4_text"), (), ("shared_experts",)),
+    (DENSE_FIRST, DENSE_FIRST_FIELDS, ("mixture_every",)),
+    (HYBRID, HYBRID_FIELDS, ()),
+    (("gemma4_text",), ("wide_head_dim", "wide_key_value_heads"), ()),
+)
 """Families, the fields that they have, and those that they may have; other families have none of them."""
-MIXTURES = ("mixtral", "qwen3_moe", "minimax_m2", "gpt_oss", *SHARED)
-"""Families with experts."""
+MIXTURES = ("gemma4_text", *get_args(Mixture), "qwen3_next", "qwen3_5_moe_text")
+"""Families with experts; Gemma 4 has models without them, too."""
 
 
 class CoreCluster(Frozen):
@@ -263,7 +278,17 @@ class ModelCard(Frozen):
     sliding_window: PositiveCount | None = None
     """Attention span in tokens, if limited; the length of a chunk in families that attend within chunks."""
     full_attention_every: PositiveCount | None = None
-    """One in this many layers attends to all tokens in spite of a `sliding_window`; null for none."""
+    """One in this many layers attends to all tokens, the others within a `sliding_window` or with a state of earlier ones; null for none."""
+    wide_head_dim: int | None = Field(default=None, ge=1, le=1024)
+    """Width of a head in the layers that attend to all tokens, where it is another one."""
+    wide_key_value_heads: int | None = Field(default=None, ge=1, le=512)
+    """Their heads of keys, which are their values, too."""
+    linear_key_heads: int | None = Field(default=None, ge=1, le=512)
+    """Heads of queries and keys in the layers that keep a state of earlier tokens (gated delta rule)."""
+    linear_value_heads: int | None = Field(default=None, ge=1, le=512)
+    """Their heads of values; each has a state of its own."""
+    linear_head_dim: int | None = Field(default=None, ge=1, le=512)
+    """Width of their heads; a state is a square of this side."""
     experts: PositiveCount | None = None
     active_experts: PositiveCount | None = None
     shared_experts: PositiveCount | None = None
@@ -293,7 +318,7 @@ class ModelCard(Frozen):
 
 def model_contradictions(card: ModelCard) -> Iterator[str]:
     """Yield the contradiction between the numbers of a model, if there is one."""
-    if card.full_attention_every is not None and card.sliding_window is None:
+    if card.full_attention_every is not None and card.sliding_window is None and card.family not in HYBRID:
         yield f"full_attention_every is {card.full_attention_every} and there is no sliding_window; say how long the window is"
     elif (card.full_attention_every or 0) > card.layers:
         yield f"full_attention_every is {card.full_attention_every} and there are {card.layers} layers; none would attend to all tokens"
@@ -303,7 +328,7 @@ def model_contradictions(card: ModelCard) -> Iterator[str]:
         yield f"key_value_heads is {card.key_value_heads}, which does not divide attention_heads, {card.attention_heads}"
     elif (card.experts is None) != (card.active_experts is None) or (card.active_experts or 0) > (card.experts or 0):
         yield f"active_experts is {card.active_experts} of {card.experts} experts; a mixture has both, and no more active than all"
-    elif (card.family in MIXTURES) != (card.experts is not None):
+    elif (card.family in MIXTURES) != (card.experts is not None) and card.family != "gemma4_text":
         yield f"family is {card.family!r} and experts is {card.experts}; of these families only {' and '.join(MIXTURES)} are mixtures"
     elif (card.dense_layers or 0) >= card.layers:
         yield f"dense_layers is {card.dense_layers} of {card.layers} layers; at least one layer of a mixture has experts"

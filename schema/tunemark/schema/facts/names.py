@@ -19,10 +19,9 @@ LONGEST_NAME = 200
 """Letters of a name that count; the hub allows 96 for an owner and for a model."""
 MOST_SUGGESTED = 6
 NOT_MODELLED = {
-    "qwen-?3[.-][56]|qwen-?3-next|kimi-linear": "three of four layers of this architecture use linear attention",
-    "gemma-?4": "the heads of this architecture have two widths: some layers attend to all tokens, and others within a window",
-    "gemma-?3n": "this architecture has layers that share keys and values, and an embedding for each layer",
-    r"deepseek-v(3[.-]?2|4)|glm-?5(\.\d)?|glm-moe-dsa": "the attention of this architecture is sparse: the model chooses which tokens it reads",
+    "kimi-linear": "most layers of this architecture use a linear attention of its own",
+    r"gemma-?(3n|4-e\d+b)": "this architecture has layers that share keys and values, and an embedding for each layer",
+    r"deepseek-v(3[.-]?2|4)|glm-?5(\.\d)?|glm-moe-dsa|qwen-?3\.8-flash(-next)?|qwen-?4(-exp)?": "the attention of this architecture is sparse: the model chooses which tokens it reads",
     r"granite-4\.\d-h|nemotron-nano-\d+b-v2|nemotron-(3-nano|3-super|3-ultra|h)|jamba|bamba|zamba2?": "most layers of this architecture are state-space models",
     r"lfm2(\.\d)?": "most layers of this architecture are convolutions",
     "deberta|modernbert|whisper|(flan-|m)?t5|pythia|stablelm|starcoder2?|phi-?2|falcon-(7|40|180)b|bloomz?|afm|aya|"

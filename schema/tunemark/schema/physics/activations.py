@@ -6,7 +6,21 @@ Counted from the computations of transformers' blocks and peft's adapters. A tes
 from dataclasses import dataclass
 
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import FAMILIES, NAMES, Linear, Traits, block_kinds, experts_run, head_widths, inner_width
+from tunemark.schema.physics.architecture import (
+    FAMILIES,
+    NAMES,
+    Heads,
+    Linear,
+    Traits,
+    block_kinds,
+    blocks_with_experts,
+    experts_run,
+    heads_of,
+    inner_width,
+    keeps_state,
+    widths_of_state,
+)
+from tunemark.schema.physics.flops import STATE_CHUNK
 from tunemark.schema.physics.memory_states import MemoryLine
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import LOSS_CHUNK, Checkpointing, Method
@@ -56,7 +70,7 @@ def block_activations(shape: TrainingShape, place: int = -1) -> BlockActivations
 
 def activations_by_kind(shape: TrainingShape) -> list[tuple[int, BlockActivations]]:
     """Return, for each kind of block, the number of those that gradients pass through, and the activations of one."""
-    kinds = [kind for kind in block_kinds(shape.model) if kind]
+    kinds = block_kinds(shape.model)
     return [(sum(1 for place in kind if place >= shape.frozen_blocks), block_activations(shape, kind[0])) for kind in kinds]
 
 
@@ -71,7 +85,7 @@ class _Parts:
     @property
     def mixed(self) -> bool:
         """True if the block has experts."""
-        return self.place in block_kinds(self.card)[1]
+        return self.place in blocks_with_experts(self.card)
 
     @property
     def adapted(self) -> list[Linear]:
@@ -122,19 +136,24 @@ class _Parts:
         return max(shared, (self.inner - shared) / (self.card.experts or 1))
 
     @property
+    def heads(self) -> Heads:
+        """The heads of its attention."""
+        return heads_of(self.card, self.place)
+
+    @property
     def queries(self) -> float:
         """Queries."""
-        return self._heads(head_widths(self.card)[0])
+        return self._heads(self.heads.width)
 
     @property
     def output(self) -> float:
         """The output of attention."""
-        return self._heads(head_widths(self.card)[1])
+        return self._heads(self.heads.value_width)
 
     @property
     def expanded(self) -> float:
         """Keys without positions together with values, which one product gives; 0 unless they have a rank."""
-        return self._heads(self.card.head_dim + head_widths(self.card)[1]) if self.card.key_value_rank else 0
+        return self._heads(self.card.head_dim + self.heads.value_width) if self.card.key_value_rank else 0
 
     def _heads(self, width: int) -> float:
         return self.product * self.card.attention_heads * width / self.shape.tensor_parallel
@@ -142,7 +161,7 @@ class _Parts:
     @property
     def keys(self) -> float:
         """Keys, or values that are as wide."""
-        return self.product * self.card.key_value_heads * self.card.head_dim / self.shape.tensor_parallel
+        return self.product * self.heads.keys * self.heads.width / self.shape.tensor_parallel
 
     @property
     def ranks_of_attention(self) -> int:
@@ -158,18 +177,45 @@ class _Parts:
             return per_layer * self.hidden * (2 if self.trained else 1)
         normed = FP32 if self.traits.norms_scaled_in_fp32 else self.size
         once = FP32 + (normed if self.trained else 0)
-        heads = (card.attention_heads + card.key_value_heads) * card.head_dim / self.shape.tensor_parallel
-        extra = heads * (FP32 if self.traits.query_key_norm == "unit" else once) if self.traits.query_key_norm else 0
+        heads = (self.heads.queries + self.heads.keys) * self.heads.width / self.shape.tensor_parallel
+        extra = (
+            heads * (FP32 if self.traits.query_key_norm == "unit" else once) if self.traits.query_key_norm and not self.keeps_state else 0
+        )
+        extra += self.keys / self.product * FP32 if self.traits.value_norm else 0
+        if self.traits.router_scaled and self.mixed:
+            # Around the experts and after the layer for all tokens, and that of the router, with what its scaling keeps.
+            per_layer += 3
+            extra += card.hidden_size * (FP32 + (2 * self.size if self.trained else 0))
         extra += self.ranks_of_attention * (once + (self.product if self.trained else 0))
-        # Gemma 2 and 3 also norm the outputs of attention and feed-forward; those feed no matrix.
+        # Gemma also norms the outputs of attention and feed-forward; those feed no matrix.
         results = 2 * self.hidden if self.trained else 0
         return per_layer * self.hidden / self.size * once + results + extra
 
     @property
+    def keeps_state(self) -> bool:
+        """True for a block with the gated delta rule."""
+        return keeps_state(self.card, self.place)
+
+    @property
+    def in_state(self) -> float:
+        """What the gated delta rule keeps in fp32 in transformers' own code.
+
+        Thirteen tensors as wide as the values, five of scores within a chunk, and a state per chunk.
+        """
+        heads, width = (self.card.linear_value_heads or 0) / self.shape.tensor_parallel, self.card.linear_head_dim or 0
+        return FP32 * heads * (13 * width + 5 * STATE_CHUNK + width * width / STATE_CHUNK)
+
+    @property
     def attention(self) -> float:
         """Queries, keys, values, output and one fp32 number per head; eager attention also keeps its scores."""
+        if self.keeps_state:
+            # Before and after the convolution, the normed and the gated output, and the input of the last matrix.
+            keys, values = widths_of_state(self.card)
+            return self.in_state + self.product * (2 * (2 * keys + values) + (2 + self.trained) * values) / self.shape.tensor_parallel
         card, heads = self.card, self.card.attention_heads / self.shape.tensor_parallel
         base = self.queries + self.output + FP32 * heads + (self.queries + self.expanded if self.expanded else 2 * self.keys)
+        if self.traits.gated_attention:
+            base += self.output * (1 + self.trained)
         if card.family == "phi3":
             # The values are a view of the fused projection, which is therefore kept whole.
             base += self.queries + self.keys
@@ -185,7 +231,7 @@ class _Parts:
         # GPT-2 and Apertus write their activations in Python, and each intermediate result is kept; so are two masks of Apertus.
         steps = 3 if self.traits.gated else {"gpt2": 4, "apertus": 3 + 2 * MASK / self.product + self.trained}.get(self.card.family, 1)
         masks = 2 * MASK * self.card.hidden_size if self.traits.norm_bias else 0
-        copies = 2 * self.hidden * experts_run(self.card) if self.mixed else 0
+        copies = 2 * self.hidden * (experts_run(self.card) + self.traits.gated_expert) if self.mixed else 0
         cast = FP32 * self.card.hidden_size if self.mixed and self.trained and self.traits.router_in_fp32 else 0
         return self.inner * (steps + (1 if self.trained else 0)) + masks + copies + cast
 
@@ -224,8 +270,13 @@ class _Parts:
     def matrix_results(self) -> float:
         """Outputs of the matrix products."""
         gates = 2 if self.traits.gated else 1
+        rest = gates * self.inner + 2 * self.hidden
+        if self.keeps_state:
+            keys, values = widths_of_state(self.card)
+            return self.in_state + self.product * 2 * (keys + values) / self.shape.tensor_parallel + rest
         ranks = self.product * (self.ranks_of_attention + (self.card.rotary_head_dim or 0))
-        return self.queries + (ranks + self.expanded if self.expanded else 2 * self.keys) + gates * self.inner + 2 * self.hidden
+        gate = self.queries if self.traits.gated_attention else 0
+        return self.queries + gate + (ranks + self.expanded if self.expanded else 2 * self.keys) + rest
 
     @property
     def matrix_inputs(self) -> float:
@@ -251,6 +302,7 @@ class _Parts:
     def forward(self) -> float:
         """Gate, up and their product at once, or the input of the last matrix together with its adapter's copies."""
         scores = (self.attention - self.queries - self.output) if self.shape.attention == "eager" else 0
+        scores = self.in_state / 2 if self.keeps_state else scores
         wide = max((3 if self.traits.gated else 2) * self.inner_at_once, self.inner_at_once + self.last_adapter)
         return 2 * self.hidden + max(wide, scores)
 
@@ -259,7 +311,7 @@ class _Parts:
         """Gradients of product, gate and up at once, or of the last adapter's input in two formats together with one of them."""
         widest = max((linear.inputs * linear.active for linear in self.adapted), default=0) / self.shape.tensor_parallel
         adapter = self.inner_at_once + 2 * widest * BYTES[self.shape.adapters]
-        scores = self.attention if self.shape.attention == "eager" else 0
+        scores = self.in_state / 2 if self.keeps_state else self.attention if self.shape.attention == "eager" else 0
         return 2 * self.hidden + max((3 if self.traits.gated else 2) * self.inner_at_once, adapter if widest else 0, scores)
 
 
@@ -290,7 +342,7 @@ def head_line(shape: TrainingShape) -> MemoryLine:
     - `fused`: one chunk of logits at a time, as in Liger Kernel: as many chunks as the vocabulary is wider than the model.
     - `streamed`: the same with chunks of a fixed number of logits, and the gradient of the head in its own format.
 
-    Soft-capped logits (Gemma 2) keep one more.
+    Softly capped logits keep one more.
     """
     card, size = shape.model, BYTES[shape.logits]
     if shape.labels or FAMILIES[card.family].encoder:
@@ -301,7 +353,7 @@ def head_line(shape: TrainingShape) -> MemoryLine:
     if shape.loss in {"fused", "streamed"}:
         return _fused(shape, width, size)
     own, in_fp32 = COPIES[shape.loss]
-    own += 1 if card.family == "gemma2" else 0
+    own += 1 if FAMILIES[card.family].capped_logits else 0
     in_fp32 = 0 if shape.loss == "chunked" and shape.compiled else in_fp32
     head = 2 * size * width * card.hidden_size if shape.loss == "chunked" and shape.method is Method.FULL else 0
     total = shape.slots * width * (own * size + in_fp32 * FP32) + head

@@ -5,12 +5,12 @@ transformers builds on the meta device.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts.cards import DEEPSEEK, ModelCard
+from tunemark.schema.facts.cards import HYBRID, TAKEN_FOR_EXPERTS, ModelCard
 from tunemark.schema.records.plan import LoraSettings
 
 
@@ -25,6 +25,8 @@ class Traits:
     """RMS norms multiply by their weights before the result is cast back."""
     norm_bias: bool = False
     """Layer norm (weight and bias) instead of RMS norm."""
+    value_norm: bool = False
+    """RMS norm of values over each head, without weights."""
     query_key_norm: Literal["", "head", "all", "unit"] = ""
     """RMS norms of queries and keys: over each head, over all heads together, or over each head without weights."""
     query_key_value_bias: bool = False
@@ -37,8 +39,16 @@ class Traits:
     every_expert: bool = False
     """transformers multiplies each token with all experts, and the input of those that were not chosen is zero."""
     router_in_fp32: bool = False
+    gated_expert: bool = False
+    """The output of the expert for all tokens is multiplied by a gate."""
+    router_scaled: bool = False
+    """The router scales its input by a vector, and the experts by a number each."""
+    gated_attention: bool = False
+    """The product for the queries gives a gate of the output of attention, too."""
     overflows_fp16: bool = False
     """Activations of its trained weights exceed the range of fp16 (unsloth.ai/blog/gemma3)."""
+    capped_logits: bool = False
+    """Logits are capped softly, which keeps one more tensor of their size."""
     eager: bool = False
     """transformers has no attention for it in torch's fused kernels."""
     learned_activation: int = 0
@@ -59,14 +69,24 @@ FAMILIES: dict[str, Traits] = {
     "glm4": Traits(norms_per_layer=4, query_key_value_bias=True),
     "llama4_text": Traits(query_key_norm="unit", chunked=True, every_expert=True),
     "gpt_oss": Traits(linear_bias=True, sinks=True, eager=True),
+    "qwen3_5_text": Traits(norms_scaled_in_fp32=True, query_key_norm="head", gated_attention=True),
+    **dict.fromkeys(
+        ("qwen3_next", "qwen3_5_moe_text"),
+        Traits(norms_scaled_in_fp32=True, query_key_norm="head", gated_attention=True, gated_expert=True),
+    ),
+    "gemma4_text": Traits(
+        norms_per_layer=4, norms_scaled_in_fp32=True, value_norm=True, query_key_norm="head", capped_logits=True, router_scaled=True
+    ),
     "gemma": Traits(norms_scaled_in_fp32=True),
-    "gemma2": Traits(norms_per_layer=4, norms_scaled_in_fp32=True, eager=True),
+    "gemma2": Traits(norms_per_layer=4, norms_scaled_in_fp32=True, capped_logits=True, eager=True),
     "gemma3_text": Traits(norms_per_layer=4, norms_scaled_in_fp32=True, query_key_norm="head", overflows_fp16=True),
     **dict.fromkeys(("olmo2", "olmo3"), Traits(norms_scaled_in_fp32=True, query_key_norm="all")),
     "gpt2": Traits(gated=False, norm_bias=True, linear_bias=True, learned_positions=True),
     "bert": Traits(gated=False, norm_bias=True, linear_bias=True, learned_positions=True, final_norm=False, encoder=True),
 }
 TOKEN_TYPES = 2
+CONVOLUTION = 4
+"""Tokens that the convolution of the gated delta rule reads, in all of its models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,28 +142,84 @@ def count_parameters(card: ModelCard) -> ParameterCount:
 
 def _vectors(card: ModelCard, traits: Traits) -> int:
     norm = card.hidden_size * (2 if traits.norm_bias else 1)
-    heads = (card.attention_heads + card.key_value_heads) * card.head_dim
-    normed = {"head": 2 * card.head_dim, "all": heads}.get(traits.query_key_norm, 0) + (card.query_rank or 0) + (card.key_value_rank or 0)
     inward = [linear for linear in block_linears(card) if linear.after_norm]
     biased = block_linears(card) if traits.linear_bias else inward if traits.query_key_value_bias else ()
     biases = sum(linear.outputs * linear.copies * linear.times() for linear in biased)
     others = traits.learned_activation + (card.attention_heads if traits.sinks else 0)
-    blocks = card.layers * (traits.norms_per_layer * norm + normed + others) + biases
+    if traits.router_scaled and card.experts:
+        # Three more norms: around the experts, and after the layer for all tokens.
+        others += 4 * card.hidden_size + card.experts
+    attention = sum(_vectors_of_attention(card, traits, place) for place in range(card.layers))
+    blocks = card.layers * (traits.norms_per_layer * norm + others) + attention + biases
     pooler_bias = card.hidden_size if traits.encoder else 0
     return blocks + (norm if traits.final_norm or traits.encoder else 0) + pooler_bias
 
 
-def head_widths(card: ModelCard) -> tuple[int, int]:
-    """Return the width of a query or key of one head, and that of a value."""
-    return card.head_dim + (card.rotary_head_dim or 0), card.value_head_dim or card.head_dim
+def _vectors_of_attention(card: ModelCard, traits: Traits, place: int) -> int:
+    """Return the norms of queries, keys and ranks; of the gated delta rule the convolution, a norm, and two numbers per head of values."""
+    if keeps_state(card, place):
+        keys, values = widths_of_state(card)
+        return CONVOLUTION * (2 * keys + values) + (card.linear_head_dim or 0) + 2 * (card.linear_value_heads or 0)
+    heads = heads_of(card, place)
+    normed = {"head": 2 * heads.width, "all": (heads.queries + heads.keys) * heads.width}.get(traits.query_key_norm, 0)
+    return normed + (card.query_rank or 0) + (card.key_value_rank or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The heads of the attention of a block."""
+
+    queries: int
+    keys: int
+    """Heads of keys, and of values."""
+    width: int
+    """Width of a query or key."""
+    value_width: int
 
 
 @lru_cache(maxsize=256)
-def block_kinds(card: ModelCard) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the places of the blocks without experts, and of those with experts. Blocks of a kind have the same layers."""
+def limited_blocks(card: ModelCard) -> tuple[int, ...]:
+    """Return the places of the blocks that do not attend to all tokens: within a window, or with a state of earlier ones."""
+    if card.sliding_window is None and card.family not in HYBRID:
+        return ()
+    every = card.full_attention_every or card.layers + 1
+    return tuple(place for place in range(card.layers) if (place + 1) % every)
+
+
+def keeps_state(card: ModelCard, place: int) -> bool:
+    """Return True if a block keeps a state of earlier tokens instead of attending to them (gated delta rule)."""
+    return card.family in HYBRID and place in limited_blocks(card)
+
+
+def widths_of_state(card: ModelCard) -> tuple[int, int]:
+    """Return the width of all queries or keys, and that of all values, of the gated delta rule."""
+    width = card.linear_head_dim or 0
+    return (card.linear_key_heads or 0) * width, (card.linear_value_heads or 0) * width
+
+
+def heads_of(card: ModelCard, place: int) -> Heads:
+    """Return the heads of the attention of a block."""
+    if card.wide_head_dim and place not in limited_blocks(card):
+        return Heads(card.attention_heads, card.wide_key_value_heads or card.key_value_heads, card.wide_head_dim, card.wide_head_dim)
+    width = card.head_dim + (card.rotary_head_dim or 0)
+    return Heads(card.attention_heads, card.key_value_heads, width, card.value_head_dim or card.head_dim)
+
+
+@lru_cache(maxsize=256)
+def blocks_with_experts(card: ModelCard) -> tuple[int, ...]:
+    """Return the places of the blocks with experts."""
     first, every = card.dense_layers or 0, card.mixture_every or 1
-    mixed = tuple(place for place in range(first, card.layers) if card.experts and (place - first) % every == 0)
-    return tuple(place for place in range(card.layers) if place not in mixed), mixed
+    return tuple(place for place in range(first, card.layers) if card.experts and (place - first) % every == 0)
+
+
+@lru_cache(maxsize=256)
+def block_kinds(card: ModelCard) -> tuple[tuple[int, ...], ...]:
+    """Return the places of the blocks by kind: those of a kind have the same layers."""
+    mixed, apart = blocks_with_experts(card), _blocks_apart(card)
+    kinds: dict[tuple[bool, bool], list[int]] = {}
+    for place in range(card.layers):
+        kinds.setdefault((place in mixed, place in apart), []).append(place)
+    return tuple(tuple(places) for places in kinds.values())
 
 
 def inner_width(card: ModelCard, *, mixed: bool) -> int:
@@ -184,11 +260,16 @@ class Names:
     """Inside a block with experts: the layers of an expert for all tokens."""
     router: str | None = None
     """The expert router."""
+    state: tuple[str, ...] = ()
+    """Inside a block with the gated delta rule: its layers, with the output last."""
 
 
 TOKEN_TABLES = ("embed_tokens", "wte", "word_embeddings")
 """Name of the token embedding. An adapter on it does one look-up and one multiplication."""
 QUERY_KEY_VALUE = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
+STATE = tuple(f"linear_attn.{name}" for name in ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"))
+"""Of the gated delta rule: queries, keys and values, the gate of the output, two numbers per head, then the output."""
+FUSED_STATE = tuple(f"linear_attn.{name}" for name in ("in_proj_qkvz", "in_proj_ba", "out_proj"))
 LATENT = (
     *("self_attn.q_proj", "self_attn.q_a_proj", "self_attn.q_b_proj"),
     *("self_attn.kv_a_proj_with_mqa", "self_attn.kv_b_proj", "self_attn.o_proj"),
@@ -198,10 +279,11 @@ GATED = ("gate_proj", "up_proj", "down_proj")
 LLAMA = Names(QUERY_KEY_VALUE, tuple(f"mlp.{name}" for name in GATED))
 
 
-def _mixture(attention: tuple[str, ...], part: str, router: str, shared: str = "") -> Names:
+def _mixture(attention: tuple[str, ...], part: str, router: str, shared: str = "", state: tuple[str, ...] = ()) -> Names:
     return Names(
         attention,
         tuple(f"{part}.{name}" for name in GATED) if shared else (),
+        state=state,
         experts=(f"{part}.experts.gate_up_proj", f"{part}.experts.down_proj"),
         shared=tuple(f"{part}.{shared}.{name}" for name in GATED) if shared else (),
         router=f"{part}.{router}",
@@ -217,6 +299,10 @@ NAMES: dict[str, Names] = {
     "glm4": Names(QUERY_KEY_VALUE, ("mlp.gate_up_proj", "mlp.down_proj")),
     "gpt_oss": _mixture(QUERY_KEY_VALUE, "mlp", "router"),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite"), _mixture(LATENT, "mlp", "gate", "shared_experts")),
+    "qwen3_5_text": replace(LLAMA, state=STATE),
+    "qwen3_5_moe_text": _mixture(QUERY_KEY_VALUE, "mlp", "gate", "shared_expert", STATE),
+    "qwen3_next": _mixture(QUERY_KEY_VALUE, "mlp", "gate", "shared_expert", FUSED_STATE),
+    "gemma4_text": replace(LLAMA, shared=LLAMA.feed_forward, router="router.proj", experts=("experts.gate_up_proj", "experts.down_proj")),
     "llama4_text": _mixture(QUERY_KEY_VALUE, "feed_forward", "router", "shared_expert"),
     "phi3": Names(("self_attn.qkv_proj", "self_attn.o_proj"), ("mlp.gate_up_proj", "mlp.down_proj")),
     "gpt2": Names(("attn.c_attn", "attn.c_proj"), ("mlp.c_fc", "mlp.c_proj"), ("wte", "wpe", "lm_head")),
@@ -305,26 +391,66 @@ def endings(path: str) -> tuple[str, ...]:
     return tuple(".".join(parts[index:]) for index in range(len(parts)))
 
 
+Widths = list[tuple[str, int, int, bool]]
+"""Name, inputs, outputs, and True if the input is the normed input of the block."""
+
+
 def _attention(card: ModelCard) -> tuple[Linear, ...]:
-    hidden, names, keys = card.hidden_size, NAMES[card.family].attention, card.key_value_heads * card.head_dim
-    queries, values = (card.attention_heads * width for width in head_widths(card))
-    if card.key_value_rank is None:
-        widths = (queries + 2 * keys,) if len(names) == 2 else (queries, keys, keys)  # noqa: PLR2004 - a fused layer, and the output
-        inward = [(name, hidden, width, True) for name, width in zip(names[:-1], widths, strict=True)]
-    else:
-        whole, query_down, query_up, down, up, _ = names
-        of_rank = [(query_down, hidden, card.query_rank or 0, True), (query_up, card.query_rank or 0, queries, False)]
-        inward = of_rank if card.query_rank else [(whole, hidden, queries, True)]
-        inward += [(down, hidden, card.key_value_rank + (card.rotary_head_dim or 0), True)]
-        inward += [(up, card.key_value_rank, card.attention_heads * card.head_dim + values, False)]
-    blocks = tuple(range(card.layers))
-    layers = [*inward, (names[-1], values, hidden, False)]
-    return tuple(Linear(name, inputs, outputs, "attention", first, blocks) for name, inputs, outputs, first in layers)
+    apart = _blocks_apart(card)
+    kinds = [blocks for blocks in (apart, tuple(place for place in range(card.layers) if place not in apart)) if blocks]
+    return tuple(
+        Linear(name, inputs, outputs, "attention", first, blocks)
+        for blocks in kinds
+        for name, inputs, outputs, first in _widths(card, blocks[0])
+    )
+
+
+def _blocks_apart(card: ModelCard) -> tuple[int, ...]:
+    """Return the places of the blocks whose attention has other layers than that of blocks that attend to all tokens."""
+    return limited_blocks(card) if card.wide_head_dim or card.family in HYBRID else ()
+
+
+def _widths(card: ModelCard, place: int) -> Widths:
+    if keeps_state(card, place):
+        return _of_state(card)
+    return _latent(card) if card.key_value_rank else _of_heads(card, place)
+
+
+def _of_heads(card: ModelCard, place: int) -> Widths:
+    hidden, names, heads = card.hidden_size, NAMES[card.family].attention, heads_of(card, place)
+    queries, keys = heads.queries * heads.width * (2 if FAMILIES[card.family].gated_attention else 1), heads.keys * heads.width
+    widths = (queries + 2 * keys,) if len(names) == 2 else (queries, keys, keys)  # noqa: PLR2004 - a fused layer, and the output
+    inward = [(name, hidden, width, True) for name, width in zip(names[:-1], widths, strict=True)]
+    if card.wide_key_value_heads and place not in limited_blocks(card):
+        # Its keys are its values.
+        inward = inward[:-1]
+    return [*inward, (names[-1], heads.queries * heads.value_width, hidden, False)]
+
+
+def _latent(card: ModelCard) -> Widths:
+    hidden, heads, rank = card.hidden_size, heads_of(card, 0), card.key_value_rank or 0
+    whole, query_down, query_up, down, up, output = NAMES[card.family].attention
+    queries, values = heads.queries * heads.width, heads.queries * heads.value_width
+    of_rank = [(query_down, hidden, card.query_rank or 0, True), (query_up, card.query_rank or 0, queries, False)]
+    inward = of_rank if card.query_rank else [(whole, hidden, queries, True)]
+    inward += [(down, hidden, rank + (card.rotary_head_dim or 0), True), (up, rank, card.attention_heads * card.head_dim + values, False)]
+    return [*inward, (output, values, hidden, False)]
+
+
+def _of_state(card: ModelCard) -> Widths:
+    hidden, names, (keys, values), heads = card.hidden_size, NAMES[card.family].state, widths_of_state(card), card.linear_value_heads or 0
+    widths = (2 * keys + 2 * values, 2 * heads) if names == FUSED_STATE else (2 * keys + values, values, heads, heads)
+    return [*((name, hidden, width, True) for name, width in zip(names[:-1], widths, strict=True)), (names[-1], values, hidden, False)]
 
 
 def _feed_forward(card: ModelCard) -> tuple[Linear, ...]:
-    names, (dense, mixed), inner = NAMES[card.family], block_kinds(card), card.intermediate_size
-    router = (Linear(names.router, card.hidden_size, card.experts, "router", blocks=mixed),) if names.router and card.experts else ()
+    names, mixed, inner = NAMES[card.family], blocks_with_experts(card), card.intermediate_size
+    dense = tuple(place for place in range(card.layers) if place not in mixed)
+    router: tuple[Linear, ...] = (
+        (Linear(names.router, card.hidden_size, card.experts, "router", blocks=mixed),) if names.router and card.experts else ()
+    )
+    if FAMILIES[card.family].gated_expert:
+        router += (Linear("mlp.shared_expert_gate", card.hidden_size, 1, "router", blocks=mixed),)
     experts = _projections(card, names.experts, inner, mixed, copies=card.experts or 1, active=card.active_experts or 1)
     shared = _projections(card, names.shared, (card.shared_experts or 0) * inner, mixed)
     return (*_projections(card, names.feed_forward, inner_width(card, mixed=False), dense), *router, *experts, *shared)
@@ -370,7 +496,7 @@ def targets_in(card: ModelCard, asked: tuple[str, ...]) -> tuple[str, ...]:
 
 def group(card: ModelCard, which: Group) -> tuple[str, ...]:
     """Return the names of a group of layers, each as short as is unique in a block."""
-    return tuple(_short(card, linear) for linear in _adaptable(card) if which == "all-linear" or linear.part == "attention")
+    return tuple(dict.fromkeys(_short(card, linear) for linear in _adaptable(card) if which == "all-linear" or linear.part == "attention"))
 
 
 def layer_names(card: ModelCard) -> tuple[str, ...]:
@@ -383,12 +509,14 @@ def layer_names(card: ModelCard) -> tuple[str, ...]:
 
 def _adaptable(card: ModelCard) -> Iterator[Linear]:
     """Yield the linear layers that can have an adapter by name."""
-    parts = {"attention"} if card.family in DEEPSEEK else {"attention", "feed_forward"}
+    parts = {"attention"} if card.family in TAKEN_FOR_EXPERTS else {"attention", "feed_forward"}
     return (linear for linear in block_linears(card) if linear.part in parts)
 
 
 def _short(card: ModelCard, linear: Linear) -> str:
-    others = {end for other in block_linears(card) if other != linear for end in endings(other.path)} | set(NAMES[card.family].outside)
+    others = {end for other in block_linears(card) if other.path != linear.path for end in endings(other.path)} | set(
+        NAMES[card.family].outside
+    )
     alone = [end for end in endings(linear.path) if end not in others]
     # If even the full path is the end of another, both are in the group.
     return alone[-1] if alone else linear.path

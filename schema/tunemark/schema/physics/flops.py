@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import FAMILIES, block_linears, count_parameters, head_widths
+from tunemark.schema.facts.cards import HYBRID, ModelCard
+from tunemark.schema.physics.architecture import FAMILIES, block_linears, count_parameters, heads_of, keeps_state, limited_blocks
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
 
 VERSION: Literal["flops/1"] = "flops/1"
+STATE_CHUNK = 64
+"""Tokens of a chunk of the gated delta rule: in transformers and in flash-linear-attention."""
 
 Pairs = Literal["exact", "square"]
 Class = Literal[
@@ -121,7 +123,8 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
 def palm_flops(shape: TrainingShape) -> int:
     """Return FLOPs as counted by PaLM (Chowdhery et al. 2022, appendix B): 6 N_mm + 12 L H Q T, on slots."""
     card = shape.model
-    per_slot = 6 * count_parameters(card).matrix_multiplied + 6 * card.layers * _width(card) * shape.sequence_length
+    layers = card.layers - (len(limited_blocks(card)) if card.family in HYBRID else 0)
+    per_slot = 6 * count_parameters(card).matrix_multiplied + 6 * layers * _width(card) * shape.sequence_length
     return per_slot * shape.slots
 
 
@@ -140,25 +143,33 @@ def attention_pairs(documents: Iterable[int], *, causal: bool, window: int | Non
     return total
 
 
-def windowed_layers(card: ModelCard) -> int:
-    """Return the number of blocks with a sliding window; 0 without a window."""
-    if card.sliding_window is None:
-        return 0
-    return card.layers - (card.layers // card.full_attention_every if card.full_attention_every else 0)
-
-
-def _width(card: ModelCard) -> int:
-    """Return the multiplications of a query-key pair: with the key, and of the score with the value."""
-    return card.attention_heads * sum(head_widths(card))
+def _width(card: ModelCard, place: int = -1) -> int:
+    """Return the multiplications of a query-key pair in a block, by default the last: with the key, and of the score with the value."""
+    heads = heads_of(card, place % card.layers)
+    return heads.queries * (heads.width + heads.value_width)
 
 
 def _attention(shape: TrainingShape, pairs: Pairs) -> int:
-    card, documents = shape.model, shape.documents
+    card, documents, limited = shape.model, shape.documents, limited_blocks(shape.model)
     causal = pairs == "exact" and not FAMILIES[card.family].encoder
-    limited = windowed_layers(card) if causal else 0
-    within = attention_pairs(documents, causal=causal, window=card.sliding_window, chunked=FAMILIES[card.family].chunked)
     whole = attention_pairs(documents, causal=causal)
-    return 2 * _width(card) * (limited * within + (card.layers - limited) * whole)
+    total = 2 * _width(card) * (card.layers - len(limited)) * whole
+    if not limited:
+        return total
+    if keeps_state(card, limited[0]):
+        return total + len(limited) * shape.tokens * _delta_rule(card)
+    within = attention_pairs(documents, causal=causal, window=card.sliding_window, chunked=FAMILIES[card.family].chunked)
+    return total + 2 * _width(card, limited[0]) * len(limited) * (within if causal else whole)
+
+
+def _delta_rule(card: ModelCard) -> int:
+    """Return the FLOPs per token of the gated delta rule in one block, in chunks of `STATE_CHUNK` tokens as kernels compute it.
+
+    In a chunk, keys and queries meet the keys, two triangular systems are solved (half a product each), and scores meet the values; the state is
+    read twice and written once.
+    """
+    width, heads = card.linear_head_dim or 0, card.linear_value_heads or 0
+    return heads * (8 * STATE_CHUNK * width + 6 * width * width)
 
 
 def _block_matmul(shape: TrainingShape, frozen: int = 0) -> int:
@@ -187,8 +198,9 @@ def _first_inputs(shape: TrainingShape) -> int:
         return 0
     if not full and shape.checkpointing is not Checkpointing.NONE:
         return 0
-    first = sum(linear.active_weights for linear in block_linears(shape.model) if linear.after_norm)
-    adapters = sum(shape.lora_rank * linear.inputs for linear in shape.adapted if linear.after_norm)
+    place = shape.frozen_blocks
+    first = sum(linear.active_weights for linear in block_linears(shape.model) if linear.after_norm and place in linear.blocks)
+    adapters = sum(shape.lora_rank * linear.inputs for linear in shape.adapted if linear.after_norm and place in linear.blocks)
     return 2 * shape.tokens * (first + adapters)
 
 

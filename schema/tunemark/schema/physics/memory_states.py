@@ -209,9 +209,10 @@ def state_lines(shape: TrainingShape) -> tuple[MemoryLine, ...]:
 
 def block_weights(shape: TrainingShape) -> int:
     """Return the number of weights of the matrices of the largest block on one tensor-parallel rank."""
-    kinds = [kind for kind in block_kinds(shape.model) if kind]
     linears = block_linears(shape.model)
-    return max(sum(each.weights for each in linears if kind[0] in each.blocks) for kind in kinds) // shape.tensor_parallel
+    return (
+        max(sum(each.weights for each in linears if kind[0] in each.blocks) for kind in block_kinds(shape.model)) // shape.tensor_parallel
+    )
 
 
 def divided(shape: TrainingShape, what: str) -> int:

@@ -4,8 +4,8 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from tunemark.schema.facts.cards import DEEPSEEK, ModelCard
-from tunemark.schema.physics.architecture import FAMILIES, block_linears, head_widths
+from tunemark.schema.facts.cards import DEEPSEEK, HYBRID, ModelCard
+from tunemark.schema.physics.architecture import FAMILIES, block_linears, heads_of
 from tunemark.schema.plan.capabilities import USED, WITHOUT_FP8, Generation, Machine
 from tunemark.schema.records.effective import NEURON_ATTENTION
 from tunemark.schema.records.plan import DeviceChoice, Plan, needless_rounding
@@ -29,13 +29,15 @@ TORCH_WITH: dict[str, tuple[str, Callable[[Plan], bool], str]] = {
 """What torch has since a release: windows in variable-length attention, and on CPUs scales of rows in fp8 products."""
 HEAD_MULTIPLE = 8
 """FlashAttention's heads have a width that is a multiple of this."""
+WIDEST_HEAD = 256
+"""And at most this one."""
 WITHOUT_LIGER = ("gpt2", "bert", "apertus", "seed_oss", "ministral3", "minimax_m2", *DEEPSEEK)
 """Model families that Liger 0.8.5 has no kernels for: it silently leaves them unchanged."""
 FUSED_EXPERTS = 5
 """First major release of transformers that keeps the experts of a layer in one parameter."""
 WHOLE_LOSS: dict[str, Callable[[Plan, ModelCard], bool]] = {
     "only causal language models have logits for each token": lambda plan, _: plan.model.task is not Task.CAUSAL_LM,
-    "chunks of soft-capped logits are not supported in this version": lambda _, card: card.family == "gemma2",
+    "chunks of soft-capped logits are not supported in this version": lambda _, card: FAMILIES[card.family].capped_logits,
     "Liger has a loss of its own": lambda plan, _: plan.model.fused_kernels == "liger",
     "torch.compile of the whole model compiles its loss too": lambda plan, _: plan.model.compile == "model",
     "optimum-neuron has a loss of its own": lambda plan, _: plan.device.backend is Backend.NEURON_XLA,
@@ -246,14 +248,7 @@ def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str
     cause = ATTENTION_WITHOUT.get(plan.model.attention, {}).get(card.family)
     if cause is not None:
         yield f"{card.key} with attention={plan.model.attention}: {cause}"
-    width, values = head_widths(card)
-    if plan.model.attention == VARLEN and values != width:
-        yield f"{card.key} has keys of width {width} and values of {values}, and varlen attention takes one width; use attention=sdpa"
-    elif plan.model.attention == VARLEN and width % HEAD_MULTIPLE:
-        yield f"{card.key} has heads of width {width}, and varlen attention takes multiples of {HEAD_MULTIPLE}; use attention=sdpa"
-    if FAMILIES[card.family].chunked and plan.data.packing and plan.data.sequence_length > (card.sliding_window or 0):
-        chunk = f"{card.key} attends within chunks of {card.sliding_window} tokens, and data.sequence_length is {plan.data.sequence_length}"
-        yield f"{chunk}: packing has no mask for chunks yet; use data.packing=false, or rows of at most one chunk"
+    yield from _attention_conflicts(plan, card)
     if plan.device.backend is Backend.NEURON_XLA and card.family not in NEURON_FAMILIES:
         yield f"{plan.model.key} is of family {card.family}, and optimum-neuron trains {', '.join(NEURON_FAMILIES)}"
     if plan.model.fused_kernels == "liger" and card.family in WITHOUT_LIGER:
@@ -263,6 +258,23 @@ def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str
     yield from _weight_conflicts(plan, card, packages)
     if plan.model.fp8_products:
         yield from _fp8_shape_conflicts(card)
+
+
+def _attention_conflicts(plan: Plan, card: ModelCard) -> Iterator[str]:
+    """Yield what the heads and the kinds of attention of a model do not allow."""
+    heads = heads_of(card, card.layers - 1)
+    if plan.model.attention == VARLEN and heads.value_width != heads.width:
+        widths = f"keys of width {heads.width} and values of {heads.value_width}"
+        yield f"{card.key} has {widths}, and varlen attention takes one width; use attention=sdpa"
+    elif plan.model.attention == VARLEN and (heads.width % HEAD_MULTIPLE or heads.width > WIDEST_HEAD):
+        limits = f"multiples of {HEAD_MULTIPLE} up to {WIDEST_HEAD}"
+        yield f"{card.key} has heads of width {heads.width}, and varlen attention takes {limits}; use attention=sdpa"
+    if card.family in HYBRID and plan.data.packing and plan.data.document_borders:
+        cause = "layers with the gated delta rule carry their state from one packed document to the next"
+        yield f"{card.key}: {cause}; use data.packing=false, or data.document_borders=false"
+    if FAMILIES[card.family].chunked and plan.data.packing and plan.data.sequence_length > (card.sliding_window or 0):
+        chunk = f"{card.key} attends within chunks of {card.sliding_window} tokens, and data.sequence_length is {plan.data.sequence_length}"
+        yield f"{chunk}: packing has no mask for chunks yet; use data.packing=false, or rows of at most one chunk"
 
 
 def _weight_conflicts(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:
