@@ -18,7 +18,7 @@ from tunemark.collector.predict.calibration_rows import calibrate
 from tunemark.collector.predict.fit import fit
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.option_rates import LEVELS, Evidence, longest_row, option_rates
+from tunemark.schema.option_rates import LEVELS, Evidence, option_rates
 from tunemark.schema.physics.work import SIXTEEN_BIT
 from tunemark.schema.recommendation import Rate
 from tunemark.schema.vocabulary import Dtype
@@ -105,7 +105,7 @@ def measured(root: Path, models: Collection[str] = ()) -> dict[str, Counter[bool
     counts: dict[str, Counter[bool]] = defaultdict(Counter)
     found: dict[ModelCard, Rates] = {}
     for model in (facts.models[key] for key in models or facts.models):
-        lengths = [length for length in LENGTHS if length <= longest_row(model, evidence)]
+        lengths = [length for length in LENGTHS if length <= model.context_length]
         rates = [rate for length in lengths for rate in option_rates(model, length, places, evidence, LEVELS)]
         found[model] = {tuple(getattr(rate, field) for field in FIELDS): rate for rate in rates if rate.tokens_per_s is not None}
         for name, violated in pairs_of(found[model], above):

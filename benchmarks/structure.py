@@ -40,19 +40,18 @@ class Budget:
 
 PYTHON = (".py",)
 BUDGETS = (
-    # Raised by 80 on 2026-11-26: warnings of today came from the gate; answers name the software and the methods that fit where memory is tight,
-    # what a Mac lets a process use, and what an accelerator needs besides.
-    Budget("schema", "schema", PYTHON, 12_180, 8_000),
+    # Raised by 330 on 2026-11-27: Qwen3.5, Qwen3-Next and Gemma 4, whose layers are of several kinds; names of devices with their memory.
+    Budget("schema", "schema", PYTHON, 12_510, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
-    Budget("harness", "harness", PYTHON, 9_600, 7_000),
-    Budget("collector", "collector", PYTHON, 14_846, 12_000),
+    Budget("harness", "harness", PYTHON, 9_612, 7_000),
+    Budget("collector", "collector", PYTHON, 14_890, 12_000),
     Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_620, 3_400),
     Budget("site", "site", PYTHON, 4_110, 4_600),
-    Budget("site, scripts and styles", "site", (".js", ".css"), 2_615, 2_600),
-    Budget("site, templates", "site", (".j2",), 4_416, 4_000),
+    Budget("site, scripts and styles", "site", (".js", ".css"), 2_620, 2_600),
+    Budget("site, templates", "site", (".j2",), 4_420, 4_000),
     # Pages of results, tables of documents and the data of page scripts are queries now; they were 1,450 lines of Python.
-    Budget("collector and site, SQL", "collector site", (".sql",), 2_420, 2_600),
-    Budget("tests", "tests", PYTHON, 19_220, 16_000),
+    Budget("collector and site, SQL", "collector site", (".sql",), 2_430, 2_600),
+    Budget("tests", "tests", PYTHON, 19_260, 16_000),
     Budget("benchmarks", "benchmarks", PYTHON, 4_262, 4_000),
 )
 

@@ -123,7 +123,7 @@ def test_a_method_without_data_names_the_methods_that_have_some(tunemark: Tunema
     [
         ("--provider awss", "--provider: 'awss': did you mean 'aws'? known: "),
         ("--provider amazon", "--provider: 'amazon': known: aws, "),
-        ("--seq 200000", "Llama 3.1 8B reads sequences of at most 131,072 tokens"),
+        ("--method dpo", "supervised fine-tuning"),
     ],
 )
 def test_what_the_database_does_not_have_names_the_fix(tunemark, option, complaint):

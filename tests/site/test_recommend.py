@@ -255,7 +255,6 @@ RIGHT = {"size": "10M", "deadline": "", "length": "512", "epochs": "2", "own_dev
     [
         ("size", "10X", 'The size of the data is "10X"; it must be a whole number'),
         ("deadline", "2", 'The deadline is "2"; it must be a time above 0 with its unit'),
-        ("length", "999999", "reads sequences of at most 131,072 tokens"),
         ("epochs", "1.5", "whole number"),
         ("own_devices", "0.5", "whole number"),
         ("startup", "", 'The start-up time is ""; it must be'),

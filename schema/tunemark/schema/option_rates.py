@@ -36,6 +36,8 @@ SAME_LENGTH = 1.1
 USUAL_SLOTS, MOST_SLOTS = 4096, 16_384
 """Tokens of a micro-batch that keep an accelerator busy, and the most that a plan is looked for with."""
 MULTIPLES = (2, 4)
+NARROWEST = 1e-6
+"""Width of an interval in log space that counts as certain."""
 SHORT, SHORT_ENCODED = 512, 128
 """Tokens of a decoder's, and of an encoder's, row that results usually have at least."""
 RANK = 16
@@ -223,11 +225,11 @@ def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list
     return plans
 
 
-def best_of(card: AcceleratorCard, plans: Sequence[Candidate], stack: str | None = None) -> tuple[Candidate, MemoryVerdict]:
+def best_of(card: AcceleratorCard, plans: Sequence[Candidate]) -> tuple[Candidate, MemoryVerdict]:
     """Return the fastest of plans among those that fit or probably fit on an accelerator, else one that is tight, else the smallest.
 
-    Unless a software stack is chosen, the smallest is tight if it fits with another than the usual one. Plans whose times differ by less
-    than 1% keep their order. Without figures on the card nothing is predicted, and all keep it.
+    Of the smallest ones it is that with recomputation, which is the smallest on any software stack. Plans whose times differ by less than
+    1% keep their order. Without figures on the card nothing is predicted, and all keep it.
     """
     limits = limits_of(plans[0].shape, card)
     if not isinstance(limits, Missing):
@@ -239,8 +241,7 @@ def best_of(card: AcceleratorCard, plans: Sequence[Candidate], stack: str | None
         if verdict in FITS:
             return plan, verdict
         tried.append((plan, verdict))
-    plan, verdict = min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
-    return plan, "tight" if stack is None and plan.other_stacks(card.usable_bytes) else verdict
+    return min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes, pair[0].shape.checkpointing is not Checkpointing.FULL))
 
 
 def best_plan(
@@ -248,7 +249,7 @@ def best_plan(
 ) -> tuple[Candidate, MemoryVerdict]:
     """Return the best plan of a step with software of a level."""
     config = combination_on(card, with_software(step, card, level, asked), level, asked)
-    return best_of(card, plans_with_work(effects, config, asked), asked.stack)
+    return best_of(card, plans_with_work(effects, config, asked))
 
 
 GROUPS = (2, 4, 8)
@@ -339,7 +340,10 @@ def has_bf16(card: AcceleratorCard) -> bool:
 
 def _overflow(model: ModelCard, card: AcceleratorCard) -> str | None:
     overflows = FAMILIES[model.family].overflows_fp16 and not has_bf16(card)
-    return f"activations of {model.name} exceed the range of fp16, and {card.name} has no bf16" if overflows else None
+    if not overflows:
+        return None
+    why = f"activations of {model.name} exceed the range of fp16, and {card.name} has no bf16"
+    return f"{why}; Unsloth computes them in fp32 there, at a rate of which there is no result"
 
 
 # Rates ---------------------------------------------------------------------------------------------
@@ -357,7 +361,7 @@ def rates_for(
 
     Raises TunemarkError for rows that the model cannot read.
     """
-    too_long = _too_long(question.sequence_length, model, evidence)
+    too_long = _too_long(question.sequence_length, model)
     if too_long is not None:
         raise TunemarkError("sequence_length", question.sequence_length, too_long)
     places = [(cards[key], devices) for key, devices in places_of(question, offers)]
@@ -377,7 +381,7 @@ def option_rates(
 
     This alone decides whether a rate is known; where it is not, there is the reason.
     """
-    too_long = _too_long(length, model, evidence)
+    too_long = _too_long(length, model)
     of_model, levels = _by_step(evidence.results, architecture_of(model)), {(row.vendor, row.level) for row in evidence.results}
     seen = {row.accelerator for row in evidence.results if not row.suspicious}
     most = {level: max([0, *(row.devices for row in evidence.results if row.level == level)]) for level in software}
@@ -407,12 +411,12 @@ def option_rates(
             if alike_plans not in plans:
                 step = with_software(step_on(card, model, method, length, devices, asked), card, level, asked)
                 plans[alike_plans] = plans_with_work(evidence.effects, combination_on(card, step, level, asked), asked)
-            plan, verdict = best_of(card, plans[alike_plans], asked.stack)
+            plan, verdict = best_of(card, plans[alike_plans])
             rate = _planned(rate, plan, verdict, card.usable_bytes)
             if verdict not in FITS and not asked.stack:
                 rate = replace(rate, other_stacks=plan.other_stacks(card.usable_bytes))
             missing = None if direct else reason(method, card, plan.shape.slots)
-            if rate.memory == "no":
+            if rate.memory == "no" and not (asked.stack is None and rate.other_stacks):
                 missing = f"does not fit: each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
         if missing is None:
             estimate = predict(evidence.effects, combination_on(card, plan.shape, level, asked), plan.work)
@@ -435,16 +439,16 @@ def _by_step(results: Iterable[KnownRate], architecture: str) -> dict[tuple[str,
     return groups
 
 
-def longest_row(model: ModelCard, evidence: Evidence) -> int:
-    """Return the tokens of the longest rows of a model: its context, or what its results have if its positions are not learned."""
-    architecture, learned = architecture_of(model), FAMILIES[model.family].learned_positions
-    measured = [row.sequence_length for row in evidence.results if row.architecture == architecture and not learned]
-    return max([model.context_length, *measured])
+def _too_long(length: int, model: ModelCard) -> str | None:
+    learned = FAMILIES[model.family].learned_positions and length > model.context_length
+    return f"{model.name} reads sequences of at most {model.context_length:,} tokens" if learned else None
 
 
-def _too_long(length: int, model: ModelCard, evidence: Evidence) -> str | None:
-    longest = longest_row(model, evidence)
-    return f"{model.name} reads sequences of at most {longest:,} tokens" if length > longest else None
+def beyond_context(model: ModelCard, length: int) -> str:
+    """Return a sentence about rows that are longer than a model's context; empty for shorter ones. Rotary positions have no end."""
+    if length <= model.context_length:
+        return ""
+    return f"{length:,} tokens are more than the context of {model.name}, {model.context_length:,}: it needs scaled positions for them, such as YaRN."
 
 
 def _usual(length: int, model: ModelCard) -> int:
@@ -480,7 +484,8 @@ def consistent(rates: Sequence[Rate]) -> list[Rate]:
     """Return rates of which LoRA's is at least that of full fine-tuning, and of QLoRA where no weights are gathered.
 
     Both do more work per token than LoRA: full fine-tuning computes gradients of all weights, and QLoRA expands the frozen ones. If LoRA's
-    rate is lower, the evidence does not separate the methods: both get the geometric mean, with an interval that holds both intervals.
+    rate is lower, the evidence does not separate the methods: both get their mean, the more certain one more of it, with an interval that holds
+    both intervals.
     Sharded QLoRA gathers a quarter of LoRA's bytes, and QLoRA may fit without recomputation where LoRA does not: then it may be faster.
     """
     changed = {(rate.method, rate.software, rate.accelerator, rate.devices): rate for rate in rates}
@@ -493,13 +498,23 @@ def consistent(rates: Sequence[Rate]) -> list[Rate]:
             gathers = slower == Method.QLORA.value and lora.sharding not in {"single", "ddp"}
             if gathers or (slower == Method.QLORA.value and lora.checkpointing != other.checkpointing):
                 continue
-            speed = math.sqrt(lora.tokens_per_s * other.tokens_per_s)
+            speed = _between(lora, other)
             low = min(lora.tokens_per_s_low or 0.0, other.tokens_per_s_low or 0.0)
             high = max(lora.tokens_per_s_high or 0.0, other.tokens_per_s_high or 0.0)
             for one, beside in ((lora, other), (other, lora)):
                 merged = replace(one, tokens_per_s=speed, tokens_per_s_low=low, tokens_per_s_high=high, merged=beside.method)
                 changed[(one.method, *same)] = merged
     return list(changed.values())
+
+
+def _between(one: Rate, other: Rate) -> float:
+    """Return the geometric mean of two rates, weighted by the inverse square of the width of their intervals."""
+    speeds, weights = [], []
+    for rate in (one, other):
+        width = math.log((rate.tokens_per_s_high or 1.0) / (rate.tokens_per_s_low or 1.0))
+        speeds.append(math.log(rate.tokens_per_s or 1.0))
+        weights.append(1 / max(width, NARROWEST) ** 2)
+    return math.exp(sum(speed * weight for speed, weight in zip(speeds, weights, strict=True)) / sum(weights))
 
 
 def _disputed(rows: Sequence[KnownRate], length: int, *, direct: bool) -> tuple[DisputedRate, ...]:

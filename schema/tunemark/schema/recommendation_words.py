@@ -180,7 +180,8 @@ def needs(option: Option) -> list[str]:
 
 def with_stacks(stacks: Sequence[str]) -> str:
     """Return the software with which a plan fits where it does not fit with the usual one, in a sentence; empty without any."""
-    return f" With another software stack it fits: {_listed(list(stacks), STACKS_SHOWN)}." if stacks else ""
+    chosen = f"`tunemark recommend --set stack={stacks[0]}` counts its memory" if stacks else ""
+    return f" With another software stack it fits: {_listed(list(stacks), STACKS_SHOWN)} ({chosen})." if stacks else ""
 
 
 def headline(question: Question, answer: Answer) -> str:

@@ -28,6 +28,7 @@ def answer_html(
     *,
     every: bool,
     model_page: str = "",
+    caution: str = "",
 ) -> str:
     """Return the answer: the reader's own hardware first, the best option with its grounds, the options, and what is not known.
 
@@ -41,12 +42,15 @@ def answer_html(
         Workload cards of the model: name, method and sequence length.
     every
         True to add all further options, folded.
+    caution
+        A sentence about the model in this question, which stands first.
     model_page
         The page with all results of the model, which is linked where no option can be recommended.
 
     """
+    parts = [f'<p role="note"><strong>{escape(caution)}</strong></p>'] if caution else []
     own = [line.partition(". ") for line in words.own_hardware(question, answer)]
-    parts = [f"<p><strong>{escape(first)}{end.strip()}</strong> {escape(rest)}</p>" for first, end, rest in own]
+    parts += [f"<p><strong>{escape(first)}{end.strip()}</strong> {escape(rest)}</p>" for first, end, rest in own]
     if answer.best is None:
         results = f' <a href="{escape(model_page)}">Its page</a> has all results of this model, if there are any.' if model_page else ""
         parts.append(f'<p class="tm-headline">{escape(words.headline(question, answer))}{results}</p>')

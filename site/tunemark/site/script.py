@@ -21,10 +21,10 @@ RUNTIME = "python.js"
 ENTRIES = {
     "tunemark.schema.formats": ("duration", "flop", "gib", "percent", "plain", "seconds_of", "significant", "usd", "whole_number"),
     "tunemark.schema.owned_hardware": ("HOURS_PER_YEAR", "OwnedHardware"),
-    "tunemark.schema.facts.cards": ("OVERSIZED", "cheapest_offer", "current_prices", "model_contradictions"),
+    "tunemark.schema.facts.cards": ("OVERSIZED", "cheapest_offer", "current_prices", "metal_bytes", "model_contradictions"),
     "tunemark.schema.facts.any_model": ("config_fields", "model_of_size", "size_in_words"),
     "tunemark.schema.facts.names": ("key_of_model", "model_keys", "not_modelled"),
-    "tunemark.schema.option_rates": ("Evidence", "KnownRate", "longest_row", "rates_for"),
+    "tunemark.schema.option_rates": ("Evidence", "KnownRate", "beyond_context", "rates_for"),
     "tunemark.schema.throughput": ("Effects",),
     "tunemark.schema.recommendation": ("OWN", "Offer", "Question", "Rate", "places_of", "recommend"),
     "tunemark.site.answer": ("answer_html",),

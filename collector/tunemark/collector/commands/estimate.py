@@ -27,6 +27,7 @@ from tunemark.collector.commands.terminal import (
     print_table,
     row_length,
     say,
+    training_method,
 )
 from tunemark.collector.predict.estimate import Estimate, estimates, evidence_for, shown_plan
 from tunemark.schema import formats
@@ -36,13 +37,14 @@ from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
-from tunemark.schema.option_rates import Asked, division_of
+from tunemark.schema.option_rates import Asked, beyond_context, division_of
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import StackedMemory
 from tunemark.schema.physics.memory_states import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import provider_name
+from tunemark.schema.recommendation_words import measured_rates
 from tunemark.schema.throughput import LEVEL, Range
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
@@ -71,7 +73,10 @@ def estimate(
     devices: Annotated[int, typer.Option("--devices", help="Data-parallel devices.")] = 1,
     sharding: Annotated[str | None, typer.Option("--sharding", help="ddp, zero1 to zero3, fsdp1 or fsdp2.")] = None,
     checkpointing: Annotated[
-        str | None, typer.Option("--checkpointing", help="none, selective or full. Default: the fastest that fits.", show_default=False)
+        str | None,
+        typer.Option(
+            "--checkpointing", help="none, selective or full. Default: none, or full if it fits no other way.", show_default=False
+        ),
     ] = None,
     rank: Annotated[int | None, typer.Option("--rank", help="Rank of the adapters. Default: 16.", show_default=False)] = None,
     optimizer: Annotated[
@@ -90,9 +95,9 @@ def estimate(
 
     All figures are those of the fastest plan that fits on the accelerator; --micro-batch, --checkpointing and --sharding fix their part of
     it. Speed is predicted from accepted results, with a 90% interval, as `recommend` does. Memory follows from the model card and the
-    software stack: what most people run unless --stack names one; then the interval begins at the leanest of all. It is shown line by
-    line for the smallest accelerator that the step fits on. The verdict is `fits` if the device has room for the upper end of the 90%
-    interval and the cache of the allocator, `probably` without that cache, `tight` if it has room for the lower end only, else `no`.
+    software stack: what most people run unless --stack names one. It is shown line by line for the smallest accelerator that the step fits
+    on. The verdict is `fits` if the device has room for the upper end of the 90% interval and the cache of the allocator, `probably` without
+    that cache, `tight` if it has room for the lower end only, else `no`; then the leanest other stack that fits is named.
 
     Exit codes: 0 estimated, 2 an unknown model, accelerator or word.
 
@@ -107,7 +112,7 @@ def estimate(
     - `tunemark estimate -m llama-3.1-70b --devices 16 --set loss=fused`
     """
     facts = FactBase.of_project()
-    card, method_used = any_model(facts, model), chosen("--method", method, [known for known in Method if known is not Method.PEFT])
+    card, method_used = any_model(facts, model), training_method(method, [known for known in Method if known is not Method.PEFT])
     given = named_settings(settings, SETTINGS)
     _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
     fields_of_step: dict[str, Any] = {
@@ -179,7 +184,7 @@ def _check_length(model: ModelCard, length: int) -> list[str]:
         return []
     if FAMILIES[model.family].learned_positions:
         raise TunemarkError("--seq", length, f"{model.name} has positions for {model.context_length:,} tokens; give at most that number")
-    warning = f"--seq: sequences of {length:,} tokens are longer than the context of {model.name}, {model.context_length:,} tokens"
+    warning = f"--seq: {beyond_context(model, length)}"
     say(f"tunemark: warning: {warning}")
     return [warning]
 
@@ -257,11 +262,14 @@ def _print_speeds(found: "Sequence[Estimate]", title: str) -> None:
     ]
     # Without the size of the data there is neither time nor cost.
     many = len(columns) if any(each.seconds for each in found) else columns.index("time")
-    grounds = [(each.name, cited(each.rate), ", ".join(each.unseen) or "(none)") for each, _ in predicted]
+    grounds = [
+        (each.name, cited(each.rate), measured_rates(each.rate) if each.rate.measured_low else "", ", ".join(each.unseen) or "(none)")
+        for each, _ in predicted
+    ]
     reasons = [(each.name, each.rate.reason) for each in found if each.tokens_per_s is None]
     for heading, names, lines in (
         (title, columns[:many], [row[:many] for row in rows]),
-        (None, ["accelerator", "evidence", "properties without any result"], grounds),
+        (None, ["accelerator", "evidence", "its tokens/s", "properties without any result"], grounds),
         (None, ["accelerator", "no data"], reasons),
     ):
         if lines:

@@ -11,7 +11,7 @@ from tunemark.collector.commands.terminal import AsJson, OnDay, date_option, pri
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import PriceRow, current_prices
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.names import suggest_accelerator, words_of_device
+from tunemark.schema.facts.names import suggest_accelerator
 from tunemark.schema.formats import MISSING
 from tunemark.schema.vocabulary import PriceKind
 
@@ -97,9 +97,9 @@ def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None =
 
     Raises TunemarkError for a name that is neither an instance nor an accelerator, a name without a price, and a day before its first price.
     """
-    card, words = facts.recognise_accelerator(name or ""), words_of_device(name or "")
+    card = facts.recognise_accelerator(name or "")
     # A part of a name, such as H100, is all accelerators with it.
-    keys = {card.key} if card else {key for key, each in facts.accelerators.items() if words and words <= words_of_device(each.name)}
+    keys = [card.key] if card else facts.sharing_name(name or "")
     rows = [
         row
         for row in facts.prices

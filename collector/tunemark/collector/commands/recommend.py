@@ -32,6 +32,7 @@ from tunemark.collector.commands.terminal import (
     print_table,
     row_length,
     say,
+    training_method,
 )
 from tunemark.collector.predict.estimate import read_evidence
 from tunemark.collector.store.database import OLD_PRICE_DAYS
@@ -42,9 +43,21 @@ from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
-from tunemark.schema.option_rates import rates_for
+from tunemark.schema.option_rates import beyond_context, rates_for
 from tunemark.schema.physics.stacks import STACKS
-from tunemark.schema.recommendation import ALL_METHODS, ANY, OBJECTIVES, OWN, TRUSTS, Answer, Offer, Option, Question, offers_of
+from tunemark.schema.recommendation import (
+    ALL_METHODS,
+    ANY,
+    OBJECTIVES,
+    OWN,
+    TRUSTS,
+    Answer,
+    Offer,
+    Option,
+    Question,
+    offers_of,
+    provider_name,
+)
 from tunemark.schema.recommendation import recommend as best_options
 from tunemark.schema.vocabulary import SoftwareLevel
 
@@ -122,15 +135,16 @@ def recommend(
         raise TunemarkError("--owned", owned, "is the cost of one machine; name its accelerator with --own once")
     machines = [_own(facts, each, owned) for each in own or ()]
     cards = facts.accelerators | {card.key: card for _, card in machines}
+    offers = read_offers(facts)
     question = Question(
-        chosen("--method", method, (*ALL_METHODS, ANY)),
+        training_method(method, (*ALL_METHODS, ANY)),
         size,
         length,
         chosen("--software", software, get_args(SoftwareLevel)),
         chosen("--objective", objective, OBJECTIVES),
         None if deadline is None else parse_seconds("--deadline", deadline),
         budget,
-        tuple(provider or ()),
+        _providers(provider or (), offers),
         tuple(price_kind(word).value for word in kind or ("on_demand",)),
         _accelerators(facts, accelerator, more["max_memory"]),
         most_devices,
@@ -138,8 +152,6 @@ def recommend(
         0.0 if more["start_up"] == "0" else parse_seconds("--set start_up", more["start_up"]),
         tuple(offer for offer, _ in machines),
     )
-    offers = read_offers(facts)
-    _check_providers(question.providers, offers)
     evidence = read_evidence(project_root(), facts, say)
     rates = rates_for(question, card, cards, offers, evidence, more["stack"] and chosen("--set stack", more["stack"], STACKS))
     answer = best_options(question, rates, offers)
@@ -155,6 +167,8 @@ def recommend(
     if answer.best is None and not answer.may_exceed and card.key in facts.models:
         query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
         remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
+    if caution := beyond_context(card, length):
+        typer.echo(f"{caution}\n")
     _print(card, question, answer, remarks)
 
 
@@ -218,13 +232,16 @@ def read_offers(facts: FactBase) -> list[Offer]:
     return offers_of(prices, facts.accelerators)
 
 
-def _check_providers(providers: Iterable[str], offers: Iterable[Offer]) -> None:
+def _providers(names: Iterable[str], offers: Iterable[Offer]) -> tuple[str, ...]:
+    """Return the keys of providers by their keys or their names in answers: `oci` or `Oracle Cloud`."""
     known = sorted({offer.provider for offer in offers})
-    for provider in providers:
-        if provider not in known:
-            similar = get_close_matches(provider.lower(), known, n=1, cutoff=REALLY_SIMILAR)
-            question = f"did you mean {similar[0]!r}? " if similar else ""
-            raise TunemarkError("--provider", provider, f"{question}known: {', '.join(known)}")
+    keys = {provider_name(key).lower(): key for key in known} | {key: key for key in known}
+    for name in names:
+        if name.lower() not in keys:
+            similar = get_close_matches(name.lower(), keys, n=1, cutoff=REALLY_SIMILAR)
+            question = f"did you mean {keys[similar[0]]!r}? " if similar else ""
+            raise TunemarkError("--provider", name, f"{question}known: {', '.join(known)}")
+    return tuple(keys[name.lower()] for name in names)
 
 
 # Output ---------------------------------------------------------------------------------------------

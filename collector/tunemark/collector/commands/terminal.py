@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from tunemark.schema import recommendation_words
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING, seconds_of, whole_number
@@ -95,6 +95,18 @@ def chosen(option: str, word: str, known: Iterable[Word]) -> Word:
     raise TunemarkError(option, word, did_you_mean(word, members))
 
 
+OTHER_TRAINING = frozenset(("dpo", "ppo", "grpo", "orpo", "kto", "rlhf", "rl", "pretraining"))
+"""Training that people ask for and that is not fine-tuning on examples."""
+
+
+def training_method(word: str, known: Iterable[Word]) -> Word:
+    """Return the method that `--method` names; raises TunemarkError with the reason for training of another kind."""
+    if word.lower() in OTHER_TRAINING:
+        fix = "is not covered: its steps differ from those of supervised fine-tuning, whose methods are full, lora and qlora"
+        raise TunemarkError("--method", word, fix)
+    return chosen("--method", word, known)
+
+
 def price_kind(word: str) -> PriceKind:
     """Return the kind of price that `--kind` names; prices of owned hardware are not in the price book."""
     return chosen("--kind", word.replace("-", "_"), [kind for kind in PriceKind if kind is not PriceKind.OWNED])
@@ -128,8 +140,9 @@ def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCE
         card = facts.accelerator(mac[1] if mac else name, option, usual=True)
         if mac:
             card = card.model_copy(update={"memory_gib": float(mac[2]), "name": f"{card.name} with {mac[2]} GB"})
-        if facts.recognise_accelerator(name) is None:
-            say(f"tunemark: {option}: {name!r} is read as {card.name}")
+        most = f" with {card.memory_gib:g} GB; with less, give it as in '{name} 64GB'" if card.vendor == APPLE and not mac else ""
+        if most or facts.recognise_accelerator(name) is None:
+            say(f"tunemark: {option}: {name!r} is read as {card.name}{most}")
         found.append(card)
     return found
 

@@ -180,7 +180,7 @@ class Estimate:
     fit: str
     """`fits`, `probably`, `tight` or `no`, by the interval of the estimate; `ran` if a result shows it."""
     with_stack: str | None
-    """If the verdict is `tight`, the leanest other software stack with which the step fits."""
+    """Unless the step fits, the leanest other software stack with which it does."""
     rate: Rate
     """Its speed, as `recommend` has it, with the plan and the evidence, or the reason why none is known."""
     tokens_per_s: Range | None = None

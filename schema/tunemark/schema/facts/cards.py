@@ -27,8 +27,8 @@ Dense = Literal[
 ]
 Latent = Literal["deepseek_v2", "deepseek_v3", "glm4_moe_lite"]
 Hybrid = Literal["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
-Mixture = Literal["mixtral", "qwen3_moe", "minimax_m2", Latent, "glm4_moe", "llama4_text", "gpt_oss"]
-ModelFamily = Literal[Dense, "gpt2", "bert", "apertus", "gemma4_text", Mixture, Hybrid]
+Mixture = Literal["mixtral", "qwen3_moe", "minimax_m2", "glm4_moe", "llama4_text", "gpt_oss"]
+ModelFamily = Literal[Dense, "gpt2", "bert", "apertus", "gemma4_text", Mixture, Latent, Hybrid]
 """Architecture name in transformers."""
 LATENT = get_args(Latent)
 """Families whose keys and values are computed from a vector of low rank."""
@@ -53,7 +53,7 @@ OF_FAMILIES = (
     (("gemma4_text",), ("wide_head_dim", "wide_key_value_heads"), ()),
 )
 """Families, the fields that they have, and those that they may have; other families have none of them."""
-MIXTURES = ("gemma4_text", *get_args(Mixture), "qwen3_next", "qwen3_5_moe_text")
+MIXTURES = ("mixtral", "qwen3_moe", "minimax_m2", "gpt_oss", *SHARED, "gemma4_text")
 """Families with experts; Gemma 4 has models without them, too."""
 
 

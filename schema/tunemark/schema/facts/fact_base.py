@@ -20,9 +20,12 @@ from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, must_be
 from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, PriceBasis, PriceRow
 from tunemark.schema.facts.names import (
     AWS,
+    MODELS_APART,
     VARIANT,
+    agrees,
     cpu_name,
     key_of_model,
+    memory_in,
     model_keys,
     suggest_accelerator,
     suggest_card,
@@ -181,19 +184,34 @@ class FactBase:
         """
         if card := self.recognise_accelerator(name):
             return card
-        words = words_of_device(name)
-        named = [(each.key, words_of_device(one)) for each in self.accelerators.values() for one in (each.key, each.name, *each.aliases)]
-        sharing = sorted({key for key, spelling in named if words and words <= spelling and self.accelerators[key].unit != "cpu"})
-        variants = {key for key, spelling in named if key in sharing and all(map(VARIANT.fullmatch, spelling - words))}
+        words, sharing = words_of_device(name), self.sharing_name(name)
+        beyond = {key: [spelling - words for spelling in self._spelled[key]] for key in sharing}
+        variants = [key for key, rest in beyond.items() if any(all(map(VARIANT.fullmatch, each)) for each in rest)]
+        parts = [key for key, rest in beyond.items() if any(not each & MODELS_APART for each in rest)]
         prices = Counter(row.accelerator for row in self.prices if row.accelerator in variants) if usual and len(variants) > 1 else {}
         most_priced = [key for key, count in prices.items() if count == max(prices.values())]
-        for found in (variants, sharing, most_priced):
+        for found in (variants, sharing if parts == sharing else [], most_priced):
             if len(found) == 1:
                 return self.accelerators[next(iter(found))]
         fix = f"not in data/accelerators; {suggest_accelerator(name, self.accelerators)}"
-        if 1 < len(sharing) <= MOST_SHARING:
+        if 0 < len(sharing) <= MOST_SHARING:
             fix = f"may be {' or '.join(sharing)}; give one of them"
         raise TunemarkError(option, name, fix if words else "give the name of an accelerator, such as 'RTX 4090'")
+
+    def sharing_name(self, name: str) -> list[str]:
+        """Return the keys of the accelerators, CPUs left out, whose spellings hold all words of a name and whose memory is that in it, if any."""
+        words, memory = words_of_device(name), memory_in(name)
+        return sorted(
+            key
+            for key, spellings in self._spelled.items()
+            if words and words <= frozenset().union(*spellings) and (memory is None or agrees(memory, self.accelerators[key]))
+        )
+
+    @cached_property
+    def _spelled(self) -> dict[str, list[set[str]]]:
+        """The words of each spelling of each accelerator that is not a CPU."""
+        cards = [card for card in self.accelerators.values() if card.unit != "cpu"]
+        return {card.key: [words_of_device(name) for name in (card.key, card.name, *card.aliases)] for card in cards}
 
     def recognise_accelerator(self, reported: str) -> AcceleratorCard | None:
         """Return the card of a device by the name that it reports, or None if there is no card with exactly that name."""

@@ -209,8 +209,8 @@ class StackedMemory:
 
     @property
     def needed_interval(self) -> tuple[int, int]:
-        """Bytes of a device from the lower end of the leanest stack to the upper end of this one."""
-        return min(other.needed_low for other in self.ledgers.values()), self.ledger.needed_high
+        """The 90% interval of the bytes of a device that are needed with this stack."""
+        return self.ledger.needed_low, self.ledger.needed_high
 
     def stack_that_fits(self, device_bytes: int) -> str | None:
         """Return the leanest stack if the step is expected to run with it on a device of this memory."""
@@ -218,10 +218,9 @@ class StackedMemory:
         return leanest if self.ledgers[leanest].fit_on(device_bytes) in FITS else None
 
     def fit_on(self, device_bytes: int) -> tuple[MemoryVerdict, str | None]:
-        """Return the verdict on a device of this memory, and where it is `tight` the leanest stack with which the step fits, if any does."""
+        """Return the verdict on a device of this memory, and unless the step fits the leanest other stack with which it does, if any."""
         verdict = self.ledger.fit_on(device_bytes)
-        other = None if verdict in FITS else self.stack_that_fits(device_bytes)
-        return "tight" if other else verdict, other
+        return verdict, None if verdict in FITS else self.stack_that_fits(device_bytes)
 
 
 def memory_on(shape: TrainingShape, stack: str | None, fixed: tuple[str, ...] = (), level: SoftwareLevel = "plain") -> StackedMemory:

@@ -76,7 +76,9 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
     width, mixed = heads_of(model, model.layers - 1).width, len(blocks_with_experts(model))
     tile = 2 ** math.ceil(math.log2(width)) / width
     inner = (model.layers - mixed) * inner_width(model, mixed=False) + mixed * inner_width(model, mixed=True)
-    elementwise = ((10 * model.layers * model.hidden_size + 4 * inner) * passes + 3 * model.vocabulary * 2) * BYTES[shape.activations]
+    # What selective checkpointing does not keep is computed again, too.
+    again = passes if shape.checkpointing is Checkpointing.NONE else 4
+    elementwise = ((10 * model.layers * model.hidden_size + 4 * inner) * again + 3 * model.vocabulary * 2) * BYTES[shape.activations]
     # Adapters: input cast and dropped out, output added, in their format.
     widths = sum(((3 if shape.lora_dropout else 1) * each.inputs + 2 * each.outputs) * each.times() for each in shape.adapted)
     # An eager kernel writes and reads all scores: product, mask, softmax in fp32, cast.

@@ -2,10 +2,10 @@
 (() => {
   const { decoded, el, visit } = globalThis.tunemarkCommon, { dict, make, object } = globalThis.tunemarkPython, { answer_html } = globalThis.tunemark.answer;
   const { CONFIG_FIELDS, config_fields, model_of_size, size_in_words } = globalThis.tunemark.any_model;
-  const { key_of_model, model_keys, not_modelled } = globalThis.tunemark.names, { model_contradictions } = globalThis.tunemark.cards;
+  const { key_of_model, model_keys, not_modelled } = globalThis.tunemark.names, { metal_bytes, model_contradictions } = globalThis.tunemark.cards;
   const { seconds_of, whole_number } = globalThis.tunemark.formats;
   const { OWN, Offer, Question, places_of, recommend } = globalThis.tunemark.recommendation;
-  const { Evidence, KnownRate, longest_row, rates_for } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
+  const { Evidence, KnownRate, beyond_context, rates_for } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
   // What Python computes with: cards with dictionaries, the fitted model, and its results.
   const prepared = (data) => {
     for (const card of Object.values(data.accelerators)) card.peak_tflops = dict(Object.entries(card.peak_tflops));
@@ -60,13 +60,14 @@
   const answerBox = document.getElementById("tm-answer");
   const OPTIONS = {
     devices: "number of accelerators", startup: "start-up time", trust: "evidence", kind: "prices", provider: "providers", accelerator: "accelerators",
-    own: "own hardware", own_devices: "own hardware", own_usd: "own hardware", watts: "own hardware", kwh: "own hardware",
+    own: "own hardware", own_devices: "own hardware", own_memory: "own hardware", own_usd: "own hardware", watts: "own hardware", kwh: "own hardware",
   };
 
   // Field of the form -> its name in a sentence.
   const NAMES = {
     size: "The size of the data", length: "The sequence length", epochs: "The number of epochs", deadline: "The deadline", budget: "The budget",
     devices: "The number of accelerators", startup: "The start-up time", own_devices: "The number of your own accelerators",
+    own_memory: "The memory of your Mac",
     own_usd: "The cost per hour", currency: "The currency", exchange: "The exchange rate", watts: "The power", kwh: "The price of electricity",
   };
   const optional = (reader) => (text) => (text.trim() === "" ? null : reader(text));
@@ -124,13 +125,21 @@
     });
     return { code, rate: code === "USD" ? 1 : read("exchange", above0) };
   };
+  // The cards, with the memory of the reader's own Mac: one chip is sold with several.
+  const cardsOf = (index) => {
+    const memory = read("own_memory", optional(above0)), card = index.accelerators[field("own").value];
+    if (memory === null || !card) return index.cards;
+    if (card.vendor !== "Apple") throw Object.assign(new Error("The memory can be given for Macs, whose chips are sold with several"), { field: "own_memory" });
+    const mine = { ...card, memory_gib: memory, usable_bytes: metal_bytes(memory * 2 ** 30), name: `${card.name} with ${memory} GB` };
+    return dict(Object.entries({ ...index.accelerators, [card.key]: mine }));
+  };
   const questionOf = (index) => {
     const length = read("length", whole_number);
     const size = read("size", whole_number) * (field("unit").value === "samples" ? length : 1);
     const own = [];
     if (field("own").value) {
       const hours = read("own_usd", from0);
-      const key = field("own").value, { name, tdp_w: limit, caution } = index.accelerators[key];
+      const key = field("own").value, { name, tdp_w: limit, caution } = cardsOf(index).get(key);
       const devices = read("own_devices", whole_number);
       // The board power is known where no power is given.
       const watts = read("watts", from0) / devices || limit, electricity = ((watts * devices) / 1000) * read("kwh", from0);
@@ -159,15 +168,16 @@
   // The rates of the last model, sequence length and hardware: most changes of the form need no others.
   let last = {};
   const ratesOf = (index, model, question) => {
-    const known = JSON.stringify([model.key, model.config, question.sequence_length, places_of(question, index.offers)]);
-    if (last.known !== known) last = { known, rates: rates_for(question, model, index.cards, index.offers, index.evidence) };
+    const cards = cardsOf(index);
+    const known = JSON.stringify([model.key, model.config, question.sequence_length, field("own").value, field("own_memory").value, places_of(question, index.offers)]);
+    if (last.known !== known) last = { known, rates: rates_for(question, model, cards, index.offers, index.evidence) };
     return last.rates;
   };
 
-  const show = (index, model, question, remark) => {
+  const show = (index, model, question) => {
     answerBox.innerHTML = answered(index, model, question, ratesOf(index, model, question), currency());
     const alike = model.name.toLowerCase() === box.value.trim().toLowerCase();
-    document.getElementById("tm-model-read").textContent = (model.config ? `Read from ${CONFIG}: ${architecture_of(model)}.` : alike ? "" : `Computed as ${model.name}.`) + remark;
+    document.getElementById("tm-model-read").textContent = (model.config ? `Read from ${CONFIG}: ${architecture_of(model)}.` : alike ? "" : `Computed as ${model.name}.`);
   };
 
   // What Python refuses of a question -> the field of the form.
@@ -231,7 +241,7 @@
     });
   };
 
-  let turn = 0, modelChanged = false;
+  let turn = 0;
   const update = async () => {
     const mine = (turn += 1);
     for (const marked of form.querySelectorAll("[aria-invalid]")) marked.removeAttribute("aria-invalid");
@@ -241,15 +251,7 @@
       if (mine !== turn) return;
       // The name stands for a key of the address, but not while the reader types.
       if (document.activeElement !== box && Object.hasOwn(index.models, box.value)) box.value = index.models[box.value].name;
-      const model = asked(index), longest = longest_row(model, index.evidence);
-      // A model that reads shorter rows gets its longest ones.
-      const shortened = modelChanged && Number(field("length").value) > longest;
-      if (shortened) {
-        field("length").value = longest;
-        remember();
-      }
-      modelChanged = false;
-      show(index, model, questionOf(index), shortened ? ` The sequence length is now the longest that it reads, ${longest.toLocaleString("en")}.` : "");
+      show(index, asked(index), questionOf(index));
     } catch (error) {
       if (mine === turn) complain(error);
     }
@@ -263,7 +265,6 @@
   const changed = (target) => {
     unknown = "";
     touched = target.name;
-    modelChanged ||= target === box;
     clearTimeout(waiting);
     waiting = setTimeout(() => {
       remember();
