@@ -129,7 +129,9 @@ def test_a_prediction_for_lora_is_never_below_that_for_a_method_that_does_more_w
         assert other.tokens_per_s == lora.tokens_per_s == pytest.approx(200.0)
         assert [(each.tokens_per_s_low, each.tokens_per_s_high) for each in (other, lora)] == [(50.0, 800.0)] * 2
     every = consistent([rate("full", 900.0), rate("lora", 100.0), rate("qlora", 400.0)])
-    assert [each.tokens_per_s for each in every] == pytest.approx([300.0, 385.3, 385.3], rel=1e-3), "the merged rate is the less certain one"
+    assert [each.tokens_per_s for each in every] == pytest.approx([300.0, 385.3, 385.3], rel=1e-3), (
+        "the merged rate is the less certain one"
+    )
     for kept in (
         [rate("full", 100.0), rate("lora", 400.0)],
         [rate("qlora", 400.0), rate("lora", 100.0, checkpointing="full")],

@@ -18,7 +18,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model, config_fields, fields_of, limits
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import validated
-from tunemark.schema.option_rates import Evidence, KnownRate, rates_for
+from tunemark.schema.option_rates import Evidence, KnownRate, beyond_context, rates_for
 from tunemark.schema.recommendation import OBJECTIVES, OWN, TRUSTS, Answer, Offer, Question, Rate, recommend
 from tunemark.schema.throughput import FACTORS, Effects, architecture_of, generation_of, prior_of
 from tunemark.site import recommend_data
@@ -31,7 +31,7 @@ METHODS, SOFTWARE = ("full", "lora", "qlora"), ("plain", "tuned", "vendor")
 KINDS, PROVIDERS = ("on_demand", "spot"), ("aws", "gcp", "runpod")
 MODELS = (
     *("llama-3.1-8b", "qwen2.5-7b", "gemma-2-9b", "gemma-3-4b", "mixtral-8x7b", "bert-base-uncased", "gpt2"),
-    *("deepseek-v2-lite", "llama-4-scout"),
+    *("deepseek-v2-lite", "llama-4-scout", "qwen3.5-9b", "qwen3.5-35b-a3b", "gemma-4-26b-a4b"),
 )
 GPUS = ("nvidia-h100-80gb-sxm", "nvidia-v100-16gb", "amd-mi300x", "apple-m3-max", "nvidia-rtx-4090")
 COUNTS, CONFIG, UNKNOWN = (1, 2, 8), "config.json", "no such model"
@@ -150,7 +150,8 @@ def answered(
     names, cards = {key: FACTS.accelerators[key].name for key in GPUS}, CARDS if model.key == MODELS[0] else []
     page = f"models/{model.key}.html" if getattr(FACTS.models.get(model.key), "name", None) == model.name else ""
     tuned = tuned if question.software == "plain" else None
-    return answer_html(question, answer, tuned, names, cards, every=True, model_page=page), rates, answer
+    caution = beyond_context(model, question.sequence_length)
+    return answer_html(question, answer, tuned, names, cards, every=True, model_page=page, caution=caution), rates, answer
 
 
 @pytest.mark.parametrize("count", [125, pytest.param(500, marks=pytest.mark.nightly)])

@@ -22,7 +22,7 @@ ENTRIES = {
     "tunemark.schema.formats": ("duration", "flop", "gib", "percent", "plain", "seconds_of", "significant", "usd", "whole_number"),
     "tunemark.schema.owned_hardware": ("HOURS_PER_YEAR", "OwnedHardware"),
     "tunemark.schema.facts.cards": ("OVERSIZED", "cheapest_offer", "current_prices", "metal_bytes", "model_contradictions"),
-    "tunemark.schema.facts.any_model": ("config_fields", "model_of_size", "size_in_words"),
+    "tunemark.schema.facts.any_model": ("OTHER_KEYS", "config_fields", "model_of_size", "size_in_words"),
     "tunemark.schema.facts.names": ("key_of_model", "model_keys", "not_modelled"),
     "tunemark.schema.option_rates": ("Evidence", "KnownRate", "beyond_context", "rates_for"),
     "tunemark.schema.throughput": ("Effects",),

@@ -50,6 +50,11 @@ CONFIG_FIELDS = {
     for theirs in names.split()
 }
 """Name in transformers -> field of the model card. Of several names for one field, a family has one, or the last is that of its experts."""
+OTHER_KEYS = (
+    *("model_type", "layer_types", "use_sliding_window", "sliding_window_pattern", "shared_expert_intermediate_size"),
+    *("enable_moe_block", "hidden_size_per_layer_input", "num_kv_shared_layers", "per_layer_config", "_name_or_path"),
+)
+"""Further names that say something about a model."""
 DEFAULTS: dict[str, dict[str, Any]] = {
     "gemma": {"tied_embeddings": True, "head_dim": 256, "vocabulary": 256_000, "context_length": 8192},
     "gemma2": {"tied_embeddings": True, "head_dim": 256, "vocabulary": 256_000, "context_length": 8192, "full_attention_every": 2},

@@ -1,7 +1,7 @@
 // The home page: reads the form, keeps it in the address, and shows the answer. The choice and its words are translated from Python (script.py).
 (() => {
   const { decoded, el, visit } = globalThis.tunemarkCommon, { dict, make, object } = globalThis.tunemarkPython, { answer_html } = globalThis.tunemark.answer;
-  const { CONFIG_FIELDS, config_fields, model_of_size, size_in_words } = globalThis.tunemark.any_model;
+  const { CONFIG_FIELDS, OTHER_KEYS, config_fields, model_of_size, size_in_words } = globalThis.tunemark.any_model;
   const { key_of_model, model_keys, not_modelled } = globalThis.tunemark.names, { metal_bytes, model_contradictions } = globalThis.tunemark.cards;
   const { seconds_of, whole_number } = globalThis.tunemark.formats;
   const { OWN, Offer, Question, places_of, recommend } = globalThis.tunemark.recommendation;
@@ -50,7 +50,8 @@
     const offers = rate === 1 ? index.offers : index.offers.map((offer) => make(Offer, [], { ...offer, usd_per_hour: offer.usd_per_hour * rate }));
     const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, offers) : null;
     const page = index.models[model.key]?.name === model.name ? `models/${model.key}.html` : "";
-    const html = answer_html(question, recommend(question, rates, offers), tuned, index.names, index.workloads[model.key] ?? [], true, page);
+    const cards = index.workloads[model.key] ?? [], caution = beyond_context(model, question.sequence_length);
+    const html = answer_html(question, recommend(question, rates, offers), tuned, index.names, cards, true, page, caution);
     return code === "USD" ? html : html.replaceAll("$", `${code}\u00a0`);
   };
   globalThis.tunemarkHome = { answered, modelOf, prepared };
@@ -108,7 +109,7 @@
     try {
       const text = typeof given === "string" ? given : given.size > 1e6 ? "too large" : await given.text();
       const { name } = modelOf(await load(), "", text), content = object(parsed(text)), part = { ...content, ...object(content.text_config ?? {}) };
-      const keys = [...CONFIG_FIELDS.keys(), "model_type", "use_sliding_window", "sliding_window_pattern", "layer_types", "_name_or_path"];
+      const keys = [...CONFIG_FIELDS.keys(), ...OTHER_KEYS];
       field("config").value = JSON.stringify(Object.fromEntries(keys.filter((key) => part[key] !== undefined).map((key) => [key, part[key]])));
       box.value = name;
       changed(box);
