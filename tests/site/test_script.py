@@ -31,7 +31,7 @@ def test_a_number_is_written_alike(page: Page, name: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["500", "2k", "1.5 billion", ".5M", "10,000", "10X", "1.5", "", "1..5", "10.", "1,,0"])
+@pytest.mark.parametrize("text", ["500", "2k", "1.5 billion", "1e8", "2.5e6", ".5M", "10,000", "10X", "1.5", "", "1..5", "10.", "1,,0"])
 def test_a_count_is_read_alike(page: Page, text: str) -> None:
     read = "(text) => { try { return tunemark.formats.whole_number(text); } catch (error) { return error.message; } }"
     try:

@@ -1,7 +1,6 @@
 """Options and output that all commands share: rich tables, JSON and CSV for programs, messages."""
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from tunemark.schema import recommendation_words
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.names import memory_in
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING, seconds_of, whole_number
 from tunemark.schema.recommendation import Rate
@@ -128,19 +128,12 @@ def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[st
     return settings
 
 
-MAC = re.compile(r"((?:apple\W)?m[0-9].*?)\s+([0-9]+)\s*GI?B", re.IGNORECASE)
-"""A chip of Apple, which comes with several sizes of memory, and the size: `M4 Max 64GB`."""
-
-
 def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCELERATOR) -> list[AcceleratorCard]:
     """Return the cards of accelerators, and say how a part of a name was read. Raises TunemarkError about the option for a name without a card."""
     found = []
     for name in names:
-        mac = MAC.fullmatch(name)
-        card = facts.accelerator(mac[1] if mac else name, option, usual=True)
-        if mac:
-            card = card.model_copy(update={"memory_gib": float(mac[2]), "name": f"{card.name} with {mac[2]} GB"})
-        most = f" with {card.memory_gib:g} GB; with less, give it as in '{name} 64GB'" if card.vendor == APPLE and not mac else ""
+        card, whole = facts.accelerator(name, option, usual=True), memory_in(name) is None
+        most = f" with {card.memory_gib:g} GB; with less, give it as in '{name} 64GB'" if card.vendor == APPLE and whole else ""
         if most or facts.recognise_accelerator(name) is None:
             say(f"tunemark: {option}: {name!r} is read as {card.name}{most}")
         found.append(card)

@@ -128,7 +128,7 @@ def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) ->
     """
     if devices % nodes:
         raise TunemarkError("--devices", devices, f"is for all {nodes} nodes together; give a multiple of {nodes}")
-    card = facts.accelerator(accelerator, "--accelerator")
+    card = facts.accelerator(accelerator, "--accelerator", usual=True)
     vendor = _vendor(card)
     memory = card.device_bytes or None
     names = {*PACKAGES, *(need.package for need in vendor.needs.values())}
@@ -146,7 +146,7 @@ def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) ->
 
 def too_large(facts: FactBase, accelerator: str, devices: int, nodes: int) -> str | None:
     """Return a note if no instance has this number of accelerators, else None."""
-    card = facts.accelerator(accelerator, "--accelerator")
+    card = facts.accelerator(accelerator, "--accelerator", usual=True)
     each = math.ceil(devices / nodes / card.devices_per_unit)
     most = max((row.accelerator_count for row in facts.prices if row.accelerator == card.key), default=math.inf)
     if each <= most:

@@ -22,14 +22,15 @@ from tunemark.schema.facts.names import (
     AWS,
     MODELS_APART,
     VARIANT,
-    agrees,
     cpu_name,
     key_of_model,
     memory_in,
     model_keys,
+    sold_with,
     suggest_accelerator,
     suggest_card,
     suggest_instance,
+    with_memory,
     words_of_device,
 )
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
@@ -179,8 +180,8 @@ class FactBase:
     def accelerator(self, name: str, option: str = "accelerator", *, usual: bool = False) -> AcceleratorCard:
         """Return an accelerator card by key, name or alias, or by a part of one that a single card has: `3090`, `h100 sxm`.
 
-        `usual` allows a part that variants of one product share, such as `h100`: it is the one with the most prices. Raise TunemarkError about
-        the option with a suggestion for an unknown name, and with the candidates for one that several cards have.
+        `usual` allows a part that variants of one product share, such as `h100`: it is the one with the most prices. A Mac has the memory in
+        its name, as in `M4 Max 64GB`. Raise TunemarkError about the option with a suggestion for an unknown name, and with the candidates for one that several cards have.
         """
         if card := self.recognise_accelerator(name):
             return card
@@ -192,7 +193,7 @@ class FactBase:
         most_priced = [key for key, count in prices.items() if count == max(prices.values())]
         for found in (variants, sharing if parts == sharing else [], most_priced):
             if len(found) == 1:
-                return self.accelerators[next(iter(found))]
+                return with_memory(self.accelerators[found[0]], memory_in(name))
         fix = f"not in data/accelerators; {suggest_accelerator(name, self.accelerators)}"
         if 0 < len(sharing) <= MOST_SHARING:
             fix = f"may be {' or '.join(sharing)}; give one of them"
@@ -204,7 +205,7 @@ class FactBase:
         return sorted(
             key
             for key, spellings in self._spelled.items()
-            if words and words <= frozenset().union(*spellings) and (memory is None or agrees(memory, self.accelerators[key]))
+            if words and words <= frozenset().union(*spellings) and (memory is None or sold_with(self.accelerators[key], memory))
         )
 
     @cached_property

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 from tunemark.schema.errors import bare, nearest, suggested
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 
 WITH_MEMORY = re.compile(r"(?P<name>.{1,200}?)[\s,-]*\(?\s*(?P<memory>\d{1,5})\s*(?:GB|GiB)\)?", re.IGNORECASE)
 AWS = re.compile(r"(?P<family>(?:dl|gr|g|inf|p|trn|vt)\d[a-z0-9]*(?:-[a-z0-9]+)?)\.(?P<size>[a-z0-9-]*(?:large|metal)[a-z0-9-]*)")
@@ -131,6 +131,18 @@ def suggest_instance(name: str, instances: Collection[str]) -> str:
     family = sorted(same_family, key=lambda instance: _size_distance(instance, name))
     near = family[:2] or nearest(name, {instance: (instance,) for instance in instances})
     return suggested(near) if near else f"none of the {len(set(instances))} known instances is similar"
+
+
+def sold_with(card: AcceleratorCard, memory_gib: float) -> bool:
+    """Return True if an accelerator can have a memory: one chip of Apple is sold with several."""
+    return agrees(memory_gib, card) or (card.vendor == APPLE and memory_gib <= (card.memory_gib or 0))
+
+
+def with_memory(card: AcceleratorCard, memory_gib: float | None) -> AcceleratorCard:
+    """Return the card of a Mac with this memory; another card as it is."""
+    if card.vendor != APPLE or memory_gib is None:
+        return card
+    return card.model_copy(update={"memory_gib": memory_gib, "name": f"{card.name} with {memory_gib:g} GB"})
 
 
 def agrees(memory_gib: float, card: AcceleratorCard) -> bool:
