@@ -1,7 +1,7 @@
 """Errors of memory as somebody would type it: printed conditions and a usual software stack, without what is known of a document's own code.
 
-`low` counts figures that are predicted more than 10% too low. `inside` counts those in the interval that `tunemark estimate` prints without
-`--stack`: from the leanest stack to the upper end of the usual one. Figures are those of documents whose quantity (allocated or reserved) is known.
+`low` counts figures that are predicted more than 10% too low. `inside` counts those in the range that `tunemark estimate` prints without
+`--stack`: from the lower end of the leanest stack to the upper end of the usual one. Figures are those of documents whose quantity (allocated or reserved) is known.
 `aside` are those kept aside while terms were chosen (see `kept_aside`), `seen` the others; `named` are the same with `--stack` where one is known.
 """
 

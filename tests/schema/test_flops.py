@@ -19,6 +19,8 @@ from tunemark.schema.vocabulary import Checkpointing, Method
 FAMILIES = tuple(ARCHITECTURES)
 WINDOWS = {"mistral": None, "gemma2": 2, "gemma3_text": 6, "olmo3": 4, "exaone4": 4, "gpt_oss": 2, "llama4_text": 4, "gemma4_text": 6}
 """Family with windows -> one in this many layers attends to all."""
+SMALL_GEMMA_4 = dict.fromkeys(("experts", "active_experts", "shared_experts", "wide_key_value_heads"))
+SMALL_GEMMA_4 |= {"layers": 9, "full_attention_every": 3, "per_layer_width": 8, "sharing_layers": 4, "sharing_intermediate_size": 160}
 ROWS, LENGTH = 2, 24
 
 
@@ -155,6 +157,8 @@ def _with_adapters(model: Any, shape: TrainingShape) -> Any:
 
     task = "SEQ_CLS" if shape.labels else "CAUSAL_LM"
     adapted = rf".*\.(\d+)\.({'|'.join(linear.path.replace('.', '[.]') for linear in shape.adapted)})"
+    if shape.model.per_layer_width:
+        adapted += r"|.*\.per_layer_model_projection"
     if shape.tokens_adapted:
         adapted += rf"|.*\.({'|'.join(TOKEN_TABLES)})"
     return peft.get_peft_model(model, peft.LoraConfig(r=shape.lora_rank, target_modules=adapted, task_type=task))
@@ -183,6 +187,13 @@ def test_the_gated_delta_rule_is_counted_as_torch_does(family: str, method: Meth
     # torch computes the gradients of the triangular systems in full, zeros included.
     assert ledger.pop("backward_attention") == pytest.approx(seen.pop("backward_attention"), rel=0.15)
     assert ledger == seen
+
+
+@pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
+def test_layers_that_share_keys_and_an_embedding_for_each_layer_are_counted_as_torch_does(method: Method) -> None:
+    """As those of Gemma 4 E2B are."""
+    shape = make_shape(tiny("gemma4_text", **SMALL_GEMMA_4), method)
+    assert by_class(shape) == counted(shape)
 
 
 @pytest.mark.parametrize("method", [Method.FULL, Method.LORA])

@@ -85,6 +85,9 @@ create table models (
     full_attention_every integer,
     wide_head_dim integer,
     wide_key_value_heads integer,
+    per_layer_width integer,
+    sharing_layers integer,
+    sharing_intermediate_size integer,
     linear_key_heads integer,
     linear_value_heads integer,
     linear_head_dim integer,
@@ -105,7 +108,10 @@ comment on column models.matrix_parameters is 'N_mm: weights in matrix products;
 comment on column models.sliding_window is 'Attention span in tokens, where it is limited; in Llama 4, the length of a chunk.';
 comment on column models.full_attention_every is 'N if every N-th layer attends to all tokens, the others within a window or with a state; NULL if none does.';
 comment on column models.wide_head_dim is 'Width of a head in the layers that attend to all tokens, where it is another one.';
-comment on column models.wide_key_value_heads is 'Heads of keys in these layers; the keys are the values, too.';
+comment on column models.wide_key_value_heads is 'Heads of keys in these layers where the keys are the values, too.';
+comment on column models.per_layer_width is 'Width of a further embedding of each token for each layer.';
+comment on column models.sharing_layers is 'Number of last layers that attend to the keys and values of an earlier one.';
+comment on column models.sharing_intermediate_size is 'Width of the feed-forward layer in these layers, where it is another one.';
 comment on column models.linear_key_heads is 'Heads of queries and keys in the layers that keep a state of earlier tokens (gated delta rule).';
 comment on column models.linear_value_heads is 'Heads of values in these layers; each has a state.';
 comment on column models.linear_head_dim is 'Width of the heads of these layers.';

@@ -56,7 +56,9 @@ def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | N
     if card.shared_experts and hasattr(made, "shared_expert_intermediate_size"):
         settings["shared_expert_intermediate_size"] = card.shared_experts * card.intermediate_size
     if card.family == "gemma4_text":
-        settings |= {"hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "enable_moe_block": card.experts is not None}
+        settings |= {"hidden_size_per_layer_input": card.per_layer_width or 0, "vocab_size_per_layer_input": card.vocabulary}
+        settings |= {"attention_k_eq_v": card.wide_key_value_heads is not None, "enable_moe_block": card.experts is not None}
+        settings |= {"num_kv_shared_layers": card.sharing_layers or 0, "use_double_wide_mlp": card.sharing_intermediate_size is not None}
         settings |= {
             "final_logit_softcapping": 30.0,
             "global_head_dim": card.wide_head_dim,

@@ -42,6 +42,8 @@ CONFIG_FIELDS = {
         ("mixture_every", "interleave_moe_layer_step"),
         ("wide_head_dim", "global_head_dim"),
         ("wide_key_value_heads", "num_global_key_value_heads"),
+        ("per_layer_width", "hidden_size_per_layer_input"),
+        ("sharing_layers", "num_kv_shared_layers"),
         ("linear_key_heads", "linear_num_key_heads"),
         ("linear_value_heads", "linear_num_value_heads"),
         ("linear_head_dim", "linear_key_head_dim linear_value_head_dim"),
@@ -52,7 +54,7 @@ CONFIG_FIELDS = {
 """Name in transformers -> field of the model card. Of several names for one field, a family has one, or the last is that of its experts."""
 OTHER_KEYS = (
     *("model_type", "layer_types", "use_sliding_window", "sliding_window_pattern", "shared_expert_intermediate_size"),
-    *("enable_moe_block", "hidden_size_per_layer_input", "num_kv_shared_layers", "per_layer_config", "_name_or_path"),
+    *("enable_moe_block", "attention_k_eq_v", "use_double_wide_mlp", "per_layer_config", "_name_or_path"),
 )
 """Further names that say something about a model."""
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -188,23 +190,12 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
     if family not in FAMILIES:
         why = not_modelled(kind) or "the work of this architecture is not known"
         raise TunemarkError(f"{place}: model_type", kind, f"{why}; known: {', '.join(FAMILIES)}")
-    names = fields_of(family)
+    names, part = fields_of(family), _of_gemma_4(part) if family == "gemma4_text" else part
     given = {theirs: ours for theirs, ours in names.items() if part.get(theirs) is not None or (theirs == NULLABLE and theirs in part)}
-    if family == "gemma4_text":
-        _refuse_small_gemma(part, place)
-        if not part.get("enable_moe_block"):
-            given = {
-                theirs: ours for theirs, ours in given.items() if theirs not in ("num_experts", "top_k_experts", "moe_intermediate_size")
-            }
-        # As transformers writes what `global_head_dim` and `num_global_key_value_heads` say.
-        wide: Mapping[str, Any] = next(iter((part.get("per_layer_config") or {}).values()), {})
-        part = part | {key: wide[name] for key, name in WIDE_HEADS.items() if name in wide}
-        given = given | {key: CONFIG_FIELDS[key] for key in WIDE_HEADS if part.get(key) is not None}
     fields = DEFAULTS.get(family, {}) | {ours: part[theirs] for theirs, ours in given.items()}
     needed = [*NEEDED, *((*LATENT_FIELDS, "query_rank", "head_dim") if family in LATENT else ())]
     needed += [*DENSE_FIRST_FIELDS, "shared_experts"] if family in DENSE_FIRST else []
     needed += ["intermediate_size", "experts", "active_experts"] if family in SHARED else []
-    needed += ["wide_key_value_heads"] if family == "gemma4_text" else []
     missing = [ours for ours in needed if ours not in fields]
     if missing:
         known = " or ".join(theirs for theirs, ours in names.items() if ours == missing[0])
@@ -232,11 +223,15 @@ def fields_of(family: str) -> dict[str, str]:
     return {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs != "head_dim" or family not in LATENT} | dense
 
 
-def _refuse_small_gemma(config: Mapping[str, Any], place: str) -> None:
-    for key, usual in (("hidden_size_per_layer_input", 256), ("num_kv_shared_layers", 0)):
-        if config.get(key, usual):
-            fix = "layers with embeddings of their own, or with the keys and values of other layers, are not modelled"
-            raise TunemarkError(f"{place}: {key}", config.get(key, usual), fix)
+def _of_gemma_4(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration of Gemma 4 without the keys that do not count in it."""
+    # transformers writes what keys for the layers that attend to all tokens say as settings of single layers.
+    wide: Mapping[str, Any] = next(iter((config.get("per_layer_config") or {}).values()), {})
+    full = dict(config) | {key: wide[name] for key, name in WIDE_HEADS.items() if name in wide}
+    unused = [key for key in ("hidden_size_per_layer_input", "num_kv_shared_layers") if not full.get(key)]
+    unused += [] if full.get("enable_moe_block") else ["num_experts", "top_k_experts", "moe_intermediate_size"]
+    unused += [] if full.get("attention_k_eq_v") else ["num_global_key_value_heads"]
+    return full | dict.fromkeys(unused)
 
 
 def _completed(fields: Mapping[str, Any], config: Mapping[str, Any], family: str) -> dict[str, Any]:
@@ -256,6 +251,8 @@ def _completed(fields: Mapping[str, Any], config: Mapping[str, Any], family: str
         full["full_attention_every"] = config["sliding_window_pattern"]
     if not window and family not in HYBRID:
         full["full_attention_every"] = None
+    if config.get("use_double_wide_mlp") and full.get("sharing_layers") and isinstance(full["intermediate_size"], int):
+        full["sharing_intermediate_size"] = 2 * full["intermediate_size"]
     # One wider expert for all tokens is as many of the usual width.
     shared = config.get("shared_expert_intermediate_size") if family in HYBRID else config.get("intermediate_size")
     inner = full.get("intermediate_size")

@@ -50,7 +50,7 @@ OF_FAMILIES = (
     ((*SHARED, "gemma4_text"), (), ("shared_experts",)),
     (DENSE_FIRST, DENSE_FIRST_FIELDS, ("mixture_every",)),
     (HYBRID, HYBRID_FIELDS, ()),
-    (("gemma4_text",), ("wide_head_dim", "wide_key_value_heads"), ()),
+    (("gemma4_text",), ("wide_head_dim",), ("wide_key_value_heads", "per_layer_width", "sharing_layers", "sharing_intermediate_size")),
 )
 """Families, the fields that they have, and those that they may have; other families have none of them."""
 MIXTURES = ("mixtral", "qwen3_moe", "minimax_m2", "gpt_oss", *SHARED, "gemma4_text")
@@ -282,7 +282,13 @@ class ModelCard(Frozen):
     wide_head_dim: int | None = Field(default=None, ge=1, le=1024)
     """Width of a head in the layers that attend to all tokens, where it is another one."""
     wide_key_value_heads: int | None = Field(default=None, ge=1, le=512)
-    """Their heads of keys, which are their values, too."""
+    """Their heads of keys, where these are their values, too."""
+    per_layer_width: int | None = Field(default=None, ge=1, le=4096)
+    """Width of a further embedding of each token for each layer."""
+    sharing_layers: PositiveCount | None = None
+    """Number of last layers that attend to the keys and values of an earlier one."""
+    sharing_intermediate_size: int | None = Field(default=None, ge=1, le=1_048_576)
+    """Width of the feed-forward layer in these layers, where it is another one."""
     linear_key_heads: int | None = Field(default=None, ge=1, le=512)
     """Heads of queries and keys in the layers that keep a state of earlier tokens (gated delta rule)."""
     linear_value_heads: int | None = Field(default=None, ge=1, le=512)

@@ -25,7 +25,7 @@ LONGEST_NAME = 200
 MOST_SUGGESTED = 6
 NOT_MODELLED = {
     "kimi-linear": "most layers of this architecture use a linear attention of its own",
-    r"gemma-?(3n|4-e\d+b)": "this architecture has layers that share keys and values, and an embedding for each layer",
+    "gemma-?3n": "this architecture has layers that share keys and values, and an embedding for each layer",
     r"deepseek-v(3[.-]?2|4)|glm-?5(\.\d)?|glm-moe-dsa|qwen-?3\.8-flash(-next)?|qwen-?4(-exp)?": "the attention of this architecture is sparse: the model chooses which tokens it reads",
     r"nemotron-nano(?=-$)": "the newer models of this name are state-space models, and the older one of 8B is a Llama 3.1 8B",
     r"granite-4\.\d-h|nemotron-nano-\d+b-v2|nemotron-(3-nano|3-super|3-ultra|h)|jamba|bamba|zamba2?": "most layers of this architecture are state-space models",

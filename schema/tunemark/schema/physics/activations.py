@@ -18,6 +18,7 @@ from tunemark.schema.physics.architecture import (
     heads_of,
     inner_width,
     keeps_state,
+    sharing_blocks,
     widths_of_state,
 )
 from tunemark.schema.physics.flops import STATE_CHUNK
@@ -125,7 +126,7 @@ class _Parts:
     @property
     def inner(self) -> float:
         """The inner width of the feed-forward layers that a token uses."""
-        return self.product * inner_width(self.card, mixed=self.mixed) / self.shape.tensor_parallel
+        return self.product * inner_width(self.card, self.place) / self.shape.tensor_parallel
 
     @property
     def inner_at_once(self) -> float:
@@ -160,7 +161,9 @@ class _Parts:
 
     @property
     def keys(self) -> float:
-        """Keys, or values that are as wide."""
+        """Keys, or values that are as wide; 0 where they are those of another block."""
+        if self.place in sharing_blocks(self.card):
+            return 0
         return self.product * self.heads.keys * self.heads.width / self.shape.tensor_parallel
 
     @property
@@ -171,7 +174,7 @@ class _Parts:
     @property
     def norms(self) -> float:
         """Inputs of the norms (in fp32 if the code casts them), and normed outputs if their weights or the next matrices are trained."""
-        card, per_layer = self.card, self.traits.norms_per_layer
+        card, per_layer = self.card, self.traits.norms_per_layer + (1 if self.card.per_layer_width else 0)
         if self.traits.norm_bias:
             # torch's own layer norm keeps its input; its output feeds the trained matrices.
             return per_layer * self.hidden * (2 if self.trained else 1)
@@ -233,7 +236,9 @@ class _Parts:
         masks = 2 * MASK * self.card.hidden_size if self.traits.norm_bias else 0
         copies = 2 * self.hidden * (experts_run(self.card) + self.traits.gated_expert) if self.mixed else 0
         cast = FP32 * self.card.hidden_size if self.mixed and self.trained and self.traits.router_in_fp32 else 0
-        return self.inner * (steps + (1 if self.trained else 0)) + masks + copies + cast
+        # The gate, its activation, the embedding and their product; and the input.
+        per_layer = self.product * 4 * self.card.per_layer_width + self.hidden if self.card.per_layer_width else 0
+        return self.inner * (steps + (1 if self.trained else 0)) + masks + copies + cast + per_layer
 
     @property
     def adapters(self) -> float:

@@ -128,8 +128,9 @@ def count_parameters(card: ModelCard) -> ParameterCount:
     embedding = card.vocabulary * hidden
     positions = card.context_length * hidden if traits.learned_positions else 0
     feed_forward = [linear for linear in linears if linear.part in {"feed_forward", "experts"}]
+    per_layer = card.vocabulary * card.layers * (card.per_layer_width or 0)
     return ParameterCount(
-        embedding=embedding + positions + (TOKEN_TYPES * hidden if traits.encoder else 0),
+        embedding=embedding + per_layer + positions + (TOKEN_TYPES * hidden if traits.encoder else 0),
         attention=sum(linear.weights * linear.times() for linear in linears if linear.part == "attention"),
         feed_forward=sum(linear.weights * linear.times() for linear in feed_forward),
         active_feed_forward=sum(linear.active_weights * linear.times() for linear in feed_forward),
@@ -150,7 +151,9 @@ def _vectors(card: ModelCard, traits: Traits) -> int:
         # Three more norms: around the experts, and after the layer for all tokens.
         others += 4 * card.hidden_size + card.experts
     attention = sum(_vectors_of_attention(card, traits, place) for place in range(card.layers))
-    blocks = card.layers * (traits.norms_per_layer * norm + others) + attention + biases
+    if card.per_layer_width:
+        others += norm
+    blocks = card.layers * (traits.norms_per_layer * norm + others) + attention + biases + (card.per_layer_width or 0)
     pooler_bias = card.hidden_size if traits.encoder else 0
     return blocks + (norm if traits.final_norm or traits.encoder else 0) + pooler_bias
 
@@ -161,6 +164,8 @@ def _vectors_of_attention(card: ModelCard, traits: Traits, place: int) -> int:
         keys, values = widths_of_state(card)
         return CONVOLUTION * (2 * keys + values) + (card.linear_head_dim or 0) + 2 * (card.linear_value_heads or 0)
     heads = heads_of(card, place)
+    if place in sharing_blocks(card):
+        return heads.width
     normed = {"head": 2 * heads.width, "all": (heads.queries + heads.keys) * heads.width}.get(traits.query_key_norm, 0)
     return normed + (card.query_rank or 0) + (card.key_value_rank or 0)
 
@@ -212,20 +217,32 @@ def blocks_with_experts(card: ModelCard) -> tuple[int, ...]:
     return tuple(place for place in range(first, card.layers) if card.experts and (place - first) % every == 0)
 
 
+def sharing_blocks(card: ModelCard) -> tuple[int, ...]:
+    """Return the places of the blocks that attend to the keys and values of an earlier one."""
+    return tuple(range(card.layers - (card.sharing_layers or 0), card.layers))
+
+
 @lru_cache(maxsize=256)
 def block_kinds(card: ModelCard) -> tuple[tuple[int, ...], ...]:
     """Return the places of the blocks by kind: those of a kind have the same layers."""
-    mixed, apart = blocks_with_experts(card), _blocks_apart(card)
-    kinds: dict[tuple[bool, bool], list[int]] = {}
+    return _by_kind(card, blocks_with_experts(card))
+
+
+def _by_kind(card: ModelCard, mixed: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    sharing = sharing_blocks(card)
+    # Where their layers differ from those of blocks that attend to all tokens.
+    apart = limited_blocks(card) if card.wide_head_dim or card.family in HYBRID else ()
+    kinds: dict[tuple[bool, bool, bool], list[int]] = {}
     for place in range(card.layers):
-        kinds.setdefault((place in mixed, place in apart), []).append(place)
+        kinds.setdefault((place in mixed, place in apart, place in sharing), []).append(place)
     return tuple(tuple(places) for places in kinds.values())
 
 
-def inner_width(card: ModelCard, *, mixed: bool) -> int:
-    """Return the width of the feed-forward layers that a token is multiplied with in a block, without or with experts."""
-    if not mixed:
-        return card.dense_intermediate_size or card.intermediate_size
+def inner_width(card: ModelCard, place: int) -> int:
+    """Return the width of the feed-forward layers that a token is multiplied with in a block."""
+    if place not in blocks_with_experts(card):
+        sharing = card.sharing_intermediate_size if place in sharing_blocks(card) else None
+        return sharing or card.dense_intermediate_size or card.intermediate_size
     return card.intermediate_size * (experts_run(card) + (card.shared_experts or 0))
 
 
@@ -396,18 +413,11 @@ Widths = list[tuple[str, int, int, bool]]
 
 
 def _attention(card: ModelCard) -> tuple[Linear, ...]:
-    apart = _blocks_apart(card)
-    kinds = [blocks for blocks in (apart, tuple(place for place in range(card.layers) if place not in apart)) if blocks]
     return tuple(
         Linear(name, inputs, outputs, "attention", first, blocks)
-        for blocks in kinds
+        for blocks in _by_kind(card, ())
         for name, inputs, outputs, first in _widths(card, blocks[0])
     )
-
-
-def _blocks_apart(card: ModelCard) -> tuple[int, ...]:
-    """Return the places of the blocks whose attention has other layers than that of blocks that attend to all tokens."""
-    return limited_blocks(card) if card.wide_head_dim or card.family in HYBRID else ()
 
 
 def _widths(card: ModelCard, place: int) -> Widths:
@@ -424,6 +434,8 @@ def _of_heads(card: ModelCard, place: int) -> Widths:
     if card.wide_key_value_heads and place not in limited_blocks(card):
         # Its keys are its values.
         inward = inward[:-1]
+    if place in sharing_blocks(card):
+        inward = inward[:1]
     return [*inward, (names[-1], heads.queries * heads.value_width, hidden, False)]
 
 
@@ -445,7 +457,10 @@ def _of_state(card: ModelCard) -> Widths:
 
 def _feed_forward(card: ModelCard) -> tuple[Linear, ...]:
     names, mixed, inner = NAMES[card.family], blocks_with_experts(card), card.intermediate_size
-    dense = tuple(place for place in range(card.layers) if place not in mixed)
+    dense: dict[int, list[int]] = {}
+    for place in range(card.layers):
+        if place not in mixed:
+            dense.setdefault(inner_width(card, place), []).append(place)
     router: tuple[Linear, ...] = (
         (Linear(names.router, card.hidden_size, card.experts, "router", blocks=mixed),) if names.router and card.experts else ()
     )
@@ -453,7 +468,20 @@ def _feed_forward(card: ModelCard) -> tuple[Linear, ...]:
         router += (Linear("mlp.shared_expert_gate", card.hidden_size, 1, "router", blocks=mixed),)
     experts = _projections(card, names.experts, inner, mixed, copies=card.experts or 1, active=card.active_experts or 1)
     shared = _projections(card, names.shared, (card.shared_experts or 0) * inner, mixed)
-    return (*_projections(card, names.feed_forward, inner_width(card, mixed=False), dense), *router, *experts, *shared)
+    plain = [each for width, places in dense.items() for each in _projections(card, names.feed_forward, width, tuple(places))]
+    return (*plain, *router, *experts, *shared, *_per_layer(card))
+
+
+def _per_layer(card: ModelCard) -> tuple[Linear, ...]:
+    """Return the layers of the embeddings for each layer; the first of them, outside the blocks, counts as one of the first block."""
+    width, hidden, blocks = card.per_layer_width, card.hidden_size, tuple(range(card.layers))
+    if width is None:
+        return ()
+    return (
+        Linear("per_layer_model_projection", hidden, card.layers * width, "feed_forward", after_norm=True, blocks=blocks[:1]),
+        Linear("per_layer_input_gate", hidden, width, "feed_forward", blocks=blocks),
+        Linear("per_layer_projection", width, hidden, "feed_forward", blocks=blocks),
+    )
 
 
 def _projections(

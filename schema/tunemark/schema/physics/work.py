@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from tunemark.schema.facts.cards import AcceleratorCard
-from tunemark.schema.physics.architecture import block_linears, blocks_with_experts, heads_of, idle_experts, inner_width
+from tunemark.schema.physics.architecture import block_kinds, block_linears, heads_of, idle_experts, inner_width
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
@@ -73,9 +73,9 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
     attention = ledger.of("forward_attention", "backward_attention") + (passes - 3) * ledger.of("forward_attention")
     in_blocks = ledger.in_block_matrices(recomputed=True)
     narrow, idle = 0 if shape.block_format is None else in_blocks, in_blocks * idle_experts(model)
-    width, mixed = heads_of(model, model.layers - 1).width, len(blocks_with_experts(model))
+    width = heads_of(model, model.layers - 1).width
     tile = 2 ** math.ceil(math.log2(width)) / width
-    inner = (model.layers - mixed) * inner_width(model, mixed=False) + mixed * inner_width(model, mixed=True)
+    inner = sum(len(kind) * inner_width(model, kind[0]) for kind in block_kinds(model))
     # What selective checkpointing does not keep is computed again, too.
     again = passes if shape.checkpointing is Checkpointing.NONE else 4
     elementwise = ((10 * model.layers * model.hidden_size + 4 * inner) * again + 3 * model.vocabulary * 2) * BYTES[shape.activations]
