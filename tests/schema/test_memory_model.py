@@ -8,9 +8,10 @@ import pytest
 from factories import FACTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_models import tiny_card
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import LATENT, MIXTURES, SHARED, ModelCard
+from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.architecture import group
 from tunemark.schema.physics.memory import estimate_memory
@@ -81,36 +82,8 @@ def _build(card: ModelCard, method: Method, attention: str) -> Any:
 
 
 def small(family: str) -> ModelCard:
-    grouped = family not in {"gpt2", "bert"}
-    content: dict[str, Any] = {
-        "hidden_size": 128,
-        "intermediate_size": 320,
-        "layers": 2,
-        "attention_heads": 4,
-        "key_value_heads": 2 if grouped else 4,
-        "head_dim": 32,
-        "vocabulary": 128,
-        "context_length": 128,
-    }
-    if family in {"mistral", "gemma2", "gemma3_text", "olmo3", "exaone4"}:
-        content["sliding_window"] = 64
-    if family in MIXTURES:
-        content |= {"experts": 4, "active_experts": 2}
-    if family in SHARED:
-        content |= {"shared_experts": 1, "dense_intermediate_size": 480, "dense_layers": 1}
-    if family in LATENT:
-        # A CPU has no fused attention for values that are narrower than keys.
-        content |= {
-            "head_dim": 24,
-            "rotary_head_dim": 8,
-            "value_head_dim": 32,
-            "query_rank": 48,
-            "key_value_rank": 40,
-            "key_value_heads": 4,
-        }
-    if family == "llama4_text":
-        content |= {"mixture_every": 2, "sliding_window": 64, "full_attention_every": 2}
-    return ModelCard.model_validate(content | {"key": family, "name": family, "family": family, "source": "made for a test"})
+    mixture = {"mixture_every": 2, "dense_layers": 1, "full_attention_every": 2} if family == "llama4_text" else {}
+    return tiny_card(family, 2, 64, vocabulary=128, **mixture)
 
 
 @pytest.mark.parametrize(
