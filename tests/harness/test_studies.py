@@ -5,17 +5,16 @@ from functools import partial
 
 import numpy as np
 import pytest
-from harness_making import make_machine
 from hypothesis import given
 from hypothesis import strategies as st
-from study_making import FACTS, ScriptedBench, make_run
+from study_making import FACTS, ScriptedBench
 
 from tunemark.collector.gate.check import judge
-from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.plan.resolve import Options
 from tunemark.harness.studies.ab_test import run_ab
 from tunemark.harness.studies.frontier import Over, find_largest, run_frontier
 from tunemark.harness.studies.sweep import run_repeats, run_sweep
-from tunemark.harness.studies.tune import rate_of_try, run_tune
+from tunemark.harness.studies.tune import run_tune
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.formats import significant
@@ -394,18 +393,6 @@ def test_a_resumed_search_has_only_what_earlier_trials_left_of_the_budget(tmp_pa
     assert scripted.ran
 
 
-def test_no_trial_begins_that_cannot_end_in_what_is_left(tmp_path, monkeypatch):
-    clock = Clock(monkeypatch)
-    tuned(tmp_path / "all", clock.script, budget_s=10_000.0)
-    trials = (record for record in records_of_series(tmp_path / "all") if record.study.kind == "tune")
-    walls_s = [record.process.wall_s for record in trials][:3]
-    assert min(walls_s) < max(walls_s)
-    # More than the shortest of them takes is left after three, and less than the longest.
-    clock.now_s, clock.limits_s = 0.0, []
-    tuned(tmp_path / "three", clock.script, budget_s=sum(walls_s) + (min(walls_s) + max(walls_s)) / 2)
-    assert len(clock.limits_s) == 3
-
-
 def test_no_trial_may_take_longer_than_what_is_left_and_one_that_the_budget_ended_is_run_again(tmp_path, monkeypatch):
     clock = Clock(monkeypatch)
     result, _ = tuned(tmp_path, clock.script, budget_s=60.0)
@@ -418,15 +405,3 @@ def test_no_trial_may_take_longer_than_what_is_left_and_one_that_the_budget_ende
     assert "attention=eager" not in [tried.settings for tried in result.tries]
     _, scripted = tuned(tmp_path, clock.script, budget_s=300.0)
     assert ended in scripted.ran
-
-
-def test_the_rate_of_a_long_step_follows_from_its_micro_steps_and_its_update():
-    run = make_run(resolve("smoke-lora", FACTS, make_machine(), TUNE_OPTIONS), step_s=1.0, steps=8, noise=0.0)
-    ends = run.trace.completed_at_s
-    starts = (run.trace.started_at_s, *ends[:-1])
-    micro = tuple((start + 0.4, start + 0.8) for start in starts)
-    timed = run.model_copy(update={"trace": run.trace.model_copy(update={"micro_completed_at_s": micro})})
-    tokens = run.trace.real_tokens[0]
-    # Two micro-steps of 0.4 s and an update of 0.2 s; with eight micro-steps, 3.2 s and 0.2 s.
-    assert rate_of_try(timed, 1.0) == pytest.approx(tokens)
-    assert rate_of_try(timed, 4.0) == pytest.approx(4 * tokens / 3.4)
