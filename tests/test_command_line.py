@@ -77,7 +77,7 @@ def test_the_package_can_be_run_as_a_module():
     assert done.stdout == f"tunemark {VERSION}\n"
 
 
-@pytest.mark.parametrize("command", ["doctor --no-self-test", "workloads", "estimate -m llama-3.1-8b --method lora --seq 2048", "prices"])
+@pytest.mark.parametrize("command", ["doctor --no-self-test", "prices"])
 def test_a_reader_that_has_seen_enough_is_no_error(command):
     piped = f"set -o pipefail; {sys.executable} -m tunemark {command} | head -n 1"
     done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=False)
@@ -105,9 +105,7 @@ def test_without_arguments_the_help_is_shown(monkeypatch, capsys, arguments):
     assert "Usage:" in shown.out
 
 
-@pytest.mark.parametrize(
-    ("words", "found"), [("tunemark sub", "submit"), ("tunemark submit --dry", "--dry-run"), ("tunemark import rel", "releases")]
-)
+@pytest.mark.parametrize(("words", "found"), [("tunemark submit --dry", "--dry-run"), ("tunemark import rel", "releases")])
 def test_the_shell_completes_commands_and_options(words, found):
     code = "import sys; sys.argv = ['tunemark']; from tunemark.cli import main; main()"
     completion = {"_TUNEMARK_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}

@@ -21,6 +21,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.statistics.intervals import share_error
 from tunemark.site import functions, heads, share, studies
 from tunemark.site.database import Database
+from tunemark.site.page import Page
 from tunemark.site.pages import STUDY_DEFAULTS, other_pages
 from tunemark.site.records import Catalogue
 from tunemark.site.render import markdown
@@ -58,10 +59,22 @@ def documents(make_once: Callable[[str, Callable[[Path], object]], Path]) -> Pat
     return make_once("study_documents", fill) / "studies.duckdb"
 
 
-@pytest.fixture(scope="session")
-def made(documents: Path) -> dict[str, str]:
-    """Return the Markdown of the studies of the real documents by key."""
-    return written(documents)
+@pytest.fixture(scope="module")
+def catalogue(documents: Path) -> Catalogue:
+    """Return the catalogue of the few documents."""
+    return Catalogue(Database(documents))
+
+
+@pytest.fixture(scope="module")
+def shown(catalogue: Catalogue) -> dict[str, Page]:
+    """Return the studies of the few documents and their index by path."""
+    return {page.path: page for page in other_pages(catalogue) if page.path.startswith("studies/")}
+
+
+@pytest.fixture(scope="module")
+def made(shown: dict[str, Page]) -> dict[str, str]:
+    """Return the Markdown of the studies by key."""
+    return {path.removeprefix("studies/"): markdown(page) for path, page in shown.items() if path != "studies/index"}
 
 
 @pytest.fixture
@@ -162,12 +175,10 @@ def test_pairs_of_methods_differ_in_nothing_else_that_is_stated(documents: Path)
     assert not rows(documents, f"select p.result_id {pairs}")
 
 
-def test_the_index_lists_studies_before_series_and_every_page_links_its_citations(documents: Path) -> None:
-    with Database(documents) as opened:
-        pages = {page.path: page for page in other_pages(Catalogue(opened)) if page.path.startswith("studies/")}
-        text = markdown(pages.pop("studies/index"))
-    assert pages
-    assert all(text.index(escape(page.title)) < text.index("Series of runs") for page in pages.values())
+def test_the_index_lists_studies_before_series(shown: dict[str, Page]) -> None:
+    text = markdown(shown["studies/index"])
+    assert len(shown) > 1
+    assert all(text.index(escape(page.title)) < text.index("Series of runs") for path, page in shown.items() if path != "studies/index")
 
 
 def test_a_study_begins_with_its_main_point_and_chart_and_shows_five_findings(made: dict[str, str]) -> None:
@@ -287,9 +298,8 @@ def test_the_exponent_of_the_length_does_not_depend_on_the_fixed_part(exponent: 
     assert found == pytest.approx(exponent, rel=1e-3)
 
 
-def test_a_study_has_its_own_picture_its_charts_to_embed_and_a_citation(documents: Path) -> None:
-    catalogue = Catalogue(Database(documents))
-    studies_with_charts = [page for page in other_pages(catalogue) if share.charts_of(page)]
+def test_a_study_has_its_own_picture_its_charts_to_embed_and_a_citation(shown: dict[str, Page], catalogue: Catalogue) -> None:
+    studies_with_charts = [page for page in shown.values() if share.charts_of(page)]
     assert len(studies_with_charts) > 3
     for page in studies_with_charts[:3]:
         files = dict(share.pictures(page, catalogue.url))
