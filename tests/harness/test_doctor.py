@@ -16,13 +16,6 @@ from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
 
-def test_a_workload_that_needs_more_memory_than_there_is_is_called_too_large(facts):
-    rows = {row["workload"]: row for row in runnable(facts, make_machine())}
-    assert rows["full-8b"]["too_large"]
-    assert rows["full-8b"]["needed_bytes"] > 8 * 2**30 == rows["full-8b"]["memory_bytes"]
-    assert not rows["smoke-lora"]["too_large"]
-
-
 @pytest.mark.parametrize(("load", "said"), [(0.2, "little: 0.2"), (1.5, "stop other programs"), (None, "unknown")])
 def test_other_work_on_the_host_is_named_before_it_disturbs_a_measurement(facts, capsys, load, said):
     commands._show(commands.report(facts, make_machine(cpu_usable_cores=2), load=load), [])
