@@ -104,9 +104,9 @@ def test_the_trainium_run_of_document_000_can_be_planned_and_the_users_settings_
     resolved = resolve(name, facts, make_neuron(32), options)
     assert (resolved.unsupported, resolved.overrides, resolved.plan.data.document_borders) == (None, (), False)
     assert (resolved.plan.batch.data_parallel, resolved.plan.batch.global_batch) == (4, 32)
-    device = resolved.plan.device
-    assert (device.tensor_parallel, device.strategy.value, device.offload) == (8, "zero1", "none")
-    assert resolved.plan.reasons["device.tensor_parallel"] == "the workload card's settings for optimum-neuron"
+    plan = plan_of(facts, name, cores=32, settings=(), devices=32).plan
+    assert (plan.device.tensor_parallel, plan.device.strategy.value, plan.device.offload) == (8, "zero1", "none")
+    assert plan.reasons["device.tensor_parallel"] == "the workload card's settings for optimum-neuron"
     other = plan_of(facts, name, cores=32, settings=("devices.tensor_parallel=4", "devices.offload=none"), devices=32, strategy="zero1")
     assert other.plan.device.tensor_parallel == 4
 

@@ -262,29 +262,18 @@ shapes = st.builds(
 )
 
 
-@settings(max_examples=80, deadline=None)
-@given(shapes)
-def test_more_rows_and_longer_rows_never_need_less(shape: TrainingShape) -> None:
+@settings(max_examples=100, deadline=None)
+@given(shapes, st.integers(2, 16))
+def test_more_work_never_needs_less_and_sharding_and_recomputation_never_more(shape: TrainingShape, devices: int) -> None:
     needed = estimate_memory(shape).needed
     assert estimate_memory(replace(shape, micro_batch=shape.micro_batch + 1)).needed >= needed
     assert estimate_memory(replace(shape, sequence_length=2 * shape.sequence_length)).needed >= needed
-
-
-@settings(max_examples=80, deadline=None)
-@given(shapes, st.integers(2, 16))
-def test_sharding_more_never_needs_more_than_a_copy_each(shape: TrainingShape, devices: int) -> None:
     ddp, zero1, zero2 = (
         estimate_memory(replace(shape, sharding=sharding, world_size=devices)).peak_allocated for sharding in ("ddp", "zero1", "zero2")
     )
     assert zero2 <= zero1 <= ddp
-
-
-@settings(max_examples=80, deadline=None)
-@given(shapes)
-def test_checkpointing_keeps_less(shape: TrainingShape) -> None:
     kept = {
         kind: sum(one.bytes for one in estimate_memory(replace(shape, checkpointing=kind)).lines if "activations" in one.key)
         for kind in Checkpointing
     }
-    assert kept[Checkpointing.FULL] <= kept[Checkpointing.SELECTIVE]
-    assert kept[Checkpointing.FULL] <= kept[Checkpointing.NONE]
+    assert kept[Checkpointing.FULL] <= min(kept[Checkpointing.SELECTIVE], kept[Checkpointing.NONE])
