@@ -37,30 +37,8 @@ COPIED = (
     *("workloads/smoke-lora.toml", "workloads/golden/smoke-lora.toml", "prices/aws_sizes.toml", "known"),
 )
 """Files and folders of data/ that are copied to the checkout."""
-PRICES = f"""provider,instance,accelerator,accelerator_count,vcpus,memory_gib,region,kind,usd_per_hour,effective_on,dated_by,source,notes
-aws,p5.48xlarge,{H100},8,192,2048,us-east-1,on_demand,55.04,2025-06-01,provider,https://example.org/prices,
-lambda,gpu_1x_h100,{H100},1,26,225,us-east-1,on_demand,3.29,2025-06-01,provider,https://example.org/prices,
-lambda,gpu_1x_h100,{H100},1,26,225,us-east-1,spot,2,2025-06-01,provider,https://example.org/prices,
-vast,1x-H100,{H100},1,,,,marketplace,1.5,2025-06-01,provider,https://example.org/prices,
-"""
-BASIS = """providers = ["lambda", "aws"]
-reason = "a reason"
-
-[[fabric]]
-provider = "aws"
-instance = "p5.48xlarge"
-fabric = "EFA, 3,200 Gb/s"
-source = "https://example.org/network"
-"""
-FAMILY = {"found_by": "it was found", "formats": ["fp32"]}
-SUPPORT = {
-    "format": "tunemark.support/3",
-    "features": ["LoRA", "flash attention", "tf32"],
-    "families": {
-        "cpu": FAMILY | {"cannot": {"flash attention": "its kernels are for GPUs", "tf32": HOSTILE}},
-        "cuda": FAMILY | {"cannot": {}},
-    },
-}
+OWN = Path(__file__).with_name("checkout")
+"""Prices, sources and the support matrix of the checkout. `{HOSTILE}` is the hostile text."""
 
 
 # Submissions ---------------------------------------------------------------------------------------
@@ -157,7 +135,7 @@ def _claim(value: float, printed: str, **more: Any) -> dict[str, Any]:
 
 
 def _documents() -> dict[str, dict[str, Any]]:
-    """Return the records of data/published by path: two cut-down results of document 003, and one of a hostile 004."""
+    """Return the records of data/published by path: two cut-down results of document 003, and one of a hostile 004, whose sources are files."""
     first, second = (json.loads((ROOT / f"data/published/003/003-00{number}.json").read_bytes()) for number in (1, 2))
     readings = [{"meaning": "one optimizer step", "value": 4.7}, {"meaning": "one micro-batch", "value": 150.4}]
     claims = {
@@ -167,17 +145,6 @@ def _documents() -> dict[str, dict[str, Any]]:
         "tokens_per_s": _claim(41_000.0, "41,000"),
     }
     out_of_memory = {"model": "Gemma 2 9B", "peak_memory_bytes": "OOM (8.4 GiB)", "step_time_s": "OOM"}
-    asserted = {"kind": "stated", "setting": "gradient_accumulation", "value": 32, "place": "the prices", "records": ["003-001"]}
-    statement = {"id": "003-S01", "section": "Prices", "claims": {"price_usd_per_hour": _claim(3.29, "$3.29/h")}, "assertion": asserted}
-    table = {
-        "id": "h100",
-        "title": "1. NVIDIA H100",
-        "columns": ["Model", "Peak Mem. (Model Mem.)", "Sec/step"],
-        "rows": [
-            ["{003-001/model}", "{003-001/peak_memory_bytes} ({003-001/model_memory_bytes})", "{003-001/step_time_s}"],
-            ["{003-002/model} **", "{003-002/peak_memory_bytes}", "{003-002/step_time_s}"],
-        ],
-    }
     hostile = {
         "id": "004-001",
         "source": "004",
@@ -188,34 +155,8 @@ def _documents() -> dict[str, dict[str, Any]]:
         "claims": {"peak_memory_bytes": _claim(1.0, HOSTILE, note=HOSTILE)},
     }
     return {
-        "003/source.json": {
-            "format": "tunemark.source/1",
-            "id": "003",
-            "results": 2,
-            "title": "GPU Test",
-            "authors": "Somebody",
-            "licence": "CC0-1.0",
-            "licence_read_at": "LICENSE",
-            "url": "https://example.org/gpu-test",
-            "summary": "Memory and step time.",
-            "caveats": ["GiB may be GB."],
-            "tables": [table],
-            "statements": [statement | {"note": "A price, not a result."}],
-        },
         "003/003-001.json": first | {"claims": claims, "note": "Trained at twice its context."},
         "003/003-002.json": with_overrides(second, {"claims": {}, "status": "oom", "labels": out_of_memory, "conditions.method": "qlora"}),
-        "004/source.json": {
-            "format": "tunemark.source/1",
-            "id": "004",
-            "results": 1,
-            "title": f"Bad {HOSTILE}",
-            "url": "javascript:alert(1)",
-            "licence": HOSTILE,
-            "licence_read_at": HOSTILE,
-            "summary": HOSTILE,
-            "caveats": [HOSTILE],
-            "statements": [{"id": "004-S01", "section": HOSTILE, "note": HOSTILE, "labels": {"price": HOSTILE}}],
-        },
         "004/004-001.json": first | hostile,
     }
 
@@ -245,11 +186,13 @@ def make_checkout(root: Path) -> Path:
         source, target = ROOT / "data" / name, root / "data" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
-    (root / "data" / "prices" / "prices.csv").write_text(PRICES, encoding="utf-8")
-    (root / "data" / "prices" / "basis.toml").write_text(BASIS, encoding="utf-8")
     records = {f"published/{path}": record for path, record in _documents().items()}
     records |= {f"converted/{path}": record for path, record in _entries().items()}
-    for path, record in {"support.json": SUPPORT, **records}.items():
+    for path in (path for path in OWN.rglob("*") if path.is_file()):
+        target, content = root / path.relative_to(OWN), path.read_text(encoding="utf-8").replace("{HOSTILE}", json.dumps(HOSTILE)[1:-1])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(canonical_json(json.loads(content)) if path.suffix == ".json" else content.encode())
+    for path, record in records.items():
         (root / "data" / path).parent.mkdir(parents=True, exist_ok=True)
         (root / "data" / path).write_bytes(canonical_json(record))
     for submission in SUBMISSIONS.values():

@@ -14,29 +14,8 @@ Json = dict[str, Any]
 DATA_PATH = "data/compare.json"
 READINGS = "several readings"
 TIMES = "\N{MULTIPLICATION SIGN}"
-CARDS = {
-    key: {
-        "name": f"Card {key.upper()}",
-        "vendor": "Acme",
-        "memory_bandwidth_gb_s": bandwidth,
-        "peak_bf16_tflops": bf16,
-        "peak_fp8_tflops": fp8,
-        "usd_per_hour": price,
-        "offer": "on demand, acme one, 2026-01-01",
-        "unverified": [],
-    }
-    for key, bandwidth, bf16, fp8, price in (("a", 2000, 312.5, None, 1.125), ("b", 3350, 989, 1979, 2.675), ("c", None, None, None, None))
-}
-EFFECTS = {"slope: devices doubled": [1.05, 1.02, 1.08], "level: plain": [1.5, 1.2, 1.8], "level: vendor": [0.75, 0.6, 0.9]}
-LABELS = {
-    "model": "Model",
-    "method": "Method",
-    "accelerator": "Accelerator",
-    "accelerator_count": "Device count",
-    "precision": "Precision",
-    "level": "Software level",
-    "work": "FLOPs per token",
-}
+DATA = json.loads(Path(__file__).with_name("compare_data.json").read_text(encoding="utf-8"))
+"""Labels, effects and cards of the page."""
 INCONSISTENT = {"verdict": "inconsistent", "reason": "rows-of-a-step", "refuses": True}
 AMBIGUOUS = {"verdict": "ambiguous", "reason": READINGS, "refuses": True}
 
@@ -87,7 +66,7 @@ def opened(browser: Browser, address: str) -> Iterator[Open]:
 
             def answer(route: Route) -> None:
                 known = [{name: value for name, value in each.items() if value is not None} for each in results]
-                route.fulfill(json=route.fetch().json() | {"results": known, "labels": LABELS, "effects": EFFECTS, "cards": CARDS})
+                route.fulfill(json=route.fetch().json() | DATA | {"results": known})
 
             page.route(f"**/{DATA_PATH}", answer)
         page.goto(f"{address}compare.html{choice}")
