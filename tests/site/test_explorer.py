@@ -41,7 +41,11 @@ ALL = [each["id"] for each in ROWS]
 
 
 class Explorer(Visit):
-    """The page of results with the rows above."""
+    """The page of results with the rows above, which is loaded when it is opened."""
+
+    def __init__(self, browser: Browser, address: str, **more: Any) -> None:
+        super().__init__(browser, "about:blank", "", **more)
+        self.address = address + PAGE
 
     def open(self, query: str = "", rows: list[dict[str, Any]] = ROWS) -> Page:
         def answer(route: Route) -> None:
@@ -50,14 +54,14 @@ class Explorer(Visit):
             route.fulfill(json=data | {"titles": {"900": "A document"}})
 
         self.page.route("**/data/explorer.json", answer)
-        self.page.goto(self.page.url + query)
+        self.page.goto(self.address + query)
         self.page.wait_for_selector(".tm-explorer[data-ready]")
         return self.page
 
 
 @pytest.fixture
 def explorer(browser: Browser, address: str) -> Iterator[Page]:
-    with Explorer(browser, address, PAGE) as visit:
+    with Explorer(browser, address) as visit:
         yield visit.open()
         assert visit.complaints == []
 
@@ -96,7 +100,7 @@ def test_every_result_is_listed_and_failed_and_impossible_ones_are_marked_below_
 def test_a_bar_is_a_share_of_the_largest_possible_figure_of_the_same_work(browser: Browser, address: str) -> None:
     same: dict[str, Any] = {"devices": 8, "model": "Llama 3.1 8B", "method": "LoRA", "row_length": 2048}
     rows = [*ROWS[:2], row("902-001", 6000.0, **same), row("902-002", 99999.0, **same, flags=IMPOSSIBLE)]
-    with Explorer(browser, address, PAGE) as visit:
+    with Explorer(browser, address) as visit:
         bars = (
             visit.open(rows=rows)
             .locator("td[data-key=tokens_per_s]")
@@ -106,7 +110,7 @@ def test_a_bar_is_a_share_of_the_largest_possible_figure_of_the_same_work(browse
 
 
 def test_unknown_values_of_the_address_are_named(browser: Browser, address: str) -> None:
-    with Explorer(browser, address, PAGE) as visit:
+    with Explorer(browser, address) as visit:
         page = visit.open("?accelerator=H1000&model=Llama+3.1+8B")
         assert shown(page) == ["900-001", "900-002", "900-004"]
         assert page.get_by_text('The address asks for what no result has: accelerator "H1000".').is_visible()
@@ -217,7 +221,7 @@ def test_many_rows_are_drawn_in_parts_and_filtered_quickly(browser: Browser, add
         row(f"9-{number:05}", float(number + 1), accelerator=f"card {number % 90}", method=("LoRA", "QLoRA")[number % 2])
         for number in range(20_000)
     ]
-    with Explorer(browser, address, PAGE) as visit:
+    with Explorer(browser, address) as visit:
         page = visit.open(rows=rows)
         page.get_by_role("button", name="Show 200 more of 19,900").click()
         assert len(shown(page)) == 300
@@ -228,7 +232,7 @@ def test_many_rows_are_drawn_in_parts_and_filtered_quickly(browser: Browser, add
 
 
 def test_a_phone_shows_accelerator_and_figure_first_without_sideways_scrolling(browser: Browser, address: str) -> None:
-    with Explorer(browser, address, PAGE, width=NARROW) as visit:
+    with Explorer(browser, address, width=NARROW) as visit:
         page = visit.open()
         assert page.evaluate("document.scrollingElement.scrollWidth") <= NARROW
         assert not page.locator("[data-facet=method]").is_visible()
