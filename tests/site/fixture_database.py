@@ -28,7 +28,6 @@ from tunemark.site.commands import open_server
 AS_OF = "2026-11-22"
 HOSTILE = """<script>window.hacked=1</script> | [x](javascript:alert(1)) `tick` *star* <img src=x onerror=window.hacked=1> {{ 7*7 }} "quote" &amp;"""
 ENTRY, STRANGE_ENTRY, ROUND = "mlperf-v9.1-acme-box", "mlperf-v9.1-stranger", "mlperf-v9.1"
-PHASES = {"import": 0.0, "load": 1.2, "data": 1.7, "train": 1.9, "eval": 10.0, "save": 10.1, "teardown": 10.2}
 AB, STRANGE_STUDY = "ab0123456789", "cd0123456789"
 H100, STEPS = "nvidia-h100-80gb-sxm", 150
 COPIED = (
@@ -42,9 +41,6 @@ OWN = Path(__file__).with_name("checkout")
 
 
 # Submissions ---------------------------------------------------------------------------------------
-
-NOT_READ = ("busy_peak", "power_peak_w", "clock_mean_mhz", "clock_min_mhz", "memory_clock_mean_mhz", "temperature_peak_c")
-NOT_READ += ("memory_used_peak_bytes", "memory_used_before_bytes", "other_processes")
 
 
 def _run(day: int, steps: int = STEPS, **overrides: Any) -> Submission:
@@ -61,37 +57,17 @@ def _slower(run: Submission, factor: float) -> dict[str, Any]:
     return trace | {"completed_at_s": [round(start + (at_s - start) * factor, 6) for at_s in trace["completed_at_s"]]}
 
 
+def with_hostile_text(path: Path) -> str:
+    """Return a file of the fixture with the hostile text, as a string of JSON, in place of its name in braces."""
+    return path.read_text(encoding="utf-8").replace("{HOSTILE}", json.dumps(HOSTILE)[1:-1])
+
+
 def _submissions() -> dict[str, Submission]:
+    runs = json.loads(with_hostile_text(Path(__file__).with_name("fixture_runs.json")))
     measured = _run(
         1,
         study=_study("ab", AB, ArmRun("b", "attention=sdpa", 1).point),
-        effective={
-            **dict.fromkeys(("fused_kernels", "compile", "gradient_checkpointing", "quantisation"), "none"),
-            "attention": "eager",
-            "optimizer": "torch AdamW",
-            "trainable_dtypes": ["float32"],
-            "processes": 1,
-        },
-        gates=[
-            {"name": "adapter_gradient", "passed": True, "detail": "a gradient reaches 28 of 28 adapters"},
-            {"name": "loss_band", "passed": None, "detail": HOSTILE},
-        ],
-        probe={"dtype": "fp32", "size": 1024, "before_flop_per_s": 6.5e11, "after_flop_per_s": 6.4e11},
-        events=[{"step": 1, "kind": "compile", "amount": 3}, {"step": 4, "kind": "allocator_growth", "amount": 2**21}],
-        utilisation={
-            "samples": 60,
-            "interval_s": 0.2,
-            "devices": [
-                {"index": 0, "samples": 60, "busy_mean": 0.93, "power_mean_w": 480.0, "throttle_reasons": ["sw_power_cap"], "errors": []}
-                | {"unknown": dict.fromkeys(NOT_READ, "it was not read")},
-                {"index": 1, "samples": 60, "busy_mean": 0.91, "power_mean_w": 470.0}
-                | {"unknown": dict.fromkeys((*NOT_READ, "throttle_reasons", "errors"), "xpu-smi does not report it")},
-            ],
-            "energy": {"source": "none", "reason": "energy was not looked at"},
-        },
-        timeline=[{"phase": phase, "at_s": at_s} for phase, at_s in PHASES.items()],
-        evaluation={"split": "test", "rows": 64, "loss": 3.1},
-        **{"environment.cpu": HOSTILE, "plan.reasons": {"precision.compute": HOSTILE}},
+        **runs["measured"],
     )
     slower = _run(
         2, study=_study("ab", AB, ArmRun("a", "attention=eager", 1).point, 2), trace=_slower(measured, 1.002), **{"process.wall_s": 20.0}
@@ -99,21 +75,7 @@ def _submissions() -> dict[str, Submission]:
     rounded = _slower(measured, 1.0001)
     rounded["loss"] = [loss and loss * 1.001 for loss in rounded["loss"]]
     other = _run(3, trace=rounded, **{"plan.precision.compute": "bf16"})
-    no_sample = {"peak_bytes": None, "method": None, "reason": "no sample was taken"}
-    crashed = _run(
-        4,
-        0,
-        model=None,
-        timeline=[{"phase": "import", "at_s": 0.0}, {"phase": "load", "at_s": 1.0}],
-        outcome={
-            "status": "crash",
-            "phase": "load",
-            "last_good_step": 0,
-            "message": "RuntimeError: <removed> cannot be opened",
-            "fix": "free some disk space",
-        },
-        **{"memory.host_rss": no_sample, "memory.host_swap": no_sample},
-    )
+    crashed = _run(4, 0, **runs["crashed"])
     strange = _run(
         5,
         study=_study("sweep", STRANGE_STUDY, HOSTILE),
@@ -189,7 +151,7 @@ def make_checkout(root: Path) -> Path:
     records = {f"published/{path}": record for path, record in _documents().items()}
     records |= {f"converted/{path}": record for path, record in _entries().items()}
     for path in (path for path in OWN.rglob("*") if path.is_file()):
-        target, content = root / path.relative_to(OWN), path.read_text(encoding="utf-8").replace("{HOSTILE}", json.dumps(HOSTILE)[1:-1])
+        target, content = root / path.relative_to(OWN), with_hostile_text(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(canonical_json(json.loads(content)) if path.suffix == ".json" else content.encode())
     for path, record in records.items():
