@@ -16,38 +16,17 @@ READINGS = "several readings"
 TIMES = "\N{MULTIPLICATION SIGN}"
 DATA = json.loads(Path(__file__).with_name("compare_data.json").read_text(encoding="utf-8"))
 """Labels, effects and cards of the page."""
+USUAL = DATA.pop("result")
 INCONSISTENT = {"verdict": "inconsistent", "reason": "rows-of-a-step", "refuses": True}
 AMBIGUOUS = {"verdict": "ambiguous", "reason": READINGS, "refuses": True}
 
 
 def result(name: str, **others: Any) -> Json:
     """Return a result as the script reads it."""
-    usual = {
-        "title": f"Title {name}",
-        "trust": "published",
-        "runs": None,
-        "accelerator": "a",
-        "precision": "bf16",
-        "level": None,
-        "count": 8,
-    }
-    usual |= {
-        "flop_per_s": None,
-        "recompute": None,
-        "impossible": None,
-        "figures": {"tokens_per_s": (1000.0, None, None)},
-        "objections": {},
-    }
-    made = usual | {"id": name} | others
-    stated = {
-        "model": "M",
-        "method": "full",
-        "accelerator": made["accelerator"],
-        "accelerator_count": str(made["count"]),
-        "precision": made["precision"],
-        "level": made["level"],
-    }
-    return {"conditions": {key: value for key, value in stated.items() if value}} | made
+    made = USUAL | {"id": name, "title": f"Title {name}"} | others
+    stated = {"model": "M", "method": "full", "accelerator_count": str(made["count"])}
+    stated |= {field: made[field] for field in ("accelerator", "precision", "level") if made[field]}
+    return {"conditions": stated} | made
 
 
 Open = Callable[..., Page]
