@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from test_browser import Visit
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 MAX_CLICKS = 2
 QUESTIONS = tomllib.loads(Path(__file__).with_name("questions.toml").read_text(encoding="utf-8"))
+PATHS: dict[tuple[str, ...], dict[str, list[str]]] = defaultdict(dict)
+"""The questions of each path, with the patterns of their answers."""
+for asked, row in QUESTIONS.items():
+    PATHS[tuple(row["steps"])][asked] = row["answers"]
 TIME_AND_COST = r"[^*]+?about \$[\d.,]+\s+\$[\d.,]+ to \$[\d.,]+\s+Time\s+about .+\s+.+ to .+"
 
 
@@ -42,17 +47,17 @@ def take(visit: Visit, kind: str, words: str) -> None:
         page.wait_for_selector("#tm-compare[data-ready]")
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_the_answer_is_at_most_two_clicks_away(question: str, browser: Browser, address: str) -> None:
-    steps, answers = QUESTIONS[question]["steps"], QUESTIONS[question]["answers"]
-    assert len(steps) <= MAX_CLICKS
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: ", ".join(path) or "home")
+def test_the_answers_are_at_most_two_clicks_away(path: tuple[str, ...], browser: Browser, address: str) -> None:
+    assert len(path) <= MAX_CLICKS
     with Visit(browser, address, "index.html") as visit:
         visit.page.wait_for_function("() => globalThis.tunemark?.answer")
-        for step in steps:
+        for step in path:
             kind, _, words = step.partition(" ")
             take(visit, kind, words)
-        text = visit.page.locator("#tm-answer" if all(step.startswith("field") for step in steps) else "article").inner_text()
-        for answer in answers:
-            pattern = answer.replace("TIME_AND_COST", TIME_AND_COST)
-            assert re.search(pattern, text, re.MULTILINE), f"{answer} is not in: {text[:4000]}"
+        text = visit.page.locator("#tm-answer" if all(step.startswith("field") for step in path) else "article").inner_text()
+        for question, answers in PATHS[path].items():
+            for answer in answers:
+                pattern = answer.replace("TIME_AND_COST", TIME_AND_COST)
+                assert re.search(pattern, text, re.MULTILINE), f"{question}: {answer} is not in: {text[:4000]}"
         assert visit.complaints == []
