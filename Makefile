@@ -15,14 +15,13 @@ INSTALLED := $(VENV)/.installed
 RUNNER_INSTALLED := $(VENV)/.installed-run
 # The harness also runs with older libraries: those that optimum-neuron pins, and those of common GPU images. Each list names its torch.
 STACKS := $(patsubst requirements-stack-%.txt,%,$(wildcard requirements-stack-*.txt))
-OPTIMUM_NEURON := optimum-neuron==0.4.5
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Without --no-compile, pip compiles every module of every library on one core; Python compiles those that are imported.
 CODE := schema harness collector site tests benchmarks
 # One process more than there are cores, whole test files each, in their order: slow ones first (tests/conftest.py). Tiny models are slower on several threads when other work runs.
 PYTEST := -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-run demo test test-all check tests wheel-test rehearse-pr rehearse-release test-stacks neuron-api browser format schema support mutation-score check-sources campaign structure lock clean
+.PHONY: help setup setup-run demo test test-all check tests wheel-test rehearse-pr rehearse-release test-stacks browser format schema support mutation-score check-sources campaign structure lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -95,10 +94,6 @@ rehearse-release: setup ## Build and try what a release publishes: distributions
 
 rehearse-pr: setup ## Play a good, a bad and a hostile pull request, and print what each workflow says.
 	@$(BIN)/python benchmarks/rehearse_pull_requests.py
-
-neuron-api: setup ## Read optimum-neuron's API from its wheel again, for the contract tests.
-	@$(PIP) download --quiet --no-deps --dest build/neuron-api $(OPTIMUM_NEURON)
-	@$(BIN)/python tests/harness/neuron_api.py build/neuron-api/*.whl > tests/harness/data/optimum_neuron_api.json
 
 # The browser test needs Chromium. Debian's package is installed where possible; otherwise the test is skipped with the reason.
 browser:

@@ -128,29 +128,17 @@ def test_every_citation_of_a_definition_names_a_heading_of_the_definitions_page(
     assert not [path for path in files if "definitions.md" in path.read_text(encoding="utf-8").replace("definitions.md.j2", "")]
 
 
+MODULE_LINES, VENDOR_LINES, LONGER_VENDORS = 600, 200, {"cuda.py": 237, "neuron.py": 205}
+"""Most lines of a module and of a vendor's file, and the lengths reached by two: one has five generations of GPUs, the other no events to time steps."""
+
+
 def test_modules_stay_short_enough_to_read_top_to_bottom():
-    long = {
-        str(path.relative_to(ROOT)): lines
-        for room in ROOMS
-        for path in sources(room)
-        if (lines := len(path.read_text().splitlines())) > 600
-    }
-    assert not long
+    def most(path):
+        of_vendor = path.parent.name == "vendors" and path.name not in {"protocol.py", "vendor_tools.py"}
+        return LONGER_VENDORS.get(path.name, VENDOR_LINES) if of_vendor else MODULE_LINES
 
-
-VENDOR_LINES, LONGER_VENDORS = 200, {"cuda.py": 237, "neuron.py": 205}
-"""Most lines of a vendor's file, and the lengths reached by two: one has five generations of GPUs, the other no events to time steps."""
-
-
-def test_the_file_of_a_vendor_stays_short():
-    shared = {"protocol.py", "vendor_tools.py"}
-    lines = {
-        path.name: len(path.read_text(encoding="utf-8").splitlines())
-        for path in (ROOT / "harness/tunemark/harness/vendors").glob("*.py")
-        if path.name not in shared
-    }
-    assert lines.keys() >= {"cpu.py", "cuda.py", "rocm.py", "neuron.py", "xpu.py", "mps.py"}
-    assert not {name: count for name, count in lines.items() if count > LONGER_VENDORS.get(name, VENDOR_LINES)}
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for room in ROOMS for path in sources(room)}
+    assert not {str(path.relative_to(ROOT)): count for path, count in lines.items() if count > most(path)}
 
 
 def test_licences_are_stated_for_code_and_for_data():

@@ -4,43 +4,20 @@ import json
 import re
 
 import pytest
-from harness_making import FACTS, ROOT, changed_settings
+from harness_making import FACTS, ROOT, changed_settings, gpus, make_machine
 
 from tunemark.harness.plan.machine import machine_with
 from tunemark.harness.plan.resolve import Options, resolve, step_memory
 from tunemark.harness.studies.series import Point, star_of_card
-from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import shape_of_plan
-from tunemark.schema.plan.capabilities import Machine
-from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import PACKAGES, Backend
+from tunemark.schema.vocabulary import PACKAGES
 
 
 def eight_gpus():
-    gpu = DeviceFacts(name="NVIDIA H100 80GB HBM3", memory_bytes=80 * 2**30)
-    return Machine(
-        backend=Backend.CUDA,
-        backend_reason="nvidia-smi lists a device",
-        devices=(gpu,) * 8,
-        family=vendor_of(Backend.CUDA).family,
-        os="Linux 6.1 x86_64",
-        python="3.11.7",
-        packages=dict.fromkeys(PACKAGES, "1"),
-        cpu="CPU",
-        cpu_physical_cores=48,
-        cpu_logical_cores=96,
-        cpu_usable_cores=96,
-        memory_bytes=2**40,
-        free_disk_bytes=2**40,
-    )
-
-
-def small_machine():
-    cpu = DeviceFacts(name="Plain CPU", memory_bytes=8 * 2**30)
-    family = vendor_of(Backend.CPU).family
-    return eight_gpus().model_copy(update={"backend": Backend.CPU, "devices": (cpu,), "family": family, "packages": {"torch": "2"}})
+    host = {"cpu_physical_cores": 48, "cpu_logical_cores": 96, "cpu_usable_cores": 96, "memory_bytes": 2**40, "free_disk_bytes": 2**40}
+    return gpus("NVIDIA H100 80GB HBM3", 8, gib=80, packages=dict.fromkeys(PACKAGES, "1"), **host)
 
 
 @pytest.mark.parametrize("key", FACTS.workloads)
@@ -67,7 +44,7 @@ def judged_changed(key, resolved):
     return {field for field, (_, run) in changed_settings(resolved.plan, card).items() if run not in card.own_values(field)}
 
 
-@pytest.mark.parametrize("machine", [eight_gpus(), small_machine()], ids=["eight GPUs", "one CPU"])
+@pytest.mark.parametrize("machine", [eight_gpus(), make_machine()], ids=["eight GPUs", "one CPU"])
 @pytest.mark.parametrize("key", FACTS.workloads)
 def test_every_point_of_a_cards_own_sweep_is_planned_in_the_standard_division_or_has_a_reason(key, machine):
     for point in star_of_card(FACTS.workload(key)):

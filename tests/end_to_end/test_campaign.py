@@ -54,13 +54,9 @@ def test_a_run_and_its_rehearsal_name_a_workload_settings_and_options_that_exist
 @pytest.mark.parametrize(
     ("device", "workload", "settings", "rows", "goal"),
     [
-        ("h200-141gb-sxm", "lora-8b", {}, 8, 14_800),
         ("h100-80gb-sxm", "lora-8b", {}, 8, 12_500),
         ("h200-141gb-sxm", "lora-8b", {"compile": "blocks", "frozen_weights": "fp8"}, 8, 18_000),
         ("h200-141gb-sxm", "lora-8b", {"batch.gradient_accumulation": 1}, 1, None),
-        ("h200-141gb-sxm", "full-8b", {"compile": "blocks"}, 8, 10_000),
-        ("h200-141gb-sxm", "trainer-8k-llama-3.1-8b-lora", {"batch.gradient_accumulation": 1}, 2, 7_680),
-        ("h200-141gb-sxm", "smoke-lora", {}, 8, None),
         ("b200-sxm", "lora-8b", {}, 8, None),
     ],
 )

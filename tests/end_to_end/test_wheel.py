@@ -106,7 +106,6 @@ def test_a_result_is_measured_checked_and_shown_for_submission_in_an_empty_folde
     doctor = call("tunemark", "doctor", "--json")
     assert doctor.returncode == 0, doctor.stderr
     assert "smoke-lora" in doctor.stdout
-    assert call("tunemark", "workloads").returncode == 0
     run = call("tunemark", "run", "smoke-lora", "--steps", "12", "--json")
     assert run.returncode == 0, run.stderr
     file = Path(json.loads(run.stdout)["file"])
@@ -117,9 +116,6 @@ def test_a_result_is_measured_checked_and_shown_for_submission_in_an_empty_folde
     shown = call("tunemark", "submit", str(file), "--dry-run")
     assert shown.returncode == 0, shown.stderr
     assert json.loads(file.read_bytes())["environment"]["os"] in shown.stdout
-    estimated = call("tunemark", "estimate", "-m", "llama-3.1-8b", "-a", "H100 80GB", "--tokens", "10000000", "--json")
-    assert estimated.returncode == 0, estimated.stderr
-    assert json.loads(estimated.stdout)["accelerators"][0]["tokens_per_s"] is not None
     # Nothing was written next to the package.
     assert packages == sorted(path for path in environment.rglob("*.json") if "tunemark" in path.parts)
 

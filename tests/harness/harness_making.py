@@ -11,14 +11,12 @@ from dataclasses import replace
 from functools import cache
 from itertools import chain, repeat
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import psutil
 from filelock import FileLock
 
 from tunemark.collector.gate.check import judge
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.vendors.cuda import THROTTLE_REASONS
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan.capabilities import Machine
@@ -68,14 +66,6 @@ def gpus(name="A GPU that no card knows", count=1, *, gib=None, backend=Backend.
 def planned(workload, *settings, machine=None, **options):
     """Return what a workload resolves to with settings for `--set` and other options, on a plain CPU unless another machine is given."""
     return resolve(workload, FACTS, machine or make_machine(), Options(overrides=settings, **options))
-
-
-def fields_of_mixture(card):
-    """Return the fields that make the mixture of a card tiny; none for a dense model."""
-    tiny = {"experts": 4, "active_experts": 2} if card.experts else {}
-    tiny |= {"dense_intermediate_size": 112, "dense_layers": min(1, card.dense_layers)} if card.shared_experts else {}
-    ranks = {"query_rank": card.query_rank and 24, "key_value_rank": 20, "rotary_head_dim": 8, "value_head_dim": 12, "key_value_heads": 4}
-    return tiny | (ranks if card.key_value_rank else {})
 
 
 @cache
@@ -212,95 +202,6 @@ class FakeMonitor:
 
     def close(self):
         self.closed = True
-
-
-class Handle(str):
-    """A handle of a device, which cannot be hashed, as those of pynvml."""
-
-    __slots__ = ()
-    __hash__ = None
-
-    def __new__(cls, index):
-        return super().__new__(cls, f"handle {index}")
-
-
-class ScriptedNvml(ModuleType):
-    """A module like pynvml with two devices; `unsupported` names the functions that fail. `asked` holds the calls."""
-
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU, NVML_ERROR_NOT_SUPPORTED = 1, 2, 0, 3
-    NVML_NVLINK_MAX_LINKS, NVML_AFFINITY_SCOPE_NODE, NVML_P2P_CAPS_INDEX_NVLINK, NVML_P2P_STATUS_OK = 36, 0, 2, 0
-    NVML_TOPOLOGY_INTERNAL, NVML_TOPOLOGY_SINGLE, NVML_TOPOLOGY_MULTIPLE = 0, 10, 20
-    NVML_TOPOLOGY_HOSTBRIDGE, NVML_TOPOLOGY_NODE, NVML_TOPOLOGY_SYSTEM = 30, 40, 50
-    ANSWERS = {  # noqa: RUF012 - never changed
-        "nvmlInit": None,
-        "nvmlDeviceGetCount": 2,
-        "nvmlSystemGetDriverVersion": "550.90.07",
-        "nvmlDeviceGetName": "NVIDIA H100 80GB HBM3",
-        "nvmlDeviceGetPowerManagementLimit": 700_000,
-        "nvmlDeviceGetCudaComputeCapability": (9, 0),
-        "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=97, memory=40),
-        "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=5 * 2**30, total=81559 * 2**20 + 5),
-        "nvmlDeviceGetPowerUsage": 650_123,
-        "nvmlDeviceGetTotalEnergyConsumption": 7_000_500,
-        "nvmlDeviceGetClockInfo": 1755,
-        "nvmlDeviceGetTemperature": 63,
-        "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=42)],
-        "nvmlDeviceGetMaxClockInfo": 1980,
-        "nvmlDeviceGetApplicationsClock": 1755,
-        "nvmlDeviceGetEccMode": [1, 1],
-        "nvmlDeviceGetMigMode": [0, 0],
-        "nvmlDeviceGetMaxPcieLinkGeneration": 5,
-        "nvmlDeviceGetCurrPcieLinkWidth": 16,
-        "nvmlDeviceGetMemoryAffinity": [0b10],
-        "nvmlDeviceGetP2PStatus": 0,
-        "nvmlDeviceGetTopologyCommonAncestor": 40,
-        "nvmlEventSetCreate": "events",
-        "nvmlDeviceRegisterEvents": None,
-    }
-
-    class NVMLError(Exception):
-        value = 3
-
-    class NVMLError_Timeout(NVMLError):  # noqa: N801 - NVML's name
-        value = 10
-
-    def __init__(self, unsupported=()):
-        super().__init__("pynvml")
-        self.unsupported, self.asked, self.xids = set(unsupported), [], []
-        for place, name in enumerate(THROTTLE_REASONS):
-            setattr(self, name, 2 << place)
-        self.nvmlEventTypeXidCriticalError = 8
-        throttled = 1 | self.nvmlClocksEventReasonSwPowerCap
-        for name, answer in {**self.ANSWERS, "nvmlDeviceGetCurrentClocksEventReasons": throttled}.items():
-            setattr(self, name, self._question(name, answer))
-
-    def _question(self, name, answer):
-        def ask(handle=None, *_):
-            self.asked.append((handle, name))
-            if name in self.unsupported:
-                raise self.NVMLError
-            return answer
-
-        return ask
-
-    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802 - NVML's name
-        return Handle(index)
-
-    def nvmlDeviceGetNvLinkState(self, _handle, link):  # noqa: N802 - NVML's name
-        if "nvmlDeviceGetNvLinkState" in self.unsupported or link >= 18:
-            raise self.NVMLError
-        return 1
-
-    def nvmlEventSetWait_v2(self, *_):  # noqa: N802 - NVML's name
-        if not self.xids:
-            raise self.NVMLError_Timeout
-        return SimpleNamespace(eventData=self.xids.pop(0))
-
-    def nvmlDeviceGetUUID(self, handle):  # noqa: N802 - NVML's name
-        return f"GPU-{handle[-1]}-0000"
-
-    def nvmlShutdown(self):  # noqa: N802 - NVML's name
-        self.asked.append("shutdown")
 
 
 def changed_settings(plan, card):

@@ -4,14 +4,14 @@ It trains a transformers model on the CPU. What it cannot show is anything about
 """
 
 import json
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import ClassVar
 
 import torch
 import transformers
-from neuron_api import FIXTURE
 
-API = json.loads(FIXTURE.read_text())
+API = json.loads((Path(__file__).parent / "data" / "optimum_neuron_api.json").read_text(encoding="utf-8"))
 """Fields, parameters, attributes and keywords of optimum-neuron 0.4.5, read from its source."""
 
 

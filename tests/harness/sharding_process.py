@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from harness_making import FACTS, make_machine
+from tiny_models import tiny_card
 from torch.distributed import fsdp
 from torch.distributed.tensor import DTensor
 
@@ -17,28 +18,13 @@ from tunemark.harness.worker.levers import blocks
 from tunemark.harness.worker.models import build_model
 from tunemark.schema.vocabulary import Weights
 
-SMALL = {"hidden_size": 64, "intermediate_size": 128, "layers": 3, "attention_heads": 4, "vocabulary": 64}
-OF_FAMILY = {
-    "llama": "llama-3.2-1b",
-    "mistral": "mistral-7b",
-    "mixtral": "mixtral-8x7b",
-    "qwen2": "qwen2.5-7b",
-    "qwen3": "qwen3-8b",
-    "gemma": "gemma-7b",
-    "gemma2": "gemma-2-9b",
-    "phi3": "phi-3-mini",
-    "gpt2": "gpt2",
-    "bert": "bert-base-uncased",
-}
 SHARDED = ("llama", "mixtral", "gemma2", "gpt2", "bert")
 """Families whose blocks differ: with experts, tied and soft-capped, of another kind of layer, of an encoder."""
 
 
 def small(family):
-    """Return the card of a family's model with few and narrow layers, tied as it is."""
-    card = FACTS.model(OF_FAMILY[family])
-    heads = {"key_value_heads": 2 if card.key_value_heads != card.attention_heads else 4, "head_dim": 16}
-    return card.model_copy(update=SMALL | heads)
+    """Return a card of a family that is tied as its model is."""
+    return tiny_card(family, layers=3, vocabulary=64)
 
 
 def plan_of(family, folder):

@@ -14,11 +14,14 @@ from tunemark.schema.vocabulary import Phase, Status
 STEPS = 120
 
 
-def make_log(plan, *, step_s=0.1, steps=STEPS, noise=0.01, seed=1, loss=2.0, first_s=0.0, compiled_s=0.0, cache=None, accuracy=None):
-    """Return the log of a worker whose steps take about `step_s`, the first one `compiled_s` longer for compiling."""
+def make_log(
+    plan, *, step_s=0.1, steps=STEPS, noise=0.01, seed=1, loss=2.0, first_s=0.0, compiled_s=0.0, cache=None, accuracy=None, own_work=()
+):
+    """Return the log of a worker whose steps take about `step_s`, the first one `compiled_s` longer; of each rank `own_work` is its part of a step."""
     rows = plan.batch.global_batch
     tokens = rows * plan.data.sequence_length
     times = step_s * (1 + np.random.default_rng(seed).normal(0, noise, steps))
+    peaks = {"device_allocated_bytes": None, "device_reserved_bytes": None, "host_rss_bytes": 10**9}
     times[0] += compiled_s
     ends = 5.0 + first_s + np.cumsum(times)
     counts = {"slot_tokens": tokens, "real_tokens": tokens, "supervised_tokens": tokens, "documents": rows, "rows": rows}
@@ -30,6 +33,7 @@ def make_log(plan, *, step_s=0.1, steps=STEPS, noise=0.01, seed=1, loss=2.0, fir
         events=[{"step": 1, "what": "compile", "amount": 1}] if compiled_s else [],
         compile_cache={"state": cache or ("warm" if compiled_s else "none"), "reason": None},
         evaluation=None if accuracy is None else {"split": "scripted", "rows": 100, "loss": 1.0, "accuracy": accuracy},
+        ranks=[{"rank": rank, "own_work_s": [own] * steps, **peaks} for rank, own in enumerate(own_work)],
         ended=True,
     )
 

@@ -4,8 +4,9 @@ import re
 
 import pytest
 import transformers
-from harness_making import fields_of_mixture, make_machine, trained_on
+from harness_making import make_machine, trained_on
 from study_making import make_run
+from tiny_models import tiny_card
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker.gates import adapter_gradient
@@ -15,7 +16,6 @@ from tunemark.schema.physics.architecture import GROUPS, NAMES, endings, group, 
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.reading import read_record
 
-TINY = {"hidden_size": 64, "intermediate_size": 96, "layers": 2, "attention_heads": 4, "head_dim": 16, "vocabulary": 256}
 SMALL = ("data.sequence_length=16", "batch.micro_batch=2", "attention=eager")
 """Eager, because transformers has no other attention for Gemma 2 on a CPU."""
 
@@ -24,20 +24,12 @@ DIFFERENT = {str(names): family for family, names in NAMES.items()}.values()
 """One family of each set of names."""
 
 
-def one_of_each_family(facts):
-    return {card.family: card for card in facts.models.values()}
-
-
 def planned(facts, family, *settings):
     """Return the plan of LoRA on a model of a family, and that model's card made tiny."""
-    card = one_of_each_family(facts)[family]
+    card = tiny_card(family)
     # Classifiers are what BERT is trained as.
     workload, method = ("smoke-bert", ("method=lora",)) if family == "bert" else ("smoke-lora", ())
-    options = Options(overrides=(*method, f"model={card.key}", *SMALL, *settings))
-    heads = 4 if family in {"bert", "gpt2"} else 2
-    return resolve(workload, facts, make_machine(), options), card.model_copy(
-        update=TINY | {"key_value_heads": heads} | fields_of_mixture(card)
-    )
+    return resolve(workload, facts, make_machine(), Options(overrides=(*method, f"model={card.key}", *SMALL, *settings))), card
 
 
 @pytest.mark.parametrize(("family", "which"), [*((family, "all-linear") for family in NAMES), *((each, "attention") for each in DIFFERENT)])
@@ -79,7 +71,7 @@ def layers_of(model):
     ("family", "name"), [("bert", "q_proj"), ("bert", "dense"), ("gpt2", "c_atn"), ("llama", "query"), ("phi3", "q_proj")]
 )
 def test_a_layer_that_a_model_does_not_have_is_refused_with_those_that_it_has(facts, family, name):
-    card = one_of_each_family(facts)[family]
+    card = tiny_card(family)
     with pytest.raises(TunemarkError) as caught:
         planned(facts, family, f'lora.target_modules=["{name}"]')
     said = str(caught.value)

@@ -10,9 +10,10 @@ import pytest
 import torch
 import transformers
 from device_reads import Syncs
-from harness_making import fields_of_mixture, make_machine, trained_on
+from harness_making import make_machine, trained_on
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_models import tiny_card
 from torch.nn.attention import flex_attention, varlen
 from transformers.integrations import flex_attention as transformers_flex
 
@@ -27,15 +28,6 @@ from tunemark.harness.worker.models import build_model
 from tunemark.schema.vocabulary import Backend
 
 LENGTH, ROWS, WINDOW = 48, 3, 12
-TINY = {
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "layers": 2,
-    "attention_heads": 4,
-    "key_value_heads": 2,
-    "head_dim": 16,
-    "vocabulary": 256,
-}
 FAMILIES = (
     "llama",
     "mistral",
@@ -66,11 +58,8 @@ def places_of(rows, length):
 
 def case(facts, family, tmp_path):
     """Return plan, model with the masked attention of the family, its shape, and packed rows."""
-    card = next(card for card in facts.models.values() if card.family == family)
-    window = WINDOW if card.sliding_window else None
     # Rows of at most one chunk: packing has no mask for chunks.
-    changes = TINY | {"sliding_window": LENGTH if family == "llama4_text" else window} | fields_of_mixture(card)
-    card = card.model_copy(update=changes)
+    card = tiny_card(family, window=LENGTH if family == "llama4_text" else WINDOW)
     masked = "eager" if family == "gemma2" else "sdpa"
     plan = resolve("smoke-full", facts, make_machine(), Options(overrides=(*PACKED, f"model={card.key}", f"attention={masked}"))).plan
     model = build_model(plan, card, None, None, tmp_path, Cpu())
@@ -154,9 +143,7 @@ def test_torchs_own_function_has_the_parameters_that_are_passed():
 
 def small(facts, family, folder, *settings):
     """Return plan, model and shape of a tiny model whose rows are padded to the longest."""
-    card = next(card for card in facts.models.values() if card.family == family)
-    own = {"key_value_heads": TINY["attention_heads"]} if family in {"bert", "gpt2"} else {}
-    card = card.model_copy(update=TINY | own | {"sliding_window": WINDOW if family == "mistral" else None})
+    card = tiny_card(family, window=WINDOW)
     changes = ("compute=fp32", f"model={card.key}", "data.padding=dynamic", *settings)
     plan = resolve("smoke-bert" if family == "bert" else "smoke-full", facts, make_machine(), Options(overrides=changes)).plan
     return plan, build_model(plan, card, None, None, folder, Cpu()), shape_of(plan, card)
@@ -188,22 +175,6 @@ def test_padding_changes_no_real_token(facts, tmp_path, family):
         alone = [model(**tensors_of(plan, [row], shape)).logits[0] for row in rows]
     for together, single in zip(padded, alone, strict=True):
         torch.testing.assert_close(together[: len(single)] if family != "bert" else together, single, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.nightly
-@pytest.mark.skipif(BEFORE_5, reason="transformers 4 makes BERT's masks with other functions, and runs on Neuron devices only")
-@pytest.mark.parametrize(("sizes", "masked"), [((16, 16), False), ((16, 9), True)])
-def test_a_compiled_model_gets_a_mask_for_padded_rows_only(facts, tmp_path, sizes, masked):
-    plan, model, shape = small(facts, "llama", tmp_path)
-    given = []
-
-    def backend(graph, _inputs):
-        kernels = (node for node in graph.graph.nodes if "scaled_dot_product_attention" in str(node.target))
-        given.extend(node.kwargs.get("attn_mask") is not None for node in kernels)
-        return graph.forward
-
-    torch.compile(model, backend=backend)(**tensors_of(plan, rows_of(*sizes), shape))
-    assert given == [masked] * TINY["layers"]
 
 
 # FlexAttention

@@ -5,16 +5,13 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from harness_making import ROOT, ScriptedNvml
+from scripted_libraries import TOOLS, ScriptedNvml
 
 from tunemark.harness.plan import machine
 from tunemark.harness.vendors import cuda, mps, neuron, rocm, vendor_tools, xpu
 from tunemark.schema.formats import GIB
-from tunemark.schema.records.base import canonical_json
-from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
 
-TOOLS = ROOT / "tests" / "harness" / "data" / "tools"
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NEURON_RT_VISIBLE_CORES", "ZE_AFFINITY_MASK")
 
 
@@ -33,8 +30,8 @@ def names(found):
     return [(device.index, device.facts.name) for device in found]
 
 
-def fake_nvml(monkeypatch, **answers):
-    nvml = ScriptedNvml(**answers)
+def fake_nvml(monkeypatch):
+    nvml = ScriptedNvml()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     return nvml
 
@@ -60,7 +57,7 @@ def test_nvml_reports_name_memory_driver_limit_and_compute_capability_and_no_ser
         "links": ("NVLink",),
     }
     assert [(found.index, found.facts.target) for found in (first, second)] == [(0, "9.0"), (1, "9.0")]
-    assert nvml.asked[-1] == "shutdown"
+    assert nvml.asked[-1] == (None, "nvmlShutdown")
 
 
 def test_an_nvidia_driver_without_nvidia_ml_py_is_named_in_the_reason_for_the_cpu(monkeypatch, tmp_path):
@@ -154,12 +151,6 @@ def test_a_tool_that_fails_or_hangs_gives_no_answer(tmp_path, script, monkeypatc
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(vendor_tools, "QUERY_TIMEOUT_S", 0.5)
     assert rocm.parse_amd_smi(vendor_tools.ask_json("amd-smi")) == []
-
-
-def test_a_fact_that_is_unknown_is_not_written_so_that_older_records_keep_their_bytes():
-    plain = DeviceFacts(name="A GPU", memory_bytes=1)
-    assert json.loads(canonical_json(plain)) == {"name": "A GPU", "memory_bytes": 1, "driver": None, "power_limit_w": None, "target": None}
-    assert json.loads(canonical_json(plain.model_copy(update={"ecc": False, "numa_node": 0, "links": ()})))["ecc"] is False
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from harness_making import finished, run_of
+from harness_making import finished, make_machine, run_of
 from study_making import make_log
 
 from tunemark.harness.plan.resolve import Options, resolve
@@ -10,47 +10,28 @@ from tunemark.harness.run.record import assemble
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker.gates import matrix_rate
 from tunemark.schema.derive import derive
-from tunemark.schema.measurement_warnings import loss_band
-from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.vocabulary import Backend, Dtype
-
-STEPS = 60
-
-
-def trace_of(losses):
-    ones = (1,) * len(losses)
-    return StepTrace(
-        completed_at_s=tuple(float(step) for step in range(1, len(losses) + 1)),
-        slot_tokens=ones, real_tokens=ones, supervised_tokens=ones, documents=ones, rows=ones, loss=tuple(losses),
-    )  # fmt: skip
-
-
-def test_a_changed_or_short_run_is_not_compared_and_says_why(facts, machine):
-    golden = facts.golden_losses("smoke-full")
-    plan = resolve("smoke-full", facts, machine, Options()).plan
-    assert "changes settings" in loss_band(golden, plan, trace_of([1.0] * STEPS), changed=True).detail
-    assert "ended before" in loss_band(golden, plan, trace_of([1.0] * 5), changed=False).detail
-    other = resolve("smoke-full", facts, machine, Options(seed=5)).plan
-    assert "seed" in loss_band(golden, other, trace_of([1.0] * STEPS), changed=False).detail
-    assert loss_band(None, plan, trace_of([1.0] * STEPS), changed=False).passed is None
 
 
 @pytest.mark.parametrize(
-    ("overrides", "division", "passed"),
+    ("overrides", "options", "division", "passed", "detail"),
     [
-        ((), "standard", False),
-        (("compile=blocks",), "tuned", False),
-        (("batch.micro_batch=2", "batch.gradient_accumulation=2"), "tuned", False),
-        (("optimizer.learning_rate=0.1",), "open", None),
+        ((), {}, "standard", False, ""),
+        (("compile=blocks",), {}, "tuned", False, ""),
+        (("batch.micro_batch=2", "batch.gradient_accumulation=2"), {}, "tuned", False, ""),
+        (("optimizer.learning_rate=0.1",), {}, "open", None, "changes settings"),
+        ((), {"max_steps": 5}, "standard", None, "ended before"),
+        ((), {"seed": 5}, "standard", None, "seed"),
     ],
 )
-def test_a_tuned_run_must_train_as_its_card_does_and_an_open_one_is_not_compared(facts, machine, overrides, division, passed):
-    golden = facts.golden_losses("smoke-lora")
-    resolved = resolve("smoke-lora", facts, machine, Options(overrides=overrides, max_steps=60))
-    log = make_log(resolved.plan, steps=60, loss=1.3 * golden.losses[50])
+def test_a_run_must_train_as_its_card_does_and_one_that_cannot_be_compared_says_why(facts, overrides, options, division, passed, detail):
+    golden, machine = facts.golden_losses("smoke-lora"), make_machine()
+    resolved = resolve("smoke-lora", facts, machine, Options(overrides=overrides, **{"max_steps": 60} | options))
+    log = make_log(resolved.plan, steps=resolved.plan.measurement.max_steps, loss=1.3 * golden.losses[50])
     record = assemble(resolved, machine, finished(log), golden=golden)
     band = next(gate for gate in record.gates if gate.name == "loss_band")
     assert (record.division.value, band.passed) == (division, passed), band.detail
+    assert detail in band.detail
     assert not (band.passed is False and derive(record).rankable)
 
 

@@ -2,13 +2,11 @@
 
 import signal
 
-import numpy as np
 import pytest
-from harness_making import finished, make_machine
+from harness_making import finished, make_machine, planned
+from study_making import make_log
 
-from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.record import LOW_DISK_BYTES, assemble, outcome_of
-from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.telemetry import Sample, Telemetry
 from tunemark.schema.measurement_warnings import BUSY_HOST_CORES, SLOW_RANK
 from tunemark.schema.records.plan import Measurement
@@ -18,27 +16,15 @@ STEPS = 130
 LOUD = {WarningKind.ALLOCATOR_RETRIES, WarningKind.LOW_DISK, WarningKind.BUSY_HOST, WarningKind.STRAGGLER, WarningKind.WIDE_INTERVAL}
 
 
-def run_log(step_times=(0.1,) * STEPS, own_work=()):
-    """Return the log of a whole run; `own_work` holds, for each rank, its seconds per step."""
-    ends = [1.0 + sum(step_times[: number + 1]) for number in range(len(step_times))]
-    counts = {"slot_tokens": 64, "real_tokens": 64, "supervised_tokens": 60, "documents": 4, "rows": 4}
-    peaks = {"device_allocated_bytes": None, "device_reserved_bytes": None, "host_rss_bytes": 10**9}
-    ranks = [{"rank": rank, "own_work_s": [one] * len(step_times), **peaks} for rank, one in enumerate(own_work)]
-    return RunLog(
-        phases=[{"phase": "import", "at_s": 0.0}, {"phase": "train", "at_s": 1.0}],
-        started_at_s=1.0,
-        steps=[{"completed_at_s": end, "loss": 2.0, **counts} for end in ends],
-        ranks=ranks,
-        ended=True,
-    )
+PLAN = planned("smoke-full").plan
 
 
-def warned(facts, log=None, machine=None, devices=1, **changes):
+def warned(machine=None, devices=1, log=None, **changes):
     """Return the record's warnings of the kinds tested here, with their messages."""
     here = machine or make_machine()
-    resolved = resolve("smoke-full", facts, here, Options(max_steps=STEPS, devices=devices))
+    resolved = planned("smoke-full", machine=here, max_steps=STEPS, devices=devices)
     assert resolved.unsupported is None
-    submission = assemble(resolved, here, finished(log or run_log(), **changes))
+    submission = assemble(resolved, here, finished(make_log(resolved.plan, steps=STEPS, **(log or {})), **changes))
     return {warned.kind: warned.message for warned in submission.warnings if warned.kind in LOUD}
 
 
@@ -52,16 +38,12 @@ def disk(free_bytes):
 
 
 def slow_rank(share):
-    return {"log": run_log(own_work=(0.08, 0.08, 0.08 * (1 + share), 0.08)), "devices": 4}
+    return {"log": {"own_work": (0.08, 0.08, 0.08 * (1 + share), 0.08)}, "devices": 4}
 
 
-def test_an_undisturbed_run_has_none_of_these_warnings(facts):
-    assert warned(facts, telemetry=host(0.0)) == {}
-    assert warned(facts, run_log(own_work=(0.08, 0.08)), devices=2) == {}
-
-
-def uneven(spread):
-    return run_log(np.random.default_rng(5).uniform(0.1 - spread, 0.1 + spread, STEPS).tolist())
+def test_an_undisturbed_run_has_none_of_these_warnings():
+    assert warned(telemetry=host(0.0)) == {}
+    assert warned(log={"own_work": (0.08, 0.08)}, devices=2) == {}
 
 
 @pytest.mark.parametrize(
@@ -70,12 +52,12 @@ def uneven(spread):
         ("LOW_DISK", {"machine": disk(LOW_DISK_BYTES)}, {"machine": disk(LOW_DISK_BYTES - 1)}, "2.0 GiB of disk were free"),
         ("BUSY_HOST", {"telemetry": host(BUSY_HOST_CORES)}, {"telemetry": host(BUSY_HOST_CORES + 0.5)}, "0.8 of 4 cores busy"),
         ("STRAGGLER", slow_rank(SLOW_RANK / 2), slow_rank(2 * SLOW_RANK), "rank 2 needs 10% longer for its own work"),
-        ("WIDE_INTERVAL", {"log": uneven(0.005)}, {"log": uneven(0.09)}, "the 95% interval of throughput is +-"),
+        ("WIDE_INTERVAL", {"log": {"noise": 0.03}}, {"log": {"noise": 0.33}}, "the 95% interval of throughput is +-"),
     ],
 )
-def test_a_disturbance_is_a_warning_from_its_limit_on(facts, kind, quiet, loud, message):
-    assert warned(facts, **quiet) == {}
-    ((found, said),) = warned(facts, **loud).items()
+def test_a_disturbance_is_a_warning_from_its_limit_on(kind, quiet, loud, message):
+    assert warned(**quiet) == {}
+    ((found, said),) = warned(**loud).items()
     assert (found, message in said) == (WarningKind[kind], True)
 
 
@@ -93,14 +75,13 @@ def test_a_disturbance_is_a_warning_from_its_limit_on(facts, kind, quiet, loud, 
         ),
     ],
 )
-def test_a_worker_that_the_kernel_killed_for_memory_is_out_of_memory_and_no_crash(facts, ending, status, message):
-    log = run_log((0.1,) * 5)
+def test_a_worker_that_the_kernel_killed_for_memory_is_out_of_memory_and_no_crash(ending, status, message):
+    log = make_log(PLAN, steps=5)
     log.ended = False
     found = outcome_of(finished(log, **ending), Measurement())
     assert (found.status, found.message, found.last_good_step) == (status, message, 5)
     assert ("micro_batch" in found.fix) is (status is Status.OOM_HOST)
-    machine = make_machine()
-    record = assemble(resolve("smoke-full", facts, machine, Options()), machine, finished(log, **ending))
+    record = assemble(planned("smoke-full"), make_machine(), finished(log, **ending))
     assert record.outcome == found
     assert len(record.trace) == 5
 
@@ -118,7 +99,7 @@ def test_a_worker_that_the_kernel_killed_for_memory_is_out_of_memory_and_no_cras
     ],
 )
 def test_a_run_with_fewer_than_20_steady_steps_is_a_timeout_by_its_time_limit_and_else_not_rankable(rules, status):
-    outcome = outcome_of(finished(run_log((0.1,) * 29)), rules)
+    outcome = outcome_of(finished(make_log(PLAN, steps=29)), rules)
     assert outcome.status is status
     if status is Status.TIMEOUT:
         assert outcome.message == "the time limit of 40 s left 19 steps after warm-up; a result needs 20"

@@ -77,18 +77,18 @@ def submission(folder):
     return only_submission(folder)
 
 
-def test_a_run_on_a_registered_device_is_measured_by_our_own_loop_and_accepted(folder, submission):
+def test_a_run_on_a_registered_device_is_measured_there_by_our_own_loop_and_accepted(folder, submission):
     assert (submission.outcome.status, len(submission.trace)) == (Status.OK, STEPS)
     assert (submission.plan.device.backend, submission.plan.device.accelerator) == (Backend.TPU, "google-tpu-v6e")
     assert submission.environment.packages["torch-tpu"] == "0.1.0"
-    assert problems_of(folder, FACTS) == []
-
-
-def test_weights_and_states_were_on_the_device_and_its_peak_is_known(submission):
     assert (submission.effective.parameters_on, submission.effective.optimizer_states_on) == (("tpu",), ("tpu",))
     allocated = submission.memory.device_allocated
     assert allocated.method == "torch.accelerator.max_memory_allocated"
     assert sum(submission.model.parameter_bytes.values()) < allocated.peak_bytes < 2**30
+    assert [gate.passed for gate in submission.gates if gate.name == "adapter_gradient"] == [True]
+    # Its compiler tells nothing about a cache.
+    assert submission.process.compile_cache is None
+    assert problems_of(folder, FACTS) == []
 
 
 @pytest.mark.nightly
@@ -97,11 +97,6 @@ def test_it_learns_what_the_host_learns(submission, tmp_path):
     _, here = run_of(tmp_path, "smoke-lora", *SETTINGS, steps=STEPS)
     assert submission.trace.loss == pytest.approx(here.trace.loss, rel=2e-3)
     assert submission.trace.supervised_tokens == here.trace.supervised_tokens
-
-
-def test_gates_were_checked_on_it_and_a_cache_that_its_compiler_does_not_tell_is_unknown(submission):
-    assert [gate.passed for gate in submission.gates if gate.name == "adapter_gradient"] == [True]
-    assert submission.process.compile_cache is None
 
 
 # One device
@@ -133,26 +128,13 @@ print(json.dumps(asked | {"peak": peak, "refused": refused}))
 """
 
 
-@pytest.fixture(scope="module")
-def asked():
-    return json.loads(with_stand_in(ASKED).splitlines()[-1])
-
-
-def test_the_second_device_is_set_and_seeded(asked):
+def test_the_second_device_is_set_and_seeded_timed_by_events_and_counted_and_one_that_cannot_be_opened_is_named_with_the_versions():
+    asked = json.loads(with_stand_in(ASKED).splitlines()[-1])
     assert (asked["name"], asked["kept"], asked["index"], asked["seeds"][-1]) == ("tpu:1", "tpu:1", 1, 7)
-
-
-def test_events_time_its_work_and_a_mark_does_not_wait(asked):
-    assert asked["took"] == pytest.approx(asked["waited"], abs=0.02)
-    assert asked["marks"] is True
-
-
-def test_its_peak_is_that_since_the_beginning(asked):
+    assert (asked["took"], asked["marks"]) == (pytest.approx(asked["waited"], abs=0.02), True)
+    # The peak since it began.
     assert 2**22 <= asked["peak"] < 2**22 + 2**21
     assert 0 < asked["held"] < 2**20
-
-
-def test_a_device_that_torch_cannot_open_is_named_with_the_versions(asked):
     assert f"torch {torch.__version__} cannot use tpu:5: there are 2 devices, and no number 5" in asked["refused"]
     assert "torch-tpu is 0.1.0, and 0.1 or newer is needed" in asked["refused"]
 

@@ -102,13 +102,9 @@ def hub(monkeypatch):
 
 
 @pytest.mark.usefixtures("hub")
-def test_a_model_of_the_hub_needs_no_card():
+def test_a_model_of_the_hub_needs_no_card_and_a_wrong_name_is_refused_with_what_to_do():
     card = any_model(FACTS, "me/my-llama")
     assert (card.key, card.hub_id, card.layers) == ("my-llama", "me/my-llama", 2)
-
-
-@pytest.mark.usefixtures("hub")
-def test_a_wrong_name_on_the_hub_is_refused_with_what_to_do():
     with pytest.raises(TunemarkError, match=r"404.*give a folder with its config\.json"):
         any_model(FACTS, "me/my-lama")
 

@@ -135,9 +135,7 @@ def trained(facts, folder, device, *settings, steps=6, workload="smoke-lora"):
 SMALL = ("data.sequence_length=16", "batch.micro_batch=1", "batch.gradient_accumulation=2")
 
 
-@pytest.mark.parametrize(
-    "settings", [(), ("gradient_checkpointing=full",), ("data.packing=true", "data.name=random-documents"), ("method=full",)]
-)
+@pytest.mark.parametrize("settings", [("gradient_checkpointing=full",), ("data.packing=true", "data.name=random-documents", "method=full")])
 def test_the_host_waits_for_the_device_before_the_first_step_and_after_the_last_only(facts, tmp_path, settings):
     device = Counting()
     trainer, stream = trained(facts, tmp_path, device, *SMALL, *settings)

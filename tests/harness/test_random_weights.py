@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 from harness_making import make_machine, warm
-from sharding_process import OF_FAMILY, SHARDED, plan_of, small
+from sharding_process import SHARDED, plan_of, small
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
@@ -38,6 +38,7 @@ def plan_for(family, *, adapters):
     return plan if adapters else plan.model_copy(update={"method": Method.FULL, "lora": None})
 
 
+FAMILIES = (*SHARDED, "mistral", "qwen2", "qwen3", "gemma", "phi3")
 TRAINED_IN_FULL = ("gpt2", "bert")
 """Families whose smoke workload has no adapters."""
 
@@ -48,7 +49,7 @@ TRAINED_IN_FULL = ("gpt2", "bert")
 )
 @pytest.mark.parametrize(
     ("family", "adapters"),
-    [(family, adapters) for family in OF_FAMILY for adapters in (False, True)[: 1 if family in TRAINED_IN_FULL else 2]],
+    [(family, adapters) for family in FAMILIES for adapters in (False, True)[: 1 if family in TRAINED_IN_FULL else 2]],
 )
 def test_a_drawn_model_equals_the_hosts_in_all_but_the_numbers(family, adapters):
     plan, card = plan_for(family, adapters=adapters), small(family)
@@ -90,10 +91,9 @@ def test_no_device_holds_the_whole_of_a_model_that_is_sharded_later(facts):
     int(transformers.__version__.split(".")[0]) < COMPLETE_INITIALISERS,
     reason="its initialisers set no buffers; random weights are saved and loaded",
 )
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
-def test_four_bit_layers_are_drawn_and_quantised_one_at_a_time_and_nothing_is_saved(facts, monkeypatch, tmp_path, family):
+def test_four_bit_layers_are_drawn_and_quantised_one_at_a_time_and_nothing_is_saved(facts, monkeypatch, tmp_path):
     plan = resolve("smoke-lora", facts, make_machine(), Options(overrides=("method=qlora", "compute=bf16"))).plan
-    saved = build_model(plan, small(family), None, None, tmp_path / "saved", Cpu())
+    saved = build_model(plan, small("qwen2"), None, None, tmp_path / "saved", Cpu())
     monkeypatch.setattr(models, "DRAWN_ON_HOST", 0)
     owner, dense = type(saved.get_base_model()), []
 
@@ -103,7 +103,7 @@ def test_four_bit_layers_are_drawn_and_quantised_one_at_a_time_and_nothing_is_sa
         real(self, module)
 
     monkeypatch.setattr(owner, "_init_weights", initialise)
-    drawn = build_model(plan, small(family), None, None, tmp_path / "drawn", Drawing())
+    drawn = build_model(plan, small("qwen2"), None, None, tmp_path / "drawn", Drawing())
     assert max(dense) == 1
     assert not (tmp_path / "drawn").exists()
     ours, theirs = dict(drawn.named_parameters()), dict(saved.named_parameters())

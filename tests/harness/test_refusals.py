@@ -13,7 +13,7 @@ from tunemark.schema.records.reading import read_record
 from tunemark.schema.vocabulary import Status
 
 
-@pytest.mark.parametrize("command", [("run",), ("run", "--repeats", 3), ("frontier",)])
+@pytest.mark.parametrize("command", [("run",), ("frontier",)])
 def test_more_devices_than_there_are_is_refused_at_once_with_the_number_there_is(command, tmp_path):
     done = tunemark(command[0], "smoke-full", *command[1:], "--devices", 50_000, "--out", tmp_path)
     assert done.returncode == Exit.UNSUPPORTED

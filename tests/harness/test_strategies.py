@@ -6,14 +6,13 @@ import subprocess
 
 import psutil
 import pytest
-import torch
 from harness_making import cold, only_submission, run_of, warm, writer_of
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import merge_failures
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.worker.models import build_model, model_facts
+from tunemark.harness.worker.models import build_model
 from tunemark.schema.vocabulary import Phase, Status
 
 STEPS = 4
@@ -108,17 +107,6 @@ def test_a_killed_process_is_named_by_its_rank_and_the_others_are_ended(tmp_path
     assert both.outcome.message == "rank 1 was killed by SIGKILL"
     assert len(both.trace) > 0
     assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in workers)
-
-
-def test_a_parameter_that_zero_3_has_emptied_is_weighed_by_the_part_kept_aside():
-    part = torch.nn.Parameter(torch.empty(0))
-    part.ds_tensor, part.ds_numel = torch.zeros(6), 12
-    facts = model_facts(torch.nn.ParameterList([part]))
-    assert (facts["parameter_bytes"], facts["parameters"], facts["trainable_parameters"]) == ({"fp32": 24}, 12, 12)
-    assert facts["gradient_bytes"] is None
-    assert "first step" in facts["gradient_bytes_reason"]
-    assert facts["optimizer_state_bytes"] is None
-    assert "measured" in facts["optimizer_state_bytes_reason"]
 
 
 def test_the_first_failure_of_any_process_is_reported(tmp_path):

@@ -8,14 +8,13 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from enum import IntEnum
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import psutil
 import pytest
-from harness_making import ROOT, FakeMonitor, ScriptedNvml
+from harness_making import FakeMonitor
 from pydantic import ValidationError
+from scripted_libraries import TOOLS, ScriptedNvml, scripted_amdsmi
 
 from tunemark.harness.run.telemetry import (
     DeviceSeries,
@@ -26,7 +25,6 @@ from tunemark.harness.run.telemetry import (
     _trains,
     device_uses,
     energy,
-    memory_used,
     open_sampler,
     utilisation,
     window_times,
@@ -37,7 +35,6 @@ from tunemark.harness.vendors.vendor_tools import LineStream
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.trace import DeviceUse, StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
-from tunemark.schema.vocabulary import Backend
 
 IDLE = (DeviceReading(power_w=100.0, memory_used_bytes=GIB),)
 
@@ -100,24 +97,6 @@ def test_energy_of_several_devices_needs_all_of_them():
     found = energy(series, 0.0, 1.0)
     assert found.source == "integrated"
     assert found.joules == pytest.approx(101.0)
-
-
-def test_a_sampler_looks_before_the_run_and_while_the_worker_lives():
-    monitor = FakeMonitor(
-        [(DeviceReading(power_w=90.0, memory_used_bytes=GIB),)] * 5 + [(DeviceReading(power_w=400.0, memory_used_bytes=3 * GIB),)]
-    )
-    with Sampler(monitor, (3,), "") as sampler:
-        spawned_at_s = time.monotonic()
-        sampler.follow(os.getpid(), spawned_at_s)
-        time.sleep(0.25)
-    # On a busy machine the sleep may take longer.
-    elapsed_s = time.monotonic() - spawned_at_s
-    series = sampler.telemetry.devices
-    assert monitor.closed
-    assert len(series.before) == 5
-    assert 10 <= len(series.during) <= 1 + elapsed_s / monitor.interval_s
-    assert memory_used(series).peak_bytes == 2 * GIB
-    assert energy(series, 0.0, 1.0).idle_w == 90.0
 
 
 def test_other_processes_are_counted_before_and_during_the_run():
@@ -202,8 +181,6 @@ def test_a_compiler_that_the_worker_starts_does_not_count_as_its_process():
         other.kill()
 
 
-TOOLS = ROOT / "tests" / "harness" / "data" / "tools"
-
 # NVIDIA
 
 
@@ -233,7 +210,7 @@ def test_xid_errors_are_those_since_the_last_reading():
 
 
 def test_each_missing_fact_of_a_gpu_has_its_reason():
-    lacking = ScriptedNvml(unsupported={"nvmlDeviceGetNvLinkState", "nvmlDeviceGetMigMode", "nvmlDeviceGetApplicationsClock"})
+    lacking = ScriptedNvml({"nvmlDeviceGetNvLinkState", "nvmlDeviceGetMigMode", "nvmlDeviceGetApplicationsClock"})
     lacking.nvmlDeviceGetP2PStatus = lambda *_: 1
     facts = cuda.NvmlMonitor(lacking, [0, 1]).devices()[0].facts
     assert (facts.nvlinks, facts.partition, facts.application_clock_mhz, facts.links) == (None, None, None, ("NUMA node",))
@@ -241,69 +218,22 @@ def test_each_missing_fact_of_a_gpu_has_its_reason():
     assert all(why.startswith("NVML: ") for why in facts.unknown.values())
 
 
-def test_an_unsupported_query_of_throttling_is_unknown_and_has_nvmls_words():
-    monitor = cuda.NvmlMonitor(ScriptedNvml(unsupported={"nvmlDeviceGetCurrentClocksEventReasons"}), [5])
-    assert monitor.read()[0].throttle_reasons is None
-    assert monitor.why(0, "throttle_reasons").startswith("NVML: ")
-    assert monitor.why(0, "busy") == "NVML does not report it"
-
-
-def test_what_a_device_does_not_support_is_null_and_asked_once():
-    nvml = ScriptedNvml(unsupported={"nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption"})
+def test_what_a_device_does_not_support_is_null_with_nvmls_words_and_asked_once():
+    nvml = ScriptedNvml({"nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetCurrentClocksEventReasons"})
     monitor = cuda.NvmlMonitor(nvml, [5])
     readings = [monitor.read()[0] for _ in range(3)]
-    assert {(reading.power_w, reading.energy_j, reading.busy) for reading in readings} == {(None, None, 0.97)}
+    assert {(reading.power_w, reading.energy_j, reading.throttle_reasons, reading.busy) for reading in readings} == {
+        (None, None, None, 0.97)
+    }
+    assert monitor.why(0, "throttle_reasons").startswith("NVML: ")
+    assert monitor.why(0, "busy") == "NVML does not report it"
     assert nvml.asked.count(("handle 5", "nvmlDeviceGetPowerUsage")) == 1
     assert monitor.processes() == (frozenset({42}),)
     monitor.close()
-    assert nvml.asked[-1] == "shutdown"
-
-
-def test_without_its_package_the_reason_is_how_to_install_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "tunemark[nvidia]" in open_sampler(Backend.CUDA, (0,)).telemetry.devices.reason
+    assert nvml.asked[-1] == (None, "nvmlShutdown")
 
 
 # AMD
-
-
-def scripted_amdsmi(**answers):
-    plain = {
-        "amdsmi_get_processor_handles": ["first", "second"],
-        "amdsmi_get_gpu_activity": {"gfx_activity": 88, "umc_activity": 30, "mm_activity": "N/A"},
-        "amdsmi_get_power_info": {"current_socket_power": 612, "average_socket_power": "N/A", "power_limit": 750},
-        "amdsmi_get_clock_info": {"clk": 2100, "min_clk": 132, "max_clk": 2100},
-        "amdsmi_get_gpu_memory_usage": 6 * GIB,
-        "amdsmi_get_temp_metric": 71,
-        "amdsmi_get_energy_count": {"energy_accumulator": 1_000_000, "counter_resolution": 15.3, "timestamp": 1},
-        "amdsmi_get_gpu_metrics_info": {"indep_throttle_status": 2**64 - 1},
-        "amdsmi_get_gpu_process_list": [{"name": "N/A", "pid": 42}],
-        "amdsmi_get_gpu_ecc_enabled": 127,
-        "amdsmi_get_gpu_compute_partition": "SPX",
-        "amdsmi_get_pcie_info": {"pcie_static": {"pcie_interface_version": 5}, "pcie_metric": {"pcie_width": 16}},
-        "amdsmi_topo_get_numa_node_number": 1,
-        "amdsmi_topo_get_link_type": {"hops": 1, "type": 2},
-        "amdsmi_shut_down": None,
-    }
-    module = ModuleType("amdsmi")
-    module.AmdSmiException = type("AmdSmiException", (Exception,), {})
-
-    def answering(answer):
-        def ask(*_):
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
-
-        return ask
-
-    for name, answer in {**plain, **answers}.items():
-        setattr(module, name, answering(module.AmdSmiException() if answer is KeyError else answer))
-    module.AmdSmiClkType = SimpleNamespace(GFX=0, MEM=5)
-    module.AmdSmiLinkType = IntEnum("AmdSmiLinkType", {"AMDSMI_LINK_TYPE_XGMI": 2, "AMDSMI_LINK_TYPE_PCIE": 1})
-    module.AmdSmiMemoryType = SimpleNamespace(VRAM=0)
-    module.AmdSmiTemperatureType = SimpleNamespace(HOTSPOT=1)
-    module.AmdSmiTemperatureMetric = SimpleNamespace(CURRENT=0)
-    return module
 
 
 def test_amdsmis_units_become_ours():
@@ -331,7 +261,7 @@ def test_amd_gpus_since_mi300_are_throttled_while_a_counter_grows_and_older_ones
 
 
 def test_the_facts_of_an_amd_gpu_come_from_its_library_with_the_reason_of_each_missing_one():
-    module = scripted_amdsmi(amdsmi_get_gpu_compute_partition=KeyError)
+    module = scripted_amdsmi("amdsmi_get_gpu_compute_partition")
     facts = rocm.AmdMonitor(module, [0, 0]).described(0, (0, 1))
     assert (facts["max_clock_mhz"], facts["ecc"], facts["pcie_generation"], facts["pcie_width"], facts["numa_node"]) == (
         2100,
@@ -347,9 +277,9 @@ def test_the_facts_of_an_amd_gpu_come_from_its_library_with_the_reason_of_each_m
 def test_an_amd_device_that_reports_little_has_nulls():
     names = ("activity", "memory_usage", "metrics_info", "process_list")
     module = scripted_amdsmi(
-        **{f"amdsmi_get_gpu_{name}": KeyError for name in names},
+        *(f"amdsmi_get_gpu_{name}" for name in names),
+        "amdsmi_get_energy_count",
         amdsmi_get_power_info={"average_socket_power": 300, "current_socket_power": "N/A"},
-        amdsmi_get_energy_count=KeyError,
     )
     monitor = rocm.AmdMonitor(module, [0])
     (reading,) = monitor.read()

@@ -1,6 +1,7 @@
 """Models that a question names without a card: variants, configuration files and sizes."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,23 +11,12 @@ from tunemark.schema.facts.any_model import any_model, card_of_config
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 
+TABLES = tomllib.loads(Path(__file__).with_name("any_model.toml").read_text(encoding="utf-8"))
 FACTS = FactBase(Path(__file__).parents[2] / "data")
 ARCHITECTURE = set(ModelCard.model_fields) - {"key", "name", "aliases", "parameters", "hub_id", "gated", "source", "read_on", "notes"}
 
 
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [
-        ("Qwen/Qwen3-14B-Instruct", "qwen3-14b"),
-        ("unsloth/Qwen3-32B-unsloth-bnb-4bit", "qwen3-32b"),
-        ("NousResearch/Llama-2-13b-chat-hf", "llama-2-13b"),
-        ("NousResearch/Hermes-3-Llama-3.1-8B", "llama-3.1-8b"),
-        ("dolphin-2.9-llama3-8b", "llama-3-8b"),
-        ("Open-Orca/Mistral-7B-OpenOrca", "mistral-7b"),
-        ("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", "qwen3-8b"),
-        ("phi-3.5", "phi-3.5-mini"),
-    ],
-)
+@pytest.mark.parametrize(("name", "key"), TABLES["variants"].items())
 def test_a_variant_of_a_model_has_the_card_of_its_architecture(name: str, key: str) -> None:
     assert FACTS.model(name).key == key
 
@@ -81,44 +71,20 @@ def test_a_configuration_without_what_is_needed_is_refused_by_its_key(content: s
         any_model(FACTS, str(tmp_path / "config.json"))
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("kv_lora_rank", None, "kv_lora_rank: is missing"),
-        ("q_lora_rank", None, "q_lora_rank: is missing"),
-        ("qk_nope_head_dim", None, "qk_nope_head_dim: is missing"),
-        ("qk_rope_head_dim", None, "qk_rope_head_dim: is missing"),
-        ("v_head_dim", None, "v_head_dim: is missing"),
-        ("n_shared_experts", None, "n_shared_experts: is missing"),
-        ("intermediate_size", None, "intermediate_size or intermediate_size_mlp: is missing"),
-        ("moe_intermediate_size", None, "moe_intermediate_size: is missing"),
-        ("kv_lora_rank", 0, "kv_lora_rank: 0: must be a whole number from 1"),
-        ("v_head_dim", 0, "v_head_dim: 0: must be a whole number from 1"),
-        ("n_routed_experts", 0, "n_routed_experts: 0: must be a whole number from 1"),
-        ("first_k_dense_replace", 27, "dense_layers is 27 of 27 layers"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value", "message"), [(key, *row) for key, row in TABLES["refused"].items()])
 def test_a_configuration_of_deepseek_without_a_width_is_refused_by_its_key(
-    key: str, value: int | None, message: str, tmp_path: Path
+    key: str, value: int | str, message: str, tmp_path: Path
 ) -> None:
     from tunemark.harness.worker.models import config_of
 
     content = json.loads(config_of(FACTS.models["deepseek-v2-lite"]).to_json_string(use_diff=False))
     content.pop("num_experts", None)
     content[key] = value
-    if value is None:
+    if value == "":
         del content[key]
     (tmp_path / "config.json").write_text(json.dumps(content))
     with pytest.raises(TunemarkError, match=message):
         any_model(FACTS, str(tmp_path))
-
-
-def test_queries_of_a_configuration_that_says_null_are_computed_from_the_residual_stream(tmp_path: Path) -> None:
-    from tunemark.harness.worker.models import config_of
-
-    config_of(FACTS.models["moonlight-16b-a3b"]).to_json_file(tmp_path / "config.json", use_diff=False)
-    assert json.loads((tmp_path / "config.json").read_text())["q_lora_rank"] is None
-    assert any_model(FACTS, str(tmp_path)).query_rank is None
 
 
 @pytest.mark.parametrize(("every", "dense"), [(1, 0), (2, 1), (3, 2)])
@@ -143,22 +109,7 @@ def test_a_size_that_no_model_has_is_refused(size: str) -> None:
         any_model(FACTS, size)
 
 
-@pytest.mark.parametrize(
-    ("kind", "key", "left_out"),
-    [
-        ("gemma2", "gemma-2-9b", ("tie_word_embeddings", "layer_types", "vocab_size", "max_position_embeddings", "head_dim")),
-        ("gemma3_text", "gemma-3-4b", ("tie_word_embeddings", "layer_types", "num_attention_heads", "num_key_value_heads", "head_dim")),
-        ("gpt2", "gpt2", ("tie_word_embeddings", "vocab_size", "n_positions", "n_inner")),
-        ("olmo3", "olmo-3-7b", ("layer_types",)),
-        ("deepseek_v3", "deepseek-v3", ("first_k_dense_replace", "num_key_value_heads", "qk_head_dim", "head_dim")),
-        ("kimi_k2", "kimi-k2", ("head_dim",)),
-        (
-            "llama4_text",
-            "llama-4-scout",
-            ("layer_types", "moe_layers", "no_rope_layers", "attention_chunk_size", "interleave_moe_layer_step"),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("kind", "key", "left_out"), [(kind, *row) for kind, row in TABLES["left_out"].items()])
 def test_what_a_file_of_the_hub_leaves_out_is_completed_as_transformers_does(
     kind: str, key: str, left_out: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -32,13 +32,6 @@ def test_a_peak_is_cores_times_clock_times_flop_per_cycle(key: str, dtype: Dtype
     assert CPUS[key].peak_tflops[dtype] == pytest.approx(tflops)
 
 
-def test_memory_bandwidth_is_channels_times_transfers_times_eight_bytes() -> None:
-    assert CPUS["amd-epyc-7763"].memory_bandwidth_gb_s == pytest.approx(204.8)
-    assert CPUS["amd-epyc-9654"].memory_bandwidth_gb_s == pytest.approx(460.8)
-    assert CPUS["intel-core-i9-13900k"].memory_bandwidth_gb_s == pytest.approx(89.6)
-    assert CPUS["aws-graviton3"].memory_bandwidth_gb_s is None
-
-
 def test_a_measured_peak_of_public_benchmarks_agrees_with_the_rule() -> None:
     """cpufp on a Xeon W9-3495X: 2.84 TFLOP/s bf16 and 158.7 GFLOP/s fp32 of one core; a Ryzen 7 9700X: 708.2 and 354.3 GFLOP/s."""
     rapids, turin = (CPUS[key].cpu.clusters[0].flop_per_cycle() for key in ("intel-xeon-platinum-8480-plus", "amd-epyc-9b45"))

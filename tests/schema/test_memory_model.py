@@ -8,9 +8,10 @@ import pytest
 from factories import FACTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_models import tiny_card
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import DENSE_FIRST, HYBRID, LATENT, MIXTURES, SHARED, ModelCard
+from tunemark.schema.facts.cards import HYBRID, ModelCard
 from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.architecture import group
 from tunemark.schema.physics.memory import estimate_memory
@@ -81,42 +82,8 @@ def _build(card: ModelCard, method: Method, attention: str) -> Any:
 
 
 def small(family: str) -> ModelCard:
-    grouped = family not in {"gpt2", "bert"}
-    content: dict[str, Any] = {
-        "hidden_size": 128,
-        "intermediate_size": 320,
-        "layers": 2,
-        "attention_heads": 4,
-        "key_value_heads": 2 if grouped else 4,
-        "head_dim": 32,
-        "vocabulary": 128,
-        "context_length": 128,
-    }
-    if family in {"mistral", "gemma2", "gemma3_text", "olmo3", "exaone4"}:
-        content["sliding_window"] = 64
-    if family in MIXTURES:
-        content |= {"experts": 4, "active_experts": 2}
-    if family in SHARED:
-        content |= {"shared_experts": 1}
-    if family in DENSE_FIRST:
-        content |= {"dense_intermediate_size": 480, "dense_layers": 1}
-    if family in HYBRID:
-        content |= {"full_attention_every": 2, "linear_key_heads": 2, "linear_value_heads": 4, "linear_head_dim": 16}
-    if family == "gemma4_text":
-        content |= {"sliding_window": 64, "full_attention_every": 2, "wide_head_dim": 64, "wide_key_value_heads": 1, "shared_experts": 3}
-    if family in LATENT:
-        # A CPU has no fused attention for values that are narrower than keys.
-        content |= {
-            "head_dim": 24,
-            "rotary_head_dim": 8,
-            "value_head_dim": 32,
-            "query_rank": 48,
-            "key_value_rank": 40,
-            "key_value_heads": 4,
-        }
-    if family == "llama4_text":
-        content |= {"mixture_every": 2, "sliding_window": 64, "full_attention_every": 2}
-    return ModelCard.model_validate(content | {"key": family, "name": family, "family": family, "source": "made for a test"})
+    mixture = {"mixture_every": 2, "dense_layers": 1, "full_attention_every": 2} if family == "llama4_text" else {}
+    return tiny_card(family, 2, 64, vocabulary=128, **mixture)
 
 
 @pytest.mark.parametrize(
@@ -296,29 +263,18 @@ shapes = st.builds(
 )
 
 
-@settings(max_examples=80, deadline=None)
-@given(shapes)
-def test_more_rows_and_longer_rows_never_need_less(shape: TrainingShape) -> None:
+@settings(max_examples=100, deadline=None)
+@given(shapes, st.integers(2, 16))
+def test_more_work_never_needs_less_and_sharding_and_recomputation_never_more(shape: TrainingShape, devices: int) -> None:
     needed = estimate_memory(shape).needed
     assert estimate_memory(replace(shape, micro_batch=shape.micro_batch + 1)).needed >= needed
     assert estimate_memory(replace(shape, sequence_length=2 * shape.sequence_length)).needed >= needed
-
-
-@settings(max_examples=80, deadline=None)
-@given(shapes, st.integers(2, 16))
-def test_sharding_more_never_needs_more_than_a_copy_each(shape: TrainingShape, devices: int) -> None:
     ddp, zero1, zero2 = (
         estimate_memory(replace(shape, sharding=sharding, world_size=devices)).peak_allocated for sharding in ("ddp", "zero1", "zero2")
     )
     assert zero2 <= zero1 <= ddp
-
-
-@settings(max_examples=80, deadline=None)
-@given(shapes)
-def test_checkpointing_keeps_less(shape: TrainingShape) -> None:
     kept = {
         kind: sum(one.bytes for one in estimate_memory(replace(shape, checkpointing=kind)).lines if "activations" in one.key)
         for kind in Checkpointing
     }
-    assert kept[Checkpointing.FULL] <= kept[Checkpointing.SELECTIVE]
-    assert kept[Checkpointing.FULL] <= kept[Checkpointing.NONE]
+    assert kept[Checkpointing.FULL] <= min(kept[Checkpointing.SELECTIVE], kept[Checkpointing.NONE])

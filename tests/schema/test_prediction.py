@@ -4,19 +4,17 @@ import math
 
 import numpy as np
 import pytest
+from harness_making import planned
 from hypothesis import given
 from hypothesis import strategies as st
-from study_making import FACTS, make_run
+from study_making import make_run
 
-from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.statistics.job_prediction import Job, predict
 
 
-def short_run(machine=None, **script):
-    from harness_making import make_machine
-
-    return make_run(resolve("smoke-lora", FACTS, machine or make_machine(), Options()), **{"noise": 0.0, **script})
+def short_run(workload="smoke-lora", **script):
+    return make_run(planned(workload), **{"noise": 0.0, **script})
 
 
 def test_a_job_of_even_steps_is_predicted_exactly():
@@ -75,14 +73,7 @@ def test_a_prediction_from_one_run_says_what_one_run_cannot_know():
 
 
 def test_only_repeats_of_one_plan_are_taken_together():
-    other = make_run(resolve("smoke-full", FACTS, machine(), Options()), noise=0.0)
     with pytest.raises(TunemarkError, match="is not a repeat of the first run"):
-        predict([EVEN, other], Job(steps=600))
+        predict([EVEN, short_run("smoke-full")], Job(steps=600))
     with pytest.raises(TunemarkError, match="listed twice"):
         predict([EVEN, EVEN], Job(steps=600))
-
-
-def machine():
-    from harness_making import make_machine
-
-    return make_machine()

@@ -20,7 +20,6 @@ from tunemark.schema.recommendation_words import (
     not_fitting,
     own_hardware,
     speed,
-    tokens_in_words,
     unknown,
 )
 
@@ -321,12 +320,3 @@ def test_methods_that_fit_are_named_where_another_does_not() -> None:
     rates = [large, replace(rate("slow", 900.0), method="lora"), replace(rate("slow", None, memory="no"), method="qlora")]
     answer = recommend(question, rates, [])
     assert own_hardware(question, answer) == [f"Your SLOW {TIMES} 1: does not fit: each device lacks 8.00 GiB; LoRA fits."]
-
-
-def test_sizes_are_short_in_words() -> None:
-    assert [tokens_in_words(size) for size in (512, 20_480_000, 10_000_000, 3e9)] == [
-        "512 tokens",
-        "20.48M tokens",
-        "10M tokens",
-        "3B tokens",
-    ]

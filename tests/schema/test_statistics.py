@@ -66,11 +66,6 @@ def test_timed_micro_steps_make_a_window_long_enough() -> None:
     assert steady_window(trace.model_copy(update={"micro_completed_at_s": halves}), RULES).stable
 
 
-def test_a_steady_run_begins_after_ten_steps() -> None:
-    window = steady_window(trace_of([1.0, *noisy(150)]), RULES)
-    assert (window.first, window.stop, window.stable) == (10, 151, True)
-
-
 def test_a_run_that_only_gets_slower_is_never_stable() -> None:
     window = steady_window(trace_of(list(np.linspace(0.1, 0.3, 300))), RULES)
     assert not window.stable
@@ -78,15 +73,6 @@ def test_a_run_that_only_gets_slower_is_never_stable() -> None:
     slowly = steady_window(trace_of(list(np.linspace(0.1, 0.103, 300) * (1 + 0.02 * np.sin(np.arange(300))))), RULES)
     assert not slowly.stable
     assert slowly.verdict == "step time drifts by +2.9% over the window"
-
-
-@pytest.mark.parametrize(
-    ("slow_steps", "factor", "total"), [(20, 5, 200), (30, 3, 200), (25, 2, 200), (35, 1.2, 150), (12, 1.05, 130), (40, 1.05, 400)]
-)
-def test_a_slow_start_is_warm_up_or_the_run_is_not_stable(slow_steps: int, factor: float, total: int) -> None:
-    times = np.asarray(noisy(total)) * np.where(np.arange(total) < slow_steps, factor, 1.0)
-    window = steady_window(trace_of(list(times)), RULES)
-    assert not window.stable or abs(times[window.first :].mean() / 0.1 - 1) < 0.01
 
 
 def test_a_change_late_in_the_run_makes_it_unstable_and_names_the_step() -> None:
@@ -110,13 +96,6 @@ def test_windows_called_stable_have_the_true_rate_and_steady_traces_are_kept() -
 def test_a_slow_spell_is_named_with_its_steps() -> None:
     times = np.asarray(noisy(300)) * np.where((np.arange(300) >= 120) & (np.arange(300) < 165), 2.0, 1.0)
     assert steady_window(trace_of(list(times)), RULES).verdict.endswith("from step 121 to 165")
-
-
-@pytest.mark.parametrize(("steps", "left"), [(1, 0), (10, 0), (15, 5)])
-def test_a_short_run_is_warm_up_first_and_says_what_is_missing(steps: int, left: int) -> None:
-    window = steady_window(trace_of(noisy(steps)), RULES)
-    assert (window.steps, window.stable) == (left, False)
-    assert "a steady window needs 100 steps or micro-steps, or 60 s" in window.verdict
 
 
 @given(st.lists(st.floats(0.001, 10.0), min_size=1, max_size=80))
@@ -145,7 +124,7 @@ def scattered(n: int, *, seed: int = 5) -> np.ndarray:
     return 0.001 * np.arange(n) + np.random.default_rng(seed).normal(1.0, 0.05, n)
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 9, 20, 101, 399, 400])
+@pytest.mark.parametrize("n", [2, 3, 20, 400])
 def test_the_slope_is_that_of_scipy_and_its_interval_within_one_rank(n: int) -> None:
     values = scattered(n)
     found, reference = theil_sen(values), scipy.stats.theilslopes(values, alpha=0.95)

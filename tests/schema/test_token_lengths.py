@@ -15,10 +15,6 @@ def lengths(**changes: object) -> TokenLengths:
     return validated(TokenLengths, {**even, **changes}, "datasets.toml")
 
 
-def test_rows_that_are_not_cut_keep_their_mean() -> None:
-    assert lengths().mean_cut_to(99) == lengths().mean_cut_to(512) == 50.0
-
-
 def test_rows_on_straight_lines_between_the_quantiles_are_cut_exactly() -> None:
     """Lengths from 1 to 99, equally often: half are cut to 50, the others have 25.5 on average."""
     assert lengths().mean_cut_to(50) == pytest.approx((25.5 + 50) / 2)

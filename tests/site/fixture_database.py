@@ -1,7 +1,7 @@
 """A small database for the tests of the site, written by `tunemark collect` from a temporary checkout.
 
 The checkout contains a few real cards, two documents, a round of MLPerf and five submissions, with hostile text in the
-fields that accept it. `OVERRIDES` adds hostile text to the other columns, and rows that need more data than this:
+fields that accept it. `fixture_rows.sql` adds hostile text to the other columns, and rows that need more data than this:
 two ranks, predictions, and findings that do not depend on future audit rules.
 """
 
@@ -28,7 +28,6 @@ from tunemark.site.commands import open_server
 AS_OF = "2026-11-22"
 HOSTILE = """<script>window.hacked=1</script> | [x](javascript:alert(1)) `tick` *star* <img src=x onerror=window.hacked=1> {{ 7*7 }} "quote" &amp;"""
 ENTRY, STRANGE_ENTRY, ROUND = "mlperf-v9.1-acme-box", "mlperf-v9.1-stranger", "mlperf-v9.1"
-PHASES = {"import": 0.0, "load": 1.2, "data": 1.7, "train": 1.9, "eval": 10.0, "save": 10.1, "teardown": 10.2}
 AB, STRANGE_STUDY = "ab0123456789", "cd0123456789"
 H100, STEPS = "nvidia-h100-80gb-sxm", 150
 COPIED = (
@@ -37,36 +36,11 @@ COPIED = (
     *("workloads/smoke-lora.toml", "workloads/golden/smoke-lora.toml", "prices/aws_sizes.toml", "known"),
 )
 """Files and folders of data/ that are copied to the checkout."""
-PRICES = f"""provider,instance,accelerator,accelerator_count,vcpus,memory_gib,region,kind,usd_per_hour,effective_on,dated_by,source,notes
-aws,p5.48xlarge,{H100},8,192,2048,us-east-1,on_demand,55.04,2025-06-01,provider,https://example.org/prices,
-lambda,gpu_1x_h100,{H100},1,26,225,us-east-1,on_demand,3.29,2025-06-01,provider,https://example.org/prices,
-lambda,gpu_1x_h100,{H100},1,26,225,us-east-1,spot,2,2025-06-01,provider,https://example.org/prices,
-vast,1x-H100,{H100},1,,,,marketplace,1.5,2025-06-01,provider,https://example.org/prices,
-"""
-BASIS = """providers = ["lambda", "aws"]
-reason = "a reason"
-
-[[fabric]]
-provider = "aws"
-instance = "p5.48xlarge"
-fabric = "EFA, 3,200 Gb/s"
-source = "https://example.org/network"
-"""
-FAMILY = {"found_by": "it was found", "formats": ["fp32"]}
-SUPPORT = {
-    "format": "tunemark.support/3",
-    "features": ["LoRA", "flash attention", "tf32"],
-    "families": {
-        "cpu": FAMILY | {"cannot": {"flash attention": "its kernels are for GPUs", "tf32": HOSTILE}},
-        "cuda": FAMILY | {"cannot": {}},
-    },
-}
+OWN = Path(__file__).with_name("checkout")
+"""Prices, sources and the support matrix of the checkout. `{HOSTILE}` is the hostile text."""
 
 
 # Submissions ---------------------------------------------------------------------------------------
-
-NOT_READ = ("busy_peak", "power_peak_w", "clock_mean_mhz", "clock_min_mhz", "memory_clock_mean_mhz", "temperature_peak_c")
-NOT_READ += ("memory_used_peak_bytes", "memory_used_before_bytes", "other_processes")
 
 
 def _run(day: int, steps: int = STEPS, **overrides: Any) -> Submission:
@@ -83,37 +57,17 @@ def _slower(run: Submission, factor: float) -> dict[str, Any]:
     return trace | {"completed_at_s": [round(start + (at_s - start) * factor, 6) for at_s in trace["completed_at_s"]]}
 
 
+def with_hostile_text(path: Path) -> str:
+    """Return a file of the fixture with the hostile text, as a string of JSON, in place of its name in braces."""
+    return path.read_text(encoding="utf-8").replace("{HOSTILE}", json.dumps(HOSTILE)[1:-1])
+
+
 def _submissions() -> dict[str, Submission]:
+    runs = json.loads(with_hostile_text(Path(__file__).with_name("fixture_runs.json")))
     measured = _run(
         1,
         study=_study("ab", AB, ArmRun("b", "attention=sdpa", 1).point),
-        effective={
-            **dict.fromkeys(("fused_kernels", "compile", "gradient_checkpointing", "quantisation"), "none"),
-            "attention": "eager",
-            "optimizer": "torch AdamW",
-            "trainable_dtypes": ["float32"],
-            "processes": 1,
-        },
-        gates=[
-            {"name": "adapter_gradient", "passed": True, "detail": "a gradient reaches 28 of 28 adapters"},
-            {"name": "loss_band", "passed": None, "detail": HOSTILE},
-        ],
-        probe={"dtype": "fp32", "size": 1024, "before_flop_per_s": 6.5e11, "after_flop_per_s": 6.4e11},
-        events=[{"step": 1, "kind": "compile", "amount": 3}, {"step": 4, "kind": "allocator_growth", "amount": 2**21}],
-        utilisation={
-            "samples": 60,
-            "interval_s": 0.2,
-            "devices": [
-                {"index": 0, "samples": 60, "busy_mean": 0.93, "power_mean_w": 480.0, "throttle_reasons": ["sw_power_cap"], "errors": []}
-                | {"unknown": dict.fromkeys(NOT_READ, "it was not read")},
-                {"index": 1, "samples": 60, "busy_mean": 0.91, "power_mean_w": 470.0}
-                | {"unknown": dict.fromkeys((*NOT_READ, "throttle_reasons", "errors"), "xpu-smi does not report it")},
-            ],
-            "energy": {"source": "none", "reason": "energy was not looked at"},
-        },
-        timeline=[{"phase": phase, "at_s": at_s} for phase, at_s in PHASES.items()],
-        evaluation={"split": "test", "rows": 64, "loss": 3.1},
-        **{"environment.cpu": HOSTILE, "plan.reasons": {"precision.compute": HOSTILE}},
+        **runs["measured"],
     )
     slower = _run(
         2, study=_study("ab", AB, ArmRun("a", "attention=eager", 1).point, 2), trace=_slower(measured, 1.002), **{"process.wall_s": 20.0}
@@ -121,21 +75,7 @@ def _submissions() -> dict[str, Submission]:
     rounded = _slower(measured, 1.0001)
     rounded["loss"] = [loss and loss * 1.001 for loss in rounded["loss"]]
     other = _run(3, trace=rounded, **{"plan.precision.compute": "bf16"})
-    no_sample = {"peak_bytes": None, "method": None, "reason": "no sample was taken"}
-    crashed = _run(
-        4,
-        0,
-        model=None,
-        timeline=[{"phase": "import", "at_s": 0.0}, {"phase": "load", "at_s": 1.0}],
-        outcome={
-            "status": "crash",
-            "phase": "load",
-            "last_good_step": 0,
-            "message": "RuntimeError: <removed> cannot be opened",
-            "fix": "free some disk space",
-        },
-        **{"memory.host_rss": no_sample, "memory.host_swap": no_sample},
-    )
+    crashed = _run(4, 0, **runs["crashed"])
     strange = _run(
         5,
         study=_study("sweep", STRANGE_STUDY, HOSTILE),
@@ -157,7 +97,7 @@ def _claim(value: float, printed: str, **more: Any) -> dict[str, Any]:
 
 
 def _documents() -> dict[str, dict[str, Any]]:
-    """Return the records of data/published by path: two cut-down results of document 003, and one of a hostile 004."""
+    """Return the records of data/published by path: two cut-down results of document 003, and one of a hostile 004, whose sources are files."""
     first, second = (json.loads((ROOT / f"data/published/003/003-00{number}.json").read_bytes()) for number in (1, 2))
     readings = [{"meaning": "one optimizer step", "value": 4.7}, {"meaning": "one micro-batch", "value": 150.4}]
     claims = {
@@ -167,17 +107,6 @@ def _documents() -> dict[str, dict[str, Any]]:
         "tokens_per_s": _claim(41_000.0, "41,000"),
     }
     out_of_memory = {"model": "Gemma 2 9B", "peak_memory_bytes": "OOM (8.4 GiB)", "step_time_s": "OOM"}
-    asserted = {"kind": "stated", "setting": "gradient_accumulation", "value": 32, "place": "the prices", "records": ["003-001"]}
-    statement = {"id": "003-S01", "section": "Prices", "claims": {"price_usd_per_hour": _claim(3.29, "$3.29/h")}, "assertion": asserted}
-    table = {
-        "id": "h100",
-        "title": "1. NVIDIA H100",
-        "columns": ["Model", "Peak Mem. (Model Mem.)", "Sec/step"],
-        "rows": [
-            ["{003-001/model}", "{003-001/peak_memory_bytes} ({003-001/model_memory_bytes})", "{003-001/step_time_s}"],
-            ["{003-002/model} **", "{003-002/peak_memory_bytes}", "{003-002/step_time_s}"],
-        ],
-    }
     hostile = {
         "id": "004-001",
         "source": "004",
@@ -188,34 +117,8 @@ def _documents() -> dict[str, dict[str, Any]]:
         "claims": {"peak_memory_bytes": _claim(1.0, HOSTILE, note=HOSTILE)},
     }
     return {
-        "003/source.json": {
-            "format": "tunemark.source/1",
-            "id": "003",
-            "results": 2,
-            "title": "GPU Test",
-            "authors": "Somebody",
-            "licence": "CC0-1.0",
-            "licence_read_at": "LICENSE",
-            "url": "https://example.org/gpu-test",
-            "summary": "Memory and step time.",
-            "caveats": ["GiB may be GB."],
-            "tables": [table],
-            "statements": [statement | {"note": "A price, not a result."}],
-        },
         "003/003-001.json": first | {"claims": claims, "note": "Trained at twice its context."},
         "003/003-002.json": with_overrides(second, {"claims": {}, "status": "oom", "labels": out_of_memory, "conditions.method": "qlora"}),
-        "004/source.json": {
-            "format": "tunemark.source/1",
-            "id": "004",
-            "results": 1,
-            "title": f"Bad {HOSTILE}",
-            "url": "javascript:alert(1)",
-            "licence": HOSTILE,
-            "licence_read_at": HOSTILE,
-            "summary": HOSTILE,
-            "caveats": [HOSTILE],
-            "statements": [{"id": "004-S01", "section": HOSTILE, "note": HOSTILE, "labels": {"price": HOSTILE}}],
-        },
         "004/004-001.json": first | hostile,
     }
 
@@ -236,54 +139,6 @@ def _entries() -> dict[str, dict[str, Any]]:
     return {f"mlperf/v9.1/{changed['id']}.json": with_overrides(real, changed) for changed in (acme, stranger)}
 
 
-# Rows that these records cannot produce ------------------------------------------------------------
-
-OVERRIDES = f"""
-update result_rows set file = '{HOSTILE}', comparability_group = null, padding = null, rankable = false where result_id = '{STRANGE}';
-update result_rows set message = '{HOSTILE}' where result_id = '004-001';
-update workloads set tier = 'reference', matrix = 'smoke', not_stated = ['seed', '{HOSTILE}'];
-insert into workload_axes by name
-    select 'smoke-lora' as workload, 1 as position, 'batch.micro_batch' as field, ['4', '{HOSTILE}'] as choices;
-update accelerators set read_on = '2025-05-05' where accelerator = '{H100}';
-update models set read_on = '2025-05-06' where model = 'llama-3.1-8b';
-update effective set effective = '{HOSTILE}', agrees = null where setting = 'optimizer';
-insert into ranks (result_id, rank, own_work_s, behind, slowest, host_rss_bytes) values
-    ('{MEASURED}', 0, 0.030, -0.02, false, {2**30}),
-    ('{MEASURED}', 1, 0.032, 0.02, true, {2**30});
-
--- Results of one model, so that there is every kind of evidence; the throughput model has its priors.
-delete from known_rates;
-insert into known_rates by name select *, '32 blocks of 4096/14336, 32/8 heads of 128' as architecture, false as encoder, 2048 as sequence_length, 2048 as slots,
-    '{H100}' as accelerator, 'NVIDIA' as vendor, 'NVIDIA Hopper' as generation, 'lora' as method, false as offload, 0 as experts, false as suspicious, 'published' as trust
-from (values ('003-001', 1, 'plain', 5000.0), ('003-002', 8, 'plain', 38000.0), ('{MEASURED}', 1, 'tuned', 10000.0)) as made(result_id, devices, level, tokens_per_s);
-
--- Three rules and three findings: new audit rules do not change the pages.
-delete from audit_rules where rule not in ('utilisation', 'stated-twice', 'link');
-delete from findings where not (rule = 'utilisation' and verdict = 'impossible' or rule = 'stated-twice');
-insert into findings by name
-    select * replace (
-        100 as finding, 'suspicious' as verdict, ['{STRANGE}'] as record_ids, '{HOSTILE}' as claim, '{HOSTILE}' as calculation
-    ) from findings where rule = 'utilisation';
-
--- A prediction whose interval holds the result, one that misses it, and one without data.
-delete from throughput_errors;
-insert into throughput_errors (
-    left_out, left_out_group, level, accelerator, accelerator_count, method, tokens_per_s, same, active_parameters,
-    result_id, stack, model, predicted_tokens_per_s, predicted_low, predicted_high, error, covered, no_data
-) select 'accelerator', '{H100}', 'plain', '{H100}', 1, 'lora', 2560, [], 8000000000, * from (values
-    ('003-001', '003', 'llama-3.1-8b', 2816, 2400, 3300, 0.1, true, null),
-    ('{MEASURED}', 'measured', 'llama-3.1-8b', 1280, 1000, 1600, -0.5, false, null),
-    ('{SLOWER}', 'measured', '{HOSTILE}', null, null, null, null, null, '{HOSTILE}')
-);
-update throughput_refused set reason = '{HOSTILE}' where result_id = '{OTHER}';
-delete from memory_errors where quantity = 'in use';
-update memory_errors set quantity = 'reserved', published_bytes = 36e9, predicted_bytes = 37.8e9, error = 0.05;
-create or replace view rule_errors as select 'memory' as kind, '{HOSTILE}' as rule, '{HOSTILE}' as formula, '{HOSTILE}' as source, result_id, quantity, method,
-    72e9 as predicted, published_bytes as published, 1.0 as error from memory_errors
-union all select 'memory', 'Tunemark', 'f', 's', result_id, quantity, method, predicted_bytes, published_bytes, error from memory_errors;
-"""  # noqa: S608 - our own values
-
-
 # The checkout and its database ---------------------------------------------------------------------
 
 
@@ -293,11 +148,13 @@ def make_checkout(root: Path) -> Path:
         source, target = ROOT / "data" / name, root / "data" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
-    (root / "data" / "prices" / "prices.csv").write_text(PRICES, encoding="utf-8")
-    (root / "data" / "prices" / "basis.toml").write_text(BASIS, encoding="utf-8")
     records = {f"published/{path}": record for path, record in _documents().items()}
     records |= {f"converted/{path}": record for path, record in _entries().items()}
-    for path, record in {"support.json": SUPPORT, **records}.items():
+    for path in (path for path in OWN.rglob("*") if path.is_file()):
+        target, content = root / path.relative_to(OWN), with_hostile_text(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(canonical_json(json.loads(content)) if path.suffix == ".json" else content.encode())
+    for path, record in records.items():
         (root / "data" / path).parent.mkdir(parents=True, exist_ok=True)
         (root / "data" / path).write_bytes(canonical_json(record))
     for submission in SUBMISSIONS.values():
@@ -325,7 +182,8 @@ def make_database(folder: Path) -> Path:
     assert done.returncode == 3, done.stderr
     with duckdb.connect(str(path)) as connection:
         assert connection.sql("select file from load_problems").fetchall() == [("submissions/bad.json",)], done.stderr
-        connection.execute(OVERRIDES)
+        rows = Path(__file__).with_name("fixture_rows.sql").read_text(encoding="utf-8")
+        connection.execute(rows.format(HOSTILE=HOSTILE, H100=H100, MEASURED=MEASURED, SLOWER=SLOWER, OTHER=OTHER, STRANGE=STRANGE))
     return path
 
 

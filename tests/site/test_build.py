@@ -108,7 +108,9 @@ def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
 
 def test_an_empty_database_gives_a_site(empty_database: Path, tmp_path: Path) -> None:
     build_site(empty_database, tmp_path / "out", CONFIG, strict=True, progress=quiet)
-    assert "No answer can be given before results are collected" in (tmp_path / "out" / "site" / "index.html").read_text(encoding="utf-8")
+    site = tmp_path / "out" / "site"
+    assert "No answer can be given before results are collected" in (site / "index.html").read_text(encoding="utf-8")
+    assert [path.name for path in (site / "studies").glob("*.html")] == ["index.html"]
 
 
 def test_building_imports_neither_torch_nor_another_room(built_by_command: Path) -> None:

@@ -14,61 +14,19 @@ Json = dict[str, Any]
 DATA_PATH = "data/compare.json"
 READINGS = "several readings"
 TIMES = "\N{MULTIPLICATION SIGN}"
-CARDS = {
-    key: {
-        "name": f"Card {key.upper()}",
-        "vendor": "Acme",
-        "memory_bandwidth_gb_s": bandwidth,
-        "peak_bf16_tflops": bf16,
-        "peak_fp8_tflops": fp8,
-        "usd_per_hour": price,
-        "offer": "on demand, acme one, 2026-01-01",
-        "unverified": [],
-    }
-    for key, bandwidth, bf16, fp8, price in (("a", 2000, 312.5, None, 1.125), ("b", 3350, 989, 1979, 2.675), ("c", None, None, None, None))
-}
-EFFECTS = {"slope: devices doubled": [1.05, 1.02, 1.08], "level: plain": [1.5, 1.2, 1.8], "level: vendor": [0.75, 0.6, 0.9]}
-LABELS = {
-    "model": "Model",
-    "method": "Method",
-    "accelerator": "Accelerator",
-    "accelerator_count": "Device count",
-    "precision": "Precision",
-    "level": "Software level",
-    "work": "FLOPs per token",
-}
+DATA = json.loads(Path(__file__).with_name("compare_data.json").read_text(encoding="utf-8"))
+"""Labels, effects and cards of the page."""
+USUAL = DATA.pop("result")
 INCONSISTENT = {"verdict": "inconsistent", "reason": "rows-of-a-step", "refuses": True}
 AMBIGUOUS = {"verdict": "ambiguous", "reason": READINGS, "refuses": True}
 
 
 def result(name: str, **others: Any) -> Json:
     """Return a result as the script reads it."""
-    usual = {
-        "title": f"Title {name}",
-        "trust": "published",
-        "runs": None,
-        "accelerator": "a",
-        "precision": "bf16",
-        "level": None,
-        "count": 8,
-    }
-    usual |= {
-        "flop_per_s": None,
-        "recompute": None,
-        "impossible": None,
-        "figures": {"tokens_per_s": (1000.0, None, None)},
-        "objections": {},
-    }
-    made = usual | {"id": name} | others
-    stated = {
-        "model": "M",
-        "method": "full",
-        "accelerator": made["accelerator"],
-        "accelerator_count": str(made["count"]),
-        "precision": made["precision"],
-        "level": made["level"],
-    }
-    return {"conditions": {key: value for key, value in stated.items() if value}} | made
+    made = USUAL | {"id": name, "title": f"Title {name}"} | others
+    stated = {"model": "M", "method": "full", "accelerator_count": str(made["count"])}
+    stated |= {field: made[field] for field in ("accelerator", "precision", "level") if made[field]}
+    return {"conditions": stated} | made
 
 
 Open = Callable[..., Page]
@@ -87,7 +45,7 @@ def opened(browser: Browser, address: str) -> Iterator[Open]:
 
             def answer(route: Route) -> None:
                 known = [{name: value for name, value in each.items() if value is not None} for each in results]
-                route.fulfill(json=route.fetch().json() | {"results": known, "labels": LABELS, "effects": EFFECTS, "cards": CARDS})
+                route.fulfill(json=route.fetch().json() | DATA | {"results": known})
 
             page.route(f"**/{DATA_PATH}", answer)
         page.goto(f"{address}compare.html{choice}")
@@ -131,12 +89,9 @@ def test_a_disputed_figure_has_a_warning_a_mark_and_no_ratio(opened: Open) -> No
     assert warning.bounding_box()["y"] < cells.nth(0).bounding_box()["y"]  # type: ignore[index]
 
 
-def test_a_single_run_has_no_interval(opened: Open) -> None:
-    expect(opened("#r-0,r-1", RESULTS).locator("tr[data-key=tokens_per_s] .tm-ratio")).to_have_text(f"1.00{TIMES}, no interval: single run")
-
-
 def test_a_wrong_id_gives_a_message_and_keeps_the_rest(opened: Open) -> None:
     page = opened("#r-0,nobody,r-1", RESULTS)
+    expect(page.locator("tr[data-key=tokens_per_s] .tm-ratio")).to_have_text(f"1.00{TIMES}, no interval: single run")
     expect(page.get_by_role("alert")).to_contain_text('No finished result and no accelerator has the id "nobody"')
     expect(page.locator(".tm-chosen").first.locator("li")).to_have_count(2)
     expect(page.locator("tr[data-key=tokens_per_s]")).to_be_visible()
@@ -210,7 +165,6 @@ def test_real_ids_of_the_database_can_be_chosen(opened: Open) -> None:
 @pytest.mark.parametrize(
     ("other", "names", "value"),
     [
-        ({"accelerator": "b"}, ["Accelerator"], 989 / 312.5),
         ({"count": 16}, ["Device count"], 2 / 1.05),
         ({"level": "vendor"}, ["Software level"], 2.0),
         ({"accelerator": "b", "precision": "fp8"}, ["Accelerator", "Precision"], 1979 / 312.5),

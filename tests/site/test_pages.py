@@ -1,6 +1,7 @@
 """Pages of the fixture database: what a reader decides on is there, the unknown is a dash, and a new page is one file."""
 
 import re
+import tomllib
 from collections.abc import Callable
 from html import unescape
 from pathlib import Path
@@ -71,6 +72,16 @@ def test_every_page_file_has_a_description() -> None:
     assert [file.name for file in page_files(FOLDER) if len(file.head.get("description", "")) < 30] == []
 
 
+IDS = {"CRASHED": CRASHED, "ENTRY": ENTRY, "ROUND": ROUND, "H100": H100}
+TEXTS = tomllib.loads(Path(__file__).with_name("page_texts.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", TEXTS)
+def test_a_page_has_its_sentences(shown: Shown, path: str) -> None:
+    page = text(shown(path.format(**IDS)))
+    assert [pattern for pattern in TEXTS[path] if not re.search(pattern, page)] == []
+
+
 # Results -------------------------------------------------------------------------------------------
 
 
@@ -80,40 +91,14 @@ def test_the_unknown_is_a_dash_and_never_zero(shown: Shown) -> None:
     assert "0" not in cells
 
 
-def test_a_failed_run_shows_its_message_has_no_cost_and_comes_last(shown: Shown) -> None:
-    assert re.search("This run failed: crash.*did not finish, so no cost is calculated", text(shown(f"results/{CRASHED}")), re.DOTALL)
+def test_a_failed_run_comes_last(shown: Shown) -> None:
     rows = re.findall(r"<tr(?: data-last)?>.*?</tr>", shown("workloads/smoke-lora"), re.DOTALL)
     assert any("data-last" in row and CRASHED in row for row in rows)
-
-
-def test_a_cost_names_its_offer_and_the_default_basis(shown: Shown) -> None:
-    assert "on demand, 2025-06-01" in text(shown(f"accelerators/{H100}"))
-    assert "default basis" in row_of(shown(f"results/{ENTRY}"), "default basis")[0]
 
 
 def test_a_run_of_a_study_links_to_its_neighbours(shown: Shown, listed: list[dict[str, Any]]) -> None:
     runs = [row["result_id"] for row in sorted(listed, key=lambda row: row["study_position"] or 0) if row["study_id"] == AB]
     assert f"{runs[1]}.html" in shown(f"results/{runs[0]}")
-
-
-def test_an_mlperf_entry_has_its_label_before_its_figures_and_its_runs(shown: Shown) -> None:
-    page = text(shown(f"results/{ENTRY}"))
-    assert page.index("MLPerf") < page.index("Time to target")
-    assert "Runs at the target" in page
-    assert "median of all runs" in page
-    assert "Eval loss over time" in page
-
-
-def test_a_round_lists_its_entries_and_names_the_conditions_in_which_they_differ(shown: Shown) -> None:
-    page = text(shown(f"documents/{ROUND}"))
-    assert "This list is not a ranking" in page
-    assert "MLPerf, unofficial" in page
-
-
-def test_a_round_that_is_not_imported_is_announced_where_rounds_are_shown(shown: Shown) -> None:
-    for path in (f"documents/{ROUND}", "documents/index", "guide/provenance"):
-        assert "MLPerf Training v6.0 was published on 2026-06-16 and is not imported." in text(shown(path)), path
-    assert "not imported" not in text(shown("documents/003"))
 
 
 def test_prices_older_than_thirty_days_are_marked_and_the_age_of_each_source_is_listed(shown: Shown, catalogue: Catalogue) -> None:
@@ -147,12 +132,6 @@ def test_prices_are_per_hour_day_and_week_for_instance_and_accelerator(shown: Sh
     assert {"$3.29", "$78.96", "$552.72", "$3.29/h", "$1.50/h"} <= {cell.split(" ")[0] for cell in cells}
 
 
-def test_the_cost_page_states_its_basis_before_its_tables(shown: Shown) -> None:
-    page = shown("cost")
-    assert page.index("Default basis: the cheapest on-demand list price") < page.index("<table")
-    assert "the accelerator has no card, so no offer matches" in page or "the price book has no on-demand offer with it" in page
-
-
 def test_the_audit_counts_findings_and_shows_their_calculation_on_every_record(shown: Shown, catalogue: Catalogue) -> None:
     for row in catalogue.database.rows(
         "select distinct on (record) record, calculation, href from listed_findings where href like 'results/%'"
@@ -167,10 +146,3 @@ def test_each_command_of_the_devices_page_exists(shown: Shown) -> None:
     page = shown("guide/support")
     names = set(re.findall(r"^\$ tunemark ([a-z]+)", page, re.MULTILINE))
     assert {"doctor", "run", "submit"} <= names <= set(COMMANDS)
-    assert "its kernels are for GPUs" in page
-    assert "never run on such a device" in page
-
-
-def test_files_that_were_not_loaded_are_listed(shown: Shown, catalogue: Catalogue) -> None:
-    assert catalogue.database.rows("from load_problems")
-    assert "Files that were not loaded" in shown("results/index")
