@@ -45,6 +45,11 @@ class Module:
             elif isinstance(node, ast.Assign | ast.AnnAssign):
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                     found |= {each.id: node for each in ast.walk(target) if isinstance(each, ast.Name)}
+            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                # `NAME |= more` is a part of the constant.
+                before = found[node.target.id]
+                whole = ast.BinOp(before.value, node.op, node.value)  # type: ignore[attr-defined]
+                found[node.target.id] = ast.copy_location(ast.Assign([node.target], whole, lineno=node.lineno), node)
         return found
 
     @cached_property
