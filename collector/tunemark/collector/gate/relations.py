@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tunemark.collector.gate import physics, run_quantities
 from tunemark.collector.gate.derive import ORIGINAL
 from tunemark.collector.gate.run_facts import Run
+from tunemark.collector.store.database import field_at
 from tunemark.schema.records.reading import Problem
 
 Bound = bool | float | str
@@ -101,16 +102,8 @@ def places(field: str, run: Run) -> list[tuple[str, object, Any]]:
         if part == "*":
             found = [(f"{path}.{index}", entry, entry) for path, _, node in found for index, entry in enumerate(node or ())]
         else:
-            found = [(f"{path}.{part}".lstrip("."), entry, value) for path, entry, node in found for value in _part(node, part)]
+            found = [(f"{path}.{part}".lstrip("."), entry, field_at(node, part)) for path, entry, node in found if node is not None]
     return found
-
-
-def _part(node: Any, part: str) -> list[Any]:  # noqa: ANN401 - a record, a list or a mapping
-    if node is None:
-        return []
-    if isinstance(node, tuple):
-        return [node[int(part)]] if int(part) < len(node) else []
-    return [node.get(part) if isinstance(node, dict) else getattr(node, part)]
 
 
 def named(name: str, run: Run, entry: object) -> Any:  # noqa: ANN401 - any value
@@ -118,7 +111,7 @@ def named(name: str, run: Run, entry: object) -> Any:  # noqa: ANN401 - any valu
     if name.startswith("."):
         return getattr(entry, name[1:])
     if "." in name:
-        return next((value for _, _, value in places(name.removeprefix("s."), run)), None)
+        return field_at(run.s, name.removeprefix("s."))
     if name in QUANTITIES:
         function, takes_entry = QUANTITIES[name]
         return function(run, entry) if takes_entry else function(run)

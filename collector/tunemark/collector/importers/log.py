@@ -15,6 +15,7 @@ from tunemark.collector.commands.terminal import named_as, print_json, print_tab
 from tunemark.collector.importers.import_io import Request, option_of, write_out
 from tunemark.collector.importers.log_formats import read_log
 from tunemark.collector.importers.own_log import SETTINGS, OwnLog, Stated, devices_of, record_of
+from tunemark.collector.store.database import columns_of
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -130,17 +131,7 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
         prediction |= {"tokens_per_s": asdict(predicted.tokens_per_s), "unseen": list(predicted.unseen), "measured_over_predicted": times}
     nearest = sorted(fitted.rows, key=lambda row: distance(row, config))[:NEAREST]
     judged["nearest"] = [
-        {
-            "id": row.id,
-            "accelerator": row.config.accelerator.name,
-            "devices": row.config.devices,
-            "model": row.config.shape.model.name,
-            "method": row.config.shape.method.value,
-            "software": row.config.software,
-            "tokens_per_s": row.tokens_per_s,
-            "tokens_per_s_per_device": row.tokens_per_s / row.config.devices,
-            "mfu": mfu.get(row.id),
-        }
+        {**columns_of("nearest", row), "tokens_per_s_per_device": row.tokens_per_s / row.config.devices, "mfu": mfu.get(row.id)}
         for row in nearest
     ]
     return judged

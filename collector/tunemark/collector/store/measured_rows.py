@@ -211,8 +211,7 @@ def _physics(submission: Submission, derived: Derived, facts: FactBase) -> tuple
         reasons.append(fact("derived", "predicted_memory_bytes", None, no_memory))
     tables: Rows = {
         "flops": [
-            {"position": position, "class": line.key, "flop": line.flops, "formula": line.formula}
-            for position, line in enumerate(ledger.lines if ledger else (), start=1)
+            {"position": position, **columns_of("flops", line)} for position, line in enumerate(ledger.lines if ledger else (), start=1)
         ],
         "memory_lines": [{"position": position, **line} for position, line in enumerate(lines, start=1)],
         "result_facts": reasons,

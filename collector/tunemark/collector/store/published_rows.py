@@ -138,7 +138,9 @@ def _condition_facts(conditions: Conditions, assumed: str) -> Iterator[Row]:
 
 # Converted results ---------------------------------------------------------------------------------
 
-HEADLINES = ("step_time_s", "eval_loss", "epochs", "energy_per_run_j", "energy_per_sample_j")
+HEADLINES = (
+    *("step_time_s", "eval_loss", "epochs", "energy_per_run_j", "energy_per_sample_j", "train_time_s", "mlperf_score_s", "samples_per_s"),
+)
 """Statistics over the runs that are columns of the result."""
 REPOSITORY = "https://github.com/mlcommons/training_results_{}"
 PUBLISHED_ON = {"v4.0": "2024-06-12", "v4.1": "2024-11-13", "v5.0": "2025-06-04", "v5.1": "2025-11-12"}
@@ -239,12 +241,9 @@ def _converted_headline(result: ConvertedResult, times: TimeToTarget, rate: Inte
         "section": f"{result.submitter}: {result.system.name}",
         **columns_of("converted", result),
         "status": "ok" if times.score_s is not None else "partial",
-        "train_time_s": None if median is None else median.value,
         "time_to_target_s": None if median is None else median.value,
         "time_to_target_low_s": median.low if median and median.bounded else None,
         "time_to_target_high_s": median.high if median and median.bounded else None,
-        "mlperf_score_s": times.score_s,
-        "samples_per_s": None if rate is None else rate.value,
         "samples_per_s_low": rate.low if rate and rate.bounded else None,
         "samples_per_s_high": rate.high if rate and rate.bounded else None,
         "evaluation_rows": _whole(conditions.settings.get("eval_samples")),
