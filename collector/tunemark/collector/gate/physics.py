@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tunemark.collector.gate.run_facts import Run
+from tunemark.collector.gate.run_facts import STACKS, Run
 from tunemark.schema.formats import GB
 from tunemark.schema.physics.memory_states import NF4_BLOCK, count_weights, fp8_scales
 from tunemark.schema.physics.training_shape import BYTES
@@ -16,9 +16,6 @@ from tunemark.schema.physics.utilisation import TERA, part_of_card
 from tunemark.schema.vocabulary import BLOCK_SCALES, DEEPSPEED, FP8_SCALES, Backend, Dtype, Method, Phase, Strategy, Weights
 
 FORMATS = ("fp32", "bf16", "fp16", "fp8", "int8", "uint8", "tf32")
-STATE_BYTES = {"adamw": (3.8, 8.0), "adamw_8bit": (1.9, 8.5), "paged_adamw_8bit": (0.0, 8.5), "sgd": (0.0, 0.0), "adafactor": (0.0, 4.2)}
-"""Bytes of optimizer states by trained weight: two moments of 16 or 32 bits, of 8 bits for large tensors with scales, none (the harness's SGD
-has no momentum), or factors, which are one number a weight for the narrowest matrices."""
 SMALL_STATES = 2**16
 """Bytes for numbers of steps, one for each tensor, and for blocks that are not full."""
 PADDED = 1.05
@@ -183,7 +180,7 @@ def _reached(r: Run) -> float:
 def _state_widths(r: Run) -> tuple[float, float]:
     """Return the least and most bytes of optimizer states by trained weight."""
     settings, size = r.plan.optimizer, r.trained_bytes
-    low, high = STATE_BYTES[settings.name]
+    low, high = STACKS["state_bytes"][settings.name]
     if size and settings.name == "adamw":
         low, high = 2 * size * _reached(r), 2 * size
     if settings.master_weights:

@@ -9,6 +9,7 @@ import operator
 import re
 import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from enum import Enum
 from functools import cache
@@ -25,6 +26,8 @@ from tunemark.schema.records.reading import Problem
 
 Bound = bool | float | str
 BREAKS: dict[str, Callable[[Any, Any], bool]] = {"at most": operator.gt, "at least": operator.lt, "equal to": operator.ne}
+DOUBTS = "doubts"
+"""The section of rows that refuse no record."""
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")]
 
 
@@ -49,15 +52,22 @@ class Row(BaseModel):
 
 
 @cache
-def rows() -> tuple[Row, ...]:
-    """Return the rows of the table."""
+def rows() -> dict[str, tuple[Row, ...]]:
+    """Return the rows of the table by section."""
     sections = tomllib.loads(Path(__file__).with_name("relations.toml").read_text(encoding="utf-8"))
-    return tuple(Row.model_validate(row) for section in sections.values() for row in section)
+    return {name: tuple(map(Row.model_validate, section)) for name, section in sections.items()}
 
 
 def relation_problems(run: Run) -> Iterator[Problem]:
     """Yield a problem for each row that a record does not fulfil."""
-    for row in rows():
+    for section in (name for name in rows() if name != DOUBTS):
+        for problem in section_problems(section, run):
+            yield replace(problem, fix=f"{problem.fix}; {ORIGINAL}")
+
+
+def section_problems(section: str, run: Run) -> Iterator[Problem]:
+    """Yield a problem for each place at which a record does not fulfil a row of a section."""
+    for row in rows()[section]:
         yield from row_problems(row, run)
 
 
@@ -70,7 +80,7 @@ def row_problems(row: Row, run: Run) -> Iterator[Problem]:
         value = named(row.of, run, entry) if row.of else node
         broken = _broken(row, run, entry, value)
         if broken is not None:
-            yield Problem(field if entries or not row.of else row.field, shown(value), f"{broken}{row.why}; {ORIGINAL}")
+            yield Problem(field if entries or not row.of else row.field, shown(value), f"{broken}{row.why}")
 
 
 def _broken(row: Row, run: Run, entry: object, value: Any) -> str | None:  # noqa: ANN401 - any value of a record
