@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping
 
 from tunemark.collector.audit.printed_figures import Figure, derived_figures, precision_class, printed_rows
+from tunemark.collector.importers.mlperf_log import BENCHMARK
 from tunemark.collector.store.database import Row, Rows, columns_of, fact, merge
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.facts.fact_base import FactBase
@@ -142,17 +143,6 @@ HEADLINES = (
     *("step_time_s", "eval_loss", "epochs", "energy_per_run_j", "energy_per_sample_j", "train_time_s", "mlperf_score_s", "samples_per_s"),
 )
 """Statistics over the runs that are columns of the result."""
-REPOSITORY = "https://github.com/mlcommons/training_results_{}"
-PUBLISHED_ON = {"v4.0": "2024-06-12", "v4.1": "2024-11-13", "v5.0": "2025-06-04", "v5.1": "2025-11-12"}
-"""Days on which MLCommons published the rounds."""
-CAVEATS = (
-    "Submitters choose batch size, learning rate and number format within the rules of the benchmark; the number format is not in the logs.",
-    "A sample is a packed row of 8,192 tokens, not a document; the logs do not count tokens.",
-    "Model, dataset, sequence length and packing follow the benchmark's rules; the logs do not record them.",
-    "Time to target runs from run_start to run_stop: evaluation is part of it, loading and compiling are not.",
-    "Samples per second are counted during training, without evaluation.",
-    "MLPerf is a trademark of MLCommons Association. The logs are under Apache-2.0.",
-)
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -272,10 +262,10 @@ def _round(name: str, results: list[ConvertedResult]) -> Row:
         "source": name,
         "title": f"MLPerf Training {first.round}, Llama 2 70B LoRA",
         "authors": f"{submitters} submitters; MLCommons Association",
-        "published_on": PUBLISHED_ON.get(first.round),
-        "url": REPOSITORY.format(first.round),
+        "published_on": BENCHMARK["rounds"]["published_on"].get(first.round),
+        "url": BENCHMARK["rounds"]["repository"].format(first.round),
         "origin_repository": first.source,
         "licence": first.source.rpartition(", ")[2],
         "summary": f"Time to tune LoRA adapters of Llama 2 70B to {target}: {len(results)} entries of {submitters} submitters, {runs} runs.",
-        "caveats": [f"{first.label}.", *CAVEATS],
+        "caveats": [f"{first.label}.", *BENCHMARK["rounds"]["caveats"]],
     }
