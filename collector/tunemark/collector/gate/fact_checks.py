@@ -118,7 +118,7 @@ def text_problems(text: str) -> Iterator[tuple[int, Problem]]:
 
 
 def name_problems(card: AcceleratorCard | ModelCard, beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for a name of another card, in any spelling, for a repeated alias, and for letters that are not plain Latin.
+    """Yield a problem for a name of another card, in any spelling, and for letters that are not plain Latin.
 
     Devices are recognised and models found by these names; names compare without case, blanks and punctuation, and with
     the digits 0 and 1 as the letters that they look like.
@@ -129,8 +129,6 @@ def name_problems(card: AcceleratorCard | ModelCard, beside: Neighbours) -> Iter
         if strange is not None or name != name.strip():
             fix = "only Latin letters without accents, digits and single blanks are in names"
             yield Problem("aliases" if name in card.aliases else "name", ascii(name), fix)
-    for alias in sorted(alias for alias, times in Counter(card.aliases).items() if times > 1):
-        yield Problem("aliases", repr(alias), "is listed twice; list each alias once")
     for name in _names(card):
         others = beside.spellings[_kind(card)].get(_spelling(name, card), set()) - {card.key}
         if others:
@@ -417,10 +415,6 @@ def _references(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
 Row = tuple[int, PriceRow]
 PRICE_STEP = 3.0
 """A provider's price of an accelerator-hour changes by less between its nearest machines and days: the largest cut was 1.8x (2025)."""
-LARGEST_DISCOUNT = 0.08
-"""Spot prices are up to 90% below those on demand, as their providers say; the lowest of the book is 0.1 of it."""
-GIB_PER_VCPU = (0.5, 64.0)
-"""Machines have 1 (vast) to 21 GiB per vCPU."""
 
 
 def price_problems(rows: Sequence[Row], beside: Neighbours) -> Iterator[tuple[int, Problem]]:
@@ -452,9 +446,6 @@ def _machine(row: PriceRow, card: AcceleratorCard | None, same: Sequence[PriceRo
         yield Problem("instance", repr(row.instance), f"AWS sells no {size} of {family}; {did_you_mean(size, listed)}")
     elif row.provider == "aws" and beside.aws_sizes and not listed and (card is None or card.cpu is None):
         yield Problem("instance", repr(row.instance), f"the family {family} is not in aws_sizes.toml; add it with its sizes and source")
-    if row.vcpus and row.memory_gib and not GIB_PER_VCPU[0] <= row.memory_gib / row.vcpus <= GIB_PER_VCPU[1]:
-        fix = f"is {row.memory_gib / row.vcpus:.3g} GiB per vCPU; machines have {GIB_PER_VCPU[0]:g} to {GIB_PER_VCPU[1]:g}; check the unit"
-        yield Problem("memory_gib", f"{row.memory_gib:g}", fix)
     if card is not None and card.cpu is None and not row.accelerator_count.is_integer():
         yield Problem("accelerator_count", f"{row.accelerator_count:g}", "only CPUs are sold in parts; write whole devices")
 
@@ -469,9 +460,6 @@ def _price(row: PriceRow, same: Sequence[PriceRow], others: Sequence[PriceRow]) 
         list_price = max((other.usd_per_hour for other in on_demand if latest_day in {None, other.effective_on}), default=math.inf)
         if row.usd_per_hour > list_price:
             fix = f"a {row.kind.value} price is not above the price on demand, {list_price:g}; swap them or correct it"
-            yield Problem("usd_per_hour", shown, fix)
-        elif list_price < math.inf and row.usd_per_hour < LARGEST_DISCOUNT * list_price:
-            fix = f"is {row.usd_per_hour / list_price:.1%} of the price on demand, {list_price:g}; prices are for the whole machine"
             yield Problem("usd_per_hour", shown, fix)
     near = [other for other in in_region if other.kind is row.kind]
     near = near or [other for other in others if (other.provider, other.kind) == (row.provider, row.kind)]

@@ -43,6 +43,7 @@ class Row(BaseModel):
     equals: Bound | None = None
     times: float = 1.0
     plus: float = 0.0
+    within: Name | None = None
     one_of: tuple[str, ...] | None = None
     matches: str | None = None
     is_: Literal["known", "null"] | None = Field(default=None, alias="is")
@@ -96,7 +97,8 @@ def _broken(row: Row, run: Run, entry: object, value: Any) -> str | None:  # noq
         return f"is {' or '.join(row.one_of)} in such a record: " if plain not in row.one_of else None
     if row.matches is not None:
         return "" if re.fullmatch(row.matches, plain) is None else None
-    for words, stated in (("at most", row.most), ("at least", row.least), ("equal to", row.equals)):
+    least, most = (named(row.within, run, entry) or (None, None)) if row.within else (row.least, row.most)
+    for words, stated in (("at most", most), ("at least", least), ("equal to", row.equals)):
         bound = named(stated, run, entry) if isinstance(stated, str) and stated else stated
         if isinstance(bound, int | float) and not isinstance(bound, bool):
             bound = bound * row.times + row.plus
