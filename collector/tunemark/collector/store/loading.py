@@ -18,7 +18,7 @@ from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, a
 from tunemark.collector.gate.fact_files import missing_document, wrong_count
 from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, records_in, shown_path
 from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
-from tunemark.collector.predict.derived_figures import add_derived_figures
+from tunemark.collector.predict.derived_figures import Derivation, add_derived_figures
 from tunemark.collector.predict.predicted_vs_measured import memory_errors
 from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, columns_of, merge
 from tunemark.collector.store.fact_rows import fact_rows
@@ -115,7 +115,7 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     findings = audit_rates(evidence, findings, held_out)
     rows["audit_rules"] = [columns_of("audit_rules", each) for each in rules]
     rows["findings"] = [columns_of("findings", each) | {"finding": number} for number, each in enumerate(findings, start=1)]
-    add_derived_figures(rows, calibration.by_result, calibration.refused, evidence, findings)
+    add_derived_figures(rows, Derivation(calibration.by_result, calibration.refused, evidence, findings))
     merge(rows, throughput_rows(fitted, held_out, trust, findings) | {"memory_errors": list(memory_errors(facts, evidence.records))})
     problems = [*undescribed, *accepted.problems]
     complete = not problems and not accepted.notes
