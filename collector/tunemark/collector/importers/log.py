@@ -112,7 +112,7 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
     figures = {name: figure for name, figure in derivation.figures(evidence.by_id[result.id]).items() if name not in stated}
     derived = {name: {"value": value, "calculation": calculation} for name, (value, calculation) in figures.items()}
     config, prediction = _combination(result, observed.get(result.id), level, facts), dict[str, Any](software=level)
-    judged = {"derived": derived, "findings": [asdict(finding) for finding in select(findings, records=[result.id])]}
+    judged: dict[str, Any] = {"derived": derived, "findings": [asdict(finding) for finding in select(findings, records=[result.id])]}
     judged |= {"prediction": prediction, "nearest": []}
     if config is None:
         prediction["no_data"] = "accelerator, model, row length or method is not stated, or its method is not covered"

@@ -282,7 +282,7 @@ class Row:
         )
         if match is None or wrong:
             raise self._error(name, cell, f"is not a number in {column.unit!r}; correct the unit in the map, or add the cell to `absent`")
-        return float(match["number"].replace(",", "")) * UNITS["units"][unit if unit and column.unit == "in cell" else column.unit]
+        return float(match["number"].replace(",", "")) * float(UNITS["units"][unit if unit and column.unit == "in cell" else column.unit])
 
     def record(self, number: int) -> PublishedResult:
         """Return the record; raises TunemarkError (exit code 3) for a condition that records cannot hold."""

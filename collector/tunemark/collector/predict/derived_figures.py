@@ -41,7 +41,7 @@ class Derivation:
     findings: Collection[Finding] = ()
 
     @cached_property
-    def by_subject(self) -> Mapping[str, list[Finding]]:
+    def by_subject(self) -> dict[str, list[Finding]]:
         """Findings by the result that they are about."""
         return grouped(self.findings, lambda finding: finding.records[0])
 
