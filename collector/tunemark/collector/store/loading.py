@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from tunemark.collector.audit.evidence import AuditedResult
 from tunemark.collector.audit.load import audited_submission, load_evidence
-from tunemark.collector.gate.check import Verdict, judge
-from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files, submitters
+from tunemark.collector.gate.check import judge
+from tunemark.collector.gate.cross_file_checks import FileProblems, Verdict, accept, committed_files, submitters
 from tunemark.collector.gate.fact_files import missing_document, wrong_count
 from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, records_in, shown_path
 from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
@@ -47,7 +47,7 @@ SECOND_RUN = "second_run"
 class LoadedSubmission:
     """A submission file with everything that the database and the analyses need of it."""
 
-    candidate: Candidate
+    candidate: Verdict
     """What the cross-file checks need."""
     headline: Row = field(default_factory=dict)
     """Its row of `result_rows`."""
@@ -148,7 +148,7 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
     except (ValueError, TypeError, ArithmeticError) as error:
         # These include Arrow's errors. An invalid record never stops the others.
         problem = Problem("record", "", f"contains a value that the database cannot store: {error}")
-        return LoadedSubmission(Candidate(file, (problem,)))
+        return LoadedSubmission(Verdict((problem,), file=file))
     del tables["result_rows"]
     return LoadedSubmission(candidate, rows["result_rows"][0], tables, run, calibration)
 
