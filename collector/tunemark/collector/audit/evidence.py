@@ -1,6 +1,5 @@
 """The evidence that rules see: every result, published or measured, with its cards, and every statement of a document."""
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.claims import Assertion, Comparison
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument, Statement
-from tunemark.schema.throughput import QUANTILE, Range
+from tunemark.schema.throughput import Range
 from tunemark.schema.vocabulary import Method
 
 Kind = TypeVar("Kind", bound=Assertion)
@@ -140,19 +139,6 @@ class AuditedResult(Claimed):
         return self.devices if self.offloads_to_host is not None or "DDP" in self.section else None
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedRate:
-    """The rate of a result beside its prediction from the results of other sources."""
-
-    tokens_per_s: float
-    predicted: Range
-
-    @property
-    def errors(self) -> float:
-        """Logarithm of rate over prediction, in its standard deviations."""
-        return QUANTILE * math.log(self.tokens_per_s / self.predicted.value) / math.log(self.predicted.high / self.predicted.value)
-
-
 @dataclass(frozen=True)
 class Evidence:
     """Everything that is audited, and the facts that it is audited against."""
@@ -162,8 +148,8 @@ class Evidence:
     facts: FactBase
     records: tuple[PublishedResult | ConvertedResult, ...] = ()
     """Source records of the results of documents and other harnesses."""
-    expected: Mapping[str, ExpectedRate] = field(default_factory=dict)
-    """Result id -> its rate beside its prediction; empty until the throughput model is fitted to results that the audit does not refute."""
+    expected: Mapping[str, tuple[float, Range]] = field(default_factory=dict)
+    """Result id -> its tokens/s, and those that results of other sources predict; empty until the throughput model is fitted to results that the audit does not refute."""
 
     @cached_property
     def published(self) -> tuple[AuditedResult, ...]:

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from tunemark.collector.audit.evidence import Evidence, ExpectedRate
+from tunemark.collector.audit.evidence import Evidence
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.rule import Finding, audit, in_order
 from tunemark.collector.audit.rules.utilisation import unlike_other_sources
@@ -105,7 +105,7 @@ def audit_rates(evidence: Evidence, findings: Iterable[Finding], held_out: Itera
     These come last: the model is fitted to what the other rules do not refute.
     """
     expected = {
-        result: ExpectedRate(each.measured, each.tokens_per_s)
+        result: (each.measured, each.tokens_per_s)
         for each in held_out
         if each.left_out == "source" and each.tokens_per_s is not None
         for result in (each.row.id, *each.row.same)
