@@ -12,17 +12,9 @@ from operator import attrgetter
 from pathlib import Path
 
 from tunemark.collector.audit.bounds import rates_below_peak
-from tunemark.collector.audit.evidence import (
-    DEVICES_SETTINGS,
-    METHOD_SETTINGS,
-    AuditedResult,
-    Evidence,
-    grouped,
-    label,
-    same_software,
-    with_model,
-)
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, same_software, with_model
 from tunemark.collector.audit.interval import MORE_MEMORY, Interval
+from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import training_or_wall_time
@@ -163,7 +155,7 @@ def _methods(first: Method, second: Method, evidence: Evidence) -> Pairs:
     for group in grouped(with_model(evidence.published), same).values():
         for result, other in product(group, group):
             methods = (result.conditions.method, other.conditions.method) == (first, second)
-            if methods and same_software(result, other, METHOD_SETTINGS | {"framework_config"}):
+            if methods and same_software(result, other, [*WORDS["settings"]["of_method"], "framework_config"]):
                 yield result, other
 
 
@@ -199,7 +191,12 @@ def _counts(evidence: Evidence) -> Pairs:
         # Measured results may be many, so keep one per number of devices and kind of work.
         results = {(result.devices, *_work(result)[:3]) if result.measured else result.id: result for result in group}.values()
         for few, many in product(results, results):
-            if few.accelerator and few.devices < many.devices and _work(few) == _work(many) and same_software(few, many, DEVICES_SETTINGS):
+            if (
+                few.accelerator
+                and few.devices < many.devices
+                and _work(few) == _work(many)
+                and same_software(few, many, WORDS["settings"]["of_devices"])
+            ):
                 yield many, few
 
 
