@@ -37,7 +37,6 @@ Range = tuple[float, float] | None
 QUANTITIES: dict[str, Callable[..., Any]] = {
     "stored_bytes": lambda r: sum(r.s.model.parameter_bytes.values()) if r.s.model else None,
     "probe_size": lambda r: {Backend.CPU: 1_024, Backend.MPS: 4_096}.get(r.backend, 8_192),
-    "compute_format": lambda r: r.plan.precision.compute.value,
     "different_rates": lambda r: r.s.probe is None or r.s.probe.before_flop_per_s != r.s.probe.after_flop_per_s,
     "highest_probe": lambda r: _probe_peak(r) or (FASTEST_CORE * r.environment.cpu_usable_cores if r.cpu else FASTEST_DEVICE),
     "median_rate": lambda r: float(np.median(r.flops / r.times)) if r.flops.sum() else None,
