@@ -14,12 +14,11 @@ import numpy as np
 
 from tunemark.collector.gate.cross_file_checks import CONFIRMED_BY, FileProblems, Verdict, accept, committed_files
 from tunemark.collector.gate.derive import derived_problems, outdated_facts
-from tunemark.collector.gate.doubts import doubts
 from tunemark.collector.gate.fact_checks import Neighbours
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.published_checks import fact_record_problems
 from tunemark.collector.gate.read import SUBMISSIONS, shown_path
-from tunemark.collector.gate.relations import relation_problems
+from tunemark.collector.gate.relations import doubts, relation_problems
 from tunemark.collector.gate.run_facts import Run
 from tunemark.collector.gate.text_checks import text_problems
 from tunemark.schema.derive import Derived, derive

@@ -26,7 +26,7 @@ from tunemark.schema.records.reading import Problem
 
 Bound = bool | float | str
 BREAKS: dict[str, Callable[[Any, Any], bool]] = {"at most": operator.gt, "at least": operator.lt, "equal to": operator.ne}
-DOUBTS = "doubts"
+SECOND_RUN = "second_run"
 """The section of rows that refuse no record."""
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")]
 
@@ -61,9 +61,15 @@ def rows() -> dict[str, tuple[Row, ...]]:
 
 def relation_problems(run: Run) -> Iterator[Problem]:
     """Yield a problem for each row that a record does not fulfil."""
-    for section in (name for name in rows() if name != DOUBTS):
+    for section in (name for name in rows() if name != SECOND_RUN):
         for problem in section_problems(section, run):
             yield replace(problem, fix=f"{problem.fix}; {ORIGINAL}")
+
+
+def doubts(run: Run) -> Iterator[Problem]:
+    """Yield what is possible, but unlike known runs: each asks for a second run, and none refuses a record."""
+    yield from section_problems(SECOND_RUN, run)
+    yield from (Problem(*found) for found in run_quantities.unlike_versions(run))
 
 
 def section_problems(section: str, run: Run) -> Iterator[Problem]:

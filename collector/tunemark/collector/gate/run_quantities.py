@@ -1,7 +1,7 @@
 """Quantities and conditions of relations.toml: about the run and its data, and about host, devices, software, memory and telemetry."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from math import log, sqrt
 from typing import Any
@@ -354,7 +354,7 @@ def loss_of_random_tokens(r: Run) -> float | None:
     return log(r.model.vocabulary - SPECIAL_TOKENS) - 5 * 2.0 / sqrt(max(1, min(r.trace.supervised_tokens))) - 0.02
 
 
-# Statistics of a series, which only doubt
+# Statistics of a series, which only ask for a second run
 
 
 def share_of_different_times(r: Run) -> float | None:
@@ -493,6 +493,26 @@ def harness_version(r: Run) -> bool:
     """Return True if the version of the harness is one of Tunemark's, the newest of which is this one."""
     version = version_of(r.s.harness.version)
     return version is not None and Version("0.1.0") <= version <= Version(VERSION)
+
+
+def unlike_versions(r: Run) -> Iterator[tuple[str, str, str]]:
+    """Yield field, value and reason of versions that this catalogue does not know, that came out after the run, or that do not go together by it."""
+    versions = {name: version for name, text in r.environment.packages.items() if (version := version_of(text)) is not None}
+    python = version_of(".".join(r.environment.python.split(".")[:2]))
+    known = versions | ({"python": python} if python else {})
+    for name, version in versions.items():
+        field, listed = f"environment.packages.{name}", next((each for each in r.facts.known.libraries if each.library == name), None)
+        own = version.is_prerelease or version.is_postrelease or not re.fullmatch(r"(cpu|cu\d+|rocm[\d.]*|xpu)?", version.local or "")
+        day = listed.released_on.get(version.base_version) if listed else None
+        if listed and day is None and (not own or version.major > listed.newest.major + 1):
+            yield field, str(version), f"is not among the releases that were known on {listed.read_on}"
+        elif day is not None and not version.is_prerelease and (day - r.s.started_at.date()).days > 1:
+            yield field, str(version), f"was released on {day}, after this run"
+        for needed, requirement in r.facts.known.requirements_of(name, Version(version.base_version)).items():
+            other = known.get(needed)
+            low, high = Version(requirement.least), Version(requirement.newest) if requirement.newest else None
+            if other is not None and (Version(other.base_version) < low or (high is not None and other.release[:2] > high.release[:2])):
+                yield field, str(version), f"is for {needed} {low}{f' to {high}' if high else ' or newer'}, and the record has {other}"
 
 
 # Memory

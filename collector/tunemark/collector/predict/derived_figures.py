@@ -12,9 +12,8 @@ from tunemark.collector.audit.bounds import SIXTEEN_BIT, fastest_format, softwar
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.published_shape import published_shape
-from tunemark.collector.audit.rule import Finding
+from tunemark.collector.audit.rule import Finding, refutation
 from tunemark.collector.audit.token_rates import rows_per_step, samples_per_s
-from tunemark.collector.predict.calibration_rows import refuted
 from tunemark.collector.predict.fit import Observed
 from tunemark.collector.store.database import Rows, fact
 from tunemark.schema.facts.cards import AcceleratorCard
@@ -117,10 +116,10 @@ def _of_padded_rows(result: AuditedResult, derivation: Derivation) -> Iterator[t
     if result.dataset is None or conditions.sequence_length is None or lengths is None:
         yield "mfu", (None, "the number of real tokens in its rows is not known")
         return
-    missing = refuted(result, derivation.by_subject, RATE_OF_ROWS, CONDITIONS_OF_ROWS)
+    reason = refutation(derivation.by_subject.get(result.id, ()), RATE_OF_ROWS, CONDITIONS_OF_ROWS)
     shape = None if result.converted else published_shape(conditions, facts, facts.known.memory_reading(result.source))
-    if missing is not None or shape is None or result.accelerator is None:
-        yield "mfu", (None, missing.reason if missing else "accelerator, model or micro-batch is not stated")
+    if reason is not None or shape is None or result.accelerator is None:
+        yield "mfu", (None, reason or "accelerator, model or micro-batch is not stated")
         return
     mean = lengths.mean_cut_to(conditions.sequence_length)
     tokens_per_s = rate[0].value * mean

@@ -26,7 +26,12 @@ def fact_rows(facts: FactBase) -> Rows:
     return {
         "accelerators": [_accelerator(card) for card in facts.accelerators.values()],
         "models": [
-            columns_of("models", card) | {"matrix_parameters": count_parameters(card).matrix_multiplied} for card in facts.models.values()
+            {
+                **columns_of("models", card),
+                "matrix_parameters": count_parameters(card).matrix_multiplied,
+                **card.model_dump(exclude={"key"}),
+            }
+            for card in facts.models.values()
         ],
         "workloads": [_workload(card, facts.matrix_of(card.key)) for card in facts.workloads.values()],
         "workload_axes": [row for card in facts.workloads.values() for row in _axes(card)],
@@ -57,7 +62,8 @@ def price_rows(prices: Sequence[PriceRow], basis: PriceBasis) -> list[Row]:
 
 
 def _accelerator(card: AcceleratorCard) -> Row:
-    return columns_of("accelerators", card) | {"cpu_clock": card.cpu.clock_words() if card.cpu and card.peak_tflops else None}
+    own = card.model_dump(exclude={"key", "cores_per_unit", "peak_tflops", "cpu"})
+    return own | columns_of("accelerators", card) | {"cpu_clock": card.cpu.clock_words() if card.cpu and card.peak_tflops else None}
 
 
 def _workload(card: WorkloadCard, matrix: str | None) -> Row:

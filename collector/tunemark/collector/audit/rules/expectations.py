@@ -90,7 +90,7 @@ class Equal:
     differing: str = ""
 
     def group(self, result: AuditedResult) -> str | None:
-        """Return what the results of a group share, or None for results in no group."""
+        """Return the shared values of the group of a result, or None for a result in no group."""
         stated = [field_at(result, name) for name in self.same]
         if None in stated or (self.differing and result.accelerator is None):
             return None
