@@ -167,7 +167,7 @@ def _add_conditions(log: OwnLog, given: dict[str, Any], file: str) -> None:
     log.trainer = meaning["trainer"]
     stated: Stated = {}
     for kind, arguments in ((int, meaning["numbers"]), (str, meaning["texts"])):
-        stated |= {name: value for name, path in arguments.items() if isinstance(value := _argument(given, path), kind)}
+        stated |= {name: value for name, path in arguments.items() if isinstance(value := _argument(given, path), kind) and value}
     for rule in meaning["rules"]:
         named = [bool(value) for name, value in given.items() if str(name).startswith(tuple(rule.get("begins", ())))]
         if all(_is(given.get(name), wanted) for name, wanted in rule.get("when", {}).items()) and ("begins" not in rule or any(named)):
