@@ -24,10 +24,6 @@ CONFIRMED_BY = "the record stays valid, and a second run can confirm it"
 """How an accepted submission that is unlikely is marked."""
 
 
-HARNESS = "harness"
-"""Folder of the harness in a commit."""
-
-
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The result of checking one file."""
@@ -171,24 +167,11 @@ def changed_submissions(root: Path) -> list[str]:
     return sorted(set((changed or "").split("\0")) - {""})
 
 
-def known_commits(root: Path, commits: Sequence[str]) -> dict[str, datetime | None]:
-    """Return the commits that the checkout's history has, with their times, and that hold the harness.
-
-    Without a complete history, return all commits without times.
-    """
-    unknown: dict[str, datetime | None] = dict.fromkeys(commits)
-    if not _has_whole_history(root):
-        return unknown
-    asked = "".join(f"{commit}^{{commit}}\n{commit}:{HARNESS}\n" for commit in commits)
-    found = git_or_none(root, "cat-file", "--batch-check", content=asked.encode())
-    if found is None:
-        return unknown
-    lines = found.splitlines()
-    pairs = zip(commits, lines[::2], lines[1::2], strict=False)
-    known = [commit for commit, line, folder in pairs if " commit " in line and " tree " in folder]
-    times = git_or_none(root, "log", "--no-walk=unsorted", "--format=%ct", *known) if known else ""
-    made_at = [datetime.fromtimestamp(int(time), UTC) for time in (times or "").split()]
-    return dict(zip(known, made_at, strict=False))
+def known_commits(root: Path) -> dict[str, datetime] | None:
+    """Return the commits of the repository with their times, or None without its whole history."""
+    log = git_or_none(root, "log", "--all", "--format=%H %ct") if _has_whole_history(root) else None
+    pairs = map(str.split, (log or "").splitlines())
+    return None if log is None else {commit: datetime.fromtimestamp(int(time), UTC) for commit, time in pairs}
 
 
 def _superseding(run: Submission, replaced: Verdict | None, known: dict[str, Verdict]) -> Iterator[Problem]:
@@ -244,14 +227,13 @@ def _studies(accepted: Iterable[Verdict]) -> Iterator[tuple[Verdict, Problem]]:
 
 def _unknown_commits(kept: Sequence[Verdict], root: Path) -> Iterator[tuple[str, Problem]]:
     """Yield commits of the harness that the repository does not have, or that were made after the run."""
-    commits = {candidate.file: candidate.run.harness.commit or "" for candidate in kept}
-    stated = sorted(set(commits.values()) - {""})
-    known = known_commits(root, stated) if stated else {}
+    known = known_commits(root)
+    if known is None:
+        return
     for candidate in kept:
-        commit, started_at = commits[candidate.file], candidate.run.started_at
-        made_at = known.get(commit)
-        if commit and commit not in known:
+        commit, started_at = candidate.run.harness.commit, candidate.run.started_at
+        if commit is not None and commit not in known:
             yield candidate.file, Problem("harness.commit", repr(commit), "is not in the history of this repository")
-        elif made_at is not None and made_at > started_at + CLOCK:
-            fix = f"was made on {made_at:%Y-%m-%d}, after the run on {started_at:%Y-%m-%d}"
+        elif commit is not None and known[commit] > started_at + CLOCK:
+            fix = f"was made on {known[commit]:%Y-%m-%d}, after the run on {started_at:%Y-%m-%d}"
             yield candidate.file, Problem("harness.commit", repr(commit), fix)
