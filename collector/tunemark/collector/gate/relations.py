@@ -75,22 +75,22 @@ def doubts(run: Run) -> Iterator[Problem]:
 def section_problems(section: str, run: Run) -> Iterator[Problem]:
     """Yield a problem for each place at which a record does not fulfil a row of a section."""
     for row in rows()[section]:
-        yield from row_problems(row, run)
+        yield from row_problems(row, run, "is usually" if section == SECOND_RUN else "must be")
 
 
-def row_problems(row: Row, run: Run) -> Iterator[Problem]:
+def row_problems(row: Row, run: Run, verb: str) -> Iterator[Problem]:
     """Yield a problem for each place at which a record does not fulfil a row."""
     entries = row.field.rpartition(".*")[0]
     for field, entry, node in places(row.field, run):
         if not all(bool(named(word.lstrip("!"), run, entry)) != word.startswith("!") for word in row.when.split()):
             continue
         value = named(row.of, run, entry) if row.of else node
-        broken = _broken(row, run, entry, value)
+        broken = _broken(row, run, entry, value, verb)
         if broken is not None:
             yield Problem(field if entries or not row.of else row.field, shown(value), f"{broken}{row.why}")
 
 
-def _broken(row: Row, run: Run, entry: object, value: Any) -> str | None:  # noqa: ANN401 - any value of a record
+def _broken(row: Row, run: Run, entry: object, value: Any, verb: str) -> str | None:  # noqa: ANN401 - any value of a record
     """Return the words of the bound that a value breaks, or None."""
     if row.is_ is not None:
         return f"is {row.is_} in such a record: " if (value is None) != (row.is_ == "null") else None
@@ -109,7 +109,7 @@ def _broken(row: Row, run: Run, entry: object, value: Any) -> str | None:  # noq
         if isinstance(bound, int | float) and not isinstance(bound, bool):
             bound = bound * row.times + row.plus
         if bound is not None and BREAKS[words](plain, bound):
-            return f"must be {words} {shown(bound)}: " if bound != "" else ""
+            return f"{verb} {words} {shown(bound)}: " if bound != "" else ""
     return None
 
 
